@@ -1,0 +1,112 @@
+"""Reads a publish request's body: its shape by proto JSON, its limits by pubsub-spec.md section 2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from deliveries.rules.payload import NewMessage
+from pushhub.errors import FailedPrecondition, InvalidArgument, clipped
+from pushhub.protojson import Kind, Message, Repeated, String, StringMap, bytes_parse
+
+MAX_MESSAGES = 1000
+#: Of the request in its binary form; the JSON body has its own limit at the parser.
+MAX_REQUEST_BYTES = 10_000_000
+MAX_ORDERING_KEY_BYTES = 1024
+MAX_ATTRIBUTES = 100
+MAX_KEY_BYTES = 256
+MAX_VALUE_BYTES = 1024
+RESERVED_PREFIX = "goog"
+
+
+class Bytes(Kind):
+    """Base64 text, read as bytes."""
+
+    type_name = "TYPE_BYTES"
+
+    def read(self, value: object, path: str) -> bytes:
+        return bytes_parse(value, field=path)
+
+
+PUBSUB_MESSAGE = Message(
+    "PubsubMessage",
+    {
+        "data": Bytes(),
+        "attributes": StringMap(
+            max_entries=MAX_ATTRIBUTES, max_key_bytes=MAX_KEY_BYTES, max_value_bytes=MAX_VALUE_BYTES
+        ),
+        "messageId": String(),
+        "publishTime": String(),
+        "orderingKey": String(MAX_ORDERING_KEY_BYTES),
+    },
+    # What a client says of these is ignored, as production does.
+    output_only=frozenset({"messageId", "publishTime"}),
+)
+#: One more than allowed may be read, so that the count has production's own error text.
+PUBLISH_REQUEST = Message("PublishRequest", {"messages": Repeated(PUBSUB_MESSAGE, max_items=100_000)})
+
+
+def publish_request_parse(body: object) -> list[NewMessage]:
+    """The messages of a publish request; raises InvalidArgument naming the field, or FailedPrecondition."""
+    _check_count(body)
+    messages = [_message(item, index) for index, item in enumerate(PUBLISH_REQUEST.read(body).get("messages", []))]
+    if not messages:
+        raise _count_error(0, "small", "minimum value is 1")
+    _check_size(messages)
+    _check_ordering_keys(messages)
+    return messages
+
+
+def _check_count(body: object) -> None:
+    given = body.get("messages") if isinstance(body, Mapping) else None
+    if isinstance(given, list) and len(given) > MAX_MESSAGES:
+        raise _count_error(len(given), "large", f"maximum value is {MAX_MESSAGES}")
+
+
+def _count_error(count: int, word: str, bound: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"The value for message_count is too {word}. You passed {count} in the request, but the {bound}.",
+        field="messages",
+    )
+
+
+def _message(item: dict[str, Any], index: int) -> NewMessage:
+    message = NewMessage(item.get("data", b""), item.get("attributes", {}), item.get("orderingKey", ""))
+    if not message.data and not message.attributes:
+        raise InvalidArgument(
+            "One or more messages in the publish request is empty. "
+            f"Each message must contain either non-empty data, or at least one attribute (messages[{index}]).",
+            field=f"messages[{index}].data",
+        )
+    for key in message.attributes:
+        if not key or key[:4].lower() == RESERVED_PREFIX:
+            raise InvalidArgument(
+                f"Invalid attribute key given (messages[{index}].attributes, key={clipped(key)!r}). "
+                "A key must not be empty or start with 'goog'.",
+                field=f"messages[{index}].attributes",
+            )
+    return message
+
+
+def _check_size(messages: list[NewMessage]) -> None:
+    size = sum(
+        len(message.data)
+        + len(message.ordering_key)
+        + sum(len(key) + len(value) for key, value in message.attributes.items())
+        for message in messages
+    )
+    if size > MAX_REQUEST_BYTES:
+        raise InvalidArgument(
+            f"The value for request_size is too large. You passed {size} in the request, "
+            f"but the maximum value is {MAX_REQUEST_BYTES}.",
+            field="messages",
+        )
+
+
+def _check_ordering_keys(messages: list[NewMessage]) -> None:
+    if len({message.ordering_key for message in messages}) > 1:
+        raise FailedPrecondition(
+            "In a single publish request, all messages must have no ordering key or they must all have the "
+            "same ordering key.",
+            field="messages.orderingKey",
+        )

@@ -1,0 +1,182 @@
+"""The backlog in Redis, verb by verb: typed calls around the Lua scripts, no rule of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import redis
+from django.conf import settings
+
+from deliveries.backlog.connection import redis_client
+from deliveries.backlog.scripts import Scripts
+from deliveries.rules.taskmessage import queue_name
+
+PREFIX = "ph:"
+#: A worker that was silent for so long is dead, and what it held goes back to the queue.
+DEAD_AFTER_MS = 15_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One subscription's deliveries from one publish region; each lane has a window of its own."""
+
+    subscription_id: int
+    region: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.subscription_id}:{self.region}"
+
+    @classmethod
+    def parse(cls, key: bytes | str) -> Lane:
+        subscription_id, _, region = (key.decode() if isinstance(key, bytes) else key).partition(":")
+        return cls(int(subscription_id), region)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Deliveries of one lane in publish order: pairs of message id and Celery task message."""
+
+    lane: Lane
+    is_push: bool
+    messages: Sequence[tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """A lane whose backlog in Redis runs low: read the rows from `from_id` on; `seq` guards against a race."""
+
+    lane: Lane
+    from_id: int
+    seq: int
+
+
+@dataclass(slots=True)
+class Settlement:
+    """Results of one lane, in their order; the fields run parallel (settle.lua says what the codes mean)."""
+
+    message_ids: list[str] = field(default_factory=list)
+    codes: list[str] = field(default_factory=list)
+    latencies_ms: list[str] = field(default_factory=list)
+    #: For each nack and release: the delay in ms and the task message of the next attempt.
+    returned: list[str | int] = field(default_factory=list)
+
+    def add(self, message_id: str, code: Literal["a", "n", "r", "x"], latency_ms: float = 0.0) -> None:
+        self.message_ids.append(message_id)
+        self.codes.append(code)
+        self.latencies_ms.append(f"{latency_ms:.3f}")
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What a heartbeat learns."""
+
+    was_wiped: bool
+    put_back: int
+
+
+def bell_key(region: str) -> str:
+    return f"{PREFIX}bell:{region}"
+
+
+def work_key(worker: str) -> str:
+    return f"{PREFIX}work:{worker}"
+
+
+class Backlog:
+    """The six verbs. Every call may raise redis.RedisError; none leaves a half-done step behind."""
+
+    def __init__(self, client: redis.Redis | None = None, *, limit: int | None = None) -> None:
+        self.client = client or redis_client()
+        self.scripts = Scripts(self.client)
+        self.limit = limit or settings.BACKLOG_LIMIT
+
+    def offer(self, offers: Iterable[Offer]) -> None:
+        """Append new deliveries, in one round trip for all lanes."""
+        pipe = self.client.pipeline(transaction=False)
+        for offer in offers:
+            self.scripts.offer(
+                keys=[offer.lane.key],
+                args=[int(offer.is_push), self.limit, "", "", "", "", *_flat(offer.messages)],
+                client=pipe,
+            )
+        pipe.execute()
+
+    def offer_page(
+        self, request: PageRequest, messages: Sequence[tuple[int, str]], *, next_id: int, complete: bool
+    ) -> bool:
+        """Append a page read from the database; true when the lane wants another at once."""
+        args = [1, self.limit, "page", next_id, request.seq, int(complete), *_flat(messages)]
+        _accepted, _refused, again = self.scripts.offer(keys=[request.lane.key], args=args)
+        return bool(again)
+
+    def settle(self, settlements: dict[Lane, Settlement], *, dice: float, finished: dict[str, list[str]]) -> None:
+        """End the leases of a batch, and forget the finished batches of each worker in `finished`."""
+        pipe = self.client.pipeline(transaction=False)
+        for lane, settlement in settlements.items():
+            self.scripts.settle(
+                keys=[lane.key],
+                args=[
+                    self.limit,
+                    repr(dice),
+                    ",".join(settlement.message_ids),
+                    "".join(settlement.codes),
+                    ",".join(settlement.latencies_ms),
+                    *settlement.returned,
+                ],
+                client=pipe,
+            )
+        for worker, batches in finished.items():
+            if batches:
+                pipe.hdel(work_key(worker), *batches)
+        pipe.execute()
+
+    def beat(self, worker: str = "") -> Health:
+        """Renew a worker's heartbeat and put back what the dead held."""
+        wiped, put_back = self.scripts.beat(args=[worker, DEAD_AFTER_MS])
+        return Health(was_wiped=bool(wiped), put_back=int(put_back))
+
+    def leave(self, worker: str) -> None:
+        """A worker that holds nothing any more takes its leave."""
+        self.client.zrem(f"{PREFIX}workers", worker)
+
+    def configure(self, lane: Lane, *, is_push: bool, action: Literal["new", "known", "spill"], from_id: int = 0) -> None:
+        """Tell a lane how its subscription stands (configure.lua)."""
+        self.scripts.configure(keys=[lane.key], args=[int(is_push), self.limit, action, from_id])
+
+    def forget(self, lane: Lane) -> None:
+        self.scripts.forget(keys=[lane.key])
+
+    def announce_change(self, subscription_id: int) -> None:
+        """Make every worker read this subscription's settings again before its next push."""
+        epoch = self.client.incr(f"{PREFIX}epoch")
+        self.client.zadd(f"{PREFIX}changed", {str(subscription_id): epoch})
+
+    def changed_since(self, epoch: int) -> list[int]:
+        members = self.client.zrangebyscore(f"{PREFIX}changed", f"({epoch}", "+inf")
+        return [int(member) for member in members]
+
+    def mark_alive(self) -> None:
+        """Redis knows all lanes again; a wipe removes this mark with the rest."""
+        self.client.set(f"{PREFIX}alive", 1)
+
+    def known(self, lane: Lane, message_ids: Sequence[int]) -> list[bool]:
+        """Which of these deliveries Redis has."""
+        if not message_ids:
+            return []
+        found = self.client.hmget(f"{PREFIX}{lane.key}:d", [str(i) for i in message_ids])
+        return [where is not None for where in found]
+
+    def state(self, lane: Lane) -> dict[str, str]:
+        """A lane's state for people and tests, the fields of common.lua; empty when Redis does not know it."""
+        raw: dict[bytes, bytes] = self.client.hgetall(f"{PREFIX}{lane.key}:s")
+        return {name.decode(): value.decode() for name, value in raw.items()}
+
+    def queue_length(self, region: str) -> int:
+        return int(self.client.llen(queue_name(region)))
+
+
+def _flat(messages: Sequence[tuple[int, str]]) -> list[Any]:
+    return [part for message in messages for part in message]

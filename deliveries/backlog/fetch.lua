@@ -1,0 +1,39 @@
+-- fetch(queue, work; worker's region, batch, count, limit) -> {messages, ms until the next wake or -1, epoch, lanes to page}
+--
+-- Wakes the lanes that are due, then takes up to `count` messages from the queue and records them as one batch of this
+-- worker, so that they can be put back should it die. Also claims lanes whose next page is wanted.
+--   KEYS[1]  deliveries.<region>     KEYS[2]  ph:work:<worker>, hash: batch -> its messages (msgpack)
+--   ARGV[1]  region   ARGV[2]  the batch's name   ARGV[3]  at most that many   ARGV[4]  how many may wait in a lane
+-- Reads ph:epoch; moves ph:wake, ph:page, ph:bell:<region>; owns ph:work:<worker>; pumps lanes (common.lua).
+local now = now_ms()
+local limit = tonumber(ARGV[4])
+for _, lane in ipairs(redis.call('ZRANGEBYSCORE', PREFIX .. 'wake', '-inf', now, 'LIMIT', 0, 32)) do
+  redis.call('ZREM', PREFIX .. 'wake', lane)
+  local state = load_state(PREFIX .. lane)
+  if state then
+    pump(lane, state, now, limit)
+    save_state(PREFIX .. lane, state)
+  end
+end
+
+local messages = redis.call('RPOP', KEYS[1], tonumber(ARGV[3])) or {}
+if #messages > 0 then redis.call('HSET', KEYS[2], ARGV[2], cmsgpack.pack(messages)) end
+-- The others sleep on the bell; what is left over wakes the next of them.
+if redis.call('LLEN', KEYS[1]) > 0 then ring(ARGV[1]) end
+
+local pages = {}
+for _, lane in ipairs(redis.call('SPOP', PREFIX .. 'page', 8)) do
+  local state = load_state(PREFIX .. lane)
+  if state and state.spill == 1 then
+    state.paging = now + PAGING_MS
+    save_state(PREFIX .. lane, state)
+    redis.call('ZADD', PREFIX .. 'wake', state.paging + 1, lane)
+    pages[#pages + 1] = lane
+    pages[#pages + 1] = state.cur
+    pages[#pages + 1] = tostring(state.seq)
+  end
+end
+
+local nearest = redis.call('ZRANGE', PREFIX .. 'wake', 0, 0, 'WITHSCORES')
+local wait = nearest[2] and math.max(tonumber(nearest[2]) - now, 0) or -1
+return {messages, wait, redis.call('GET', PREFIX .. 'epoch') or '0', pages}

@@ -1,0 +1,42 @@
+"""Pages the rest of a backlog from the database into Redis, in publish order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.conf import settings
+
+from deliveries import store
+from deliveries.backlog.backlog import Lane, PageRequest
+from deliveries.backlog.default import default_backlog
+from deliveries.rules.payload import INLINE_BYTES, attributes_parse, wire_message
+from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
+
+
+def page_in(request: PageRequest) -> None:
+    """Read the next page of a lane and offer it. Redis leaves out what it has already."""
+    lane = request.lane
+    size = max(settings.BACKLOG_LIMIT // 2, 1)
+    rows = store.page_read(
+        subscription_id=lane.subscription_id, region=lane.region, from_id=request.from_id, limit=size
+    )
+    next_id = rows[-1].message_id + 1 if rows else request.from_id
+    default_backlog().offer_page(request, render_rows(lane, rows), next_id=next_id, complete=len(rows) < size)
+
+
+def render_rows(lane: Lane, rows: Sequence[store.PageRow]) -> list[tuple[int, str]]:
+    """The Celery messages of deliveries read from the database, with the attempts that were made before."""
+    templates: dict[int, TaskTemplate] = {}
+    rendered = []
+    for row in rows:
+        template = templates.get(row.attempts)
+        if template is None:
+            template = templates[row.attempts] = TaskTemplate(
+                subscription_id=lane.subscription_id, region=lane.region, attempt=row.attempts + 1
+            )
+        if len(row.data) > INLINE_BYTES:
+            wire: dict[str, object] = dict(reference(row.message_id))
+        else:
+            wire = wire_message(row.message_id, row.data, attributes_parse(row.attributes), row.ordering_key)
+        rendered.append((row.message_id, template.render(str(row.message_id), escaped(wire))))
+    return rendered

@@ -1,0 +1,114 @@
+"""The reconciler: makes Redis agree with the database again.
+
+Three things can part them: Redis was wiped; a publisher died or lost Redis between its commit and its offer; a worker of
+another kind lost a message that held a token. All end the same way: the lane is told to read the database
+again from a given id on, and what Redis has already is left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+
+from deliveries import store
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.default import default_backlog
+from deliveries.rules.ids import first_id_at
+from subscriptions.models import Subscription
+from subscriptions.selectors import PushSettings, push_settings
+
+logger = logging.getLogger(__name__)
+
+#: Younger deliveries may still be between their commit and their offer.
+GRACE_MS = 5_000
+CHUNK = 1000
+SETTINGS_CHUNK = 500
+
+
+def rebuild() -> int:
+    """Tell Redis of every lane with deliveries waiting, after a wipe; returns how many there are."""
+    backlog = default_backlog()
+    count = 0
+    for lane, settings in _lanes_waiting():
+        backlog.configure(lane, is_push=settings.is_push, action="spill", from_id=0)
+        count += 1
+    backlog.mark_alive()
+    logger.info("Redis rebuilt from the database: %d backlogs", count)
+    return count
+
+
+def audit() -> int:
+    """Find deliveries that Redis should have and has not; returns in how many lanes that was so."""
+    before_id = first_id_at(time.time_ns() // 1_000_000 - GRACE_MS)
+    repaired = 0
+    for lane, settings in _lanes_waiting():
+        if settings.is_push and _audit_lane(lane, before_id=before_id):
+            repaired += 1
+    return repaired
+
+
+def _audit_lane(lane: Lane, *, before_id: int) -> bool:
+    backlog = default_backlog()
+    state = backlog.state(lane)
+    if not state:
+        backlog.configure(lane, is_push=True, action="known")
+        return True
+    if state.get("mode") != "1":
+        backlog.configure(lane, is_push=True, action="known")
+        return True
+    if state.get("spill") == "1":
+        # From `cur` on the rows are known to wait for their page.
+        before_id = min(before_id, int(state["cur"]))
+    orphan = _first_orphan(lane, before_id=before_id)
+    if orphan is None:
+        return False
+    logger.warning("deliveries of lane %s from %d on were not in Redis; read again", lane.key, orphan)
+    backlog.configure(lane, is_push=True, action="spill", from_id=orphan)
+    return True
+
+
+def _first_orphan(lane: Lane, *, before_id: int) -> int | None:
+    """The oldest delivery that Redis has not and the database still has when asked once more after that."""
+    after_id = 0
+    while True:
+        ids = store.waiting_ids(
+            subscription_id=lane.subscription_id,
+            region=lane.region,
+            after_id=after_id,
+            before_id=before_id,
+            limit=CHUNK,
+        )
+        if not ids:
+            return None
+        missing = [i for i, known in zip(ids, default_backlog().known(lane, ids), strict=True) if not known]
+        # An ack leaves the database first, so one that was settled between the two looks is gone now.
+        still = set(store.still_waiting(subscription_id=lane.subscription_id, region=lane.region, message_ids=missing))
+        for message_id in missing:
+            if message_id in still:
+                return message_id
+        after_id = ids[-1]
+
+
+def settings_waiting() -> Iterable[tuple[int, PushSettings]]:
+    """Living subscriptions with deliveries in the database."""
+    ids = store.subscriptions_waiting()
+    for start in range(0, len(ids), SETTINGS_CHUNK):
+        yield from push_settings(ids[start : start + SETTINGS_CHUNK]).items()
+
+
+def _lanes_waiting() -> Iterable[tuple[Lane, PushSettings]]:
+    for subscription_id, settings in settings_waiting():
+        for region in store.lanes_waiting(subscription_id):
+            yield Lane(subscription_id, region), settings
+
+
+def purge_deleted() -> int:
+    """Remove deliveries of subscriptions that are gone; returns how many lanes there were."""
+    waiting = store.subscriptions_waiting()
+    gone = set(waiting) - set(Subscription.objects.filter(pk__in=waiting).values_list("pk", flat=True))
+    lanes = [Lane(subscription_id, region) for subscription_id in gone for region in store.lanes_waiting(subscription_id)]
+    for lane in lanes:
+        default_backlog().forget(lane)
+        store.lane_delete(subscription_id=lane.subscription_id, region=lane.region)
+    return len(lanes)

@@ -1,0 +1,32 @@
+"""Loads the Lua verbs: each script is rules.lua, common.lua and its own file."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import redis
+from redis.commands.core import Script
+
+FOLDER = Path(__file__).parent
+VERBS = ("offer", "fetch", "settle", "beat", "configure", "forget")
+
+
+@cache
+def source(verb: str) -> str:
+    """The complete text of a verb's script."""
+    if verb not in VERBS:
+        raise ValueError(f"no such verb: {verb}")
+    return "\n".join((FOLDER / f"{part}.lua").read_text(encoding="utf-8") for part in ("rules", "common", verb))
+
+
+class Scripts:
+    """The verbs, bound to one client; a wiped script cache loads itself again."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self.offer = Script(client, source("offer"))
+        self.fetch = Script(client, source("fetch"))
+        self.settle = Script(client, source("settle"))
+        self.beat = Script(client, source("beat"))
+        self.configure = Script(client, source("configure"))
+        self.forget = Script(client, source("forget"))

@@ -1,0 +1,168 @@
+"""A push endpoint for people: prints what is pushed to it, and whether its token is genuine."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from argparse import ArgumentParser
+from collections import OrderedDict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import jwt
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from deliveries.pushed import NotAPushError, Pushed, TokenVerifier, pushed_read, text_for_people
+
+#: More than any push holds: 10 MB of data in base64.
+BODY_BYTES = 16 * 1024 * 1024
+
+#: Of so many messages the receiver remembers how often they came.
+REMEMBERED_MESSAGES = 10_000
+
+
+class Receiver(ThreadingHTTPServer):
+    """The listening server: the answer it gives, and what it prints."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 1024
+
+    def __init__(
+        self, address: tuple[str, int], *, status: int, delay_seconds: float, verifier: TokenVerifier | None
+    ) -> None:
+        super().__init__(address, Handler)
+        self.status = status
+        self.delay_seconds = delay_seconds
+        self.verifier = verifier
+        self._sightings: OrderedDict[str, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def times_seen(self, message_id: str) -> int:
+        """Count one more sighting of a message; requests tell the attempt only where there is a dead letter policy."""
+        with self._lock:
+            self._sightings[message_id] = self._sightings.get(message_id, 0) + 1
+            self._sightings.move_to_end(message_id)
+            if len(self._sightings) > REMEMBERED_MESSAGES:
+                self._sightings.popitem(last=False)
+            return self._sightings[message_id]
+
+    def show(self, *lines: str) -> None:
+        """Print the lines of one push together."""
+        stamp = time.strftime("%H:%M:%S")
+        with self._lock:
+            print("\n".join([f"{stamp} {lines[0]}", *(f"         {line}" for line in lines[1:])]), flush=True)  # noqa: T201
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is no news: PushHub does so at the ack deadline, and tells it on its side."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One keep-alive connection."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: Receiver
+
+    def do_POST(self) -> None:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdigit() or int(length) > BODY_BYTES:
+            self.close_connection = True
+            return self._answer(413 if length.isdigit() else 411)
+        body = self.rfile.read(int(length))
+        is_trusted, proof = self._proof()
+        try:
+            pushed = pushed_read(headers={name.lower(): value for name, value in self.headers.items()}, body=body)
+        except NotAPushError as error:
+            self.server.show(f"{proof}: {self.path} is not a push ({text_for_people(str(error).encode())})")
+            return self._answer(400)
+        status = self.server.status if is_trusted else 401
+        self.server.show(*self._lines(pushed, proof=proof, status=status))
+        time.sleep(self.server.delay_seconds)
+        return self._answer(status)
+
+    def _proof(self) -> tuple[bool, str]:
+        """Whether to take the push, and in words whom its token proves."""
+        if self.server.verifier is None:
+            return True, "not verified (start with --verify AUDIENCE to check tokens)"
+        try:
+            email = self.server.verifier.email(self.headers.get("Authorization", ""))
+        except jwt.PyJWTError as error:
+            return False, f"NOT VERIFIED, {text_for_people(str(error).encode())}"
+        return True, f"verified {text_for_people(email.encode())}, audience {self.server.verifier.audience}"
+
+    def _lines(self, pushed: Pushed, *, proof: str, status: int) -> list[str]:
+        attempt = self.server.times_seen(pushed.message_id)
+        what = f"{pushed.subscription} message {pushed.message_id} attempt {pushed.delivery_attempt or attempt}"
+        lines = [proof, f"{text_for_people(what.encode())}, answered {status}"]
+        if pushed.ordering_key:
+            lines.append(f"ordering key {text_for_people(pushed.ordering_key.encode())}")
+        lines.extend(text_for_people(f"{key} = {value}".encode()) for key, value in pushed.attributes.items())
+        return [*lines, text_for_people(pushed.data) if pushed.data else "(no data)"]
+
+    def _answer(self, status: int) -> None:
+        if status == 102:  # final in Pub/Sub's eyes and interim in HTTP's: said, and nothing after it
+            self.wfile.write(b"HTTP/1.1 102 Processing\r\nConnection: close\r\n\r\n")
+            self.close_connection = True
+            return
+        self.send_response_only(status)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        if status >= 200 and status not in (204, 304):
+            self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """What there is to say, `show` says."""
+
+
+class Command(BaseCommand):
+    """Receive pushes and print them. Needs neither the database nor Redis."""
+
+    help = "Receive pushes on a port of this machine and print each, with what its token proves."
+    requires_system_checks: list[str] = []
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--port", type=int, default=8080)
+        parser.add_argument("--address", default="127.0.0.1", help="where to listen (default 127.0.0.1)")
+        parser.add_argument("--status", type=int, default=204, help="the HTTP status to answer with (default 204)")
+        parser.add_argument("--delay", type=float, default=0.0, metavar="SECONDS", help="how long to wait before it")
+        parser.add_argument(
+            "--verify", metavar="AUDIENCE", default="", help="check each push's token; answer 401 where it is no good"
+        )
+        parser.add_argument("--certs", metavar="URL", default="", help="the JWK set to check with (default PushHub's)")
+
+    def handle(self, *args: object, **options: Any) -> None:
+        if options["status"] != 102 and not 200 <= options["status"] <= 599:
+            raise CommandError("--status: give 102, or one from 200 to 599")
+        if options["delay"] < 0:
+            raise CommandError("--delay: give 0 or more seconds")
+        verifier = None
+        if options["verify"]:
+            certs = options["certs"] or f"{settings.PUBLIC_URL}/oauth2/v3/certs"
+            verifier = TokenVerifier(audience=options["verify"], certs_url=certs)
+        address = (options["address"], options["port"])
+        try:
+            server = Receiver(address, status=options["status"], delay_seconds=options["delay"], verifier=verifier)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise CommandError(f"cannot listen on {address[0]}:{address[1]}: {reason}; choose a --port") from None
+        self._serve(server)
+
+    def _serve(self, server: Receiver) -> None:
+        def stop(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        # Started in the background by a script, a process is born deaf to Ctrl-C; `kill` must do in any case.
+        signal.signal(signal.SIGTERM, stop)
+        self.stdout.write(f"receiving pushes at http://{server.server_address[0]}:{server.server_address[1]}/")
+        self.stdout.flush()
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            self.stdout.write("the receiver has stopped")
+        finally:
+            server.server_close()

@@ -1,0 +1,158 @@
+"""A push endpoint's URL, taken apart once."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import SplitResult, quote, urlsplit
+
+import idna
+
+if TYPE_CHECKING:
+    from deliveries.push.options import ClientOptions
+    from deliveries.push.pool import Pool
+
+MAX_URL_CHARACTERS = 8192
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+#: Ports above 1023 where another service listens that a forged request could harm; below, only 80 and 443 are used.
+DENIED_PORTS = frozenset(
+    {
+        *(1080, 1433, 1434, 1521, 1719, 1720, 1723, 2049, 2181, 2375, 2376, 2379, 2380, 3128, 3306, 3389, 3659, 4045),
+        *(4190, 4369, 5060, 5061, 5432, 5672, 5900, 5984, 6000, 6379, 6380, 6443, 6566, 6665, 6666, 6667, 6668, 6669),
+        *(6697, 7000, 7001, 8500, 9042, 9092, 9200, 9300, 10080, 10250, 10255, 11211, 15672, 26379, 27017, 50070),
+    }
+)
+_FIRST_FREE_PORT = 1024
+_UNSAFE = re.compile(r"[\x00-\x20\x7f\\]")
+_HOST_NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
+_DOTTED_QUAD = re.compile(r"(?:0|[1-9]\d{0,2})(?:\.(?:0|[1-9]\d{0,2})){3}")
+_NUMERIC_LABEL = re.compile(r"\d+|0x[0-9a-f]*")
+#: What `quote` leaves alone: every delimiter that may stand in a path and a query, and escapes already made.
+_SAFE = "/?:@!$&'()*+,;=-._~%[]|"
+
+
+class UrlFault(StrEnum):
+    """What is wrong with a URL; bounded."""
+
+    BAD_URL = "bad_url"
+    SCHEME_DENIED = "scheme_denied"
+    PORT_DENIED = "port_denied"
+    BAD_HOST = "bad_host"
+
+
+class BadEndpoint(ValueError):
+    """The URL cannot be pushed to. `fault` is a bounded word; the text does not repeat the URL."""
+
+    def __init__(self, fault: UrlFault, text: str) -> None:
+        super().__init__(text)
+        self.fault = fault
+
+
+class Origin(NamedTuple):
+    """What a pool of connections belongs to. `host` is in lower case, ASCII, without brackets or trailing dot."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def tls(self) -> bool:
+        return self.scheme == "https"
+
+
+class Endpoint:
+    """The parts of a request that depend on the URL alone, and the pool that serves it."""
+
+    __slots__ = ("head", "origin", "pool")
+
+    def __init__(self, origin: Origin, *, head: bytes, pool: Pool) -> None:
+        self.origin = origin
+        #: From the request line up to `Content-Length: `.
+        self.head = head
+        self.pool = pool
+
+
+def parse_url(url: str, options: ClientOptions) -> tuple[Origin, bytes]:
+    """The origin, and the head of its requests up to `Content-Length: `. Raises BadEndpoint."""
+    parts = _split(url)
+    if parts.scheme not in _DEFAULT_PORTS or (parts.scheme == "http" and not options.allow_http):
+        raise BadEndpoint(UrlFault.SCHEME_DENIED, "the scheme is not allowed here")
+    host = _host(parts)
+    port = _port(parts)
+    if not is_port_allowed(port, options.allowed_ports):
+        raise BadEndpoint(UrlFault.PORT_DENIED, "the port is not allowed here")
+    target = quote(parts.path or "/", safe=_SAFE) + ("?" + quote(parts.query, safe=_SAFE) if parts.query else "")
+    authority = f"[{host}]" if ":" in host else host
+    if port != _DEFAULT_PORTS[parts.scheme]:
+        authority += f":{port}"
+    head = (
+        f"POST {target} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: {options.user_agent}\r\n"
+        "Accept: */*\r\nAccept-Encoding: identity\r\nContent-Length: "
+    )
+    return Origin(parts.scheme, host, port), head.encode("ascii")
+
+
+def is_port_allowed(port: int, allowed: frozenset[int]) -> bool:
+    if port in allowed or port in _DEFAULT_PORTS.values():
+        return True
+    return port >= _FIRST_FREE_PORT and port not in DENIED_PORTS
+
+
+def _split(url: str) -> SplitResult:
+    if len(url) > MAX_URL_CHARACTERS or _UNSAFE.search(url):
+        raise BadEndpoint(UrlFault.BAD_URL, "the URL is too long or has a character that no URL has")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise BadEndpoint(UrlFault.BAD_URL, "not a URL") from None
+    if "@" in parts.netloc or not parts.netloc:
+        raise BadEndpoint(UrlFault.BAD_URL, "the URL has no host, or a user name")
+    return parts
+
+
+def _port(parts: SplitResult) -> int:
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0 or (port is None and parts.netloc.endswith(":")):
+        raise BadEndpoint(UrlFault.BAD_URL, "the URL has a bad port")
+    return port or _DEFAULT_PORTS[parts.scheme]
+
+
+def _host(parts: SplitResult) -> str:
+    host = parts.hostname or ""
+    if parts.netloc.startswith("["):
+        return _ipv6(host)
+    host = host.removesuffix(".")
+    if not host.isascii():
+        try:
+            host = idna.encode(host, uts46=True).decode("ascii")
+        except idna.IDNAError:
+            host = ""
+    if len(host) > 253 or not _HOST_NAME.fullmatch(host):
+        raise BadEndpoint(UrlFault.BAD_HOST, "the host is neither a name nor an address")
+    if _NUMERIC_LABEL.fullmatch(host.rpartition(".")[2]):
+        return _ipv4(host)
+    return host
+
+
+def _ipv6(host: str) -> str:
+    try:
+        if "%" in host:
+            raise AddressValueError
+        return str(IPv6Address(host))
+    except AddressValueError:
+        raise BadEndpoint(UrlFault.BAD_HOST, "the host is not an IPv6 address") from None
+
+
+def _ipv4(host: str) -> str:
+    """`127.1`, `0x7f.1` and `2130706433` mean an address to the system's resolver; only the plain spelling is taken."""
+    try:
+        if not _DOTTED_QUAD.fullmatch(host):
+            raise AddressValueError
+        return str(IPv4Address(host))
+    except AddressValueError:
+        raise BadEndpoint(UrlFault.BAD_HOST, "an IPv4 address is four decimal numbers") from None

@@ -1,0 +1,97 @@
+"""The engine: one uvloop in a thread of its own, from which all pushes go out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import uvloop
+
+from deliveries.push.client import ClientOptions, PushClient
+from deliveries.push.flight import Flight
+from deliveries.push.plans import PlanBook, PushPlan
+from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
+from deliveries.rules.ids import publish_time_ms
+
+logger = logging.getLogger(__name__)
+
+
+class Engine:
+    """Turns flights into requests. What it cannot push at once it hands to `unprepared` (the steward)."""
+
+    def __init__(self, *, options: ClientOptions, unprepared: Callable[[list[Flight]], None]) -> None:
+        self._loop = uvloop.new_event_loop()
+        self.client = PushClient(self._loop, options=options)
+        self.plans = PlanBook(self.client)
+        self._unprepared = unprepared
+        self._thread = threading.Thread(target=self._run, name="push-engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def accept(self, flights: Sequence[Flight]) -> None:
+        """Push these; from any thread."""
+        self._loop.call_soon_threadsafe(self._push_all, flights)
+
+    def stop(self) -> None:
+        """Close all connections and end the thread; flights that are still out settle as `r`."""
+        future = asyncio.run_coroutine_threadsafe(self.client.close(drain_s=0), self._loop)
+        try:
+            future.result(timeout=5)
+        except TimeoutError:
+            logger.warning("connections did not close in time")
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+
+    def _push_all(self, flights: Sequence[Flight]) -> None:
+        now = time.monotonic()
+        now_ms = time.time_ns() // 1_000_000
+        unprepared: list[Flight] = []
+        get = self.plans.get
+        for flight in flights:
+            plan = get(flight.task.subscription_id, now=now)
+            if plan is None or (flight.task.is_reference and plan.endpoint is not None):
+                unprepared.append(flight)
+                continue
+            flight.plan = plan
+            try:
+                self._push(flight, plan, now_ms)
+            except Exception:
+                # A message that no request can be made of must not take the loop, or its neighbours, with it.
+                logger.exception("push of %s failed", flight.task.message.get("messageId"))
+                flight.settle_as("n", "internal")
+        if unprepared:
+            self._unprepared(unprepared)
+
+    def _push(self, flight: Flight, plan: PushPlan, now_ms: int) -> None:
+        settings = plan.settings
+        if settings is None:
+            return flight.settle_as("x")
+        task = flight.task
+        if publish_time_ms(task.message_id) < now_ms - settings.retention_seconds * 1000:
+            return flight.settle_as("x", "expired")
+        if plan.refusal:
+            return flight.settle_as("n", plan.refusal)
+        if plan.endpoint is None:
+            return flight.settle_as("r")
+        headers = plan.headers
+        if settings.no_wrapper:
+            body = unwrapped_body(task.message)
+            if settings.write_metadata:
+                headers += _rendered(metadata_headers(task.message, subscription=settings.name))
+        else:
+            attempt = task.attempt if settings.dead_letter else None
+            body = push_body(task.message, subscription=settings.name, delivery_attempt=attempt)
+        self.client.post(plan.endpoint, headers, body, settings.ack_deadline_seconds, flight.done)
+        return None
+
+
+def _rendered(headers: list[tuple[str, str]]) -> bytes:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers).encode("ascii")

@@ -1,0 +1,138 @@
+"""Task events for Flower: sent in batches, successes sampled above a rate, failures and retries never.
+
+They are the events of Celery's own worker (`task-received`, `task-started`, `task-succeeded`, `task-retried`), so Flower
+and `celery events` need no change. A thread sends what has gathered; when it lags, the oldest are let go.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+
+from deliveries.push.flight import Flight
+from deliveries.rules.taskmessage import TASK_NAME
+
+logger = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 0.5
+#: Events that may wait to be sent.
+MAX_WAITING = 20_000
+EVENTS_A_MESSAGE = 500
+
+Event = tuple[str, dict[str, Any]]
+
+
+class Sample:
+    """Lets a number a second through, spread over the second in bursts no longer than that."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._left = rate
+        self._at = time.monotonic()
+
+    def take(self, wanted: int) -> int:
+        """How many of `wanted` pass now."""
+        now = time.monotonic()
+        self._left = min(self._rate, self._left + (now - self._at) * self._rate)
+        self._at = now
+        passed = min(wanted, int(self._left))
+        self._left -= passed
+        return passed
+
+
+class TaskEvents:
+    """Gathers events from the worker's threads and sends them from its own."""
+
+    def __init__(self, app: Any, hostname: str) -> None:
+        self._app = app
+        self._hostname = hostname
+        self._sample = Sample(settings.EVENTS_PER_SECOND)
+        self._waiting: deque[Event] = deque(maxlen=MAX_WAITING)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="push-events", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(timeout=5)
+
+    def started(self, flights: Sequence[Flight]) -> None:
+        now = time.time()
+        for flight in flights[: self._sample.take(len(flights))]:
+            flight.started = now
+            self._show(flight)
+
+    def settled(self, flights: Sequence[Flight]) -> None:
+        for flight in flights:
+            if flight.code == "n":
+                self._show(flight)
+                self._waiting.append(("task-retried", _retried(flight)))
+            elif flight.shown:
+                self._waiting.append(("task-succeeded", _succeeded(flight)))
+
+    def _show(self, flight: Flight) -> None:
+        if flight.shown:
+            return
+        flight.shown = True
+        started = flight.started or time.time() - flight.latency_ms / 1000
+        self._waiting.append(("task-received", _received(flight, started)))
+        self._waiting.append(("task-started", {"uuid": flight.task_id, "timestamp": started}))
+
+    def _run(self) -> None:
+        while not self._stopping.wait(FLUSH_SECONDS):
+            self._send()
+        self._send()
+
+    def _send(self) -> None:
+        if not self._waiting:
+            return
+        try:
+            with self._app.connection_for_write() as connection:
+                dispatcher = self._app.events.Dispatcher(
+                    connection, hostname=self._hostname, buffer_group=["task"], buffer_limit=EVENTS_A_MESSAGE
+                )
+                with dispatcher:
+                    while self._waiting:
+                        kind, fields = self._waiting.popleft()
+                        dispatcher.send(kind, **fields)
+                    dispatcher.flush(errors=False, groups=["task"])
+        except Exception as error:
+            # Events are for people to look at; whatever stops them must not stop deliveries.
+            logger.warning("events were not sent: %s", type(error).__name__)
+
+
+def _received(flight: Flight, started: float) -> dict[str, Any]:
+    task = flight.task
+    settings_ = flight.plan.settings if flight.plan else None
+    subscription = settings_.name if settings_ else str(task.subscription_id)
+    return {
+        "uuid": flight.task_id,
+        "name": TASK_NAME,
+        "args": f"({subscription!r}, message {task.message_id}, attempt {task.attempt})",
+        "kwargs": "{}",
+        "retries": task.attempt - 1,
+        "root_id": flight.task_id,
+        "parent_id": None,
+        "timestamp": started,
+    }
+
+
+def _succeeded(flight: Flight) -> dict[str, Any]:
+    outcome = {"a": "ack", "r": "released", "x": "dropped"}[flight.code]
+    return {"uuid": flight.task_id, "result": f"{outcome} {flight.result_text}", "runtime": flight.latency_ms / 1000}
+
+
+def _retried(flight: Flight) -> dict[str, Any]:
+    return {
+        "uuid": flight.task_id,
+        "exception": f"Nack({flight.result_text})",
+        "traceback": f"attempt {flight.task.attempt} was nacked: {flight.result_text}",
+    }

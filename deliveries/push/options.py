@@ -1,0 +1,56 @@
+"""How the push client behaves; the engine builds this once from the settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: A 102 that nothing follows is the ack after this long at most (DESIGN.md, "A token travels with its message").
+MAX_PROCESSING_GRACE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """Times in seconds, sizes in bytes. The defaults suit the open internet: https to public addresses only."""
+
+    allow_http: bool = False
+    #: Lets loopback and private networks through; cloud metadata and link-local addresses stay denied.
+    allow_private: bool = False
+    #: CIDR blocks that may be reached although the table of the guard denies them.
+    allowed_networks: tuple[str, ...] = ()
+    #: Ports that may be used although they belong to another well-known service.
+    allowed_ports: frozenset[int] = frozenset()
+    #: PushHub's own (address, port) pairs, which no push request may reach.
+    own_listeners: tuple[tuple[str, int], ...] = ()
+
+    #: Trusted beside the system's certificate authorities.
+    ca_file: str = ""
+    tls_verify: bool = True
+    user_agent: str = "CloudPubSub-Google"
+
+    max_connections: int = 30_000
+    #: Connections of one origin that may be opening at a time: more would overflow the receiver's listen backlog.
+    max_connecting: int = 256
+    #: Under the 5 s at which Node, uvicorn and Apache hang up, so that the race with their close is rare.
+    idle_timeout_s: float = 4.0
+
+    dns_timeout_s: float = 5.0
+    dns_cache_s: float = 30.0
+    dns_failure_cache_s: float = 5.0
+    connect_timeout_s: float = 5.0
+    tls_timeout_s: float = 5.0
+    #: From the final head to the end of the body.
+    body_timeout_s: float = 5.0
+    processing_grace_s: float = 0.3
+    #: How late a deadline may be noticed.
+    tick_s: float = 0.05
+
+    header_limit_bytes: int = 64 * 1024
+    body_limit_bytes: int = 1024 * 1024
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.processing_grace_s <= MAX_PROCESSING_GRACE_SECONDS:
+            raise ValueError(f"processing_grace_s: give 0 to {MAX_PROCESSING_GRACE_SECONDS} seconds")
+        if self.max_connections < 1 or self.max_connecting < 1:
+            raise ValueError("max_connections and max_connecting: give 1 or more")
+        if not self.user_agent.isascii() or not self.user_agent.isprintable():
+            raise ValueError("user_agent: give printable ASCII")

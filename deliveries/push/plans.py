@@ -1,0 +1,87 @@
+"""How to push for a subscription: everything about a request that is the same for all its messages."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from deliveries.push.client import Endpoint, PushClient
+from pushhub.errors import PushHubError
+from subscriptions.iam.tokens import TokenDenied, id_token_mint
+from subscriptions.selectors import PushSettings, push_settings
+
+logger = logging.getLogger(__name__)
+
+#: Settings are read again after that long, even when the word that they changed got lost.
+PLAN_SECONDS = 60.0
+#: A refusal is looked at again soon: somebody may be granting the role just now.
+REFUSAL_SECONDS = 5.0
+#: A token is replaced before it ends, so that the receiver never sees an expired one.
+TOKEN_MARGIN_SECONDS = 300.0
+JSON_HEADER = b"Content-Type: application/json\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class PushPlan:
+    """The plan for one subscription. Without settings the subscription is deleted; with a refusal it cannot push."""
+
+    settings: PushSettings | None
+    endpoint: Endpoint | None
+    headers: bytes
+    #: On the clock of `time.monotonic`.
+    valid_until: float
+    #: The reason that every attempt is nacked with, or nothing.
+    refusal: str = ""
+
+
+class PlanBook:
+    """Plans by subscription id. Read from the engine's thread, written by the steward; a dict's items are atomic."""
+
+    def __init__(self, client: PushClient, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._plans: dict[int, PushPlan] = {}
+        self._monotonic = monotonic
+
+    def get(self, subscription_id: int, *, now: float) -> PushPlan | None:
+        """The plan, or None when it must be made first. `now` is on the clock of `time.monotonic`."""
+        plan = self._plans.get(subscription_id)
+        return plan if plan is not None and plan.valid_until > now else None
+
+    def forget(self, subscription_ids: Iterable[int]) -> None:
+        for subscription_id in subscription_ids:
+            self._plans.pop(subscription_id, None)
+
+    def forget_all(self) -> None:
+        self._plans = {}
+
+    def load(self, subscription_ids: Iterable[int]) -> None:
+        """Make plans from the database; may raise its errors. One query, and a signature a new token."""
+        wanted = set(subscription_ids)
+        found = push_settings(wanted)
+        for subscription_id in wanted:
+            self._plans[subscription_id] = self._make(found.get(subscription_id))
+
+    def _make(self, settings: PushSettings | None) -> PushPlan:
+        now = self._monotonic()
+        if settings is None or not settings.is_push:
+            return PushPlan(settings, None, b"", now + PLAN_SECONDS)
+        try:
+            endpoint = self._client.prepare(settings.endpoint)
+        except ValueError:
+            return PushPlan(settings, None, b"", now + PLAN_SECONDS, refusal="invalid_endpoint")
+        headers = b"" if settings.no_wrapper else JSON_HEADER
+        if not settings.service_account_email:
+            return PushPlan(settings, endpoint, headers, now + PLAN_SECONDS)
+        try:
+            token = id_token_mint(email=settings.service_account_email, audience=settings.audience)
+        except TokenDenied as denied:
+            logger.warning("no token for subscription %s: %s", settings.name, denied.message)
+            return PushPlan(settings, endpoint, headers, now + REFUSAL_SECONDS, refusal="token_denied")
+        except PushHubError as error:
+            logger.warning("no token for subscription %s: %s", settings.name, error.code)
+            return PushPlan(settings, endpoint, headers, now + REFUSAL_SECONDS, refusal="token_denied")
+        lifetime = token.expires_at - time.time() - TOKEN_MARGIN_SECONDS
+        headers += b"Authorization: Bearer " + token.token.encode() + b"\r\n"
+        return PushPlan(settings, endpoint, headers, now + min(max(lifetime, 1.0), PLAN_SECONDS))

@@ -1,0 +1,170 @@
+"""The settler: takes whatever has finished since last time and settles it, the database first, then Redis."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+
+import redis
+from django.db import DatabaseError, InterfaceError, close_old_connections, connection, transaction
+
+from deliveries import store
+from deliveries.backlog.backlog import Backlog, Lane, Settlement
+from deliveries.push.flight import Batch, Flight
+from deliveries.rules.retry import countdown_ms
+from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
+from pushhub.clock import utcnow
+
+logger = logging.getLogger(__name__)
+
+#: One round settles at most that many results: a longer transaction would hold SQLite's write lock too long.
+ROUND_SIZE = 1000
+FIRST_PAUSE_SECONDS = 0.05
+LAST_PAUSE_SECONDS = 5.0
+
+
+class Settler:
+    """A thread that ends leases in batches. Results wait here as long as the database or Redis is away."""
+
+    def __init__(self, worker: str, *, on_settled: Callable[[Sequence[Flight]], None]) -> None:
+        self._worker = worker
+        self._on_settled = on_settled
+        self._results: list[Flight] = []
+        self._ready = threading.Event()
+        self._stopping = threading.Event()
+        self._dice = random.Random()  # noqa: S311 - jitter
+        self._thread = threading.Thread(target=self._run, name="push-settler", daemon=True)
+        self._backlog = Backlog()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self, flight: Flight) -> None:
+        """A result; called from the engine's loop, so it only notes it."""
+        self._results.append(flight)
+        if not self._ready.is_set():
+            self._ready.set()
+
+    def stop(self, timeout: float) -> None:
+        """Settle what is there, then end."""
+        self._stopping.set()
+        self._ready.set()
+        self._thread.join(timeout=timeout)
+
+    def _run(self) -> None:
+        while True:
+            self._ready.wait()
+            self._ready.clear()
+            self._settle_waiting()
+            if self._stopping.is_set() and not self._results:
+                connection.close()
+                return
+
+    def _settle_waiting(self) -> None:
+        while self._results:
+            # The engine appends at the end while this takes from the front: both are atomic.
+            taken = self._results[:ROUND_SIZE]
+            del self._results[: len(taken)]
+            self._settle_until_done(taken)
+            self._on_settled(taken)
+
+    def _settle_until_done(self, flights: Sequence[Flight]) -> None:
+        """Try for as long as it takes: an outage costs time, never a result. Only stopping ends it early."""
+        pause = FIRST_PAUSE_SECONDS
+        written = False
+        lanes = _by_lane(flights)
+        batches = _count_batches(flights)
+        finished = [batch.name for batch, count in batches.items() if batch.left == count]
+        while True:
+            try:
+                if not written:
+                    _write(lanes)
+                    written = True
+                _give_back(self._backlog, lanes, self._dice, finished={self._worker: finished})
+                for batch, count in batches.items():
+                    batch.left -= count
+                return
+            except (DatabaseError, InterfaceError, redis.RedisError) as error:
+                logger.warning("settling %d results again in %.2f s: %s", len(flights), pause, type(error).__name__)
+                close_old_connections()
+            if self._stopping.wait(pause):
+                # The heartbeat lapses and another worker takes these messages back: duplicates, no loss.
+                logger.warning("stopped with %d results not settled", len(flights))
+                return
+            pause = min(pause * 2, LAST_PAUSE_SECONDS)
+
+def settle_now(flights: Sequence[Flight]) -> None:
+    """Settle once, in the caller's thread; the errors of the database and of Redis are the caller's."""
+    lanes = _by_lane(flights)
+    _write(lanes)
+    _give_back(Backlog(), lanes, random.Random(), finished={})  # noqa: S311 - jitter
+
+
+def _give_back(
+    backlog: Backlog, lanes: dict[Lane, list[Flight]], dice: random.Random, *, finished: dict[str, list[str]]
+) -> None:
+    settlements = {lane: _settlement(flights, dice) for lane, flights in lanes.items()}
+    backlog.settle(settlements, dice=dice.random(), finished=finished)
+
+
+def _settlement(flights: Sequence[Flight], dice: random.Random) -> Settlement:
+    settlement = Settlement()
+    for flight in flights:
+        settlement.add(str(flight.task.message["messageId"]), flight.code, flight.latency_ms)
+        if flight.code == "n":
+            settlement.returned += [_countdown_ms(flight, dice), next_task(flight, flight.task.attempt + 1)]
+        elif flight.code == "r":
+            settlement.returned += [0, next_task(flight, flight.task.attempt)]
+    return settlement
+
+
+def _countdown_ms(flight: Flight, dice: random.Random) -> int:
+    settings = flight.plan.settings if flight.plan else None
+    countdown = countdown_ms(
+        flight.task.attempt,
+        minimum_ms=settings.minimum_backoff_ms if settings else None,
+        maximum_ms=settings.maximum_backoff_ms if settings else None,
+        dice=dice.random(),
+    )
+    return round(countdown)
+
+
+def next_task(flight: Flight, attempt: int) -> str:
+    """The Celery message of the next attempt; a payload that came by reference goes on by reference."""
+    task = flight.task
+    template = TaskTemplate(subscription_id=task.subscription_id, region=task.region, attempt=attempt)
+    message = reference(task.message_id) if flight.by_reference else task.message
+    return template.render(str(task.message["messageId"]), escaped(message))
+
+
+def _by_lane(flights: Sequence[Flight]) -> dict[Lane, list[Flight]]:
+    lanes: dict[Lane, list[Flight]] = defaultdict(list)
+    for flight in flights:
+        lanes[flight.lane].append(flight)
+    return lanes
+
+
+def _write(lanes: dict[Lane, list[Flight]]) -> None:
+    """Acks leave the database and nacks are counted there, in one transaction."""
+    now = utcnow()
+    with transaction.atomic():
+        for lane, flights in lanes.items():
+            gone = [flight.task.message_id for flight in flights if flight.code in "ax"]
+            if gone:
+                store.deliveries_delete(subscription_id=lane.subscription_id, region=lane.region, message_ids=gone)
+            nacks = [
+                store.Nack(flight.task.message_id, flight.task.attempt, flight.result_text)
+                for flight in flights
+                if flight.code == "n"
+            ]
+            if nacks:
+                store.deliveries_nacked(
+                    subscription_id=lane.subscription_id, region=lane.region, nacks=nacks, at=now
+                )
+
+
+def _count_batches(flights: Sequence[Flight]) -> Counter[Batch]:
+    return Counter(flight.batch for flight in flights if flight.batch is not None)

@@ -1,0 +1,62 @@
+"""TLS for push requests: always verified unless told otherwise, 1.2 or newer, sessions resumed."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+
+import certifi
+
+log = logging.getLogger(__name__)
+
+#: Hosts whose session is remembered; a session takes a few KB.
+MAX_SESSIONS = 2_000
+
+
+class ResumingContext(ssl.SSLContext):
+    """Offers each host the session it gave last, which saves half of the handshake's work and its certificates.
+
+    asyncio has no way to pass a session, but every TLS connection of asyncio and uvloop begins with `wrap_bio`. A
+    session is kept under the host name that its certificate was checked for, and never offered to another name.
+    """
+
+    _sessions: dict[str, ssl.SSLSession]
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        kept = self.__dict__.setdefault("_sessions", {}).get(server_hostname)
+        return super().wrap_bio(incoming, outgoing, server_side, server_hostname, kept or session)
+
+    def keep_session(self, host: str, session: ssl.SSLSession | None) -> None:
+        """To be called when the first answer has come: the tickets of TLS 1.3 follow the handshake."""
+        if session is None or not session.has_ticket:
+            return
+        sessions: dict[str, ssl.SSLSession] = self.__dict__.setdefault("_sessions", {})
+        sessions.pop(host, None)
+        if len(sessions) >= MAX_SESSIONS:
+            del sessions[next(iter(sessions))]
+        sessions[host] = session
+
+
+def client_context(*, ca_file: str, verify: bool) -> ResumingContext:
+    context = ResumingContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    if not verify:
+        log.warning("TLS certificates of push endpoints are NOT verified: tls_verify is off")
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return context
+    context.load_default_certs()
+    paths = ssl.get_default_verify_paths()
+    if paths.cafile is None and paths.capath is None:  # a slim container without the system's store
+        context.load_verify_locations(cafile=certifi.where())
+    if ca_file:
+        context.load_verify_locations(cafile=ca_file)
+    return context

@@ -1,0 +1,197 @@
+"""kombu's Redis transport, fetching deliveries in batches.
+
+Between polls of kombu's hub the channel either asks for a batch (fetch.lua) or, when the queue was empty, sleeps on the
+region's bell until a lane is due. What it fetched stays recorded under this worker (fetch.lua), so kombu's own
+record of each unacknowledged message is not kept. Queues other than `deliveries.*` work as in the base class.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from time import monotonic
+from typing import Any, Protocol
+
+import orjson
+from kombu.transport import redis as kombu_redis
+from kombu.utils.encoding import bytes_to_str
+from redis.exceptions import NoScriptError
+
+from deliveries.backlog.scripts import source
+from deliveries.rules.taskmessage import QUEUE_PREFIX
+
+#: The longest sleep on the bell: a lost ring, or a wake that somebody else moved, costs that at most.
+MAX_SLEEP_SECONDS = 2.0
+#: Redis takes a timeout of 0 for "for ever".
+MIN_SLEEP_SECONDS = 0.001
+
+
+def full_bell(work: str) -> str:
+    """The bell that a worker rings for itself when it has room again."""
+    return work.replace("ph:work:", "ph:bell:", 1)
+
+
+class Fetcher(Protocol):
+    """What the transport needs of the push worker."""
+
+    def fetch_arguments(self, region: str) -> tuple[str, str, int, int]:
+        """Key of the worker's record, name of the next batch, room for messages, and the limit of a lane."""
+
+    def fetched(self, region: str, batch: str, messages: list[bytes], *, epoch: int, pages: list[bytes]) -> None:
+        """A reply came; the messages themselves follow one by one through Celery."""
+
+    def delivered(self) -> None:
+        """All messages of the reply went through Celery."""
+
+    def undecodable(self, message: bytes) -> None:
+        """A message that is no JSON of ours."""
+
+
+class QoS(kombu_redis.QoS):
+    """Keeps no record of our own messages: their batch is recorded in Redis already."""
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        if not self.channel.fetches(message):
+            super().append(message, delivery_tag)
+
+    def ack(self, delivery_tag: str) -> None:
+        if delivery_tag in self._delivered:
+            super().ack(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        if delivery_tag in self._delivered:
+            super().reject(delivery_tag, requeue=requeue)
+
+
+class Channel(kombu_redis.Channel):
+    """Fetches in batches where a push worker listens, and is an ordinary channel elsewhere."""
+
+    QoS = QoS
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._regions: list[str] = []
+        self._turn = 0
+        #: Regions whose last fetch found nothing.
+        self._quiet: set[str] = set()
+        self._sleep_seconds = MAX_SLEEP_SECONDS
+        #: The batch and region a reply is awaited for; none while asleep on the bell.
+        self._asked: tuple[str, str] | None = None
+        self._fetch_source = source("fetch")
+        self._fetch_sha = ""
+
+    @property
+    def fetcher(self) -> Fetcher | None:
+        fetcher: Fetcher | None = self.connection.fetcher
+        return fetcher
+
+    def fetches(self, message: Any) -> bool:
+        routing_key = str(message.delivery_info.get("routing_key", ""))
+        return self.fetcher is not None and routing_key.startswith(QUEUE_PREFIX)
+
+    def _update_queue_cycle(self) -> None:
+        super()._update_queue_cycle()
+        self._regions = [
+            queue.removeprefix(QUEUE_PREFIX) for queue in self.active_queues if queue.startswith(QUEUE_PREFIX)
+        ]
+        self._quiet.clear()
+
+    def _brpop_start(self, timeout: float | None = None) -> None:
+        if self.fetcher is None or not self._regions:
+            super()._brpop_start(timeout)
+            return
+        self._in_poll = self.client.connection
+        self._brpop_sent_at = monotonic()
+        if len(self._quiet) < len(self._regions):
+            self._send_fetch(self.fetcher)
+        else:
+            self._send_sleep()
+
+    def _send_fetch(self, fetcher: Fetcher) -> None:
+        self._turn = (self._turn + 1) % len(self._regions)
+        region = self._regions[self._turn]
+        work, batch, room, limit = fetcher.fetch_arguments(region)
+        if not room:
+            self._send_rest(work)
+            return
+        self._asked = (region, batch)
+        script = ("EVALSHA", self._fetch_sha) if self._fetch_sha else ("EVAL", self._fetch_source)
+        self.client.connection.send_command(*script, 2, QUEUE_PREFIX + region, work, region, batch, room, limit)
+
+    def _send_sleep(self) -> None:
+        self._asked = None
+        self._quiet.clear()
+        bells = [f"ph:bell:{region}" for region in self._regions]
+        others = [queue for queue in self.active_queues if not queue.startswith(QUEUE_PREFIX)]
+        self.client.connection.send_command("BRPOP", *bells, *others, f"{self._sleep_seconds:.3f}")
+        self._sleep_seconds = MAX_SLEEP_SECONDS
+
+    def _send_rest(self, work: str) -> None:
+        """This worker is full: sleep on a bell of its own, which its settler rings, and leave the region's to others."""
+        self._asked = None
+        self.client.connection.send_command("BRPOP", full_bell(work), f"{MAX_SLEEP_SECONDS:.3f}")
+
+    def _brpop_read(self, **options: Any) -> Any:
+        if self.fetcher is None or not self._regions:
+            return super()._brpop_read(**options)
+        try:
+            reply = self._read(**options)
+        finally:
+            self._in_poll = None
+            self._flush_brpop_reauth()
+        if self._asked is None:
+            return self._woken(reply)
+        region, batch = self._asked
+        if reply is not None:
+            self._deliver_batch(self.fetcher, region, batch, reply)
+        return True
+
+    def _read(self, **options: Any) -> Any:
+        try:
+            reply = self.client.parse_response(self.client.connection, "EVALSHA", **options)
+        except NoScriptError:
+            self._fetch_sha = ""
+            return None
+        except self.connection_errors:
+            self.client.connection.disconnect()
+            raise
+        if self._asked is not None and not self._fetch_sha:
+            self._fetch_sha = _sha(self._fetch_source)
+        return reply
+
+    def _woken(self, reply: Any) -> bool:
+        """A ring or the end of the sleep; an item of another queue is delivered as kombu would."""
+        if reply:
+            queue, item = bytes_to_str(reply[0]), reply[1]
+            if not queue.startswith("ph:bell:"):
+                self.connection._deliver(orjson.loads(item), queue)
+        return True
+
+    def _deliver_batch(self, fetcher: Fetcher, region: str, batch: str, reply: list[Any]) -> None:
+        messages, wait_ms, epoch, pages = reply
+        if not messages:
+            self._quiet.add(region)
+            if wait_ms >= 0:
+                self._sleep_seconds = max(min(self._sleep_seconds, wait_ms / 1000), MIN_SLEEP_SECONDS)
+        fetcher.fetched(region, batch, messages, epoch=int(epoch), pages=pages)
+        queue = QUEUE_PREFIX + region
+        deliver = self.connection._deliver
+        for message in messages:
+            try:
+                raw = orjson.loads(message)
+            except orjson.JSONDecodeError:
+                fetcher.undecodable(message)
+                continue
+            deliver(raw, queue)
+        fetcher.delivered()
+
+
+class Transport(kombu_redis.Transport):
+    """Redis; a push worker sets `fetcher` on the transport it consumes with."""
+
+    Channel = Channel
+    driver_name = "pushhub"
+    fetcher: Fetcher | None = None
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()

@@ -1,0 +1,260 @@
+"""The push worker: what a Celery worker gains when it consumes a `deliveries.*` queue through our transport.
+
+Four threads work beside Celery's own, which fetches: the engine pushes, the settler settles, the steward reads the
+database, the heart beats. Each waits out any outage of Redis or the database by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+from celery import bootsteps
+from celery.worker.consumer.connection import Connection as ConnectionStep
+from django.conf import settings
+
+from deliveries.backlog import reconcile
+from deliveries.backlog.backlog import Backlog, Lane, PageRequest, work_key
+from deliveries.backlog.default import default_backlog
+from deliveries.push.configuration import client_options
+from deliveries.push.engine import Engine
+from deliveries.push.events import TaskEvents
+from deliveries.push.flight import Batch, Flight
+from deliveries.push.rejected import reject
+from deliveries.push.settler import Settler
+from deliveries.push.steward import Steward
+from deliveries.push.transport import Transport, full_bell
+from deliveries.rules.taskmessage import body_parse
+
+logger = logging.getLogger(__name__)
+
+#: Messages that one fetch takes: enough to make its cost small, few enough to share a queue among workers.
+FETCH_SIZE = 300
+HEARTBEAT_SECONDS = 3.0
+
+
+class PushWorker:
+    """One a process. Celery's thread calls `fetch_arguments`, `fetched`, `take` and `delivered`."""
+
+    def __init__(self, app: Any, hostname: str) -> None:
+        self.name = f"{hostname}:{os.getpid()}:{secrets.token_hex(3)}"
+        self.settler = Settler(self.name, on_settled=self._settled)
+        self.steward = Steward()
+        self.engine = Engine(options=client_options(), unprepared=self._prepare)
+        self.events = TaskEvents(app, hostname)
+        self.outstanding: dict[str, Flight] = {}
+        self._heart = Heart(self.name, self.steward)
+        self._batches = itertools.count(1)
+        self._batch: Batch | None = None
+        self._taken: list[Flight] = []
+        self._lanes: dict[tuple[int, str], Lane] = {}
+        self._epoch = 0
+        self._was_full = False
+        self._stopping = False
+
+    def serves(self, consumer: Any) -> bool:
+        return isinstance(consumer.connection.transport, Transport)
+
+    def start(self) -> None:
+        self.events.start()
+        self.settler.start()
+        self.steward.start()
+        self.engine.start()
+        self._heart.start()
+
+    # The transport's seam (transport.Fetcher).
+
+    def fetch_arguments(self, region: str) -> tuple[str, str, int, int]:
+        room = settings.WORKER_OUTSTANDING - len(self.outstanding)
+        self._was_full = room <= 0
+        batch = str(next(self._batches))
+        return work_key(self.name), batch, max(min(room, FETCH_SIZE), 0), settings.BACKLOG_LIMIT
+
+    def fetched(self, region: str, batch: str, messages: Sequence[bytes], *, epoch: int, pages: list[bytes]) -> None:
+        if epoch != self._epoch:
+            self._refresh(epoch)
+        for lane, from_id, seq in zip(pages[0::3], pages[1::3], pages[2::3], strict=True):
+            self.steward.page(PageRequest(Lane.parse(lane), int(from_id), int(float(seq))))
+        self._batch = Batch(batch)
+        self._taken = []
+
+    def take(self, message: Any, *, is_revoked: bool) -> None:
+        """One message of the batch, from the deliver task's strategy."""
+        try:
+            task = body_parse(message.body)
+            lane = self._lane(task.subscription_id, task.region)
+        except (ValueError, TypeError, KeyError) as error:
+            reject(repr(message.body)[:4096], reason=type(error).__name__)
+            return
+        flight = Flight(task, message.headers["id"], batch=self._batch, lane=lane, finish=self.settler.finish)
+        if self._batch is not None:
+            self._batch.left += 1
+        self.outstanding[flight.task_id] = flight
+        if is_revoked:
+            flight.settle_as("x", "revoked")
+        else:
+            self._taken.append(flight)
+
+    def delivered(self) -> None:
+        if self._taken:
+            self.events.started(self._taken)
+            self.engine.accept(self._taken)
+            self._taken = []
+
+    def undecodable(self, message: bytes) -> None:
+        reject(repr(message)[:4096], reason="not JSON")
+
+    def _lane(self, subscription_id: int, region: str) -> Lane:
+        """One object a lane: it is the key of every settle."""
+        lane = self._lanes.get((subscription_id, region))
+        if lane is None:
+            lane = self._lanes[subscription_id, region] = Lane(int(subscription_id), str(region))
+        return lane
+
+    def _refresh(self, epoch: int) -> None:
+        """Some subscription changed, or Redis was wiped and counts anew: forget the plans concerned."""
+        try:
+            if epoch < self._epoch:
+                self.engine.plans.forget_all()
+            else:
+                self.engine.plans.forget(default_backlog().changed_since(self._epoch))
+            self._epoch = epoch
+        except redis.RedisError:
+            self.engine.plans.forget_all()
+
+    # Called from the other threads.
+
+    def _prepare(self, flights: list[Flight]) -> None:
+        self.steward.prepare(self.engine, flights)
+
+    def _settled(self, flights: Sequence[Flight]) -> None:
+        for flight in flights:
+            self.outstanding.pop(flight.task_id, None)
+        self.events.settled(flights)
+        if self._was_full and not self._stopping:
+            try:
+                default_backlog().client.lpush(full_bell(work_key(self.name)), "1")
+            except redis.RedisError:
+                logger.debug("ring put off: Redis is away")
+
+    # Shutdown.
+
+    def drain(self) -> None:
+        """Let what is out finish, hand back what does not, settle everything and take leave."""
+        self._stopping = True
+        deadline = time.monotonic() + settings.DRAIN_SECONDS
+        while self.outstanding and time.monotonic() < deadline:
+            time.sleep(0.05)
+        left = len(self.outstanding)
+        self.engine.stop()
+        for flight in list(self.outstanding.values()):
+            flight.settle_as("r")
+        if left:
+            logger.warning("%d pushes did not finish in %d s and were handed back", left, settings.DRAIN_SECONDS)
+        self.settler.stop(timeout=30)
+        self.steward.stop()
+        self._heart.stop(leave=not self.outstanding)
+        self.events.stop()
+
+
+class Heart:
+    """Says that this worker lives, takes back what dead ones held, and notices a wiped Redis."""
+
+    def __init__(self, worker: str, steward: Steward) -> None:
+        self._worker = worker
+        self._steward = steward
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="push-heart", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, *, leave: bool) -> None:
+        """Stop beating. With `leave` this worker holds nothing; without, the others find out and take over."""
+        self._stopping.set()
+        self._thread.join(timeout=10)
+        if leave:
+            try:
+                default_backlog().leave(self._worker)
+            except redis.RedisError:
+                logger.debug("left without saying so: Redis is away")
+
+    def _run(self) -> None:
+        backlog = Backlog()
+        was_away = False
+        while True:
+            try:
+                health = backlog.beat(self._worker)
+                if health.put_back:
+                    logger.warning("took over %d messages of a worker that died", health.put_back)
+                if health.was_wiped:
+                    self._steward.run_soon(_rebuild)
+                elif was_away:
+                    self._steward.run_soon(_audit)
+                was_away = False
+            except redis.RedisError as error:
+                was_away = True
+                logger.warning("no heartbeat: %s", type(error).__name__)
+            if self._stopping.wait(HEARTBEAT_SECONDS):
+                return
+
+
+def _rebuild() -> None:
+    reconcile.rebuild()
+
+
+def _audit() -> None:
+    reconcile.audit()
+
+
+class PushWorkerStep(bootsteps.StartStopStep):
+    """Starts the push worker before Celery's consumer and drains it after that has stopped."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        self.enabled = any(queue.startswith("deliveries.") for queue in worker.app.amqp.queues.consume_from)
+        worker.push_worker = None
+        super().__init__(worker, **kwargs)
+
+    def include_if(self, worker: Any) -> bool:
+        return self.enabled and bool(worker.app.connection_for_read().transport_cls == "pushhub")
+
+    def create(self, worker: Any) -> None:
+        worker.push_worker = PushWorker(worker.app, worker.hostname)
+
+    def start(self, worker: Any) -> None:
+        worker.push_worker.start()
+
+    def stop(self, worker: Any) -> None:
+        worker.push_worker.drain()
+
+    def info(self, worker: Any) -> dict[str, Any]:
+        """For `inspect stats`."""
+        return {"push": {"worker": worker.push_worker.name, "outstanding": len(worker.push_worker.outstanding)}}
+
+
+class FetchStep(bootsteps.StartStopStep):
+    """Gives each new connection of the consumer its fetcher."""
+
+    requires = (ConnectionStep,)
+
+    def start(self, consumer: Any) -> None:
+        push_worker = consumer.controller.push_worker
+        if push_worker is not None and push_worker.serves(consumer):
+            consumer.connection.transport.fetcher = push_worker
+
+
+def install(app: Any) -> None:
+    """Add the steps to a Celery application's worker."""
+    app.steps["worker"].add(PushWorkerStep)
+    app.steps["consumer"].add(FetchStep)
+
+

@@ -1,0 +1,39 @@
+"""The optional rate limit of a subscription: a bucket that refills with `rate` tokens a second and holds at most `burst`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket as it was at `filled_ms`; a new one is full. In comments: the fields of rules.lua."""
+
+    tokens: float = 0.0  # b
+    filled_ms: float = 0.0  # bt
+
+
+def depth(rate: float, burst: float) -> float:
+    """What a bucket holds; without a burst, a second's worth. Never under 1, or no message would ever go."""
+    return max(burst if burst > 0 else rate, 1.0)
+
+
+def refilled(bucket: Bucket, *, now_ms: float, rate: float, burst: float) -> Bucket:
+    """The bucket now; a clock that went back refills nothing."""
+    gained = max(now_ms - bucket.filled_ms, 0.0) * rate / 1000.0
+    return Bucket(min(bucket.tokens + gained, depth(rate, burst)), max(now_ms, bucket.filled_ms))
+
+
+def whole(bucket: Bucket) -> int:
+    """How many messages the bucket has tokens for."""
+    return math.floor(bucket.tokens)
+
+
+def spent(bucket: Bucket, count: int) -> Bucket:
+    return Bucket(bucket.tokens - count, bucket.filled_ms)
+
+
+def next_ms(bucket: Bucket, *, rate: float) -> float:
+    """When the bucket holds a whole token again."""
+    return bucket.filled_ms + max(1.0 - bucket.tokens, 0.0) * 1000.0 / rate

@@ -1,0 +1,99 @@
+"""The body and the headers of a push request (Cloud Pub/Sub push page, "Receive messages"; `noWrapper` for the raw form).
+
+A message is the object that travels in the task: `data` (base64), `attributes`, `messageId`, `orderingKey`, `publishTime`;
+fields without content are absent.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import a2b_base64
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+METADATA_PREFIX = "x-goog-pubsub-"
+
+#: Headers that an attribute must never set: they frame the request, belong to one hop, or are ours to say.
+RESERVED_HEADERS = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "authorization",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "expect",
+        "host",
+        "http2-settings",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
+    }
+)
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+#: Visible ASCII, with blanks inside only: anything else is read differently by different servers.
+_HEADER_VALUE = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?|")
+
+
+def push_body(message: Mapping[str, Any], *, subscription: str, delivery_attempt: int | None = None) -> bytes:
+    """The wrapped form: keys in alphabetical order, id and publish time in both spellings, empty fields left out.
+
+    `delivery_attempt` is sent for subscriptions with a dead-letter policy only.
+    """
+    inner: dict[str, Any] = {}
+    if attributes := message.get("attributes"):
+        inner["attributes"] = attributes
+    if data := message.get("data"):
+        inner["data"] = data
+    inner["messageId"] = inner["message_id"] = message["messageId"]
+    if ordering_key := message.get("orderingKey"):
+        inner["orderingKey"] = ordering_key
+    inner["publishTime"] = inner["publish_time"] = message["publishTime"]
+    if delivery_attempt is None:
+        return orjson.dumps({"message": inner, "subscription": subscription})
+    return orjson.dumps({"deliveryAttempt": delivery_attempt, "message": inner, "subscription": subscription})
+
+
+def unwrapped_body(message: Mapping[str, Any]) -> bytes:
+    """The unwrapped form: the data and nothing else."""
+    return a2b_base64(message.get("data", ""))
+
+
+def metadata_headers(message: Mapping[str, Any], *, subscription: str) -> list[tuple[str, str]]:
+    """The headers of an unwrapped push with `writeMetadata`: the message's fields, then its attributes under their own names.
+
+    What is no legal header, or would override one of ours, is left out: the publisher chooses attributes, and must not be
+    able to forge or split the request. Of names that differ in letter case only, the first wins.
+    """
+    headers = [
+        (METADATA_PREFIX + "subscription-name", subscription),
+        (METADATA_PREFIX + "message-id", message["messageId"]),
+        (METADATA_PREFIX + "publish-time", message["publishTime"]),
+    ]
+    ordering_key = message.get("orderingKey")
+    if ordering_key and _HEADER_VALUE.fullmatch(ordering_key):
+        headers.append((METADATA_PREFIX + "ordering-key", ordering_key))
+    seen: set[str] = set()
+    for name, value in (message.get("attributes") or {}).items():
+        lowered = name.lower()
+        if lowered not in seen and _is_free(lowered) and _HEADER_VALUE.fullmatch(value):
+            seen.add(lowered)
+            headers.append((name, value))
+    return headers
+
+
+def _is_free(lowered: str) -> bool:
+    return (
+        lowered not in RESERVED_HEADERS
+        and not lowered.startswith(METADATA_PREFIX)
+        and _HEADER_NAME.fullmatch(lowered) is not None
+    )

@@ -1,0 +1,61 @@
+"""A message on its way: the `message` object of the push body, without the keys that are doubled in snake_case."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from deliveries.rules.ids import publish_time_ms
+
+#: A larger payload stays in the database and the task holds only its id, so that Redis' memory stays bounded.
+INLINE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """What a publisher gave, checked."""
+
+    data: bytes
+    attributes: Mapping[str, str]
+    ordering_key: str = ""
+
+    @property
+    def is_large(self) -> bool:
+        return len(self.data) > INLINE_BYTES
+
+
+def publish_time_text(message_id: int) -> str:
+    """RFC 3339 with milliseconds, as in the seeds' example."""
+    seconds, milliseconds = divmod(publish_time_ms(message_id), 1000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds:03d}Z"
+
+
+def wire_message(
+    message_id: int, data: bytes, attributes: Mapping[str, str], ordering_key: str, *, publish_time: str = ""
+) -> dict[str, Any]:
+    """The object that travels in the task; empty fields are absent."""
+    wire: dict[str, Any] = {}
+    if attributes:
+        wire["attributes"] = attributes
+    if data:
+        wire["data"] = base64.b64encode(data).decode()
+    wire["messageId"] = str(message_id)
+    if ordering_key:
+        wire["orderingKey"] = ordering_key
+    wire["publishTime"] = publish_time or publish_time_text(message_id)
+    return wire
+
+
+def attributes_text(attributes: Mapping[str, str]) -> str:
+    """As stored in the database: a JSON object, or nothing."""
+    return orjson.dumps(attributes).decode() if attributes else ""
+
+
+def attributes_parse(text: str) -> dict[str, str]:
+    parsed: dict[str, str] = orjson.loads(text) if text else {}
+    return parsed

@@ -1,0 +1,28 @@
+"""How long one nacked message waits before its next attempt (its subscription's `retryPolicy`, or our own bounds)."""
+
+from __future__ import annotations
+
+#: Without a retryPolicy: the bounds of Cloud Pub/Sub's push backoff.
+MINIMUM_MS = 100
+MAXIMUM_MS = 60_000
+#: The countdown is spread over this share of itself to either side, so that messages nacked together come back apart.
+JITTER = 0.25
+#: Beyond so many doublings every countdown has met any maximum (100 ms * 2^40 is 3,000 years).
+_DOUBLINGS = 40
+
+
+def countdown_ms(
+    attempt: int, *, dice: float, minimum_ms: float | None = None, maximum_ms: float | None = None
+) -> float:
+    """The wait after the nack of attempt number `attempt` (the first is 1): minimum * 2^(attempt - 1), jittered.
+
+    Never outside the bounds, jitter included. `dice` is in [0, 1). A minimum of 0 asks for the shortest wait but still has
+    to grow, so the doubling starts from `MINIMUM_MS`; only a maximum of 0 means "at once, always".
+    """
+    maximum = MAXIMUM_MS if maximum_ms is None else maximum_ms
+    minimum = min(MINIMUM_MS if minimum_ms is None else minimum_ms, maximum)
+    doublings = min(max(attempt - 1, 0), _DOUBLINGS)
+    middle = min(max(minimum, MINIMUM_MS) * 2.0**doublings, maximum)
+    lowest = max(minimum, middle * (1 - JITTER))
+    highest = min(maximum, middle * (1 + JITTER))
+    return lowest + (highest - lowest) * dice

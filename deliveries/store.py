@@ -1,0 +1,222 @@
+"""The hot statements of the data plane, as SQL: the ORM's objects would cost more than the rows.
+
+Only these few are here; all else uses the ORM. Each works on SQLite and PostgreSQL. Callers own the transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+
+#: SQLite takes at most 32,766 parameters a statement; shorter lists also keep its parsing cheap.
+IN_CHUNK = 1000
+#: Rows that one transaction of a clean-up deletes.
+DELETE_CHUNK = 5000
+LAST_ID = 2**63 - 1
+
+MESSAGE_COLUMNS = "id, topic_id, region, data, attributes, ordering_key"
+DELIVERY_COLUMNS = "message_id, subscription_id, region, attempts, last_result"
+
+MessageRow = tuple[int, int, str, bytes, str, str]
+DeliveryRow = tuple[int, int, str, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PageRow:
+    """A delivery waiting in the database, with its message."""
+
+    message_id: int
+    attempts: int
+    data: bytes
+    attributes: str
+    ordering_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    """What is written down about a nacked delivery."""
+
+    message_id: int
+    attempts: int
+    result: str
+
+
+def _is_postgresql() -> bool:
+    return connection.vendor == "postgresql"
+
+
+def messages_insert(rows: Sequence[MessageRow]) -> None:
+    _insert(
+        f"INSERT INTO deliveries_message ({MESSAGE_COLUMNS})",  # noqa: S608 - constants
+        rows,
+        casts=("bigint", "bigint", "text", "bytea", "text", "text"),
+    )
+
+
+def deliveries_insert(rows: Sequence[DeliveryRow]) -> None:
+    _insert(
+        f"INSERT INTO deliveries_delivery ({DELIVERY_COLUMNS})",  # noqa: S608 - constants
+        rows,
+        casts=("bigint", "bigint", "text", "integer", "text"),
+    )
+
+
+def _insert(head: str, rows: Sequence[tuple[Any, ...]], *, casts: Sequence[str]) -> None:
+    """One statement of column arrays on PostgreSQL, one prepared statement run many times on SQLite."""
+    if not rows:
+        return
+    with connection.cursor() as cursor:
+        if _is_postgresql():
+            arrays = ", ".join(f"%s::{cast}[]" for cast in casts)
+            cursor.execute(f"{head} SELECT * FROM unnest({arrays})", [list(column) for column in zip(*rows, strict=True)])
+        else:
+            cursor.executemany(f"{head} VALUES ({', '.join(['%s'] * len(casts))})", rows)
+
+
+def _in_chunks(message_ids: Sequence[int]) -> Iterable[Sequence[int]]:
+    for start in range(0, len(message_ids), IN_CHUNK):
+        yield message_ids[start : start + IN_CHUNK]
+
+
+def _among(count: int) -> str:
+    return "message_id = ANY(%s)" if _is_postgresql() else f"message_id IN ({', '.join(['%s'] * count)})"
+
+
+def deliveries_delete(*, subscription_id: int, region: str, message_ids: Sequence[int]) -> None:
+    """Owed no more. Ids that are gone already do no harm."""
+    with connection.cursor() as cursor:
+        for chunk in _in_chunks(message_ids):
+            cursor.execute(
+                "DELETE FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND "  # noqa: S608
+                + _among(len(chunk)),
+                [subscription_id, region, list(chunk)] if _is_postgresql() else [subscription_id, region, *chunk],
+            )
+
+
+def deliveries_nacked(*, subscription_id: int, region: str, nacks: Sequence[Nack], at: datetime) -> None:
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "UPDATE deliveries_delivery SET attempts = %s, last_result = %s, last_attempt_at = %s"
+            " WHERE subscription_id = %s AND region = %s AND message_id = %s",
+            [(nack.attempts, nack.result, at, subscription_id, region, nack.message_id) for nack in nacks],
+        )
+
+
+def page_read(*, subscription_id: int, region: str, from_id: int, limit: int) -> list[PageRow]:
+    """The next deliveries of a lane in publish order, with their messages; large payloads come along too."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT d.message_id, d.attempts, m.data, m.attributes, m.ordering_key"
+            " FROM deliveries_delivery d JOIN deliveries_message m ON m.id = d.message_id"
+            " WHERE d.subscription_id = %s AND d.region = %s AND d.message_id >= %s"
+            " ORDER BY d.message_id LIMIT %s",
+            [subscription_id, region, from_id, limit],
+        )
+        return [PageRow(row[0], row[1], bytes(row[2]), row[3], row[4]) for row in cursor.fetchall()]
+
+
+def waiting_ids(*, subscription_id: int, region: str, before_id: int, after_id: int, limit: int) -> list[int]:
+    """Ids of the oldest deliveries of a lane in the open range given."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT message_id FROM deliveries_delivery WHERE subscription_id = %s AND region = %s"
+            " AND message_id > %s AND message_id < %s ORDER BY message_id LIMIT %s",
+            [subscription_id, region, after_id, before_id, limit],
+        )
+        return [row[0] for row in cursor.fetchall()]
+
+
+def lanes_waiting(subscription_id: int) -> list[str]:
+    """The regions for which a subscription has deliveries waiting: one index step a region, whatever the backlog."""
+    regions: list[str] = []
+    with connection.cursor() as cursor:
+        while True:
+            cursor.execute(
+                "SELECT region FROM deliveries_delivery WHERE subscription_id = %s AND region > %s"
+                " ORDER BY region LIMIT 1",
+                [subscription_id, regions[-1] if regions else ""],
+            )
+            row = cursor.fetchone()
+            if row is None:
+                return regions
+            regions.append(row[0])
+
+
+def subscriptions_waiting() -> list[int]:
+    """Every subscription with deliveries waiting, deleted ones among them: one index step a subscription."""
+    found: list[int] = []
+    with connection.cursor() as cursor:
+        while True:
+            cursor.execute(
+                "SELECT subscription_id FROM deliveries_delivery WHERE subscription_id > %s"
+                " ORDER BY subscription_id LIMIT 1",
+                [found[-1] if found else -1],
+            )
+            row = cursor.fetchone()
+            if row is None:
+                return found
+            found.append(row[0])
+
+
+def still_waiting(*, subscription_id: int, region: str, message_ids: Sequence[int]) -> list[int]:
+    """Those of the deliveries that are still there."""
+    found: list[int] = []
+    with connection.cursor() as cursor:
+        for chunk in _in_chunks(message_ids):
+            cursor.execute(
+                "SELECT message_id FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND "  # noqa: S608
+                + _among(len(chunk)),
+                [subscription_id, region, list(chunk)] if _is_postgresql() else [subscription_id, region, *chunk],
+            )
+            found += [row[0] for row in cursor.fetchall()]
+    return found
+
+
+def lane_delete(*, subscription_id: int, region: str) -> int:
+    """Every delivery of a lane, in transactions of a bounded size; returns how many there were."""
+    total = 0
+    while True:
+        ids = waiting_ids(
+            subscription_id=subscription_id, region=region, after_id=-1, before_id=LAST_ID, limit=DELETE_CHUNK
+        )
+        if not ids:
+            return total
+        deliveries_delete(subscription_id=subscription_id, region=region, message_ids=ids)
+        total += len(ids)
+
+
+def messages_range_end(*, after_id: int, before_id: int, size: int) -> int | None:
+    """The last id of the next `size` messages in the open range, or None when there is none."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT max(id) FROM (SELECT id FROM deliveries_message WHERE id > %s AND id < %s ORDER BY id LIMIT %s) r",
+            [after_id, before_id, size],
+        )
+        row = cursor.fetchone()
+        return row[0] if row else None
+
+
+def messages_delete_settled(*, after_id: int, to_id: int) -> int:
+    """Those messages of a range that are owed to nobody; returns how many went."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM deliveries_message WHERE id > %s AND id <= %s AND NOT EXISTS"
+            " (SELECT 1 FROM deliveries_delivery d WHERE d.message_id = deliveries_message.id)",
+            [after_id, to_id],
+        )
+        return int(cursor.rowcount)
+
+
+def deliveries_delete_expired(*, subscription_id: int, before_id: int, limit: int) -> int:
+    """Deliveries of a subscription that are past their retention; returns how many went."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM deliveries_delivery WHERE id IN (SELECT id FROM deliveries_delivery"
+            " WHERE subscription_id = %s AND message_id < %s LIMIT %s)",
+            [subscription_id, before_id, limit],
+        )
+        return int(cursor.rowcount)

@@ -1,0 +1,32 @@
+"""Celery tasks: the delivery, and what beat asks of the maintenance worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import shared_task
+from celery.app.task import Task
+
+from deliveries import retention
+from deliveries.backlog import reconcile
+from deliveries.rules.taskmessage import TASK_NAME, DeliverTask
+
+
+@shared_task(
+    name=TASK_NAME, bind=True, ignore_result=True, acks_late=True, Strategy="deliveries.push.strategy:deliver_strategy"
+)
+def deliver(self: Task[Any, Any], subscription_id: int, region: str, attempt: int, message: dict[str, Any]) -> str:
+    """Push one message. A push worker never comes here (strategy.py); a stock worker does, one task at a time."""
+    from deliveries.push.single import deliver_one
+
+    return deliver_one(DeliverTask(subscription_id, region, attempt, message))
+
+
+@shared_task(name="deliveries.backlog_audit")
+def backlog_audit() -> dict[str, int]:
+    return {"repaired": reconcile.audit(), "purged": reconcile.purge_deleted()}
+
+
+@shared_task(name="deliveries.messages_sweep")
+def messages_sweep() -> dict[str, int]:
+    return {"expired": retention.expired_sweep(), "settled": retention.settled_sweep()}

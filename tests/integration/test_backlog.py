@@ -1,0 +1,251 @@
+"""The verbs on a real Redis: where a delivery is after each, and what a repeated, late or lost call does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from deliveries.backlog.backlog import Backlog, Lane, Offer, PageRequest, Settlement, work_key
+from deliveries.backlog.connection import client_of
+from deliveries.rules.ids import EPOCH_MS, first_id_at
+from deliveries.rules.taskmessage import TaskTemplate, escaped, queue_name
+
+LANE = Lane(7, "here")
+FIRST = first_id_at(EPOCH_MS + 1_000_000)
+
+
+@pytest.fixture
+def backlog(redis_url: str) -> Backlog:
+    return Backlog(client_of(redis_url), limit=10)
+
+
+def task(message_id: int, *, attempt: int = 1, lane: Lane = LANE) -> str:
+    template = TaskTemplate(subscription_id=lane.subscription_id, region=lane.region, attempt=attempt)
+    return template.render(str(message_id), escaped({"messageId": str(message_id), "publishTime": "t"}))
+
+
+def offer(backlog: Backlog, *ids: int, lane: Lane = LANE) -> None:
+    backlog.offer([Offer(lane, is_push=True, messages=[(i, task(i, lane=lane)) for i in ids])])
+
+
+def fetch(backlog: Backlog, *, worker: str = "w", batch: str = "1", count: int = 100) -> list[Any]:
+    reply: list[Any] = backlog.scripts.fetch(
+        keys=[queue_name(LANE.region), work_key(worker)], args=[LANE.region, batch, count, backlog.limit]
+    )
+    return reply
+
+
+def ids_of(reply: list[Any]) -> list[int]:
+    return [int(message.split(b'"id":"')[1].split(b".")[0]) for message in reply[0]]
+
+
+def fetched_ids(backlog: Backlog, **kwargs: Any) -> list[int]:
+    return ids_of(fetch(backlog, **kwargs))
+
+
+def settle(backlog: Backlog, code: str, *ids: int, delay_ms: int = 0, batch: str | None = None) -> None:
+    settlement = Settlement()
+    for message_id in ids:
+        settlement.add(str(message_id), code, 1.0)  # type: ignore[arg-type]
+        if code in "nr":
+            settlement.returned += [delay_ms, task(message_id, attempt=2)]
+    backlog.settle({LANE: settlement}, dice=0.5, finished={"w": [batch] if batch else []})
+
+
+def ids(count: int, *, start: int = 0) -> list[int]:
+    return [FIRST + i for i in range(start, start + count)]
+
+
+def held(backlog: Backlog) -> int:
+    return int(backlog.state(LANE)["out"])
+
+
+def test_offer_lets_out_as_many_as_the_window_begins_with(backlog: Backlog) -> None:
+    backlog.configure(LANE, is_push=True, action="new")
+    offer(backlog, *ids(5))
+    assert fetched_ids(backlog) == ids(3)
+    assert held(backlog) == 3
+
+
+def test_an_ack_gives_its_token_back_and_widens_the_window(backlog: Backlog) -> None:
+    backlog.configure(LANE, is_push=True, action="new")
+    offer(backlog, *ids(9))
+    fetch(backlog)
+    settle(backlog, "a", *ids(3))
+    assert fetched_ids(backlog) == ids(6, start=3), "3 acks make the window 6"
+
+
+def test_settling_twice_is_harmless(backlog: Backlog) -> None:
+    backlog.configure(LANE, is_push=True, action="new")
+    offer(backlog, *ids(4))
+    fetch(backlog)
+    settle(backlog, "a", *ids(1))
+    settle(backlog, "a", *ids(1))
+    assert held(backlog) == 3
+    assert backlog.state(LANE)["w"] == "4"
+
+
+def test_a_nack_waits_its_countdown_and_comes_back_before_the_backlog(backlog: Backlog) -> None:
+    backlog.configure(LANE, is_push=True, action="new")
+    offer(backlog, *ids(4))
+    fetch(backlog)
+    settle(backlog, "n", FIRST, delay_ms=0)
+    settle(backlog, "a", FIRST + 1, FIRST + 2)
+    assert fetched_ids(backlog, batch="2")[0] == FIRST
+
+
+def test_a_nack_with_a_countdown_is_woken_when_it_is_due(backlog: Backlog) -> None:
+    backlog.configure(LANE, is_push=True, action="new")
+    offer(backlog, FIRST)
+    fetch(backlog)
+    settle(backlog, "n", FIRST, delay_ms=60_000)
+    messages, wait_ms, _, _ = fetch(backlog)
+    assert messages == []
+    assert 50_000 < wait_ms <= 60_000
+
+
+def test_a_release_goes_back_to_the_front_and_costs_nothing(backlog: Backlog) -> None:
+    backlog.configure(LANE, is_push=True, action="new")
+    offer(backlog, *ids(5))
+    fetch(backlog)
+    window = backlog.state(LANE)["w"]
+    settle(backlog, "r", *ids(3))
+    assert fetched_ids(backlog, batch="2") == ids(3)
+    assert backlog.state(LANE)["w"] == window
+
+
+def test_an_offer_beyond_the_limit_spills_and_a_page_brings_the_rest_in_order(backlog: Backlog) -> None:
+    backlog.configure(LANE, is_push=True, action="new")
+    offer(backlog, *ids(14))
+    offer(backlog, *ids(2, start=14))
+    state = backlog.state(LANE)
+    assert (state["spill"], state["cur"]) == ("1", str(FIRST + 10)), "what follows a spill is refused too"
+    seen = []
+    for batch in range(6):
+        reply = fetch(backlog, batch=str(batch))
+        seen += ids_of(reply)
+        settle(backlog, "a", *ids_of(reply))
+        if pages := reply[3]:
+            request = PageRequest(Lane.parse(pages[0]), int(pages[1]), int(pages[2]))
+            rest = ids(6, start=10)
+            backlog.offer_page(request, [(i, task(i)) for i in rest], next_id=rest[-1] + 1, complete=True)
+    assert seen == ids(16)
+    assert backlog.state(LANE)["spill"] == "0"
+
+
+def test_a_page_request_is_given_to_one_worker_only(backlog: Backlog) -> None:
+    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, is_push=True, action="spill", from_id=FIRST)
+    assert fetch(backlog)[3] == [b"7:here", str(FIRST).encode(), b"1"]
+    assert fetch(backlog)[3] == []
+
+
+def test_a_page_leaves_out_what_redis_has(backlog: Backlog) -> None:
+    backlog.configure(LANE, is_push=True, action="new")
+    offer(backlog, *ids(2))
+    backlog.configure(LANE, is_push=True, action="spill", from_id=0)
+    request = PageRequest(LANE, 0, int(backlog.state(LANE)["seq"]))
+    backlog.offer_page(request, [(i, task(i)) for i in ids(3)], next_id=FIRST + 3, complete=True)
+    assert sorted(fetched_ids(backlog)) == ids(3)
+
+
+def test_a_spill_during_a_read_of_a_page_is_not_lost(backlog: Backlog) -> None:
+    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, is_push=True, action="spill", from_id=FIRST)
+    request = PageRequest(LANE, FIRST, int(backlog.state(LANE)["seq"]))
+    offer(backlog, FIRST + 5)  # refused, as the lane is spilled, while the page is being read
+    backlog.offer_page(request, [(FIRST, task(FIRST))], next_id=FIRST + 1, complete=True)
+    state = backlog.state(LANE)
+    assert (state["spill"], state["cur"]) == ("1", str(FIRST))
+
+
+def test_a_lane_unknown_to_redis_reads_the_database_before_it_takes_an_offer(backlog: Backlog) -> None:
+    offer(backlog, FIRST)
+    assert backlog.state(LANE)["spill"] == "1"
+    assert fetched_ids(backlog) == []
+
+
+def test_ids_beyond_a_double_are_compared_exactly(backlog: Backlog) -> None:
+    large = 2**62 + 1
+    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, is_push=True, action="spill", from_id=large + 1)
+    backlog.configure(LANE, is_push=True, action="spill", from_id=large)
+    assert backlog.state(LANE)["cur"] == str(large)
+
+
+def test_a_dead_workers_messages_go_back_less_what_was_settled(backlog: Backlog) -> None:
+    backlog.configure(LANE, is_push=True, action="new")
+    backlog.beat("dead")
+    offer(backlog, *ids(3))
+    fetch(backlog, worker="dead")
+    settle(backlog, "a", FIRST)
+    backlog.client.zadd("ph:workers", {"dead": 1})
+    assert backlog.beat("alive").put_back == 2
+    assert sorted(fetched_ids(backlog, worker="alive")) == ids(2, start=1)
+    assert held(backlog) == 2
+    assert not backlog.client.exists(work_key("dead"))
+
+
+def test_a_finished_batch_is_no_longer_recorded(backlog: Backlog) -> None:
+    backlog.configure(LANE, is_push=True, action="new")
+    offer(backlog, FIRST)
+    fetch(backlog, batch="b")
+    assert backlog.client.hkeys(work_key("w")) == [b"b"]
+    settle(backlog, "a", FIRST, batch="b")
+    assert not backlog.client.exists(work_key("w"))
+
+
+@pytest.mark.parametrize("leave", [lambda b: b.configure(LANE, is_push=False, action="known"), lambda b: b.forget(LANE)])
+def test_a_lane_that_leaves_push_sends_nothing_more(backlog: Backlog, leave: Callable[[Backlog], None]) -> None:
+    backlog.configure(LANE, is_push=True, action="new")
+    offer(backlog, *ids(8))
+    fetch(backlog)
+    leave(backlog)
+    settle(backlog, "a", *ids(3))
+    assert fetched_ids(backlog) == []
+
+
+def test_a_lane_that_comes_back_to_push_reads_the_database_from_the_start(backlog: Backlog) -> None:
+    backlog.configure(LANE, is_push=True, action="new")
+    offer(backlog, *ids(8))
+    fetch(backlog)
+    backlog.configure(LANE, is_push=False, action="known")
+    settle(backlog, "n", *ids(3))
+    backlog.configure(LANE, is_push=True, action="known")
+    assert fetch(backlog)[3][:2] == [b"7:here", b"0"]
+
+
+def test_a_wipe_is_noticed_until_somebody_has_rebuilt(backlog: Backlog) -> None:
+    assert backlog.beat().was_wiped
+    backlog.mark_alive()
+    assert not backlog.beat().was_wiped
+    backlog.client.flushall()
+    assert backlog.beat().was_wiped
+
+
+def test_workers_learn_which_subscriptions_changed(backlog: Backlog) -> None:
+    backlog.announce_change(5)
+    backlog.announce_change(6)
+    assert backlog.changed_since(1) == [6]
+    assert fetch(backlog)[2] == b"2"
+
+
+def test_a_ring_wakes_a_sleeper_and_a_drained_queue_does_not(backlog: Backlog) -> None:
+    backlog.configure(LANE, is_push=True, action="new")
+    offer(backlog, *ids(2))
+    assert backlog.client.lpop("ph:bell:here") == b"1"
+    fetch(backlog)
+    assert backlog.client.lpop("ph:bell:here") is None
+
+
+def test_the_retry_set_does_not_grow_beyond_the_limit_and_a_window(backlog: Backlog) -> None:
+    backlog.configure(LANE, is_push=True, action="new")
+    for start in range(0, 40, 4):
+        offer(backlog, *ids(4, start=start))
+    for batch in range(60):
+        settle(backlog, "n", *fetched_ids(backlog, batch=str(batch)), delay_ms=3_600_000)
+        backlog.client.hset("ph:7:here:s", "resume", 0)
+        backlog.configure(LANE, is_push=True, action="known")
+    assert backlog.client.zcard("ph:7:here:z") <= backlog.limit + 3
