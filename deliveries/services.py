@@ -48,9 +48,7 @@ def message_publish(*, topic: Topic, messages: Sequence[NewMessage], region: str
     return [str(message_id) for message_id in ids]
 
 
-def _commit(
-    *, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage], region: str
-) -> list[PushSettings]:
+def _commit(*, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage], region: str) -> list[PushSettings]:
     """Insert everything in one transaction; returns the subscriptions that own the messages now.
 
     They are read inside it: a subscription owns each message published after its create answer.
@@ -80,9 +78,7 @@ def offer_quietly(
     offers = []
     for subscriber in pushed:
         render = TaskTemplate(subscription_id=subscriber.id, region=region, attempt=1).render
-        tasks = [
-            (message_id, render(name, text)) for message_id, name, text in zip(ids, names, texts, strict=True)
-        ]
+        tasks = [(message_id, render(name, text)) for message_id, name, text in zip(ids, names, texts, strict=True)]
         offers.append(Offer(Lane(subscriber.id, region), is_push=True, messages=tasks))
     try:
         default_backlog().offer(offers)

@@ -51,7 +51,7 @@ def _is_postgresql() -> bool:
 
 def messages_insert(rows: Sequence[MessageRow]) -> None:
     _insert(
-        f"INSERT INTO deliveries_message ({MESSAGE_COLUMNS})",  # noqa: S608 - constants
+        f"INSERT INTO deliveries_message ({MESSAGE_COLUMNS})",
         rows,
         casts=("bigint", "bigint", "text", "bytea", "text", "text"),
     )
@@ -59,7 +59,7 @@ def messages_insert(rows: Sequence[MessageRow]) -> None:
 
 def deliveries_insert(rows: Sequence[DeliveryRow]) -> None:
     _insert(
-        f"INSERT INTO deliveries_delivery ({DELIVERY_COLUMNS})",  # noqa: S608 - constants
+        f"INSERT INTO deliveries_delivery ({DELIVERY_COLUMNS})",
         rows,
         casts=("bigint", "bigint", "text", "integer", "text"),
     )
@@ -72,7 +72,9 @@ def _insert(head: str, rows: Sequence[tuple[Any, ...]], *, casts: Sequence[str])
     with connection.cursor() as cursor:
         if _is_postgresql():
             arrays = ", ".join(f"%s::{cast}[]" for cast in casts)
-            cursor.execute(f"{head} SELECT * FROM unnest({arrays})", [list(column) for column in zip(*rows, strict=True)])
+            cursor.execute(
+                f"{head} SELECT * FROM unnest({arrays})", [list(column) for column in zip(*rows, strict=True)]
+            )
         else:
             cursor.executemany(f"{head} VALUES ({', '.join(['%s'] * len(casts))})", rows)
 
@@ -91,8 +93,7 @@ def deliveries_delete(*, subscription_id: int, region: str, message_ids: Sequenc
     with connection.cursor() as cursor:
         for chunk in _in_chunks(message_ids):
             cursor.execute(
-                "DELETE FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND "  # noqa: S608
-                + _among(len(chunk)),
+                "DELETE FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND " + _among(len(chunk)),
                 [subscription_id, region, list(chunk)] if _is_postgresql() else [subscription_id, region, *chunk],
             )
 
@@ -168,7 +169,7 @@ def still_waiting(*, subscription_id: int, region: str, message_ids: Sequence[in
     with connection.cursor() as cursor:
         for chunk in _in_chunks(message_ids):
             cursor.execute(
-                "SELECT message_id FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND "  # noqa: S608
+                "SELECT message_id FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND "
                 + _among(len(chunk)),
                 [subscription_id, region, list(chunk)] if _is_postgresql() else [subscription_id, region, *chunk],
             )

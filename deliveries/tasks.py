@@ -12,19 +12,29 @@ from deliveries.backlog import reconcile
 from deliveries.rules.taskmessage import TASK_NAME, DeliverTask
 
 
-@shared_task(
-    name=TASK_NAME, bind=True, ignore_result=True, acks_late=True, Strategy="deliveries.push.strategy:deliver_strategy"
-)
-def deliver(self: Task[Any, Any], subscription_id: int, region: str, attempt: int, message: dict[str, Any]) -> str:
+class DeliverStrategyTask(Task[Any, Any]):
+    """A task whose messages a push worker hands to its engine."""
+
+    Strategy = "deliveries.push.strategy:deliver_strategy"
+
+
+@shared_task(name=TASK_NAME, base=DeliverStrategyTask, ignore_result=True, acks_late=True)
+def deliver(subscription_id: int, region: str, attempt: int, message: dict[str, Any]) -> str:
     """Push one message. A push worker never comes here (strategy.py); a stock worker does, one task at a time."""
     from deliveries.push.single import deliver_one
 
     return deliver_one(DeliverTask(subscription_id, region, attempt, message))
 
 
+#: Tokens that the last audit of this process found with nobody.
+_suspects: set[str] = set()
+
+
 @shared_task(name="deliveries.backlog_audit")
 def backlog_audit() -> dict[str, int]:
-    return {"repaired": reconcile.audit(), "purged": reconcile.purge_deleted()}
+    global _suspects
+    _suspects, tokens = reconcile.audit_tokens(_suspects)
+    return {"orphans": reconcile.audit(), "tokens": tokens, "purged": reconcile.purge_deleted()}
 
 
 @shared_task(name="deliveries.messages_sweep")

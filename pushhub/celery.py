@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import ssl
-
 from typing import Any
 
 from celery import Celery
-from celery.signals import celeryd_init
+from celery.signals import celeryd_init, setup_logging
 from django.conf import settings
 from kombu.transport import TRANSPORT_ALIASES
 
@@ -43,7 +42,6 @@ app.conf.update(
     task_serializer="json",
     accept_content=["json"],
     worker_send_task_events=True,
-    worker_hijack_root_logger=False,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     timezone="UTC",
     beat_schedule={
@@ -60,3 +58,8 @@ def install_push_worker(**_: Any) -> None:
     from deliveries.push.worker import install
 
     install(app)
+
+
+@setup_logging.connect
+def keep_django_logging(**_: Any) -> None:
+    """Django has configured logging already; Celery does that itself unless somebody listens here."""

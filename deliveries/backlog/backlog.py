@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import redis
 from django.conf import settings
@@ -138,11 +138,35 @@ class Backlog:
         wiped, put_back = self.scripts.beat(args=[worker, DEAD_AFTER_MS])
         return Health(was_wiped=bool(wiped), put_back=int(put_back))
 
-    def leave(self, worker: str) -> None:
-        """A worker that holds nothing any more takes its leave."""
-        self.client.zrem(f"{PREFIX}workers", worker)
+    def leave(self, worker: str) -> bool:
+        """A worker takes its leave; false when it still holds batches, which the others then take over."""
+        return bool(self.scripts.leave(args=[worker]))
 
-    def configure(self, lane: Lane, *, is_push: bool, action: Literal["new", "known", "spill"], from_id: int = 0) -> None:
+    def finish(self, worker: str, batch: str) -> None:
+        """Forget a batch that holds nothing to settle."""
+        self.client.hdel(work_key(worker), batch)
+
+    def held(self, regions: Iterable[str]) -> set[str]:
+        """The task ids of all deliveries that a queue or a worker holds; slow, for the audit."""
+        return {task.decode() for task in self.scripts.held(args=list(regions))}
+
+    def tokens(self, lane: Lane) -> list[int]:
+        """The deliveries of a lane that hold a token."""
+        where: dict[Any, Any] = self.client.hgetall(f"{PREFIX}{lane.key}:d")
+        return [int(message_id) for message_id, place in where.items() if place == b"t"]
+
+    def repair(self, lane: Lane, message_ids: Sequence[int]) -> int:
+        """Take back tokens that nobody holds; their deliveries are read from the database again."""
+        return int(self.scripts.repair(keys=[lane.key], args=[self.limit, *message_ids]))
+
+    def lanes(self) -> list[Lane]:
+        """Every lane that Redis knows."""
+        keys = self.client.scan_iter(match=f"{PREFIX}*:s", count=1000)
+        return [Lane.parse(key.decode().removeprefix(PREFIX).removesuffix(":s")) for key in keys]
+
+    def configure(
+        self, lane: Lane, *, is_push: bool, action: Literal["new", "known", "spill"], from_id: int = 0
+    ) -> None:
         """Tell a lane how its subscription stands (configure.lua)."""
         self.scripts.configure(keys=[lane.key], args=[int(is_push), self.limit, action, from_id])
 
@@ -156,7 +180,7 @@ class Backlog:
 
     def changed_since(self, epoch: int) -> list[int]:
         members = self.client.zrangebyscore(f"{PREFIX}changed", f"({epoch}", "+inf")
-        return [int(member) for member in members]
+        return [int(cast(bytes, member)) for member in members]
 
     def mark_alive(self) -> None:
         """Redis knows all lanes again; a wipe removes this mark with the rest."""
@@ -171,7 +195,7 @@ class Backlog:
 
     def state(self, lane: Lane) -> dict[str, str]:
         """A lane's state for people and tests, the fields of common.lua; empty when Redis does not know it."""
-        raw: dict[bytes, bytes] = self.client.hgetall(f"{PREFIX}{lane.key}:s")
+        raw: dict[Any, Any] = self.client.hgetall(f"{PREFIX}{lane.key}:s")
         return {name.decode(): value.decode() for name, value in raw.items()}
 
     def queue_length(self, region: str) -> int:

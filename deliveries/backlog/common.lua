@@ -30,10 +30,15 @@ end
 local function load_state(key)
   local values = redis.call('HMGET', key .. ':s', unpack(STATE))
   if not values[1] then return nil end
-  local state = {}
+  -- A field that an older version did not write has its first value.
+  local state = rules_new()
   for i, name in ipairs(STATE) do
     -- Ids do not fit a double: `cur` stays text.
-    if name == 'cur' then state[name] = values[i] or '0' else state[name] = tonumber(values[i]) end
+    if name == 'cur' then
+      state[name] = values[i]
+    elseif values[i] then
+      state[name] = tonumber(values[i])
+    end
   end
   return state
 end

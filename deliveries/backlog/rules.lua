@@ -5,7 +5,7 @@
 --   w       window: how many messages may be outstanding          v       level of the push backoff
 --   r       share of acks among the last results                  resume  nothing is sent before this time (ms)
 --   l       mean latency of the last results (ms)                 peak    tokens held when messages were last sent off
---   n       results those two are means of, at most 1,000         k       acks in a row, at most 10
+--   n       results those two are means of, at most 1,000         k       acks in a row, at most 12
 --   g       results left of the windowful that shrank last        b, bt   tokens in the bucket of the rate limit, and when (ms)
 --   cap, rate (messages/s), burst: the subscription's own limits; 0 is none
 --
@@ -18,6 +18,10 @@
 --   rules_spend(state, now_ms, count)                     so many were sent off; state.out includes them
 --   rules_bucket_wait(state, now_ms)                      when the rate limit lets the next one go; nil if now
 
+local SLOW_START_LIMIT, LARGEST_WINDOW, LINEAR_STEP, UNPROVEN_LIMIT = 3000, 30000, 30, 100
+local ACK_RATIO_ABOVE, LATENCY_BELOW_MS, MEMORY = 0.99, 1000, 1000
+local SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS, FREE_LEVEL, TOP_LEVEL, DECAY, HEALED_RUN = 100, 60000, 3, 12.25, 0.0006, 12
+
 local RULE_FIELDS = {'w', 'r', 'l', 'n', 'g', 'v', 'k', 'resume', 'peak', 'b', 'bt', 'cap', 'rate', 'burst'}
 
 local function rules_new()
@@ -26,16 +30,16 @@ end
 
 local function window_grow(state)
   local w = state.w
-  if w >= 100 and 2 * state.peak < w then return end
-  if w < 3000 then
-    state.w = math.min(w + 1, 3000)
+  if w >= UNPROVEN_LIMIT and 2 * state.peak < w then return end
+  if w < SLOW_START_LIMIT then
+    state.w = math.min(w + 1, SLOW_START_LIMIT)
   else
-    state.w = math.min(w + 30 / w, 30000)
+    state.w = math.min(w + LINEAR_STEP / w, LARGEST_WINDOW)
   end
 end
 
 local function window_result(state, acked, latency_ms)
-  state.n = math.min(state.n + 1, 1000)
+  state.n = math.min(state.n + 1, MEMORY)
   state.r = state.r + ((acked and 1 or 0) - state.r) / state.n
   state.l = state.l + (latency_ms - state.l) / state.n
   state.g = math.max(state.g - 1, 0)
@@ -45,22 +49,24 @@ local function window_result(state, acked, latency_ms)
     state.w = math.max(state.w * (0.5 + 0.5 * state.r), 1)
     state.g = state.peak
   end
-  if state.w > 3000 and not (state.r > 0.99 and state.l < 1000) then state.w = 3000 end
+  if state.w > SLOW_START_LIMIT and not (state.r > ACK_RATIO_ABOVE and state.l < LATENCY_BELOW_MS) then
+    state.w = SLOW_START_LIMIT
+  end
 end
 
 -- Returns whether a pause began.
 local function backoff_result(state, acked, latency_ms, now_ms, dice)
   if now_ms - latency_ms < state.resume then return false end
   if acked then
-    state.k = math.min(state.k + 1, 10)
-    state.v = state.k == 10 and 0 or state.v * (1 - 0.035)
+    state.k = math.min(state.k + 1, HEALED_RUN)
+    state.v = state.k == HEALED_RUN and 0 or state.v - DECAY * state.v * state.v * state.v
     return false
   end
-  state.v = math.min(state.v + 1, 12.25)
+  state.v = math.min(state.v + 1, TOP_LEVEL)
   state.k = 0
-  if state.v <= 3 then return false end
-  local longest = math.min(100 * 2 ^ (state.v - 3), 60000)
-  state.resume = now_ms + math.max(longest * (0.5 + 0.5 * dice), 100)
+  if state.v <= FREE_LEVEL then return false end
+  local longest = math.min(SHORTEST_PAUSE_MS * 2 ^ (state.v - FREE_LEVEL), LONGEST_PAUSE_MS)
+  state.resume = now_ms + math.max(longest * (0.5 + 0.5 * dice), SHORTEST_PAUSE_MS)
   return true
 end
 
@@ -77,7 +83,7 @@ local function rules_result(state, acked, latency_ms, now_ms, dice)
 end
 
 local function rules_window(state)
-  if state.v > 3 then return 1 end
+  if state.v > FREE_LEVEL then return 1 end
   if state.cap > 0 then return math.floor(math.min(state.w, state.cap)) end
   return math.floor(state.w)
 end

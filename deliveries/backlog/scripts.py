@@ -9,7 +9,7 @@ import redis
 from redis.commands.core import Script
 
 FOLDER = Path(__file__).parent
-VERBS = ("offer", "fetch", "settle", "beat", "configure", "forget")
+VERBS = ("offer", "fetch", "settle", "beat", "configure", "forget", "leave", "held", "repair")
 
 
 @cache
@@ -30,3 +30,6 @@ class Scripts:
         self.beat = Script(client, source("beat"))
         self.configure = Script(client, source("configure"))
         self.forget = Script(client, source("forget"))
+        self.leave = Script(client, source("leave"))
+        self.held = Script(client, source("held"))
+        self.repair = Script(client, source("repair"))

@@ -25,6 +25,7 @@ _PROCESSING = 102
 #: Not statuses, and 101 Switching Protocols, which nobody asked for.
 _REFUSED = frozenset({*range(100), 101})
 _FINAL = 200
+_REDIRECT = 300
 #: Interim answers to one request; more is an attack.
 _MAX_INTERIM = 16
 
@@ -33,7 +34,7 @@ class _Hostile(Exception):
     """Stops the parser: surplus bytes, a protocol switch or too many interim answers."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BaseProtocol):
     """States: idle (no request), waiting for the final head, in its body. A closed one is never used again."""
 
     __slots__ = (
@@ -159,7 +160,7 @@ class Connection(asyncio.Protocol):
         self._shared.wheel.drop(self)
         request = self._request
         if request is not None:
-            if self._uses > 1 and not request.resent and not self._received and not self._held:
+            if self._uses > 1 and not self._received and not self._held:
                 # The receiver hung up while the request was on its way: safe to send again, as no answer had begun.
                 self._request = None
                 self._pool.resend(request)
@@ -250,8 +251,33 @@ class Connection(asyncio.Protocol):
         now = self._shared.clock()
         if self._uses == 1 and status:
             self._pool.answered(cast(asyncio.Transport, self._transport))
-        if keep and not (request.large_body and cast(asyncio.Transport, self._transport).get_write_buffer_size()):
+        if keep and not (request.large_body and self._answered_early(status)):
             self._pool.release(self, now)
         else:
             self.discard()
         self._shared.report(request, status, reason, now)
+
+    def _answered_early(self, status: int) -> bool:
+        """Whether some of a large body may be unsent. Over TLS the transport does not know, so a refusal counts."""
+        return status >= _REDIRECT or cast(asyncio.Transport, self._transport).get_write_buffer_size() > 0
+
+
+class PlainConnection(Connection, asyncio.Protocol):
+    """A connection without TLS; the loop makes bytes of the size it has read."""
+
+    __slots__ = ()
+
+
+class TlsConnection(Connection, asyncio.BufferedProtocol):
+    """Decrypts into a buffer that all connections share: without it uvloop allocates 256 KB for each read.
+
+    What is in the buffer is copied before anything else can be read, so sharing is safe.
+    """
+
+    __slots__ = ()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._shared.tls_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._shared.tls_buffer[:nbytes]))

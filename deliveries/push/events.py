@@ -1,7 +1,7 @@
 """Task events for Flower: sent in batches, successes sampled above a rate, failures and retries never.
 
-They are the events of Celery's own worker (`task-received`, `task-started`, `task-succeeded`, `task-retried`), so Flower
-and `celery events` need no change. A thread sends what has gathered; when it lags, the oldest are let go.
+They are the events of Celery's own worker (`task-received`, `task-started`, `task-succeeded`, `task-retried`), so
+Flower and `celery events` need no change. A thread sends what has gathered; when it lags, the oldest are let go.
 """
 
 from __future__ import annotations

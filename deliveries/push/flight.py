@@ -87,4 +87,3 @@ class Flight:
     def result_text(self) -> str:
         """HTTP status or bounded reason, for people."""
         return self.reason or str(self.status)
-

@@ -43,6 +43,7 @@ DENIED_V6: tuple[Row, ...] = (
     Row("::/128", "unspecified"),
     Row("::1/128", "loopback", private=True),
     Row("::/96", "IPv4-compatible"),
+    Row("::ffff:0:0:0/96", "IPv4-translated"),
     Row("64:ff9b::/96", "NAT64"),
     Row("64:ff9b:1::/48", "NAT64"),
     Row("100::/64", "discard"),

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from deliveries.push.connection import Connection
+from deliveries.push.connection import Connection, PlainConnection, TlsConnection
 from deliveries.push.dialer import Dialer, DialFailed
 from deliveries.push.endpoint import Origin
 from deliveries.push.wheel import NEVER
@@ -69,8 +69,10 @@ class Pool:
             self._grow()
 
     def resend(self, request: Request) -> None:
-        """The lost connection leaves next, which makes room for the fresh one."""
-        request.resent = True
+        """For a fresh connection only, from which nothing is sent again: so it is not sent a third time.
+
+        The lost connection leaves next, which makes room.
+        """
         request.connection = None
         self._wait(request, self._fresh_only)
 
@@ -162,7 +164,7 @@ class Pool:
             self._dialled(connection)
 
     def _new_connection(self) -> Connection:
-        return Connection(self, self._shared)
+        return (TlsConnection if self.origin.tls else PlainConnection)(self, self._shared)
 
     def _dialled(self, connection: Connection) -> None:
         self._open.add(connection)
@@ -171,12 +173,14 @@ class Pool:
             connection.send(request)
         else:
             self.release(connection, self._shared.clock())
+        self._grow()
 
     def _dial_failed(self, failure: DialFailed) -> None:
-        if failure.shortage and self._open:
+        others = bool(self._open or self._dials)
+        if failure.shortage and others:
             # The requests wait for the connections there are.
             self._no_dial_before = self._shared.clock() + SHORTAGE_PAUSE_SECONDS
-        elif self._open or self._dials:
+        elif others:
             request = self._next(self._fresh_only) or self._next(self._waiting)
             if request is not None:
                 self._shared.report(request, 0, failure.reason, self._shared.clock())

@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from deliveries.push.options import ClientOptions
     from deliveries.push.wheel import Wheel
 
+TLS_BUFFER_BYTES = 64 * 1024
+
 log = logging.getLogger(__name__)
 
 
 class Shared:
     """The loop, clock, options and count of outstanding requests that connections and pools of one client share."""
 
-    __slots__ = ("clock", "drained", "loop", "options", "outstanding", "wheel")
+    __slots__ = ("clock", "drained", "loop", "options", "outstanding", "tls_buffer", "wheel")
 
     def __init__(
         self,
@@ -35,6 +37,7 @@ class Shared:
         self.clock = clock
         self.wheel = wheel
         self.outstanding = 0
+        self.tls_buffer = memoryview(bytearray(TLS_BUFFER_BYTES))
         #: Set by `close`, and called when the last outstanding request has been reported.
         self.drained: Callable[[], None] | None = None
 
@@ -56,7 +59,7 @@ class Shared:
 class Request:
     """Bytes to send and whom to tell. It outlives the connection, for it may have to be sent again."""
 
-    __slots__ = ("connection", "deadline", "large_body", "on_done", "payload", "resent", "started")
+    __slots__ = ("connection", "deadline", "large_body", "on_done", "payload", "started")
 
     def __init__(
         self,
@@ -74,4 +77,3 @@ class Request:
         #: None once the result was reported.
         self.on_done: Callable[[PushResult], None] | None = on_done
         self.connection: Connection | None = None
-        self.resent = False

@@ -17,6 +17,7 @@ from deliveries.push.flight import Batch, Flight
 from deliveries.rules.retry import countdown_ms
 from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
 from pushhub.clock import utcnow
+from pushhub.errors import describe
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +69,11 @@ class Settler:
             # The engine appends at the end while this takes from the front: both are atomic.
             taken = self._results[:ROUND_SIZE]
             del self._results[: len(taken)]
-            self._settle_until_done(taken)
-            self._on_settled(taken)
+            if self._settle_until_done(taken):
+                self._on_settled(taken)
 
-    def _settle_until_done(self, flights: Sequence[Flight]) -> None:
-        """Try for as long as it takes: an outage costs time, never a result. Only stopping ends it early."""
+    def _settle_until_done(self, flights: Sequence[Flight]) -> bool:
+        """Try for as long as it takes: an outage costs time, never a result. False when stopping ended it early."""
         pause = FIRST_PAUSE_SECONDS
         written = False
         lanes = _by_lane(flights)
@@ -86,15 +87,16 @@ class Settler:
                 _give_back(self._backlog, lanes, self._dice, finished={self._worker: finished})
                 for batch, count in batches.items():
                     batch.left -= count
-                return
+                return True
             except (DatabaseError, InterfaceError, redis.RedisError) as error:
-                logger.warning("settling %d results again in %.2f s: %s", len(flights), pause, type(error).__name__)
+                logger.warning("settling %d results again in %.2f s: %s", len(flights), pause, describe(error))
                 close_old_connections()
             if self._stopping.wait(pause):
                 # The heartbeat lapses and another worker takes these messages back: duplicates, no loss.
                 logger.warning("stopped with %d results not settled", len(flights))
-                return
+                return False
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
+
 
 def settle_now(flights: Sequence[Flight]) -> None:
     """Settle once, in the caller's thread; the errors of the database and of Redis are the caller's."""
@@ -161,9 +163,7 @@ def _write(lanes: dict[Lane, list[Flight]]) -> None:
                 if flight.code == "n"
             ]
             if nacks:
-                store.deliveries_nacked(
-                    subscription_id=lane.subscription_id, region=lane.region, nacks=nacks, at=now
-                )
+                store.deliveries_nacked(subscription_id=lane.subscription_id, region=lane.region, nacks=nacks, at=now)
 
 
 def _count_batches(flights: Sequence[Flight]) -> Counter[Batch]:

@@ -8,11 +8,12 @@ record of each unacknowledged message is not kept. Queues other than `deliveries
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
 
 import orjson
-from kombu.transport import redis as kombu_redis
+from kombu.transport import redis
 from kombu.utils.encoding import bytes_to_str
 from redis.exceptions import NoScriptError
 
@@ -42,11 +43,33 @@ class Fetcher(Protocol):
     def delivered(self) -> None:
         """All messages of the reply went through Celery."""
 
+    def hand_back(self, message: dict[str, Any]) -> None:
+        """A decoded message that came after its queue was cancelled."""
+
     def undecodable(self, message: bytes) -> None:
         """A message that is no JSON of ours."""
 
 
-class QoS(kombu_redis.QoS):
+# kombu's published types know little of its Redis transport.
+BaseQoS: Any = redis.QoS
+BaseChannel: Any = redis.Channel
+BaseTransport: Any = redis.Transport
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetch:
+    """A batch was asked for."""
+
+    region: str
+    batch: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Sleep:
+    """A bell is waited for."""
+
+
+class QoS(BaseQoS):  # type: ignore[misc]
     """Keeps no record of our own messages: their batch is recorded in Redis already."""
 
     def append(self, message: Any, delivery_tag: str) -> None:
@@ -62,7 +85,7 @@ class QoS(kombu_redis.QoS):
             super().reject(delivery_tag, requeue=requeue)
 
 
-class Channel(kombu_redis.Channel):
+class Channel(BaseChannel):  # type: ignore[misc]
     """Fetches in batches where a push worker listens, and is an ordinary channel elsewhere."""
 
     QoS = QoS
@@ -74,8 +97,8 @@ class Channel(kombu_redis.Channel):
         #: Regions whose last fetch found nothing.
         self._quiet: set[str] = set()
         self._sleep_seconds = MAX_SLEEP_SECONDS
-        #: The batch and region a reply is awaited for; none while asleep on the bell.
-        self._asked: tuple[str, str] | None = None
+        #: What the reply that comes next answers, whatever has been cancelled since it was asked for.
+        self._awaited: _Fetch | _Sleep | None = None
         self._fetch_source = source("fetch")
         self._fetch_sha = ""
 
@@ -96,6 +119,7 @@ class Channel(kombu_redis.Channel):
         self._quiet.clear()
 
     def _brpop_start(self, timeout: float | None = None) -> None:
+        self._awaited = None
         if self.fetcher is None or not self._regions:
             super()._brpop_start(timeout)
             return
@@ -113,12 +137,12 @@ class Channel(kombu_redis.Channel):
         if not room:
             self._send_rest(work)
             return
-        self._asked = (region, batch)
+        self._awaited = _Fetch(region, batch)
         script = ("EVALSHA", self._fetch_sha) if self._fetch_sha else ("EVAL", self._fetch_source)
         self.client.connection.send_command(*script, 2, QUEUE_PREFIX + region, work, region, batch, room, limit)
 
     def _send_sleep(self) -> None:
-        self._asked = None
+        self._awaited = _Sleep()
         self._quiet.clear()
         bells = [f"ph:bell:{region}" for region in self._regions]
         others = [queue for queue in self.active_queues if not queue.startswith(QUEUE_PREFIX)]
@@ -126,26 +150,26 @@ class Channel(kombu_redis.Channel):
         self._sleep_seconds = MAX_SLEEP_SECONDS
 
     def _send_rest(self, work: str) -> None:
-        """This worker is full: sleep on a bell of its own, which its settler rings, and leave the region's to others."""
-        self._asked = None
+        """This worker is full: sleep on its own bell, which its settler rings, and leave the region's to others."""
+        self._awaited = _Sleep()
         self.client.connection.send_command("BRPOP", full_bell(work), f"{MAX_SLEEP_SECONDS:.3f}")
 
     def _brpop_read(self, **options: Any) -> Any:
-        if self.fetcher is None or not self._regions:
+        awaited, fetcher = self._awaited, self.fetcher
+        if awaited is None or fetcher is None:
             return super()._brpop_read(**options)
         try:
-            reply = self._read(**options)
+            reply = self._read(awaited, **options)
         finally:
             self._in_poll = None
             self._flush_brpop_reauth()
-        if self._asked is None:
+        if isinstance(awaited, _Sleep):
             return self._woken(reply)
-        region, batch = self._asked
         if reply is not None:
-            self._deliver_batch(self.fetcher, region, batch, reply)
+            self._deliver_batch(fetcher, awaited, reply)
         return True
 
-    def _read(self, **options: Any) -> Any:
+    def _read(self, awaited: _Fetch | _Sleep, **options: Any) -> Any:
         try:
             reply = self.client.parse_response(self.client.connection, "EVALSHA", **options)
         except NoScriptError:
@@ -154,7 +178,7 @@ class Channel(kombu_redis.Channel):
         except self.connection_errors:
             self.client.connection.disconnect()
             raise
-        if self._asked is not None and not self._fetch_sha:
+        if isinstance(awaited, _Fetch):
             self._fetch_sha = _sha(self._fetch_source)
         return reply
 
@@ -166,26 +190,31 @@ class Channel(kombu_redis.Channel):
                 self.connection._deliver(orjson.loads(item), queue)
         return True
 
-    def _deliver_batch(self, fetcher: Fetcher, region: str, batch: str, reply: list[Any]) -> None:
+    def _deliver_batch(self, fetcher: Fetcher, awaited: _Fetch, reply: list[Any]) -> None:
         messages, wait_ms, epoch, pages = reply
+        region = awaited.region
         if not messages:
             self._quiet.add(region)
             if wait_ms >= 0:
                 self._sleep_seconds = max(min(self._sleep_seconds, wait_ms / 1000), MIN_SLEEP_SECONDS)
-        fetcher.fetched(region, batch, messages, epoch=int(epoch), pages=pages)
+        fetcher.fetched(region, awaited.batch, messages, epoch=int(epoch), pages=pages)
         queue = QUEUE_PREFIX + region
+        # Cancelled while the reply was on its way: what came is handed back.
+        is_wanted = queue in self.connection._callbacks
         deliver = self.connection._deliver
         for message in messages:
             try:
                 raw = orjson.loads(message)
-            except orjson.JSONDecodeError:
+                if is_wanted:
+                    deliver(raw, queue)
+                else:
+                    fetcher.hand_back(raw)
+            except (orjson.JSONDecodeError, TypeError, KeyError):
                 fetcher.undecodable(message)
-                continue
-            deliver(raw, queue)
         fetcher.delivered()
 
 
-class Transport(kombu_redis.Transport):
+class Transport(BaseTransport):  # type: ignore[misc]
     """Redis; a push worker sets `fetcher` on the transport it consumes with."""
 
     Channel = Channel

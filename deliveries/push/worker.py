@@ -13,6 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import redis
@@ -82,31 +83,45 @@ class PushWorker:
             self._refresh(epoch)
         for lane, from_id, seq in zip(pages[0::3], pages[1::3], pages[2::3], strict=True):
             self.steward.page(PageRequest(Lane.parse(lane), int(from_id), int(float(seq))))
-        self._batch = Batch(batch)
+        self._batch = Batch(batch) if messages else None
         self._taken = []
 
     def take(self, message: Any, *, is_revoked: bool) -> None:
         """One message of the batch, from the deliver task's strategy."""
-        try:
-            task = body_parse(message.body)
-            lane = self._lane(task.subscription_id, task.region)
-        except (ValueError, TypeError, KeyError) as error:
-            reject(repr(message.body)[:4096], reason=type(error).__name__)
+        flight = self._fly(message.headers["id"], message.body)
+        if flight is None:
             return
-        flight = Flight(task, message.headers["id"], batch=self._batch, lane=lane, finish=self.settler.finish)
-        if self._batch is not None:
-            self._batch.left += 1
-        self.outstanding[flight.task_id] = flight
         if is_revoked:
             flight.settle_as("x", "revoked")
         else:
             self._taken.append(flight)
+
+    def hand_back(self, message: dict[str, Any]) -> None:
+        flight = self._fly(message["headers"]["id"], message["body"])
+        if flight is not None:
+            flight.settle_as("r")
+
+    def _fly(self, task_id: str, body: str | bytes) -> Flight | None:
+        try:
+            task = body_parse(body)
+            lane = self._lane(task.subscription_id, task.region)
+        except (ValueError, TypeError, KeyError) as error:
+            reject(repr(body)[:4096], reason=type(error).__name__)
+            return None
+        flight = Flight(task, task_id, batch=self._batch, lane=lane, finish=self.settler.finish)
+        if self._batch is not None:
+            self._batch.left += 1
+        self.outstanding[task_id] = flight
+        return flight
 
     def delivered(self) -> None:
         if self._taken:
             self.events.started(self._taken)
             self.engine.accept(self._taken)
             self._taken = []
+        elif self._batch is not None and not self._batch.left:
+            # Nothing in it could be decoded, so no settle will end its record.
+            self.steward.run_soon(partial(default_backlog().finish, self.name, self._batch.name))
 
     def undecodable(self, message: bytes) -> None:
         reject(repr(message)[:4096], reason="not JSON")
@@ -160,7 +175,7 @@ class PushWorker:
             logger.warning("%d pushes did not finish in %d s and were handed back", left, settings.DRAIN_SECONDS)
         self.settler.stop(timeout=30)
         self.steward.stop()
-        self._heart.stop(leave=not self.outstanding)
+        self._heart.stop()
         self.events.stop()
 
 
@@ -176,15 +191,14 @@ class Heart:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self, *, leave: bool) -> None:
-        """Stop beating. With `leave` this worker holds nothing; without, the others find out and take over."""
+    def stop(self) -> None:
+        """Stop beating; what this worker still holds, the others take over when its silence is long enough."""
         self._stopping.set()
         self._thread.join(timeout=10)
-        if leave:
-            try:
-                default_backlog().leave(self._worker)
-            except redis.RedisError:
-                logger.debug("left without saying so: Redis is away")
+        try:
+            default_backlog().leave(self._worker)
+        except redis.RedisError:
+            logger.debug("left without saying so: Redis is away")
 
     def _run(self) -> None:
         backlog = Backlog()
@@ -236,7 +250,7 @@ class PushWorkerStep(bootsteps.StartStopStep):
     def stop(self, worker: Any) -> None:
         worker.push_worker.drain()
 
-    def info(self, worker: Any) -> dict[str, Any]:
+    def info(self, worker: Any) -> dict[str, Any]:  # type: ignore[override]  # the published type is wrong
         """For `inspect stats`."""
         return {"push": {"worker": worker.push_worker.name, "outstanding": len(worker.push_worker.outstanding)}}
 
@@ -256,5 +270,3 @@ def install(app: Any) -> None:
     """Add the steps to a Celery application's worker."""
     app.steps["worker"].add(PushWorkerStep)
     app.steps["consumer"].add(FetchStep)
-
-

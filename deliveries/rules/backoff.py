@@ -1,15 +1,15 @@
 """The push backoff: how long a whole lane pauses after nacks (Cloud Pub/Sub push page, "Push backoff").
 
-Only a nack starts a pause. It lasts 100 ms to 60 s and doubles with a level that each nack raises by one, each ack lowers by
-a share, and a run of acks sets to zero. While the level is above `FREE_LEVEL` the lane is in backoff and sends one message
-at a time.
+Only a nack starts a pause. It lasts 100 ms to 60 s and doubles with a level that each nack raises by one, each ack
+lowers by a little, and a run of acks sets to zero. While the level is above `FREE_LEVEL` the lane is in backoff and
+sends one message at a time.
 
 A result counts only if its request began after the last pause: what was sent before tells of the time before. So the
 thousands of nacks in flight when an endpoint dies count as one, and a blip of a second costs pauses of about a second.
 
-The constants were found with bench/simulate.py (`--calibrate` prints the figures) so that the push page's two examples come
-out: five messages and one nack a second make a delivery every 500 ms, nothing but nacks one every 30 to 60 s. rules.lua has
-the same arithmetic, in the same order of operations.
+The constants were found with `python -m bench.simulate --table`, so that the push page's two examples come out: five
+messages and one nack a second make a delivery every 500 ms, nothing but nacks one every 30 to 60 s. rules.lua has the
+same arithmetic, in the same order of operations.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ LONGEST_MS = 60_000.0
 FREE_LEVEL = 3.0
 #: The level of the longest pause: at least FREE_LEVEL + log2(LONGEST_MS / SHORTEST_MS).
 TOP_LEVEL = 12.25
-#: The share of the level that an ack takes away.
-DECAY = 0.035
+#: An ack takes this much of the level's cube away: a whole step near the top, next to nothing near the bottom. With a
+#: fixed share of the level instead, nacks that come at random drive the level up and down so far that pauses of 2 s on
+#: average are now 100 ms and now 60 s.
+DECAY = 0.0006
 #: So many acks in a row, and the endpoint is healed.
-HEALED_RUN = 10.0
+HEALED_RUN = 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,8 @@ def after_result(backoff: Backoff, *, acked: bool, latency_ms: float, now_ms: fl
         return backoff
     if acked:
         run = min(backoff.run + 1.0, HEALED_RUN)
-        return Backoff(0.0 if run == HEALED_RUN else backoff.level * (1.0 - DECAY), run, backoff.resume_ms)
+        level = 0.0 if run == HEALED_RUN else backoff.level - DECAY * backoff.level * backoff.level * backoff.level
+        return Backoff(level, run, backoff.resume_ms)
     level = min(backoff.level + 1.0, TOP_LEVEL)
     if level <= FREE_LEVEL:
         return Backoff(level, 0.0, backoff.resume_ms)
@@ -63,5 +66,6 @@ def after_result(backoff: Backoff, *, acked: bool, latency_ms: float, now_ms: fl
 
 def pause_ms(level: float, *, dice: float) -> float:
     """The pause that a nack starts at this level: half to all of 100 ms * 2^(level - FREE_LEVEL), within the bounds."""
-    longest = min(SHORTEST_MS * 2.0 ** (level - FREE_LEVEL), LONGEST_MS)
+    doubled: float = 2.0 ** (level - FREE_LEVEL)
+    longest = min(SHORTEST_MS * doubled, LONGEST_MS)
     return max(longest * (0.5 + 0.5 * dice), SHORTEST_MS)

@@ -1,4 +1,4 @@
-"""The optional rate limit of a subscription: a bucket that refills with `rate` tokens a second and holds at most `burst`."""
+"""The optional rate limit of a subscription: a bucket that gains `rate` tokens a second and holds at most `burst`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The body and the headers of a push request (Cloud Pub/Sub push page, "Receive messages"; `noWrapper` for the raw form).
+"""The body and the headers of a push request (Cloud Pub/Sub push page, "Receive messages"; `noWrapper`: the raw form).
 
-A message is the object that travels in the task: `data` (base64), `attributes`, `messageId`, `orderingKey`, `publishTime`;
-fields without content are absent.
+A message is the object that travels in the task: `data` (base64), `attributes`, `messageId`, `orderingKey` and
+`publishTime`; fields without content are absent.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def unwrapped_body(message: Mapping[str, Any]) -> bytes:
 
 
 def metadata_headers(message: Mapping[str, Any], *, subscription: str) -> list[tuple[str, str]]:
-    """The headers of an unwrapped push with `writeMetadata`: the message's fields, then its attributes under their own names.
+    """The headers of an unwrapped push with `writeMetadata`: the message's fields, then each attribute by its name.
 
-    What is no legal header, or would override one of ours, is left out: the publisher chooses attributes, and must not be
-    able to forge or split the request. Of names that differ in letter case only, the first wins.
+    What is no legal header, or would override one of ours, is left out: the publisher chooses attributes, and must not
+    be able to forge or split the request. Of names that differ in letter case only, the first wins.
     """
     headers = [
         (METADATA_PREFIX + "subscription-name", subscription),
@@ -85,15 +85,16 @@ def metadata_headers(message: Mapping[str, Any], *, subscription: str) -> list[t
     seen: set[str] = set()
     for name, value in (message.get("attributes") or {}).items():
         lowered = name.lower()
-        if lowered not in seen and _is_free(lowered) and _HEADER_VALUE.fullmatch(value):
+        if lowered not in seen and _is_free(name, lowered) and _HEADER_VALUE.fullmatch(value):
             seen.add(lowered)
             headers.append((name, value))
     return headers
 
 
-def _is_free(lowered: str) -> bool:
+def _is_free(name: str, lowered: str) -> bool:
     return (
         lowered not in RESERVED_HEADERS
         and not lowered.startswith(METADATA_PREFIX)
-        and _HEADER_NAME.fullmatch(lowered) is not None
+        # Judged as given: lowering turns the Kelvin sign, for one, into a plain k.
+        and _HEADER_NAME.fullmatch(name) is not None
     )

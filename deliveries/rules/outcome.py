@@ -1,4 +1,4 @@
-"""What the answer to one delivery attempt means (Cloud Pub/Sub push page, "Receive messages"; metric `response_class`)."""
+"""What the end of one delivery attempt means (Cloud Pub/Sub push page, "Receive messages")."""
 
 from __future__ import annotations
 

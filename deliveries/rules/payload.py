@@ -6,6 +6,7 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -31,7 +32,13 @@ class NewMessage:
 
 def publish_time_text(message_id: int) -> str:
     """RFC 3339 with milliseconds, as in the seeds' example."""
-    seconds, milliseconds = divmod(publish_time_ms(message_id), 1000)
+    return _time_text(publish_time_ms(message_id))
+
+
+@lru_cache(maxsize=1024)
+def _time_text(time_ms: int) -> str:
+    """Messages of a page or a request share few milliseconds, and formatting dates is slow."""
+    seconds, milliseconds = divmod(time_ms, 1000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds:03d}Z"
 
 

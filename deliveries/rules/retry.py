@@ -16,8 +16,8 @@ def countdown_ms(
 ) -> float:
     """The wait after the nack of attempt number `attempt` (the first is 1): minimum * 2^(attempt - 1), jittered.
 
-    Never outside the bounds, jitter included. `dice` is in [0, 1). A minimum of 0 asks for the shortest wait but still has
-    to grow, so the doubling starts from `MINIMUM_MS`; only a maximum of 0 means "at once, always".
+    Never outside the bounds, jitter included. `dice` is in [0, 1). The wait has to grow, whatever the minimum, so the
+    doubling starts from `MINIMUM_MS` at least; only a maximum of 0 means "at once, always".
     """
     maximum = MAXIMUM_MS if maximum_ms is None else maximum_ms
     minimum = min(MINIMUM_MS if minimum_ms is None else minimum_ms, maximum)

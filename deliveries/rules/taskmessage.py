@@ -1,8 +1,9 @@
 """The Celery task message of a delivery, as text: Celery protocol 2 in kombu's Redis form.
 
 Each is a complete message that a stock Celery worker can run. They are built from a template, because Celery's own
-`apply_async` costs half a millisecond a message and this costs a few microseconds. The body is not base64, so it can be
-read in Redis. The headers' `id` comes first and holds message id, subscription and region: the Lua scripts read it there.
+`apply_async` costs half a millisecond a message and this costs a few microseconds. The body is not base64, so it can
+be read in Redis. The headers' `id` comes first and holds message id, subscription and region, where the Lua scripts
+read it.
 """
 
 from __future__ import annotations

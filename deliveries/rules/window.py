@@ -1,8 +1,9 @@
 """The push window: how many messages of a lane, one (subscription, publish region), may be outstanding.
 
-The rule is Cloud Pub/Sub's ("Delivery rate" on its push page): the window starts at 3, grows with every ack, exponentially
-up to 3,000, then linearly up to 30,000 while more than 99 % of requests are acked within a second on average, and falls back
-to 3,000 when they are not; every failure shrinks it. rules.lua has the same arithmetic, in the same order of operations.
+The rule is Cloud Pub/Sub's ("Delivery rate" on its push page): the window starts at 3 and grows with every ack,
+exponentially up to 3,000, then linearly up to 30,000 while more than 99 % of requests are acked and their mean latency
+is under a second; when they are not, it falls back to 3,000. Every failure shrinks it. rules.lua has the same
+arithmetic, in the same order of operations.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ ACK_RATIO_ABOVE = 0.99
 LATENCY_BELOW_MS = 1000.0
 #: Ack ratio and mean latency are means over all results at first, and then decay with this many results.
 MEMORY = 1000.0
-#: A window above this grows only while at least half of it is used (TCP's congestion window validation, RFC 7661): a trickle
-#: of acks proves nothing about thousands of requests at once. Below, any ack counts, as the push page says.
+#: A window from this size on grows only while at least half of it is used (TCP's congestion window validation, RFC
+#: 7661): a trickle of acks proves nothing about thousands of requests at once. Below, any ack counts, as the push page
+#: says.
 UNPROVEN_LIMIT = 100.0
 
 
@@ -59,8 +61,8 @@ def after_result(window: Window, *, acked: bool, latency_ms: float, outstanding:
     if acked:
         size = _grown(size, outstanding)
     elif guard == 0:
-        # Halved when all fail; by half the share of failures otherwise (as DCTCP does), so that the fraction of a per cent
-        # that the push page allows a large window does not halve it in every windowful.
+        # By half the share of failures, as DCTCP does: halved when all fail, but the fraction of a per cent that the
+        # push page allows a large window does not halve it in every windowful.
         size = max(size * (0.5 + 0.5 * ack_ratio), SMALLEST)
         guard = outstanding
     if size > SLOW_START_LIMIT and not (ack_ratio > ACK_RATIO_ABOVE and mean < LATENCY_BELOW_MS):

@@ -197,7 +197,9 @@ def test_a_finished_batch_is_no_longer_recorded(backlog: Backlog) -> None:
     assert not backlog.client.exists(work_key("w"))
 
 
-@pytest.mark.parametrize("leave", [lambda b: b.configure(LANE, is_push=False, action="known"), lambda b: b.forget(LANE)])
+@pytest.mark.parametrize(
+    "leave", [lambda b: b.configure(LANE, is_push=False, action="known"), lambda b: b.forget(LANE)]
+)
 def test_a_lane_that_leaves_push_sends_nothing_more(backlog: Backlog, leave: Callable[[Backlog], None]) -> None:
     backlog.configure(LANE, is_push=True, action="new")
     offer(backlog, *ids(8))

@@ -7,7 +7,8 @@ import threading
 import time
 from argparse import ArgumentParser
 from collections import OrderedDict
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
 from typing import Any
 
 import jwt
@@ -23,9 +24,10 @@ BODY_BYTES = 16 * 1024 * 1024
 REMEMBERED_MESSAGES = 10_000
 
 
-class Receiver(ThreadingHTTPServer):
+class Receiver(ThreadingTCPServer):
     """The listening server: the answer it gives, and what it prints."""
 
+    allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
     request_queue_size = 1024
@@ -158,7 +160,8 @@ class Command(BaseCommand):
 
         # Started in the background by a script, a process is born deaf to Ctrl-C; `kill` must do in any case.
         signal.signal(signal.SIGTERM, stop)
-        self.stdout.write(f"receiving pushes at http://{server.server_address[0]}:{server.server_address[1]}/")
+        host, port = server.server_address[:2]
+        self.stdout.write(f"receiving pushes at http://{host!s}:{port}/")
         self.stdout.flush()
         try:
             server.serve_forever()

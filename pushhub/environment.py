@@ -1,0 +1,101 @@
+"""Typed readers of environment variables, for the settings file and the supervisor.
+
+Every secret may also be given by a file: `<NAME>_FILE` holds its path, as container platforms mount secrets.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from pathlib import Path
+
+PREFIX = "PUSHHUB_"
+TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
+FALSE_WORDS = frozenset({"", "0", "false", "no", "off"})
+
+
+class SettingError(ValueError):
+    """A setting's value cannot be used; the text names the setting and what it takes."""
+
+
+def text(name: str, default: str = "") -> str:
+    return os.environ.get(PREFIX + name, "").strip() or default
+
+
+def secret(name: str) -> str:
+    path = text(name + "_FILE")
+    if not path:
+        return text(name)
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise SettingError(f"{PREFIX}{name}_FILE={path!r}: {error.strerror}") from None
+
+
+def switch(name: str, *, default: bool = False) -> bool:
+    word = os.environ.get(PREFIX + name)
+    if word is None:
+        return default
+    if word.strip().lower() in TRUE_WORDS:
+        return True
+    if word.strip().lower() in FALSE_WORDS:
+        return False
+    raise SettingError(f"{PREFIX}{name}={word!r}: give on or off")
+
+
+def number(name: str, default: int, *, least: int = 0) -> int:
+    word = text(name)
+    if not word:
+        return default
+    try:
+        value = int(word)
+    except ValueError:
+        raise SettingError(f"{PREFIX}{name}={word!r}: give a whole number") from None
+    if value < least:
+        raise SettingError(f"{PREFIX}{name}={word!r}: give {least} or more")
+    return value
+
+
+def choice(name: str, options: list[str]) -> str:
+    """One of the options in upper case; the first is the default."""
+    word = text(name, options[0]).upper()
+    if word not in options:
+        raise SettingError(f"{PREFIX}{name}={word!r}: give one of {', '.join(options)}")
+    return word
+
+
+def words(name: str) -> list[str]:
+    """A list separated by commas."""
+    return [word.strip() for word in text(name).split(",") if word.strip()]
+
+
+def ports(name: str) -> list[int]:
+    """A list of port numbers separated by commas."""
+    found = words(name)
+    if not all(word.isdigit() and 0 < int(word) < 65536 for word in found):
+        raise SettingError(f"{PREFIX}{name}={','.join(found)!r}: give port numbers separated by commas")
+    return [int(word) for word in found]
+
+
+def listen_address(name: str, default: str) -> tuple[str, int]:
+    """`host:port`, where the host may be an IPv6 address in brackets."""
+    word = text(name, default)
+    host, colon, port = word.rpartition(":")
+    if not colon or not port.isdigit() or not 0 < int(port) < 65536:
+        raise SettingError(f"{PREFIX}{name}={word!r}: give host:port, for example {default}")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def url(address: tuple[str, int]) -> str:
+    """The URL at which a server that listens on `address` is reached from this machine."""
+    host, port = address
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a server that listens on `host` is out of reach of other machines."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,89 @@
+"""Resource names: `projects/{project}/topics/{topic}` and its kin (pubsub-spec.md, section 2)."""
+
+from __future__ import annotations
+
+import re
+
+from pushhub.errors import InvalidArgument, clipped
+
+#: What a subscription shows as its topic once that is deleted.
+DELETED_TOPIC = "_deleted-topic_"
+
+#: Topics and subscriptions alike. `goog` in any letter case is not for users.
+ID_PATTERN = re.compile(r"(?!goog)[a-z][a-z0-9\-_.~+%]{2,254}", re.IGNORECASE | re.ASCII)
+
+#: Wider than Google's own rule (`[a-z][-a-z0-9]{4,28}[a-z0-9]`), as local projects are called `test` or `my_project`;
+#: a project's number is as good as its id, and `example.com:shop` is an id of a domain's project.
+PROJECT_PATTERN = re.compile(r"[a-z0-9](?:[a-z0-9\-_.:]{0,98}[a-z0-9])?", re.IGNORECASE | re.ASCII)
+
+#: Of a service account within its project (IAM v1, CreateServiceAccountRequest.accountId).
+ACCOUNT_PATTERN = re.compile(r"(?=.{6,30}\Z)[a-z](?:[-a-z0-9]*[a-z0-9])", re.ASCII)
+
+
+def invalid_name(name: str, *, field: str = "name") -> InvalidArgument:
+    return InvalidArgument(
+        f"Invalid resource name given (name={clipped(name)}). Refer to "
+        "https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names for more information.",
+        field=field,
+    )
+
+
+def topic_name(project: str, topic_id: str) -> str:
+    return f"projects/{project}/topics/{topic_id}"
+
+
+def subscription_name(project: str, subscription_id: str) -> str:
+    return f"projects/{project}/subscriptions/{subscription_id}"
+
+
+def project_name(project: str) -> str:
+    return f"projects/{project}"
+
+
+def service_account_name(project: str, email: str) -> str:
+    return f"projects/{project}/serviceAccounts/{email}"
+
+
+def service_account_email(project: str, account_id: str) -> str:
+    """A domain's project `example.com:shop` gives `...@shop.example.com.iam.gserviceaccount.com`."""
+    domain, colon, rest = project.partition(":")
+    return f"{account_id}@{f'{rest}.{domain}' if colon else project}.iam.gserviceaccount.com"
+
+
+def parse_topic(name: str, *, field: str = "name") -> tuple[str, str]:
+    """The (project, topic id) of a topic's full name; InvalidArgument if it is not one."""
+    return _parse(name, collection="topics", field=field)
+
+
+def parse_subscription(name: str, *, field: str = "name") -> tuple[str, str]:
+    """The (project, subscription id) of a subscription's full name; InvalidArgument if it is not one."""
+    return _parse(name, collection="subscriptions", field=field)
+
+
+def parse_project(name: str, *, field: str = "project") -> str:
+    """The project of `projects/{project}`; InvalidArgument if it is not that."""
+    collection, _, project = name.partition("/")
+    if collection != "projects" or not PROJECT_PATTERN.fullmatch(project):
+        raise invalid_name(name, field=field)
+    return project
+
+
+def parse_service_account(name: str, *, field: str = "name") -> tuple[str, str]:
+    """The (project or "-", email or unique id) of `projects/{project}/serviceAccounts/{account}`."""
+    parts = name.split("/")
+    if len(parts) != 4 or parts[0] != "projects" or parts[2] != "serviceAccounts":
+        raise invalid_name(name, field=field)
+    if parts[1] != "-" and not PROJECT_PATTERN.fullmatch(parts[1]):
+        raise invalid_name(name, field=field)
+    if not parts[3] or "\0" in parts[3]:
+        raise invalid_name(name, field=field)
+    return parts[1], parts[3]
+
+
+def _parse(name: str, *, collection: str, field: str) -> tuple[str, str]:
+    parts = name.split("/")
+    if len(parts) != 4 or parts[0] != "projects" or parts[2] != collection:
+        raise invalid_name(name, field=field)
+    if not PROJECT_PATTERN.fullmatch(parts[1]) or not ID_PATTERN.fullmatch(parts[3]):
+        raise invalid_name(name, field=field)
+    return parts[1], parts[3]

@@ -1,0 +1,170 @@
+"""The processes PushHub is made of: how each is started, and how to tell that it is ready.
+
+`make up` runs them all under the supervisor. A container runs one, and asks it for its health:
+`python -m pushhub.processes push` and `python -m pushhub.processes push --check`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+
+import redis
+from django.conf import settings
+from kombu.exceptions import OperationalError
+
+from pushhub import environment as env
+
+#: Two processes use two cores; the threads of each wait for the database in turn.
+WEB_WORKERS = 2
+WEB_THREADS = 4
+
+#: Flower keeps the tasks it shows in memory, about 2 KB each.
+FLOWER_TASKS = 10_000
+FLOWER_COLUMNS = "name,uuid,state,args,kwargs,retries,worker,received,started,runtime,exception"
+
+#: How long one look at a process's health may take.
+CHECK_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process: its name in the log, its command line, what it offers and where, and whether it is ready.
+
+    The others lean on one that `is_base`, so it stops after them, and `on_stop` is called before it is told to.
+    """
+
+    name: str
+    title: str
+    command: list[str]
+    where: str
+    is_ready: Callable[[], bool]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    is_base: bool = False
+    on_stop: Callable[[], None] | None = None
+
+
+def answers_http(address: str) -> bool:
+    """Whether a GET of `address` is answered with 200. Proxies of the environment are not asked."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(address, timeout=CHECK_SECONDS) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def answers_redis(redis_url: str) -> bool:
+    """Whether the Redis at `redis_url` answers a PING."""
+    try:
+        with redis.Redis.from_url(redis_url, socket_timeout=CHECK_SECONDS, socket_connect_timeout=CHECK_SECONDS) as it:
+            return bool(it.ping())
+    except redis.RedisError:
+        return False
+
+
+def answers_ping(node: str) -> bool:
+    """Whether the Celery worker `node` answers a remote-control ping, which its consumer loop must be alive for."""
+    app = import_module("pushhub.celery").app
+    try:
+        return bool(app.control.ping(destination=[node], timeout=CHECK_SECONDS))
+    except (OSError, redis.RedisError, OperationalError):
+        return False
+
+
+def _celery(*words: str) -> list[str]:
+    return [sys.executable, "-m", "celery", "--app=pushhub", "--quiet", *words]
+
+
+def _worker(name: str, title: str, *, queue: str, more: tuple[str, ...] = ()) -> Process:
+    node = f"{name}@{socket.gethostname()}"
+    command = _celery(
+        "worker",
+        f"--hostname={node}",
+        f"--queues={queue}",
+        "--pool=solo",
+        "--events",
+        # The workers have nothing to tell each other; the gossip would be commands Redis answers all day.
+        "--without-gossip",
+        "--without-mingle",
+        f"--loglevel={settings.LOG_LEVEL}",
+        *more,
+    )
+    return Process(name, title, command, f"on queue {queue}", lambda: answers_ping(node))
+
+
+def web() -> Process:
+    """REST, admin, tokens and documentation."""
+    host, port = settings.HTTP_ADDRESS
+    command = [
+        *(sys.executable, "-m", "granian", "--interface=wsgi", f"--host={host}", f"--port={port}", "--no-ws"),
+        *(f"--workers={WEB_WORKERS}", f"--blocking-threads={WEB_THREADS}", "--respawn-failed-workers"),
+        *("--workers-kill-timeout=10", "--log-level=warning", "pushhub.wsgi:application"),
+    ]
+    address = env.url(settings.HTTP_ADDRESS)
+    return Process("web", "REST and admin", command, f"at {address}", lambda: answers_http(f"{address}/healthz"))
+
+
+def push() -> Process:
+    """The push worker."""
+    return _worker("push", "push worker", queue=f"deliveries.{settings.REGION}")
+
+
+def maintenance() -> Process:
+    """The worker of timed tasks, and the beat that times them. There is one of it in a deployment."""
+    schedule = f"--schedule={settings.DATA_DIR / 'beat-schedule'}"
+    return _worker("maintenance", "maintenance worker and beat", queue="maintenance", more=("--beat", schedule))
+
+
+def flower() -> Process:
+    """Flower, the monitor. It can stop workers, so away from loopback it asks for a login."""
+    host, port = settings.FLOWER_ADDRESS
+    login = env.secret("FLOWER_LOGIN")
+    if not login and not env.is_loopback(host):
+        raise env.SettingError(
+            f"PUSHHUB_FLOWER={host}:{port} is in reach of other machines: "
+            "set PUSHHUB_FLOWER_LOGIN=user:password, or a file by PUSHHUB_FLOWER_LOGIN_FILE"
+        )
+    options = (
+        *(f"--address={host}", f"--port={port}", f"--max_tasks={FLOWER_TASKS}", "--logging=warning"),
+        f"--tasks_columns={FLOWER_COLUMNS}",
+    )
+    address = env.url(settings.FLOWER_ADDRESS)
+    return Process(
+        "flower",
+        "Flower",
+        _celery("flower", *options),
+        f"at {address}",
+        lambda: answers_http(f"{address}/healthcheck"),
+        {"FLOWER_BASIC_AUTH": login} if login else {},
+    )
+
+
+BY_NAME: dict[str, Callable[[], Process]] = {"web": web, "push": push, "maintenance": maintenance, "flower": flower}
+
+
+def main() -> None:
+    """Become one of the processes, or say by the exit status whether it is ready."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
+    parser = argparse.ArgumentParser(prog="python -m pushhub.processes", description=main.__doc__)
+    parser.add_argument("name", choices=BY_NAME)
+    parser.add_argument("--check", action="store_true", help="exit with 0 when it is ready and 1 when it is not")
+    arguments = parser.parse_args()
+    try:
+        process = BY_NAME[arguments.name]()
+    except env.SettingError as error:
+        sys.exit(str(error))
+    if arguments.check:
+        sys.exit(0 if process.is_ready() else 1)
+    os.environ.update(process.environment)
+    os.execv(process.command[0], process.command)  # noqa: S606
+
+
+if __name__ == "__main__":
+    main()

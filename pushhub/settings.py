@@ -1,0 +1,219 @@
+"""All settings, read once from `PUSHHUB_*` environment variables; docs/settings.md explains each."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import dj_database_url
+
+from pushhub import environment as env
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+#: SQLite, the embedded Redis, the first admin login and the development secret live here.
+DATA_DIR = Path(env.text("DATA", ".pushhub")).absolute()
+
+#: On under `make up`: projects come into being at first use, and secrets may be made on the spot.
+DEVELOPMENT = env.switch("DEVELOPMENT")
+
+
+def _secret_key() -> str:
+    """The secret given, or the one that `make up` made on its first run and keeps in the data folder."""
+    given = env.secret("SECRET_KEY")
+    if given:
+        return given
+    kept = DATA_DIR / "secret-key"
+    if not DEVELOPMENT and not kept.exists():
+        raise env.SettingError(
+            "PUSHHUB_SECRET_KEY is not set: give 50 random characters or more, or a file by PUSHHUB_SECRET_KEY_FILE"
+        )
+    from pushhub.development import kept_secret
+
+    return kept_secret(kept)
+
+
+def _redis_url() -> str:
+    """The Redis given, or the socket of the embedded one that `make up` starts in the data folder."""
+    given = env.secret("REDIS_URL")
+    if given and not given.startswith(("redis://", "rediss://", "unix://")):
+        raise env.SettingError("PUSHHUB_REDIS_URL: give redis://host:port/0, rediss:// for TLS, or unix:///path")
+    if given:
+        password = env.secret("REDIS_PASSWORD")
+        return given.replace("://", f"://:{quote(password, safe='')}@", 1) if password else given
+    socket = DATA_DIR / "redis.sock"
+    if len(str(socket)) > 100:  # a UNIX socket's path holds 107 bytes at most
+        socket = Path(tempfile.gettempdir()) / f"pushhub-{hashlib.sha256(str(socket).encode()).hexdigest()[:16]}.sock"
+    return f"unix://{socket}"
+
+
+SECRET_KEY = _secret_key()
+#: What signing keys are encrypted with at rest; the secret key unless a separate one is given.
+KEY_ENCRYPTION_KEY = env.secret("KEY_ENCRYPTION_KEY") or SECRET_KEY
+DEBUG = False  # its error pages show settings and data to whoever asks
+HTTP_ADDRESS = env.listen_address("HTTP", "127.0.0.1:8000")
+FLOWER_ADDRESS = env.listen_address("FLOWER", "127.0.0.1:5555")
+PUBLIC_URL = env.text("PUBLIC_URL", env.url(HTTP_ADDRESS)).rstrip("/")
+#: Never "*" by itself: a web page whose name is made to point at 127.0.0.1 must not reach an anonymous caller's API.
+ALLOWED_HOSTS = [
+    *dict.fromkeys(["127.0.0.1", "localhost", "[::1]", urlsplit(PUBLIC_URL).hostname or ""]),
+    *env.words("ALLOWED_HOSTS"),
+]
+CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
+SESSION_COOKIE_NAME = "pushhub_session"  # cookies don't tell the ports of one host apart, names do
+CSRF_COOKIE_NAME = "pushhub_csrf"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = PUBLIC_URL.startswith("https://")
+#: On behind a proxy that sets this header itself and lets nobody else set it.
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.switch("BEHIND_PROXY") else None
+
+REDIS_URL = _redis_url()
+REGION = env.text("REGION", "local")
+#: How many messages of one subscription and region wait in Redis; the rest wait in the database.
+BACKLOG_LIMIT = env.number("BACKLOG_LIMIT", 4000, least=10)
+ANONYMOUS = env.text("ANONYMOUS")
+if ANONYMOUS and not env.is_loopback(HTTP_ADDRESS[0]):
+    raise env.SettingError(
+        f"PUSHHUB_ANONYMOUS lets callers in without a token, so PUSHHUB_HTTP must be a loopback address and not "
+        f"{HTTP_ADDRESS[0]}: unset one of the two"
+    )
+ALLOW_HTTP = env.switch("ALLOW_HTTP")
+ALLOW_PRIVATE = env.switch("ALLOW_PRIVATE")
+ISSUER = env.text("ISSUER", PUBLIC_URL)
+
+#: How many messages one push worker may have outstanding.
+WORKER_OUTSTANDING = env.number("WORKER_OUTSTANDING", 40_000, least=1)
+#: How long a push worker that is asked to stop waits for what is out, before it hands the rest back.
+DRAIN_SECONDS = env.number("DRAIN_SECONDS", 10)
+#: Above this rate a worker tells Flower only of a sample of its successes.
+EVENTS_PER_SECOND = env.number("EVENTS_PER_SECOND", 100, least=1)
+#: CIDR blocks and ports that may be pushed to although the address guard denies them.
+ALLOWED_NETWORKS = env.words("ALLOWED_NETWORKS")
+ALLOWED_PORTS = env.ports("ALLOWED_PORTS")
+#: A bundle of certificate authorities trusted beside the system's.
+PUSH_CA_FILE = env.text("PUSH_CA_FILE")
+PUSH_USER_AGENT = env.text("PUSH_USER_AGENT", "CloudPubSub-Google")
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "subscriptions",
+    "deliveries",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "pushhub.urls"
+WSGI_APPLICATION = "pushhub.wsgi.application"
+APPEND_SLASH = True
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "pushhub" / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+
+def _database() -> dict[str, Any]:
+    given = env.secret("DATABASE_URL") or f"sqlite:///{DATA_DIR / 'pushhub.sqlite3'}"
+    try:
+        config: dict[str, Any] = dict(dj_database_url.parse(given, conn_max_age=600))
+    except ValueError:
+        raise env.SettingError(
+            "PUSHHUB_DATABASE_URL: give postgres://user:password@host:5432/name or sqlite:////path"
+        ) from None
+    config["PASSWORD"] = config["PASSWORD"] or env.secret("DATABASE_PASSWORD")
+    if config["ENGINE"] == "django.db.backends.sqlite3":
+        config["OPTIONS"] = {
+            # A publisher's ids are handed out after the commit only, and synchronous=FULL makes a commit durable.
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-65536;",
+            # A write transaction takes the write lock at once and waits for it, in place of failing half-way.
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 30,
+        }
+    else:
+        config["CONN_HEALTH_CHECKS"] = True
+    return config
+
+
+DATABASES = {"default": _database()}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}}
+]
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+TIME_ZONE = "UTC"
+USE_TZ = True
+STATIC_URL = "/static/"
+#: Static files are served from the installed packages, without a copy that somebody has to collect first.
+WHITENOISE_USE_FINDERS = True
+
+REST_FRAMEWORK = {
+    # Of views that say nothing else; those of the API name their own (subscriptions/api/base.py).
+    "DEFAULT_AUTHENTICATION_CLASSES": ["rest_framework.authentication.SessionAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "PushHub",
+    "DESCRIPTION": "A self-hosted push-delivery service that speaks the Google Cloud Pub/Sub v1 API.",
+    "VERSION": "v1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_AUTHENTICATION": [],
+    # The browsable documentation's scripts come from an installed package, never from another site.
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
+
+#: A request body may hold this much; the wire limit of Pub/Sub (pubsub-spec.md, section 2).
+DATA_UPLOAD_MAX_MEMORY_SIZE = 10 * 1024 * 1024
+
+if DEVELOPMENT:
+    # True, and no news on a machine whose only user is root, as in a container for development.
+    warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
+
+LOG_LEVEL = env.choice("LOG_LEVEL", ["INFO", "DEBUG", "WARNING", "ERROR"])
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
+    "loggers": {
+        # One line for each task sent, received and done is what Flower is for.
+        "celery.beat": {"level": "WARNING"},
+        "celery.worker.strategy": {"level": "WARNING"},
+        "celery.app.trace": {"level": "WARNING"},
+        # Flower asks workers that are still starting, and asks again when somebody looks.
+        "flower.inspector": {"level": "ERROR"},
+    },
+}

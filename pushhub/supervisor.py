@@ -1,0 +1,194 @@
+"""`make up`: everything PushHub needs, under one supervisor, until Ctrl-C.
+
+In order: refuse what cannot work (a taken port, a data folder in use), start the embedded Redis, migrate, make the
+first admin login, start every process of `pushhub.processes`, and say of each when it is ready and where it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import django
+from django.conf import settings
+from django.core.management import call_command
+from django.db import DatabaseError, connections
+
+from pushhub import embedded, processes
+from pushhub import environment as env
+from pushhub.crew import Crew, StartError
+from pushhub.development import admin_login_make
+
+#: What `make up` sets unless the environment says otherwise.
+DEVELOPMENT_DEFAULTS = {"PUSHHUB_DEVELOPMENT": "1", "PUSHHUB_ALLOW_HTTP": "1", "PUSHHUB_ALLOW_PRIVATE": "1"}
+ANONYMOUS = "user:developer@localhost"
+
+#: How long Redis may take to answer, and how long the processes of one start may take to be ready.
+REDIS_SECONDS = 20.0
+READY_SECONDS = 120.0
+
+
+def say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201
+
+
+def environment_prepare() -> None:
+    """Switch this process, and those it starts, to the development mode."""
+    for name, value in DEVELOPMENT_DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    if env.is_loopback(env.listen_address("HTTP", "127.0.0.1:8000")[0]):
+        os.environ.setdefault("PUSHHUB_ANONYMOUS", ANONYMOUS)
+    os.environ["PYTHONUNBUFFERED"] = "1"
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
+
+
+def port_require_free(name: str, address: tuple[str, int]) -> None:
+    """Refuse a port that something listens on already, and name the setting that moves ours."""
+    host, port = address
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: closed connections don't count
+        try:
+            probe.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise StartError(
+                    f"port {port} on {host} is taken: stop what listens there, "
+                    f"or choose another with PUSHHUB_{name}, as in: PUSHHUB_{name}={host}:{port + 1} make up"
+                ) from None
+            raise StartError(f"cannot listen on PUSHHUB_{name}={host}:{port}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def data_folder(folder: Path) -> Iterator[None]:
+    """Make the data folder and hold it: two supervisors must not share one."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise StartError(f"cannot use the data folder {folder} (PUSHHUB_DATA): {error.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StartError(
+                f"the data folder {folder} is in use by another PushHub: stop it, or choose another with PUSHHUB_DATA"
+            ) from None
+        yield
+
+
+def wait_until(crew: Crew, condition: Callable[[], bool], *, seconds: float, otherwise: str) -> None:
+    """Go on with what the crew has to tell until `condition` comes true."""
+    give_up = time.monotonic() + seconds
+    while not condition():
+        if crew.is_stopping:
+            raise KeyboardInterrupt
+        if time.monotonic() > give_up:
+            raise StartError(": ".join(filter(None, [otherwise, crew.not_ready()])))
+        crew.turn(0.05)
+
+
+def redis_start(crew: Crew) -> None:
+    """Start the embedded Redis, or find the one that PUSHHUB_REDIS_URL names."""
+    url = settings.REDIS_URL
+    if env.secret("REDIS_URL"):
+        shown = url.rpartition("@")[2]
+        wait_until(
+            crew,
+            lambda: processes.answers_redis(url),
+            seconds=REDIS_SECONDS,
+            otherwise=f"the Redis of PUSHHUB_REDIS_URL does not answer within {REDIS_SECONDS:.0f} s: {shown}",
+        )
+        crew.say(f"ready: Redis at {shown}")
+        return
+    server = embedded.RedisServer(url=url, folder=settings.DATA_DIR / "redis")
+    server.prepare()
+    crew.start(server.process())
+    wait_until(
+        crew,
+        crew.is_ready,
+        seconds=REDIS_SECONDS,
+        otherwise=f"the embedded Redis does not answer: see {server.log}",
+    )
+
+
+def database_prepare(crew: Crew) -> None:
+    """Bring the database up to date; on the first run, make the admin login and show it, once."""
+    crew.say("migrating the database")
+    django.setup()
+    try:
+        call_command("migrate", interactive=False, verbosity=0)
+        password = admin_login_make()
+    except DatabaseError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise StartError(f"the database cannot be used ({reason}); PUSHHUB_DATABASE_URL names it") from None
+    finally:
+        connections.close_all()
+    config = connections["default"].settings_dict
+    crew.say(f"ready: database {config['NAME']}" + (f" at {config['HOST']}" if config["HOST"] else ""))
+    if password:
+        say(f"\n  The admin login, shown this once:  admin  {password}\n")
+
+
+def modes() -> str:
+    """What the development mode permits, in one line."""
+    who = f"a caller without a token is {settings.ANONYMOUS}" if settings.ANONYMOUS else "every caller needs a login"
+    http = "http endpoints " + ("allowed" if settings.ALLOW_HTTP else "refused")
+    private = "private addresses " + ("allowed" if settings.ALLOW_PRIVATE else "refused")
+    return f"development mode: projects come into being at first use, {http}, {private}, {who}"
+
+
+def run(names: Sequence[str]) -> int:
+    """Start everything and keep it running until told to stop; the exit status."""
+    port_require_free("HTTP", settings.HTTP_ADDRESS)
+    port_require_free("FLOWER", settings.FLOWER_ADDRESS)
+    with data_folder(settings.DATA_DIR):
+        crew = Crew()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: crew.ask_to_stop())
+        try:
+            crew.say(f"data folder {settings.DATA_DIR}")
+            crew.say(modes())
+            redis_start(crew)
+            database_prepare(crew)
+            everything = [processes.BY_NAME[name]() for name in names]
+            crew.say("starting " + ", ".join(process.title for process in everything))
+            for process in everything:
+                crew.start(process)
+            wait_until(
+                crew,
+                crew.is_ready,
+                seconds=READY_SECONDS,
+                otherwise=f"not everything became ready in {READY_SECONDS:.0f} s",
+            )
+            web = env.url(settings.HTTP_ADDRESS)
+            crew.say(f"PushHub is ready: REST {web}/v1, admin {web}/admin/, docs {web}/docs, Ctrl-C stops it")
+            crew.keep()
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            crew.stop()
+    return 0
+
+
+def main() -> int:
+    """The whole of `make up` after the installation."""
+    try:
+        environment_prepare()
+        return run(["web", "push", "maintenance", "flower"])
+    except (StartError, env.SettingError) as error:
+        print(f"PushHub cannot start: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Who is calling: an admin session or, where the settings name one, the principal of a caller without credentials."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.http import HttpRequest, HttpResponse
+from django.middleware.csrf import CsrfViewMiddleware
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from pushhub.errors import PermissionDenied, Unauthenticated
+from pushhub.principals import Principal
+
+
+class CallerAuthentication(BaseAuthentication):
+    """Gives each request its `Principal`, as `request.user`."""
+
+    def authenticate(self, request: Request) -> tuple[Principal, None] | None:
+        if "HTTP_AUTHORIZATION" in request.META:
+            # Somebody who means to be somebody is never taken for the anonymous caller.
+            raise Unauthenticated(
+                "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or "
+                "other valid authentication credential."
+            )
+        member = session_member(request._request)
+        if member:
+            refuse_forged(request._request)
+            return Principal(member), None
+        if settings.ANONYMOUS:
+            refuse_other_sites(request._request)
+            return Principal(settings.ANONYMOUS), None
+        return None
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="pushhub"'
+
+
+class IsCaller(BasePermission):
+    """Lets in whoever CallerAuthentication knows."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        return isinstance(request.user, Principal)
+
+
+def session_member(request: HttpRequest) -> str:
+    """The member name of a signed-in member of staff, or nothing."""
+    user: AbstractBaseUser | AnonymousUser = getattr(request, "user", AnonymousUser())
+    if not user.is_active or not getattr(user, "is_staff", False):
+        return ""
+    return f"user:{getattr(user, 'email', '') or user.get_username()}"
+
+
+class _CsrfCheck(CsrfViewMiddleware):
+    """Django's own check, asked directly: views of Django REST framework are exempt from the middleware."""
+
+    def _reject(self, request: HttpRequest, reason: str) -> HttpResponse:
+        raise PermissionDenied(f"CSRF check failed: {reason}")
+
+
+def refuse_forged(request: HttpRequest) -> None:
+    """A browser sends the session's cookie for any page's request, so the request must prove to be ours."""
+    check = _CsrfCheck(lambda _request: HttpResponse())
+    check.process_request(request)
+    check.process_view(request, lambda _request: HttpResponse(), (), {})
+
+
+def refuse_other_sites(request: HttpRequest) -> None:
+    """A page of another site must not act as the anonymous caller through its visitor's browser."""
+    if request.method in SAFE_METHODS:
+        return  # the browser doesn't show that page the answer
+    origin = request.headers.get("Origin")
+    if origin and urlsplit(origin).netloc != request.get_host():
+        raise PermissionDenied("Requests from pages of other sites are refused.")
+    if request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
+        raise PermissionDenied("Requests from pages of other sites are refused.")

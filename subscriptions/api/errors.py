@@ -1,0 +1,70 @@
+"""Errors in Google's JSON form: the one place where a canonical code becomes an HTTP answer."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
+from django.db import InterfaceError, OperationalError
+from django.http import Http404
+from rest_framework import exceptions
+from rest_framework.response import Response
+from rest_framework.views import set_rollback
+
+from pushhub.errors import (
+    Internal,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    PushHubError,
+    Unauthenticated,
+    Unavailable,
+)
+
+BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
+
+logger = logging.getLogger(__name__)
+
+
+def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
+    """Every exception of a view, also one that nobody expected: a caller never gets a page of HTML."""
+    known = known_error(error)
+    set_rollback()
+    response = Response(error_body(known), status=known.http_status)
+    if isinstance(known, Unauthenticated):
+        response["WWW-Authenticate"] = 'Bearer realm="pushhub"'
+    return response
+
+
+def error_body(error: PushHubError) -> dict[str, Any]:
+    details = list(error.details)
+    if error.field and isinstance(error, InvalidArgument):
+        violation = {"field": error.field, "description": error.message}
+        details.insert(0, {"@type": BAD_REQUEST, "fieldViolations": [violation]})
+    body: dict[str, Any] = {"code": error.http_status, "message": error.message, "status": error.code}
+    if details:
+        body["details"] = details
+    return {"error": body}
+
+
+def known_error(error: Exception) -> PushHubError:
+    """The error as one of ours. What the framework raises gets Google's text."""
+    if isinstance(error, PushHubError):
+        return error
+    if isinstance(error, (exceptions.NotAuthenticated, exceptions.AuthenticationFailed)):
+        return Unauthenticated(
+            "Request is missing required authentication credential. Expected OAuth 2 access token, login cookie or "
+            "other valid authentication credential."
+        )
+    if isinstance(error, (exceptions.PermissionDenied, DjangoPermissionDenied)):
+        return PermissionDenied("User not authorized to perform this action.")
+    if isinstance(error, (Http404, exceptions.NotFound, exceptions.MethodNotAllowed)):
+        return NotFound("Method not found.")
+    if isinstance(error, exceptions.APIException) and error.status_code < 500:
+        return InvalidArgument(str(error.detail))
+    if isinstance(error, (OperationalError, InterfaceError)):
+        logger.warning("the database cannot be used: %s", error)
+        return Unavailable("The service is currently unavailable.")
+    logger.error("unexpected error", exc_info=error)
+    return Internal("Internal error encountered.")

@@ -1,0 +1,103 @@
+"""The OpenAPI document's words, made from the same field tables that requests are read with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
+
+from pushhub.protojson import Bool, Duration, Enum, Integer, Kind, Message, Repeated, StringMap, Struct, Timestamp
+
+Schema = dict[str, Any]
+
+ANY_OBJECT: Any = {200: {"type": "object"}}
+PAGING = [
+    OpenApiParameter("pageSize", int, description="At most this many in a page"),
+    OpenApiParameter("pageToken", str, description="The nextPageToken of the page before"),
+]
+ERROR: Schema = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "code": {"type": "integer"},
+                "message": {"type": "string"},
+                "status": {"type": "string"},
+                "details": {"type": "array", "items": {"type": "object"}},
+            },
+            "required": ["code", "message", "status"],
+        }
+    },
+    "required": ["error"],
+}
+
+
+def kind_schema(kind: Kind) -> Schema:
+    """The JSON schema of a kind."""
+    if isinstance(kind, Message):
+        properties = {
+            name: {**kind_schema(field), **({"readOnly": True} if name in kind.output_only else {})}
+            for name, field in kind.fields.items()
+        }
+        return {"type": "object", "title": kind.name, "properties": properties}
+    if isinstance(kind, Repeated):
+        return {"type": "array", "items": kind_schema(kind.kind), "maxItems": kind.max_items}
+    if isinstance(kind, StringMap):
+        return {"type": "object", "additionalProperties": {"type": "string"}}
+    return _scalar_schema(kind)
+
+
+def _scalar_schema(kind: Kind) -> Schema:
+    if isinstance(kind, Enum):
+        return {"type": "string", "enum": list(kind.names)}
+    if isinstance(kind, Integer):
+        return {"type": "integer", "format": "int32"} if kind.bits <= 32 else {"type": "string", "format": "int64"}
+    if isinstance(kind, Bool):
+        return {"type": "boolean"}
+    if isinstance(kind, Struct):
+        return {"type": "object"}
+    if isinstance(kind, Duration):
+        return {"type": "string", "example": "600s"}
+    return {"type": "string", "format": "date-time"} if isinstance(kind, Timestamp) else {"type": "string"}
+
+
+def _responses(schema: Schema) -> Any:
+    return {200: schema, "default": OpenApiResponse(ERROR, description="The error, by its canonical code")}
+
+
+def message(kind: Message) -> Any:
+    return _responses(kind_schema(kind))
+
+
+def body(kind: Message) -> Any:
+    return {"application/json": kind_schema(kind)}
+
+
+def list_of(collection: str, kind: Message) -> Any:
+    return _responses(_list_schema(collection, kind_schema(kind)))
+
+
+def list_of_names(collection: str) -> Any:
+    return _responses(_list_schema(collection, {"type": "string"}))
+
+
+def _list_schema(collection: str, item: Schema) -> Schema:
+    properties = {collection: {"type": "array", "items": item}, "nextPageToken": {"type": "string"}}
+    return {"type": "object", "properties": properties}
+
+
+EMPTY = _responses({"type": "object"})
+
+
+class CallerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How the document describes CallerAuthentication."""
+
+    target_class = "subscriptions.api.authentication.CallerAuthentication"
+    name = "adminSession"
+
+    def get_security_definition(self, auto_schema: AutoSchema) -> Schema:
+        return {"type": "apiKey", "in": "cookie", "name": settings.SESSION_COOKIE_NAME}

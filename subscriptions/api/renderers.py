@@ -1,0 +1,39 @@
+"""Answers as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+
+
+class ProtoJSONRenderer(BaseRenderer):
+    """Nothing to say is `{}`, as google.protobuf.Empty is."""
+
+    media_type = "application/json"
+    format = "json"
+    charset = "UTF-8"
+    render_style = "text"
+
+    def render(
+        self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None
+    ) -> bytes:
+        return orjson.dumps({} if data is None else data)
+
+
+class OneForm(BaseContentNegotiation):
+    """Takes and gives JSON whatever the headers ask for, as Google's REST surface does."""
+
+    def select_parser(self, request: Request, parsers: Any) -> BaseParser:
+        parser: BaseParser = parsers[0]
+        return parser
+
+    def select_renderer(
+        self, request: Request, renderers: Any, format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        return renderers[0], renderers[0].media_type

@@ -1,0 +1,93 @@
+"""Service accounts over REST, as IAM v1 has them."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from pushhub import names
+from subscriptions import fields, selectors, services
+from subscriptions.api.base import ApiView
+from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
+from subscriptions.api.topics import listed
+from subscriptions.iam import service_accounts
+from subscriptions.paging import Page, paged
+from subscriptions.resources import service_account_resource
+
+TAGS = ["service accounts"]
+#: IAM's own, unlike Pub/Sub's.
+DEFAULT_PAGE, LARGEST_PAGE = 20, 100
+
+
+class ServiceAccountList(ApiView):
+    """The service accounts of a project."""
+
+    @extend_schema(
+        operation_id="serviceAccounts_list",
+        tags=TAGS,
+        parameters=PAGING,
+        responses=list_of("accounts", fields.SERVICE_ACCOUNT),
+    )
+    def get(self, request: Request, project: str) -> Response:
+        page = Page.read(request.query_params, default=DEFAULT_PAGE, cap=LARGEST_PAGE)
+        owner = services.project_ensure(project=project)
+        rows, token = paged(
+            selectors.service_accounts_of(owner), page, keys=("email",), scope=f"service accounts {owner.pk}"
+        )
+        return Response(listed("accounts", [service_account_resource(row) for row in rows], token))
+
+    @extend_schema(
+        operation_id="serviceAccounts_create",
+        tags=TAGS,
+        request=body(fields.CREATE_SERVICE_ACCOUNT),
+        responses=message(fields.SERVICE_ACCOUNT),
+    )
+    def post(self, request: Request, project: str) -> Response:
+        account = service_accounts.service_account_create(project=project, request=request.data)
+        return Response(service_account_resource(account))
+
+
+class ServiceAccountDetail(ApiView):
+    """One service account, by its email or its unique id."""
+
+    @extend_schema(operation_id="serviceAccounts_get", tags=TAGS, responses=message(fields.SERVICE_ACCOUNT))
+    def get(self, request: Request, project: str, account: str) -> Response:
+        name = names.service_account_name(project, account)
+        return Response(service_account_resource(selectors.service_account_get(name=name)))
+
+    @extend_schema(
+        operation_id="serviceAccounts_patch",
+        tags=TAGS,
+        request=body(fields.PATCH_SERVICE_ACCOUNT),
+        responses=message(fields.SERVICE_ACCOUNT),
+    )
+    def patch(self, request: Request, project: str, account: str) -> Response:
+        name = names.service_account_name(project, account)
+        changed = service_accounts.service_account_update(name=name, request=request.data)
+        return Response(service_account_resource(changed))
+
+    @extend_schema(operation_id="serviceAccounts_delete", tags=TAGS, responses=EMPTY)
+    def delete(self, request: Request, project: str, account: str) -> Response:
+        service_accounts.service_account_delete(name=names.service_account_name(project, account))
+        return Response({})
+
+
+class ServiceAccountDisable(ApiView):
+    """No more tokens for it."""
+
+    @extend_schema(operation_id="serviceAccounts_disable", tags=TAGS, request=body(fields.EMPTY), responses=EMPTY)
+    def post(self, request: Request, project: str, account: str) -> Response:
+        fields.EMPTY.read(request.data)
+        service_accounts.service_account_disable(name=names.service_account_name(project, account))
+        return Response({})
+
+
+class ServiceAccountEnable(ApiView):
+    """Tokens for it again."""
+
+    @extend_schema(operation_id="serviceAccounts_enable", tags=TAGS, request=body(fields.EMPTY), responses=EMPTY)
+    def post(self, request: Request, project: str, account: str) -> Response:
+        fields.EMPTY.read(request.data)
+        service_accounts.service_account_enable(name=names.service_account_name(project, account))
+        return Response({})

@@ -1,0 +1,98 @@
+"""Subscriptions over REST."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from pushhub import names
+from subscriptions import fields, selectors, services
+from subscriptions.api.base import ApiView
+from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
+from subscriptions.api.topics import listed
+from subscriptions.paging import Page, paged
+from subscriptions.resources import subscription_resource
+
+TAGS = ["subscriptions"]
+
+
+class SubscriptionList(ApiView):
+    """The subscriptions of a project."""
+
+    @extend_schema(
+        operation_id="subscriptions_list",
+        tags=TAGS,
+        parameters=PAGING,
+        responses=list_of("subscriptions", fields.SUBSCRIPTION),
+    )
+    def get(self, request: Request, project: str) -> Response:
+        page = Page.read(request.query_params)
+        owner = services.project_ensure(project=project)
+        rows, token = paged(
+            selectors.subscriptions_of(owner), page, keys=("subscription_id",), scope=f"subscriptions {owner.pk}"
+        )
+        return Response(listed("subscriptions", [subscription_resource(row) for row in rows], token))
+
+
+class SubscriptionDetail(ApiView):
+    """One subscription."""
+
+    @extend_schema(
+        operation_id="subscriptions_create",
+        tags=TAGS,
+        request=body(fields.SUBSCRIPTION),
+        responses=message(fields.SUBSCRIPTION),
+    )
+    def put(self, request: Request, project: str, subscription: str) -> Response:
+        name = names.subscription_name(project, subscription)
+        return Response(subscription_resource(services.subscription_create(name=name, subscription=request.data)))
+
+    @extend_schema(operation_id="subscriptions_get", tags=TAGS, responses=message(fields.SUBSCRIPTION))
+    def get(self, request: Request, project: str, subscription: str) -> Response:
+        name = names.subscription_name(project, subscription)
+        return Response(subscription_resource(selectors.subscription_get(name=name)))
+
+    @extend_schema(
+        operation_id="subscriptions_patch",
+        tags=TAGS,
+        request=body(fields.UPDATE_SUBSCRIPTION),
+        responses=message(fields.SUBSCRIPTION),
+    )
+    def patch(self, request: Request, project: str, subscription: str) -> Response:
+        name = names.subscription_name(project, subscription)
+        resource = subscription_resource(services.subscription_update(name=name, request=request.data))
+        resource.pop("detached", None)  # production's answer to an update leaves it out
+        return Response(resource)
+
+    @extend_schema(operation_id="subscriptions_delete", tags=TAGS, responses=EMPTY)
+    def delete(self, request: Request, project: str, subscription: str) -> Response:
+        services.subscription_delete(name=names.subscription_name(project, subscription))
+        return Response({})
+
+
+class SubscriptionPushConfig(ApiView):
+    """From push to pull, from pull to push, or to another endpoint."""
+
+    @extend_schema(
+        operation_id="subscriptions_modifyPushConfig",
+        tags=TAGS,
+        request=body(fields.MODIFY_PUSH_CONFIG),
+        responses=EMPTY,
+    )
+    def post(self, request: Request, project: str, subscription: str) -> Response:
+        services.push_config_modify(name=names.subscription_name(project, subscription), request=request.data)
+        return Response({})
+
+
+class SubscriptionDetach(ApiView):
+    """Letting go of the topic, for good."""
+
+    @extend_schema(
+        operation_id="subscriptions_detach", tags=TAGS, request=body(fields.DETACH_SUBSCRIPTION), responses=EMPTY
+    )
+    def post(self, request: Request, project: str, subscription: str) -> Response:
+        name = names.subscription_name(project, subscription)
+        services.check_name(fields.DETACH_SUBSCRIPTION.read(request.data), name, field="subscription")
+        services.subscription_detach(name=name)
+        return Response({})

@@ -1,0 +1,80 @@
+"""Topics over REST."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from pushhub import names
+from subscriptions import fields, selectors, services
+from subscriptions.api.base import ApiView
+from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, list_of_names, message
+from subscriptions.paging import Page, paged
+from subscriptions.resources import topic_resource
+
+TAGS = ["topics"]
+
+
+class TopicList(ApiView):
+    """The topics of a project."""
+
+    @extend_schema(operation_id="topics_list", tags=TAGS, parameters=PAGING, responses=list_of("topics", fields.TOPIC))
+    def get(self, request: Request, project: str) -> Response:
+        page = Page.read(request.query_params)
+        owner = services.project_ensure(project=project)
+        rows, token = paged(selectors.topics_of(owner), page, keys=("topic_id",), scope=f"topics {owner.pk}")
+        return Response(listed("topics", [topic_resource(row) for row in rows], token))
+
+
+class TopicDetail(ApiView):
+    """One topic."""
+
+    @extend_schema(operation_id="topics_create", tags=TAGS, request=body(fields.TOPIC), responses=message(fields.TOPIC))
+    def put(self, request: Request, project: str, topic: str) -> Response:
+        row = services.topic_create(name=names.topic_name(project, topic), topic=request.data)
+        return Response(topic_resource(row))
+
+    @extend_schema(operation_id="topics_get", tags=TAGS, responses=message(fields.TOPIC))
+    def get(self, request: Request, project: str, topic: str) -> Response:
+        return Response(topic_resource(selectors.topic_get(name=names.topic_name(project, topic))))
+
+    @extend_schema(
+        operation_id="topics_patch", tags=TAGS, request=body(fields.UPDATE_TOPIC), responses=message(fields.TOPIC)
+    )
+    def patch(self, request: Request, project: str, topic: str) -> Response:
+        row = services.topic_update(name=names.topic_name(project, topic), request=request.data)
+        return Response(topic_resource(row))
+
+    @extend_schema(operation_id="topics_delete", tags=TAGS, responses=EMPTY)
+    def delete(self, request: Request, project: str, topic: str) -> Response:
+        services.topic_delete(name=names.topic_name(project, topic))
+        return Response({})
+
+
+class TopicSubscriptionList(ApiView):
+    """The names of the subscriptions attached to a topic; they may be of other projects."""
+
+    @extend_schema(
+        operation_id="topics_subscriptions_list", tags=TAGS, parameters=PAGING, responses=list_of_names("subscriptions")
+    )
+    def get(self, request: Request, project: str, topic: str) -> Response:
+        page = Page.read(request.query_params)
+        row = selectors.topic_get(name=names.topic_name(project, topic))
+        rows, token = paged(
+            selectors.subscriptions_attached_to(row),
+            page,
+            keys=("project__project_id", "subscription_id"),
+            scope=f"topic subscriptions {row.pk}",
+        )
+        return Response(listed("subscriptions", [subscription.name for subscription in rows], token))
+
+
+def listed(collection: str, items: list[object], token: str) -> dict[str, object]:
+    """A list's answer, in which what is empty is left out."""
+    answer: dict[str, object] = {}
+    if items:
+        answer[collection] = items
+    if token:
+        answer["nextPageToken"] = token
+    return answer

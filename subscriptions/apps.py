@@ -1,0 +1,9 @@
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class SubscriptionsConfig(AppConfig):
+    """The control plane."""
+
+    name = "subscriptions"

@@ -1,0 +1,215 @@
+"""From a field's value, as read from a request, to the columns of its row: one function a field, defaults included.
+
+Each takes None for an absent field. Create applies all of them, update those that its mask names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.conf import settings
+
+from pushhub.errors import InvalidArgument
+from pushhub.protojson import duration_parse
+from subscriptions import endpoints, policies, selectors
+from subscriptions.fields import EXPORTS
+from subscriptions.models import ServiceAccount, Subscription, Topic
+
+Value = Any
+
+
+def _duration_ms(value: Value, field: str) -> int | None:
+    return None if value is None else duration_parse(value, field=field)
+
+
+def _topic_labels(topic: Topic, value: Value) -> None:
+    topic.labels = policies.labels(value or {})
+
+
+def _topic_storage_policy(topic: Topic, value: Value) -> None:
+    if value is not None and not value.get("allowedPersistenceRegions"):
+        raise InvalidArgument(
+            "The message storage policy must allow at least one region.",
+            field="messageStoragePolicy.allowedPersistenceRegions",
+        )
+    topic.message_storage_policy = value
+
+
+def _topic_kms_key_name(topic: Topic, value: Value) -> None:
+    topic.kms_key_name = policies.kms_key_name(value or "")
+
+
+def _topic_schema_settings(topic: Topic, value: Value) -> None:
+    if value is not None:  # there are no schemas yet, so that none can be found
+        schema = value.get("schema", "")
+        raise selectors.resource_missing(schema.rpartition("/")[2], field="schemaSettings.schema")
+    topic.schema_settings = None
+
+
+def _topic_retention(topic: Topic, value: Value) -> None:
+    milliseconds = _duration_ms(value, "messageRetentionDuration")
+    topic.message_retention_seconds = None if milliseconds is None else policies.retention(milliseconds)
+
+
+def _topic_ingestion(topic: Topic, value: Value) -> None:
+    topic.ingestion_data_source_settings = value
+
+
+def _topic_transforms(topic: Topic, value: Value) -> None:
+    topic.message_transforms = value or []
+
+
+TOPIC_FIELDS: Mapping[str, Callable[[Topic, Value], None]] = {
+    "labels": _topic_labels,
+    "messageStoragePolicy": _topic_storage_policy,
+    "kmsKeyName": _topic_kms_key_name,
+    "schemaSettings": _topic_schema_settings,
+    "messageRetentionDuration": _topic_retention,
+    "ingestionDataSourceSettings": _topic_ingestion,
+    "messageTransforms": _topic_transforms,
+}
+
+
+def push_config(subscription: Subscription, value: Value) -> None:
+    """An empty config makes a pull subscription of it."""
+    config = value or {}
+    endpoint = config.get("pushEndpoint", "")
+    if endpoint:
+        endpoints.push_endpoint(endpoint, allow_http=settings.ALLOW_HTTP)
+    subscription.push_endpoint = endpoint
+    subscription.push_attributes = policies.push_attributes(config.get("attributes", {}))
+    oidc = config.get("oidcToken")
+    if oidc is not None:
+        _check_account(subscription, oidc.get("serviceAccountEmail", ""))
+    subscription.oidc_service_account_email = (oidc or {}).get("serviceAccountEmail", "")
+    subscription.oidc_audience = (oidc or {}).get("audience", "")
+    subscription.push_wrapper = Subscription.Wrapper.UNSET
+    if "pubsubWrapper" in config:
+        subscription.push_wrapper = Subscription.Wrapper.PUBSUB
+    if "noWrapper" in config:
+        subscription.push_wrapper = Subscription.Wrapper.NONE
+    subscription.push_write_metadata = config.get("noWrapper", {}).get("writeMetadata", False)
+
+
+def _check_account(subscription: Subscription, email: str) -> None:
+    """The account must exist, and in the subscription's own project."""
+    project = subscription.project
+    if not ServiceAccount.objects.filter(email=email, project__project_id=project.project_id).exists():
+        raise InvalidArgument(
+            "You have passed an invalid argument to the service "
+            "(argument=PushConfig::oidc_token::service_account_email).",
+            field="pushConfig.oidcToken.serviceAccountEmail",
+        )
+
+
+def _exactly_once(subscription: Subscription, value: Value) -> None:
+    subscription.enable_exactly_once_delivery = bool(value)
+
+
+def _ack_deadline(subscription: Subscription, value: Value) -> None:
+    exactly_once = subscription.enable_exactly_once_delivery
+    subscription.ack_deadline_seconds = policies.ack_deadline(value, exactly_once=exactly_once)
+
+
+def _retain_acked(subscription: Subscription, value: Value) -> None:
+    subscription.retain_acked_messages = bool(value)
+
+
+def _expiration(subscription: Subscription, value: Value) -> None:
+    if value is None:
+        subscription.expiration_ttl_seconds = policies.DEFAULT_TTL_SECONDS
+        return
+    milliseconds = _duration_ms(value.get("ttl"), "expirationPolicy.ttl")
+    subscription.expiration_ttl_seconds = None if milliseconds is None else policies.expiration_ttl(milliseconds)
+
+
+def _retention(subscription: Subscription, value: Value) -> None:
+    milliseconds = _duration_ms(value, "messageRetentionDuration")
+    default = policies.default_retention(subscription.expiration_ttl_seconds)
+    subscription.message_retention_seconds = default if milliseconds is None else policies.retention(milliseconds)
+
+
+def _labels(subscription: Subscription, value: Value) -> None:
+    subscription.labels = policies.labels(value or {})
+
+
+def _ordering(subscription: Subscription, value: Value) -> None:
+    subscription.enable_message_ordering = bool(value)
+
+
+def _filter(subscription: Subscription, value: Value) -> None:
+    subscription.filter = value or ""
+
+
+def _dead_letter(subscription: Subscription, value: Value) -> None:
+    if value is None:
+        subscription.dead_letter_topic = None
+        subscription.max_delivery_attempts = 0
+        return
+    attempts = policies.delivery_attempts(value.get("maxDeliveryAttempts"))
+    field = "deadLetterPolicy.deadLetterTopic"
+    subscription.dead_letter_topic = selectors.topic_get(name=value.get("deadLetterTopic", ""), field=field)
+    subscription.max_delivery_attempts = attempts
+
+
+def _retry(subscription: Subscription, value: Value) -> None:
+    if value is None:
+        subscription.minimum_backoff_ms = subscription.maximum_backoff_ms = None
+        return
+    subscription.minimum_backoff_ms, subscription.maximum_backoff_ms = policies.backoffs(
+        _duration_ms(value.get("minimumBackoff"), "retryPolicy.minimumBackoff"),
+        _duration_ms(value.get("maximumBackoff"), "retryPolicy.maximumBackoff"),
+    )
+
+
+def _export(name: str) -> Callable[[Subscription, Value], None]:
+    def assign(subscription: Subscription, value: Value) -> None:
+        others = {key: other for key, other in subscription.exports.items() if key != name}
+        subscription.exports = others if value is None else others | {name: value}
+
+    return assign
+
+
+def _transforms(subscription: Subscription, value: Value) -> None:
+    subscription.message_transforms = value or []
+
+
+#: In this order, as defaults depend on what stands before: the ack deadline on exactly-once, retention on expiration.
+SUBSCRIPTION_FIELDS: Mapping[str, Callable[[Subscription, Value], None]] = {
+    "pushConfig": push_config,
+    "enableExactlyOnceDelivery": _exactly_once,
+    "ackDeadlineSeconds": _ack_deadline,
+    "retainAckedMessages": _retain_acked,
+    "expirationPolicy": _expiration,
+    "messageRetentionDuration": _retention,
+    "labels": _labels,
+    "enableMessageOrdering": _ordering,
+    "filter": _filter,
+    "deadLetterPolicy": _dead_letter,
+    "retryPolicy": _retry,
+    **{name: _export(name) for name in EXPORTS},
+    "messageTransforms": _transforms,
+}
+
+
+def check_whole(subscription: Subscription) -> None:
+    """The rules that look at more than one field."""
+    destinations = sorted(subscription.exports)
+    if subscription.push_endpoint:
+        destinations.insert(0, "pushConfig")
+    if len(destinations) > 1:
+        raise InvalidArgument(
+            f"A subscription has one destination at most. You passed {' and '.join(destinations)} in the request.",
+            field=destinations[1],
+        )
+    if subscription.enable_exactly_once_delivery and destinations:
+        raise InvalidArgument(
+            "Exactly-once delivery is for pull subscriptions only.", field="enableExactlyOnceDelivery"
+        )
+    dead_letter_topic = subscription.dead_letter_topic
+    if dead_letter_topic is not None and dead_letter_topic == subscription.topic:
+        raise InvalidArgument(
+            "The dead letter topic must differ from the subscription's own topic.",
+            field="deadLetterPolicy.deadLetterTopic",
+        )

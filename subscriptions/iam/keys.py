@@ -1,0 +1,145 @@
+"""The RSA keys that sign push tokens: made on first use, encrypted at rest, their public halves served to verifiers."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+
+from cryptography import x509
+from cryptography.fernet import Fernet, InvalidToken
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.x509.oid import NameOID
+from django.conf import settings
+from django.db import IntegrityError, transaction
+
+from pushhub.clock import utcnow
+from pushhub.errors import Internal
+from subscriptions.models import SigningKey
+
+KEY_BITS = 2048
+#: Verifiers take the key from the certificate and hardly any looks at its dates, so it must merely outlive the key.
+CERTIFICATE_LIFETIME = timedelta(days=3650)
+#: Before the text of an encrypted key, so that another scheme can follow.
+ENCRYPTION_SCHEME = "fernet1:"
+#: Two processes may both try to make a key; the loser reads the winner's.
+TRIES = 5
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """A key in usable form."""
+
+    kid: str
+    private_key: rsa.RSAPrivateKey
+
+
+def signing_key() -> Signer:
+    """The newest key that this process can decrypt, made if there is none."""
+    for _ in range(TRIES):
+        known = list(SigningKey.objects.filter(retired_at=None).order_by("-generation"))
+        for row in known:
+            signer = _usable(row)
+            if signer is not None:
+                return signer
+        _make((SigningKey.objects.order_by("-generation").values_list("generation", flat=True).first() or 0) + 1)
+    raise Internal("No signing key could be made.")
+
+
+def published_keys() -> list[SigningKey]:
+    """The keys that verifiers should know. There is always one: they cache what they are told."""
+    signing_key()
+    return list(SigningKey.objects.filter(retired_at=None).order_by("-generation"))
+
+
+def certificate_public_key(certificate: str) -> rsa.RSAPublicKey:
+    key = x509.load_pem_x509_certificate(certificate.encode()).public_key()
+    if not isinstance(key, rsa.RSAPublicKey):
+        raise Internal("The certificate does not hold an RSA key.")
+    return key
+
+
+def _usable(row: SigningKey) -> Signer | None:
+    """None where the row was encrypted under another secret than this process has."""
+    try:
+        return Signer(row.kid, _decrypted(row.private_key, _secret()))
+    except InvalidToken:
+        logger.error(
+            "signing key %s cannot be decrypted: PUSHHUB_KEY_ENCRYPTION_KEY (or PUSHHUB_SECRET_KEY) has changed",
+            row.kid,
+        )
+        return None
+
+
+def _make(generation: int) -> None:
+    private_key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
+    public_bytes = private_key.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    row = SigningKey(
+        generation=generation,
+        kid=hashlib.sha256(public_bytes).hexdigest()[:40],
+        certificate=_certificate(private_key),
+        private_key=_encrypted(private_key),
+    )
+    try:
+        with transaction.atomic():
+            row.save(force_insert=True)
+    except IntegrityError:
+        return  # another process made this generation; signing_key() reads it
+    logger.info("made signing key %s", row.kid)
+
+
+def _certificate(private_key: rsa.RSAPrivateKey) -> str:
+    """Self-signed: the form in which Google serves its public keys."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "pushhub-token-signer")])
+    now = utcnow()
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(private_key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + CERTIFICATE_LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(private_key, hashes.SHA256())
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _secret() -> str:
+    secret: str = settings.KEY_ENCRYPTION_KEY
+    return secret
+
+
+@lru_cache(maxsize=4)
+def _fernet(secret: str) -> Fernet:
+    derived = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=b"pushhub signing keys").derive(
+        secret.encode()
+    )
+    return Fernet(base64.urlsafe_b64encode(derived))
+
+
+def _encrypted(private_key: rsa.RSAPrivateKey) -> str:
+    plain = private_key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return ENCRYPTION_SCHEME + _fernet(_secret()).encrypt(plain).decode()
+
+
+@lru_cache(maxsize=8)
+def _decrypted(stored: str, secret: str) -> rsa.RSAPrivateKey:
+    """Remembered, as checking an RSA key costs more than signing with it."""
+    plain = _fernet(secret).decrypt(stored.removeprefix(ENCRYPTION_SCHEME).encode())
+    key = serialization.load_pem_private_key(plain, password=None)
+    if not isinstance(key, rsa.RSAPrivateKey):
+        raise Internal("The signing key is not an RSA key.")
+    return key

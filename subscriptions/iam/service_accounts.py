@@ -1,0 +1,80 @@
+"""Service accounts: the identities that push requests are signed as (IAM v1)."""
+
+from __future__ import annotations
+
+from django.db import IntegrityError, transaction
+
+from pushhub import names
+from pushhub.errors import AlreadyExists, InvalidArgument, clipped
+from subscriptions import fields, masks, selectors
+from subscriptions.models import ServiceAccount
+from subscriptions.resources import service_account_resource
+from subscriptions.services import check_name, project_ensure
+
+MUTABLE = frozenset({"displayName", "description"})
+
+
+def service_account_create(*, project: str, request: object) -> ServiceAccount:
+    """`project` is a project's id or number, `request` a CreateServiceAccountRequest."""
+    given = fields.CREATE_SERVICE_ACCOUNT.read(request)
+    account_id = given.get("accountId", "")
+    if not names.ACCOUNT_PATTERN.fullmatch(account_id):
+        raise InvalidArgument(
+            f"Invalid service account id given (account_id={clipped(account_id)}). It must be 6 to 30 characters "
+            "long and match [a-z]([-a-z0-9]*[a-z0-9]).",
+            field="accountId",
+        )
+    details = given.get("serviceAccount", {})
+    with transaction.atomic():
+        owner = project_ensure(project=project)
+        email = names.service_account_email(owner.project_id, account_id)
+        account = ServiceAccount(
+            project=owner,
+            email=email,
+            display_name=details.get("displayName", ""),
+            description=details.get("description", ""),
+        )
+        taken = AlreadyExists(f"Service account {account_id} already exists within project {owner.name}.")
+        if ServiceAccount.objects.filter(email=email).exists():
+            raise taken
+        try:
+            with transaction.atomic():
+                account.save(force_insert=True)
+        except IntegrityError:
+            raise taken from None
+    return account
+
+
+def service_account_update(*, name: str, request: object) -> ServiceAccount:
+    """`request` is a PatchServiceAccountRequest: the account and the mask of what to take from it."""
+    read = fields.PATCH_SERVICE_ACCOUNT.read(request)
+    given = read.get("serviceAccount", {})
+    paths = masks.mask_paths(read.get("updateMask", ""), fields.SERVICE_ACCOUNT, mutable=MUTABLE)
+    check_name(given, name)
+    with transaction.atomic():
+        account = selectors.service_account_get(name=name)
+        wanted = masks.masked(service_account_resource(account), given, paths, fields.SERVICE_ACCOUNT)
+        account.display_name = wanted.get("displayName", "")
+        account.description = wanted.get("description", "")
+        account.save()
+    return account
+
+
+def service_account_disable(*, name: str) -> None:
+    """No new token for it from now on; those that are out stay valid until they end, an hour at most."""
+    _set_disabled(name, disabled=True)
+
+
+def service_account_enable(*, name: str) -> None:
+    _set_disabled(name, disabled=False)
+
+
+def service_account_delete(*, name: str) -> None:
+    """Subscriptions that use it keep its name; their pushes fail for want of a token."""
+    selectors.service_account_get(name=name).delete()
+
+
+def _set_disabled(name: str, *, disabled: bool) -> None:
+    account = selectors.service_account_get(name=name)
+    account.disabled = disabled
+    account.save(update_fields=["disabled", "updated_at"])

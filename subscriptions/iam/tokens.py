@@ -1,0 +1,85 @@
+"""OpenID Connect tokens: minting them for push requests, and checking one for `/tokeninfo`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import jwt
+from django.conf import settings
+
+from pushhub.errors import InvalidArgument, PushHubError, clipped
+from subscriptions.iam.keys import certificate_public_key, signing_key
+from subscriptions.models import ServiceAccount, SigningKey
+
+LIFETIME_SECONDS = 3600
+#: google-auth for Python allows no clock skew, so that a token made "now" could come from its future.
+BACKDATE_SECONDS = 10
+#: Ours are about a thousand characters; nothing near this long is worth decoding.
+MAX_TOKEN_CHARACTERS = 8192
+REQUIRED_CLAIMS = ["iss", "aud", "sub", "email", "iat", "exp"]
+
+
+class TokenDenied(PushHubError):
+    """No token for this account. `reason` is one of a few words, fit for a metric label."""
+
+    code: ClassVar[str] = "PERMISSION_DENIED"
+    http_status: ClassVar[int] = 403
+
+    def __init__(self, reason: Literal["account_unknown", "account_disabled"], *, email: str) -> None:
+        super().__init__(f"No token can be made for {clipped(email)} ({reason}).")
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class IdToken:
+    """A signed token and when it ends, in seconds since the epoch."""
+
+    token: str
+    expires_at: float
+
+
+def id_token_mint(*, email: str, audience: str) -> IdToken:
+    """A token as Cloud Pub/Sub attaches to push requests, for any number of them until it expires."""
+    account = ServiceAccount.objects.filter(email=email).only("unique_id", "disabled").first()
+    if account is None:
+        raise TokenDenied("account_unknown", email=email)
+    if account.disabled:
+        raise TokenDenied("account_disabled", email=email)
+    issued_at = int(time.time()) - BACKDATE_SECONDS
+    claims = {
+        "aud": audience,
+        "azp": account.unique_id,
+        "email": email,
+        "email_verified": True,
+        "exp": issued_at + LIFETIME_SECONDS,
+        "iat": issued_at,
+        "iss": settings.ISSUER,
+        "sub": account.unique_id,
+    }
+    signer = signing_key()
+    token = jwt.encode(claims, signer.private_key, algorithm="RS256", headers={"kid": signer.kid})
+    return IdToken(token=token, expires_at=float(issued_at + LIFETIME_SECONDS))
+
+
+def id_token_claims(token: str) -> dict[str, Any]:
+    """Header and claims of a token of ours that is valid now; InvalidArgument for any other."""
+    refused = InvalidArgument("Invalid Value", field="id_token")
+    if len(token) > MAX_TOKEN_CHARACTERS:
+        raise refused
+    try:
+        header = jwt.get_unverified_header(token)
+        key = SigningKey.objects.filter(kid=str(header.get("kid", ""))[:40], retired_at=None).first()
+        if key is None:
+            raise refused
+        claims: dict[str, Any] = jwt.decode(
+            token,
+            certificate_public_key(key.certificate),
+            algorithms=["RS256"],
+            issuer=settings.ISSUER,
+            options={"require": REQUIRED_CLAIMS, "verify_aud": False},
+        )
+    except (jwt.InvalidTokenError, ValueError):
+        raise refused from None
+    return claims | {"alg": "RS256", "kid": key.kid, "typ": "JWT"}

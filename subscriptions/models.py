@@ -1,0 +1,174 @@
+"""What the control plane keeps. Columns for what the engine uses; JSON, in canonical proto form, for the rest."""
+
+from __future__ import annotations
+
+import secrets
+
+from django.db import models
+
+from pushhub import names
+
+
+def new_project_number() -> int:
+    """Twelve digits, as Google's are."""
+    return 100_000_000_000 + secrets.randbelow(900_000_000_000)
+
+
+def new_unique_id() -> str:
+    """Twenty-one digits, as a Google service account's are: the `sub` of its tokens."""
+    return "1" + "".join(secrets.choice("0123456789") for _ in range(20))
+
+
+class Project(models.Model):
+    """The owner of topics, subscriptions and service accounts."""
+
+    project_id = models.CharField(max_length=100, unique=True)
+    number = models.BigIntegerField(unique=True, default=new_project_number)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["project_id"]
+
+    def __str__(self) -> str:
+        return self.project_id
+
+    @property
+    def name(self) -> str:
+        return names.project_name(self.project_id)
+
+    @property
+    def service_agent(self) -> str:
+        """The Google-managed account that mints the push tokens of this project."""
+        return f"service-{self.number}@gcp-sa-pubsub.iam.gserviceaccount.com"
+
+
+class Topic(models.Model):
+    """A named stream that publishers send to."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="topics")
+    topic_id = models.CharField(max_length=255)
+    labels = models.JSONField(default=dict, blank=True)
+    message_retention_seconds = models.BigIntegerField(null=True, blank=True, help_text="Empty: off")
+    message_storage_policy = models.JSONField(null=True, blank=True)
+    kms_key_name = models.CharField(max_length=1024, blank=True)
+    schema_settings = models.JSONField(null=True, blank=True)
+    ingestion_data_source_settings = models.JSONField(null=True, blank=True)
+    message_transforms = models.JSONField(default=list, blank=True)
+    tags = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["project", "topic_id"]
+        constraints = [models.UniqueConstraint(fields=["project", "topic_id"], name="topic_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def name(self) -> str:
+        return names.topic_name(self.project.project_id, self.topic_id)
+
+
+class Subscription(models.Model):
+    """What is owed each message of its topic, and how it wants them: pushed to an endpoint, or pulled."""
+
+    class Wrapper(models.TextChoices):
+        """How a push request carries its message."""
+
+        UNSET = "", "default (wrapped)"
+        PUBSUB = "pubsub", "wrapped in JSON"
+        NONE = "none", "unwrapped"
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="subscriptions")
+    subscription_id = models.CharField(max_length=255)
+    topic = models.ForeignKey(
+        Topic,
+        on_delete=models.SET_NULL,
+        related_name="subscriptions",
+        null=True,
+        blank=True,
+        help_text="Empty: deleted",
+    )
+    detached = models.BooleanField(default=False)
+
+    push_endpoint = models.CharField(max_length=2048, blank=True, help_text="Empty: a pull subscription")
+    push_attributes = models.JSONField(default=dict, blank=True)
+    oidc_service_account_email = models.CharField(max_length=320, blank=True)
+    oidc_audience = models.CharField(max_length=2048, blank=True, help_text="Empty: the endpoint's URL")
+    push_wrapper = models.CharField(max_length=6, choices=Wrapper, default=Wrapper.UNSET, blank=True)
+    push_write_metadata = models.BooleanField(default=False, help_text="Of unwrapped messages: headers too")
+
+    ack_deadline_seconds = models.PositiveIntegerField(default=10)
+    retain_acked_messages = models.BooleanField(default=False)
+    message_retention_seconds = models.PositiveIntegerField(default=7 * 86400)
+    expiration_ttl_seconds = models.BigIntegerField(null=True, blank=True, help_text="Empty: never")
+    labels = models.JSONField(default=dict, blank=True)
+    enable_message_ordering = models.BooleanField(default=False)
+    enable_exactly_once_delivery = models.BooleanField(default=False)
+    filter = models.CharField(max_length=256, blank=True)
+
+    max_delivery_attempts = models.PositiveIntegerField(default=0, help_text="0: no dead-letter policy")
+    dead_letter_topic = models.ForeignKey(
+        Topic, on_delete=models.SET_NULL, related_name="dead_letter_sources", null=True, blank=True
+    )
+    minimum_backoff_ms = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no retry policy")
+    maximum_backoff_ms = models.PositiveIntegerField(null=True, blank=True)
+
+    exports = models.JSONField(default=dict, blank=True, help_text="bigqueryConfig, cloudStorageConfig, bigtableConfig")
+    message_transforms = models.JSONField(default=list, blank=True)
+    tags = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["project", "subscription_id"]
+        constraints = [models.UniqueConstraint(fields=["project", "subscription_id"], name="subscription_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def name(self) -> str:
+        return names.subscription_name(self.project.project_id, self.subscription_id)
+
+
+class ServiceAccount(models.Model):
+    """The identity that signs the pushes of subscriptions with authentication."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="service_accounts")
+    email = models.CharField(max_length=320, unique=True)
+    unique_id = models.CharField(max_length=21, unique=True, default=new_unique_id)
+    display_name = models.CharField(max_length=100, blank=True)
+    description = models.CharField(max_length=256, blank=True)
+    disabled = models.BooleanField(default=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["email"]
+
+    def __str__(self) -> str:
+        return self.email
+
+    @property
+    def name(self) -> str:
+        return names.service_account_name(self.project.project_id, self.email)
+
+
+class SigningKey(models.Model):
+    """An RSA key that signs push tokens. Its public half is served until it is retired."""
+
+    #: Counts the keys. Being unique, it lets only one of two processes make the next key.
+    generation = models.PositiveIntegerField(unique=True)
+    kid = models.CharField(max_length=40, unique=True)
+    certificate = models.TextField(help_text="Public: X.509 in PEM")
+    private_key = models.TextField(help_text="Encrypted; see iam/keys.py")
+    created_at = models.DateTimeField(auto_now_add=True)
+    retired_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-generation"]
+
+    def __str__(self) -> str:
+        return self.kid

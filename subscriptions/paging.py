@@ -1,0 +1,87 @@
+"""Lists in pages. A page token holds the last name that was given out, so that a list may change while it is read."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import orjson
+from django.core import signing
+from django.db.models import Model, Q, QuerySet
+
+from pushhub.errors import InvalidArgument, clipped
+
+MAX_TOKEN_CHARACTERS = 2048
+
+Row = TypeVar("Row", bound=Model)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What the caller asked for. A size of 0 leaves it to the server; one over the cap gets the cap."""
+
+    size: int
+    token: str
+
+    @classmethod
+    def read(cls, query: Mapping[str, str], *, default: int = 1000, cap: int = 1000) -> Page:
+        text = query.get("pageSize") or query.get("page_size") or "0"
+        if not (text.isascii() and text.isdigit() and len(text) < 10):
+            raise InvalidArgument(
+                f"You have passed an invalid argument to the service (argument=page_size): {clipped(text)}.",
+                field="pageSize",
+            )
+        return cls(size=min(int(text) or default, cap), token=query.get("pageToken") or query.get("page_token") or "")
+
+
+def paged(rows: QuerySet[Row], page: Page, *, keys: tuple[str, ...], scope: str) -> tuple[list[Row], str]:
+    """A page of `rows` in the order of `keys`, and the token of the next one. `scope` names the list: a token of one
+    list is refused by another."""
+    if page.token:
+        rows = rows.filter(_after(keys, _last_of(page.token, scope, len(keys))))
+    found = list(rows.order_by(*keys)[: page.size + 1])
+    if len(found) <= page.size:
+        return found, ""
+    found.pop()
+    return found, _token([_value(found[-1], key) for key in keys], scope)
+
+
+def _after(keys: tuple[str, ...], last: list[str]) -> Q:
+    """(a, b) > (x, y) in the words of the ORM."""
+    after = Q()
+    equal = Q()
+    for key, value in zip(keys, last, strict=True):
+        after |= equal & Q(**{f"{key}__gt": value})
+        equal &= Q(**{key: value})
+    return after
+
+
+def _value(row: object, key: str) -> str:
+    for part in key.split("__"):
+        row = getattr(row, part)
+    return str(row)
+
+
+def _signer(scope: str) -> signing.Signer:
+    return signing.Signer(salt=f"pushhub.page:{scope}")
+
+
+def _token(last: list[str], scope: str) -> str:
+    return base64.urlsafe_b64encode(_signer(scope).sign(orjson.dumps(last).decode()).encode()).decode().rstrip("=")
+
+
+def _last_of(token: str, scope: str, length: int) -> list[str]:
+    try:
+        if len(token) > MAX_TOKEN_CHARACTERS:
+            raise ValueError
+        signed = base64.urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4)).decode()
+        last = orjson.loads(_signer(scope).unsign(signed))
+    except (ValueError, binascii.Error, signing.BadSignature):
+        raise InvalidArgument(
+            "You have passed an invalid argument to the service (argument=page_token).", field="pageToken"
+        ) from None
+    assert isinstance(last, list) and len(last) == length, "we signed it"
+    return last

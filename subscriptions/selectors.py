@@ -1,0 +1,163 @@
+"""Reading the control plane. The last part is on the path of each message: one query, only the columns needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from django.db.models import Q, QuerySet
+
+from pushhub import names
+from pushhub.errors import NotFound, clipped
+from subscriptions.models import Project, ServiceAccount, Subscription, Topic
+
+
+def resource_missing(resource_id: str, *, field: str = "") -> NotFound:
+    return NotFound(f"Resource not found (resource={clipped(resource_id)}).", field=field)
+
+
+def _of_project(project: str, *, prefix: str = "project__") -> Q:
+    """A project's segment of a name is its id or its number."""
+    found = Q(**{f"{prefix}project_id": project})
+    if project.isdecimal() and len(project) < 19:
+        found |= Q(**{f"{prefix}number": int(project)})
+    return found
+
+
+def project_get(*, project: str) -> Project:
+    found = Project.objects.filter(_of_project(project, prefix="")).first()
+    if found is None:
+        raise resource_missing(project)
+    return found
+
+
+def project_exists(*, project: str) -> bool:
+    return Project.objects.filter(_of_project(project, prefix="")).exists()
+
+
+def topic_get(*, name: str, field: str = "name", lock: bool = False) -> Topic:
+    """The topic of a full name. `lock` keeps it as it is until the transaction ends."""
+    project, topic_id = names.parse_topic(name, field=field)
+    topics = Topic.objects.select_for_update(of=("self",)) if lock else Topic.objects.all()
+    topic = topics.select_related("project").filter(_of_project(project), topic_id=topic_id).first()
+    if topic is None:
+        raise resource_missing(topic_id, field=field)
+    return topic
+
+
+def subscription_get(*, name: str, lock: bool = False) -> Subscription:
+    """The subscription of a full name. `lock` keeps it as it is until the transaction ends."""
+    project, subscription_id = names.parse_subscription(name)
+    rows = Subscription.objects.select_for_update(of=("self",)) if lock else Subscription.objects.all()
+    related = rows.select_related("project", "topic__project", "dead_letter_topic__project")
+    subscription = related.filter(_of_project(project), subscription_id=subscription_id).first()
+    if subscription is None:
+        raise resource_missing(subscription_id)
+    return subscription
+
+
+def service_account_get(*, name: str) -> ServiceAccount:
+    """The account of a full name, in which `-` may stand for the project and the unique id for the email."""
+    project, account = names.parse_service_account(name)
+    accounts = ServiceAccount.objects.select_related("project").filter(Q(email=account) | Q(unique_id=account))
+    found = (accounts if project == "-" else accounts.filter(_of_project(project))).first()
+    if found is None:
+        raise NotFound(f"Service account {clipped(name)} does not exist.")
+    return found
+
+
+def topics_of(project: Project) -> QuerySet[Topic]:
+    return Topic.objects.filter(project=project).select_related("project")
+
+
+def subscriptions_attached_to(topic: Topic) -> QuerySet[Subscription]:
+    return Subscription.objects.filter(topic=topic, detached=False).select_related("project")
+
+
+def subscriptions_of(project: Project) -> QuerySet[Subscription]:
+    return Subscription.objects.filter(project=project).select_related(
+        "project", "topic__project", "dead_letter_topic__project"
+    )
+
+
+def service_accounts_of(project: Project) -> QuerySet[ServiceAccount]:
+    return ServiceAccount.objects.filter(project=project).select_related("project")
+
+
+@dataclass(frozen=True, slots=True)
+class PushSettings:
+    """What the data plane needs to know of a subscription, and nothing that costs a second query."""
+
+    id: int
+    name: str
+    topic_id: int | None
+    endpoint: str
+    ack_deadline_seconds: int
+    service_account_email: str
+    #: Already the endpoint's URL where none is configured.
+    audience: str
+    no_wrapper: bool
+    write_metadata: bool
+    detached: bool
+    minimum_backoff_ms: int | None
+    maximum_backoff_ms: int | None
+    dead_letter: bool
+    retention_seconds: int
+    attributes: Mapping[str, str]
+
+    @property
+    def is_push(self) -> bool:
+        return bool(self.endpoint) and not self.detached
+
+
+PUSH_COLUMNS = (
+    "id",
+    "project__project_id",
+    "subscription_id",
+    "topic_id",
+    "push_endpoint",
+    "ack_deadline_seconds",
+    "oidc_service_account_email",
+    "oidc_audience",
+    "push_wrapper",
+    "push_write_metadata",
+    "detached",
+    "minimum_backoff_ms",
+    "maximum_backoff_ms",
+    "max_delivery_attempts",
+    "message_retention_seconds",
+    "push_attributes",
+)
+
+
+def push_settings(ids: Iterable[int]) -> dict[int, PushSettings]:
+    """The settings of those of `ids` that exist."""
+    return {found.id: found for found in _push_settings(Subscription.objects.filter(id__in=list(ids)))}
+
+
+def subscriptions_of_topic(topic_id: int) -> list[PushSettings]:
+    """Who is owed a message published now: the subscriptions attached to the topic."""
+    return list(_push_settings(Subscription.objects.filter(topic_id=topic_id, detached=False)))
+
+
+def _push_settings(rows: QuerySet[Subscription]) -> Iterable[PushSettings]:
+    for row in rows.order_by("id").values_list(*PUSH_COLUMNS):
+        (pk, project, subscription_id, topic_id, endpoint, ack_deadline, email, audience) = row[:8]
+        (wrapper, write_metadata, detached, minimum, maximum, attempts, retention, attributes) = row[8:]
+        yield PushSettings(
+            id=pk,
+            name=names.subscription_name(project, subscription_id),
+            topic_id=topic_id,
+            endpoint=endpoint,
+            ack_deadline_seconds=ack_deadline,
+            service_account_email=email,
+            audience=audience or endpoint,
+            no_wrapper=wrapper == Subscription.Wrapper.NONE,
+            write_metadata=write_metadata,
+            detached=detached,
+            minimum_backoff_ms=minimum,
+            maximum_backoff_ms=maximum,
+            dead_letter=attempts > 0,
+            retention_seconds=retention,
+            attributes=attributes,
+        )

@@ -1,0 +1,99 @@
+"""PushHub as `make up` runs it, on free ports and a data folder of the test's own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import requests
+
+from tests.ports import free_port, wait_for
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "pushhub.supervisor"]
+
+
+@dataclass(frozen=True)
+class Running:
+    """A PushHub that was started: where it is, what it prints, the processes it is made of."""
+
+    environment: dict[str, str]
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def api(self) -> str:
+        return f"http://{self.environment['PUSHHUB_HTTP']}"
+
+    @property
+    def flower(self) -> str:
+        return f"http://{self.environment['PUSHHUB_FLOWER']}"
+
+    def printed(self) -> str:
+        return self.log.read_text(encoding="utf-8")
+
+    def put(self, path: str, body: dict[str, Any]) -> None:
+        requests.put(f"{self.api}/v1/projects/demo/{path}", json=body, timeout=10).raise_for_status()
+
+    def post(self, path: str, body: dict[str, Any]) -> None:
+        requests.post(f"{self.api}/v1/projects/demo/{path}", json=body, timeout=10).raise_for_status()
+
+    def flower_tasks(self) -> list[dict[str, Any]]:
+        """What Flower's page of tasks shows."""
+        query = {"draw": 1, "start": 0, "length": 100, "order[0][column]": 0, "columns[0][data]": "name"}
+        answer = requests.get(f"{self.flower}/tasks/datatable", params=query, timeout=10)
+        answer.raise_for_status()
+        found: list[dict[str, Any]] = answer.json()["data"]
+        return found
+
+
+def environment(data: Path) -> dict[str, str]:
+    """That of a newcomer, but for the ports and the data folder."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
+    clean.pop("DJANGO_SETTINGS_MODULE", None)
+    return {
+        **clean,
+        "PUSHHUB_DATA": str(data),
+        "PUSHHUB_HTTP": f"127.0.0.1:{free_port()}",
+        "PUSHHUB_FLOWER": f"127.0.0.1:{free_port()}",
+    }
+
+
+@contextmanager
+def running(environment: dict[str, str], *, stop_with: signal.Signals = signal.SIGINT) -> Iterator[Running]:
+    """Start PushHub, wait until it says that it is ready, and at the end see that stopping it leaves nothing."""
+    data = Path(environment["PUSHHUB_DATA"])
+    data.mkdir(exist_ok=True)
+    log = data / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(COMMAND, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+    it = Running(environment, process, log)
+    try:
+        wait_for(
+            lambda: "PushHub is ready" in it.printed() or process.poll() is not None,
+            timeout_seconds=90,
+            what="PushHub's ready line",
+        )
+        assert process.poll() is None, it.printed()
+        yield it
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(stop_with)
+        assert process.wait(timeout=60) == 0
+        _, alive = psutil.wait_procs(family, timeout=5)
+        assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
+        assert not (data / "redis.sock").exists()
+    except BaseException:
+        print(it.printed())
+        raise
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(timeout=60)

@@ -1,0 +1,182 @@
+"""`make up` and the README's round trip, as a newcomer does them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+
+from tests.endtoend.running import COMMAND, ROOT, Running, environment, running
+from tests.ports import free_port, wait_for
+from tests.receiver import Receiver
+
+
+@pytest.fixture(scope="module")
+def pushhub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(environment(tmp_path_factory.mktemp("up"))) as it:
+        yield it
+
+
+def readme_lines(pushhub: Running, *, receiver_port: int) -> str:
+    """The README's round trip as it stands there, but for the two ports."""
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = [block for block in blocks if "curl" in block]
+    assert len(block.splitlines()) <= 10
+    block = block.replace("127.0.0.1:8000", pushhub.environment["PUSHHUB_HTTP"])
+    return block.replace("--port 8080", f"--port {receiver_port}").replace(":8080/", f":{receiver_port}/")
+
+
+def test_the_readme_lines_bring_a_verified_message(pushhub: Running, tmp_path: Path) -> None:
+    # Given a terminal next to a running PushHub
+    seen = tmp_path / "terminal"
+    with seen.open("wb") as output:
+        shell = subprocess.Popen(
+            ["bash", "-eu", "-c", readme_lines(pushhub, receiver_port=free_port()) + "wait\n"],
+            cwd=ROOT, env=pushhub.environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    # When the README's lines are pasted
+    try:
+        # Then the message is seen, with what its token proves
+        wait_for(lambda: "Hello, PushHub!" in seen.read_text() or shell.poll() is not None, what="the message")
+    finally:
+        os.killpg(shell.pid, signal.SIGTERM)
+        shell.wait()
+    printed = seen.read_text()
+    assert re.search(r"^\S+ verified pusher@demo\.iam\.gserviceaccount\.com, audience my-audience$", printed, re.M)
+    assert re.search(r"^ +projects/demo/subscriptions/hello message \d+ attempt 1, answered 204$", printed, re.M)
+    assert re.search(r"^ +lang = en\n +Hello, PushHub!$", printed, re.M)
+
+
+def test_everything_that_is_ready_is_named_with_its_place(pushhub: Running) -> None:
+    printed = pushhub.printed()
+    for line in [
+        f"ready: embedded Redis at {pushhub.environment['PUSHHUB_DATA']}/redis.sock",
+        f"ready: database {pushhub.environment['PUSHHUB_DATA']}/pushhub.sqlite3",
+        f"ready: REST and admin at {pushhub.api}",
+        f"ready: Flower at {pushhub.flower}",
+        "ready: push worker on queue deliveries.local",
+        "ready: maintenance worker and beat on queue maintenance",
+        "a caller without a token is user:developer@localhost",
+    ]:
+        assert printed.count(f"{line}\n") == 1, line
+    assert "\x1b" not in printed
+    assert "Traceback" not in printed
+
+
+def test_the_admin_login_is_shown_once_and_opens_the_admin(pushhub: Running) -> None:
+    (password,) = re.findall(r"The admin login, shown this once:  admin  (\S+)", pushhub.printed())
+    login = f"{pushhub.api}/admin/login/?next=/admin/"
+    with requests.Session() as session:
+        page = session.get(login, timeout=10)
+        token = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', page.text)[0]
+        form = {"username": "admin", "password": password, "csrfmiddlewaretoken": token}
+        entered = session.post(login, data=form, headers={"Referer": login}, timeout=10)
+        assert "Log out" in entered.text
+        # In Chinese as well, for whoever asks
+        token = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', entered.text)[0]
+        form = {"language": "zh-hans", "csrfmiddlewaretoken": token, "next": "/admin/"}
+        switched = session.post(f"{pushhub.api}/i18n/setlang/", data=form, headers={"Referer": login}, timeout=10)
+        assert '<html lang="zh-hans"' in switched.text
+    data = Path(pushhub.environment["PUSHHUB_DATA"])
+    assert not [path for path in data.rglob("*") if path != pushhub.log and _holds(path, password)]
+
+
+def _holds(path: Path, text: str) -> bool:
+    return path.is_file() and text.encode() in path.read_bytes()
+
+
+@pytest.mark.parametrize("page", ["/admin/login/", "/docs"])
+def test_pages_are_whole_without_another_host(pushhub: Running, page: str) -> None:
+    text = requests.get(pushhub.api + page, timeout=10).text
+    parts = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="([^"]+)"', text)
+    assert parts
+    for part in parts:
+        assert part.startswith("/"), part
+        assert requests.get(pushhub.api + part, timeout=10).status_code == 200, part
+
+
+def test_flower_shows_deliveries_their_retries_and_the_worker(pushhub: Running, receiver: Receiver) -> None:
+    # Given an endpoint that refuses once
+    receiver.script([503])
+    pushhub.put("topics/watched", {})
+    config = {"topic": "projects/demo/topics/watched", "pushConfig": {"pushEndpoint": receiver.url}}
+    pushhub.put("subscriptions/watched", config)
+    # When a message goes there
+    pushhub.post("topics/watched:publish", {"messages": [{"data": "eA=="}]})
+    receiver.wait(2)
+    # Then Flower shows its task: done, after one retry, by the push worker
+    def shown() -> bool:
+        return any(
+            task["state"] == "SUCCESS" and task["retries"] == 1 and task["worker"].startswith("push@")
+            for task in pushhub.flower_tasks()
+            if task["name"] == "deliveries.deliver"
+        )
+
+    wait_for(shown, what="the delivery in Flower")
+    worker = requests.get(f"{pushhub.flower}/workers", params={"json": 1}, timeout=10).json()["data"]
+    assert {one["hostname"].split("@")[0]: one["status"] for one in worker} == {"push": True, "maintenance": True}
+
+
+def test_a_second_start_says_which_port_is_taken_and_how_to_move_it(pushhub: Running) -> None:
+    second = subprocess.run(
+        COMMAND, cwd=ROOT, env=pushhub.environment, capture_output=True, text=True, timeout=30, check=False
+    )
+    port = pushhub.environment["PUSHHUB_HTTP"].rpartition(":")[2]
+    assert second.returncode == 1
+    assert second.stdout == ""
+    assert second.stderr == (
+        f"PushHub cannot start: port {port} on 127.0.0.1 is taken: stop what listens there, or choose another with "
+        f"PUSHHUB_HTTP, as in: PUSHHUB_HTTP=127.0.0.1:{int(port) + 1} make up\n"
+    )
+
+
+def test_a_process_that_dies_is_back_and_goes_on_with_its_work(pushhub: Running, receiver: Receiver) -> None:
+    # Given a subscription and a push worker that is killed
+    pushhub.put("topics/killed", {})
+    config = {"topic": "projects/demo/topics/killed", "pushConfig": {"pushEndpoint": receiver.url}}
+    pushhub.put("subscriptions/killed", config)
+    family = psutil.Process(pushhub.process.pid).children()
+    (worker,) = [one for one in family if any(word.startswith("--hostname=push@") for word in one.cmdline())]
+    worker.kill()
+    # When a message is published meanwhile
+    pushhub.post("topics/killed:publish", {"messages": [{"data": "eA=="}]})
+    # Then the supervisor starts the worker again, and the message arrives
+    receiver.wait(1, timeout_seconds=60)
+    assert "push worker ended (signal 9): starting it again" in pushhub.printed()
+    wait_for(lambda: "ready again: push worker" in pushhub.printed(), what="the worker's ready line")
+
+
+def test_sigterm_stops_it_and_another_start_finds_everything(receiver: Receiver) -> None:
+    # Given a PushHub that was stopped while it held a message for an endpoint that is down
+    with tempfile.TemporaryDirectory(prefix="pushhub-up-") as folder:
+        here = environment(Path(folder))
+        receiver.default = 503
+        with running(here, stop_with=signal.SIGTERM) as first:
+            first.put("topics/kept", {})
+            config = {"topic": "projects/demo/topics/kept", "pushConfig": {"pushEndpoint": receiver.url}}
+            first.put("subscriptions/kept", config)
+            first.post("topics/kept:publish", {"messages": [{"data": "eA=="}]})
+            receiver.wait(1)
+        # When it is started again on the same data and the endpoint is well
+        receiver.default = 204
+        before = len(receiver.requests)
+        with running(here) as again:
+            # Then the message arrives, and no second admin login is made
+            receiver.wait(before + 1)
+            assert "admin login" not in again.printed()
+
+
+def test_an_anonymous_caller_is_refused_where_other_machines_could_be_one(tmp_path: Path) -> None:
+    bad = {**environment(tmp_path), "PUSHHUB_HTTP": f"0.0.0.0:{free_port()}", "PUSHHUB_ANONYMOUS": "user:me@here"}
+    refused = subprocess.run(COMMAND, cwd=ROOT, env=bad, capture_output=True, text=True, timeout=30, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("PushHub cannot start: PUSHHUB_ANONYMOUS lets callers in without a token")
+    assert len(refused.stderr.splitlines()) == 1

@@ -1,0 +1,70 @@
+"""A caller of the REST API, in the test's own process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pytest
+from django.test import Client
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An HTTP status and the decoded JSON that came with it."""
+
+    status: int
+    body: Any
+
+    @property
+    def error(self) -> dict[str, Any]:
+        error: dict[str, Any] = self.body["error"]
+        return error
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields that an INVALID_ARGUMENT names."""
+        violations = [detail["fieldViolations"] for detail in self.error.get("details", [])]
+        return [violation["field"] for found in violations for violation in found]
+
+
+class Api:
+    """The project `shop`, without credentials."""
+
+    root = "/v1/projects/shop/"
+
+    def __init__(self) -> None:
+        self.client = Client(raise_request_exception=False)
+
+    def call(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        url = path if path.startswith("/") else self.root + path
+        data = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
+        response = self.client.generic(method, url, data, content_type="application/json", headers=headers)
+        return Answer(response.status_code, orjson.loads(response.content))
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.call("GET", path, **headers)
+
+    def put(self, path: str, body: Any = None, **headers: str) -> Answer:
+        return self.call("PUT", path, {} if body is None else body, **headers)
+
+    def post(self, path: str, body: Any = None, **headers: str) -> Answer:
+        return self.call("POST", path, {} if body is None else body, **headers)
+
+    def patch(self, path: str, body: Any = None, **headers: str) -> Answer:
+        return self.call("PATCH", path, {} if body is None else body, **headers)
+
+    def delete(self, path: str, **headers: str) -> Answer:
+        return self.call("DELETE", path, **headers)
+
+    def made(self, path: str, body: Any = None) -> Any:
+        """The resource created at `path`, which must work."""
+        answer = self.put(path, body)
+        assert answer.status == 200, answer
+        return answer.body
+
+
+@pytest.fixture
+def api(db: None) -> Api:
+    return Api()

@@ -1,0 +1,365 @@
+"""From publish to ack with a real worker process: nothing is lost, whatever dies or is away."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from deliveries.backlog import reconcile
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.connection import client_of
+from deliveries.backlog.default import default_backlog
+from deliveries.models import Delivery
+from deliveries.push.rejected import rejected
+from deliveries.rules.payload import NewMessage
+from deliveries.rules.taskmessage import queue_name
+from deliveries.services import message_publish
+from subscriptions.selectors import topic_get
+from tests.integration.conftest import Api
+from tests.ports import wait_for
+from tests.receiver import Answer, Receiver, Request
+from tests.redisserver import RedisServer
+from tests.workers import Worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "projects/shop/topics/orders"
+
+
+@pytest.fixture
+def api(redis_url: str) -> Api:
+    return Api()
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path, settings: Any) -> Iterator[RedisServer]:
+    """A Redis that the test may stop and start."""
+    with RedisServer(tmp_path) as server:
+        settings.REDIS_URL = server.url
+        yield server
+
+
+def subscribe(api: Api, receiver: Receiver, name: str = "push", **fields: Any) -> None:
+    api.put("topics/orders")
+    body = {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}} | fields
+    answer = api.put(f"subscriptions/{name}", body)
+    assert answer.status == 200, answer.body
+
+
+def publish(count: int, *, start: int = 0, data: bytes = b"") -> list[str]:
+    messages = [NewMessage(data or f"message {i}".encode(), {"n": str(i)}) for i in range(start, start + count)]
+    return message_publish(topic=topic_get(name=TOPIC), messages=messages)
+
+
+def all_settled() -> bool:
+    return not Delivery.objects.exists()
+
+
+def settled() -> None:
+    wait_for(all_settled, timeout_seconds=60, what="the last ack")
+
+
+def ids_received(receiver: Receiver) -> Counter[str]:
+    return Counter(request.json["message"]["messageId"] for request in receiver.requests)
+
+
+def test_a_message_published_over_rest_arrives_in_the_seeds_form_and_is_acked(
+    api: Api, receiver: Receiver, redis_url: str
+) -> None:
+    subscribe(api, receiver)
+    data = base64.b64encode(b"Hello Cloud Pub/Sub! Here is my message!").decode()
+    with Worker(redis_url):
+        answer = api.post("topics/orders:publish", {"messages": [{"data": data, "attributes": {"key": "value"}}]})
+        settled()
+    [message_id] = answer.body["messageIds"]
+    [request] = receiver.requests
+    message = request.json["message"]
+    assert list(request.json) == ["message", "subscription"]
+    assert list(message) == ["attributes", "data", "messageId", "message_id", "publishTime", "publish_time"]
+    assert message["data"] == data
+    assert message["attributes"] == {"key": "value"}
+    assert message["messageId"] == message["message_id"] == message_id
+    assert request.json["subscription"] == "projects/shop/subscriptions/push"
+    assert request.method == "POST"
+    assert request.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("status", [102, 200, 201, 202, 204])
+def test_each_success_status_acknowledges(api: Api, receiver: Receiver, redis_url: str, status: int) -> None:
+    receiver.default = status
+    subscribe(api, receiver)
+    publish(1)
+    with Worker(redis_url):
+        settled()
+    assert len(receiver.requests) == 1
+
+
+@pytest.mark.parametrize("status", [203, 206, 301, 400, 404, 429, 500, 503])
+def test_any_other_status_makes_it_come_again(api: Api, receiver: Receiver, redis_url: str, status: int) -> None:
+    receiver.script([status, status])
+    subscribe(api, receiver)
+    publish(1)
+    with Worker(redis_url):
+        settled()
+    assert len(receiver.requests) == 3
+
+
+def test_delivery_attempt_is_told_with_a_dead_letter_policy_only(api: Api, receiver: Receiver, redis_url: str) -> None:
+    receiver.script([500])
+    api.put("topics/dead")
+    policy = {"deadLetterTopic": "projects/shop/topics/dead", "maxDeliveryAttempts": 5}
+    subscribe(api, receiver, deadLetterPolicy=policy)
+    publish(1)
+    with Worker(redis_url):
+        settled()
+    assert [request.json["deliveryAttempt"] for request in receiver.requests] == [1, 2]
+
+
+def test_a_nack_is_written_down_for_people(api: Api, receiver: Receiver, redis_url: str) -> None:
+    receiver.default = 503
+    subscribe(api, receiver)
+    publish(1)
+    with Worker(redis_url):
+        wait_for(lambda: Delivery.objects.get().attempts >= 2, what="two nacks")
+    delivery = Delivery.objects.get()
+    assert delivery.last_result == "503"
+    assert delivery.last_attempt_at is not None
+
+
+def test_every_subscription_gets_its_own_copy(api: Api, receiver: Receiver, redis_url: str) -> None:
+    subscribe(api, receiver, "one-push")
+    subscribe(api, receiver, "two-push")
+    publish(5)
+    with Worker(redis_url):
+        settled()
+    assert Counter(request.json["subscription"].rsplit("/")[-1] for request in receiver.requests) == {
+        "one-push": 5,
+        "two-push": 5,
+    }
+
+
+def test_a_backlog_beyond_what_redis_holds_arrives_whole(api: Api, receiver: Receiver, redis_url: str) -> None:
+    subscribe(api, receiver)
+    default_backlog().limit = 50
+    try:
+        published = [message_id for start in range(0, 600, 200) for message_id in publish(200, start=start)]
+        with Worker(redis_url, PUSHHUB_BACKLOG_LIMIT="50"):
+            settled()
+    finally:
+        default_backlog().limit = 4000
+    assert ids_received(receiver) == Counter(published)
+
+
+def test_a_large_payload_does_not_pass_through_redis(api: Api, receiver: Receiver, redis_url: str) -> None:
+    subscribe(api, receiver)
+    data = os.urandom(300_000)
+    publish(1, data=data)
+    [waiting] = client_of(redis_url).lrange(queue_name("local"), 0, -1)
+    assert len(waiting) < 2_000
+    receiver.script([500])
+    with Worker(redis_url):
+        settled()
+    assert [base64.b64decode(request.json["message"]["data"]) for request in receiver.requests] == [data, data]
+
+
+def test_a_worker_killed_in_mid_flight_loses_nothing(api: Api, receiver: Receiver, redis_url: str) -> None:
+    receiver.default = Answer(204, delay_seconds=0.2)
+    subscribe(api, receiver)
+    published = publish(60)
+    with Worker(redis_url, name="first") as first:
+        wait_for(lambda: receiver.outstanding >= 3, what="pushes in flight")
+        first.kill()
+    receiver.default = 204
+    with Worker(redis_url, name="second"):
+        settled()
+    assert set(ids_received(receiver)) == set(published)
+
+
+def test_a_worker_that_stops_warmly_hands_back_what_it_holds(api: Api, receiver: Receiver, redis_url: str) -> None:
+    receiver.default = Answer(204, delay_seconds=30)
+    subscribe(api, receiver, ackDeadlineSeconds=60)
+    published = publish(3)
+    with Worker(redis_url, PUSHHUB_DRAIN_SECONDS="1") as worker:
+        wait_for(lambda: receiver.outstanding == 3, what="pushes in flight")
+        assert worker.stop() == 0
+    assert not client_of(redis_url).keys("ph:work:*")
+    receiver.default = 204
+    with Worker(redis_url):
+        settled()
+    assert ids_received(receiver) == Counter(published * 2)
+
+
+def test_a_wiped_redis_is_rebuilt_and_every_message_arrives(api: Api, receiver: Receiver, redis_url: str) -> None:
+    receiver.default = 503
+    subscribe(api, receiver)
+    published = publish(40)
+    with Worker(redis_url):
+        wait_for(lambda: len(receiver.requests) >= 1, what="a first push")
+        client_of(redis_url).flushall()
+        receiver.default = 204
+        published += publish(10, start=40)
+        settled()
+    assert set(ids_received(receiver)) == set(published)
+
+
+def test_messages_published_while_redis_is_away_are_found_by_the_audit(
+    api: Api, receiver: Receiver, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscribe(api, receiver)
+
+    def away(*_: Any, **__: Any) -> None:
+        raise redis.ConnectionError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(default_backlog(), "offer", away)
+        publish(5)
+    monkeypatch.setattr(reconcile, "GRACE_MS", -1000)
+    default_backlog().mark_alive()  # else the worker rebuilds Redis, which would find them as well
+    with Worker(redis_url):
+        assert reconcile.audit() == 1
+        settled()
+    assert len(receiver.requests) == 5
+
+
+def test_a_token_that_nobody_holds_is_taken_back(api: Api, receiver: Receiver, redis_url: str) -> None:
+    subscribe(api, receiver)
+    publish(4)
+    client_of(redis_url).delete(queue_name("local"))
+    suspects, _ = reconcile.audit_tokens(set())
+    assert len(suspects) == 3
+    assert reconcile.audit_tokens(suspects)[1] == 3
+    with Worker(redis_url):
+        settled()
+    assert len(receiver.requests) == 4
+
+
+def test_redis_that_was_away_for_a_while_needs_no_hand(receiver: Receiver, own_redis: RedisServer) -> None:
+    subscribe(Api(), receiver)
+    with Worker(own_redis.url) as worker:
+        publish(2)
+        settled()
+        own_redis.stop()
+        publish(2, start=2)
+        wait_for(lambda: "no heartbeat" in worker.log, what="the worker noticing")
+        own_redis.start()
+        settled()
+        publish(1, start=4)
+        settled()
+    assert len(ids_received(receiver)) == 5
+
+
+def test_switching_to_pull_pauses_and_switching_back_resumes_without_a_loss(
+    api: Api, receiver: Receiver, redis_url: str
+) -> None:
+    subscribe(api, receiver)
+    with Worker(redis_url):
+        api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {}})
+        published = publish(10)
+        assert default_backlog().state(Lane(Delivery.objects.first().subscription_id, "local"))["mode"] == "0"  # type: ignore[union-attr]
+        assert receiver.requests == []
+        api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url}})
+        settled()
+    assert ids_received(receiver) == Counter(published)
+
+
+def test_a_new_endpoint_takes_effect_on_messages_that_wait(api: Api, receiver: Receiver, redis_url: str) -> None:
+    receiver.default = 503
+    subscribe(api, receiver)
+    publish(3)
+    with Receiver() as other, Worker(redis_url):
+        wait_for(lambda: len(receiver.requests) >= 3, what="nacks at the old endpoint")
+        api.patch(
+            "subscriptions/push",
+            {"subscription": {"pushConfig": {"pushEndpoint": other.url}}, "updateMask": "pushConfig"},
+        )
+        settled()
+        assert len(other.requests) == 3
+
+
+def test_a_deleted_subscription_is_pushed_no_more(api: Api, receiver: Receiver, redis_url: str) -> None:
+    receiver.default = 503
+    subscribe(api, receiver)
+    publish(5)
+    with Worker(redis_url):
+        wait_for(lambda: len(receiver.requests) >= 1, what="a first push")
+        assert api.delete("subscriptions/push").status == 200
+        reconcile.purge_deleted()
+        wait_for(lambda: not client_of(redis_url).keys("ph:work:*"), what="the worker letting go")
+    assert all_settled()
+    assert not client_of(redis_url).keys("ph:*:local:*")
+
+
+def test_a_stock_celery_worker_on_the_same_queue_delivers_too(api: Api, receiver: Receiver, redis_url: str) -> None:
+    receiver.script([500])
+    subscribe(api, receiver)
+    published = publish(4)
+    with Worker(redis_url, stock=True):
+        lane = Lane(Delivery.objects.values_list("subscription_id", flat=True)[0], "local")
+
+        def pumped() -> bool:
+            """A stock worker wakes no lane, so somebody else has to."""
+            default_backlog().configure(lane, is_push=True, action="known")
+            return all_settled()
+
+        wait_for(pumped, timeout_seconds=60, what="the last ack")
+    assert set(ids_received(receiver)) == set(published)
+    assert len(receiver.requests) == 5
+
+
+def test_a_task_that_cannot_be_decoded_is_kept_for_people_and_stops_nothing(
+    api: Api, receiver: Receiver, redis_url: str
+) -> None:
+    subscribe(api, receiver)
+    client_of(redis_url).rpush(queue_name("local"), b"no JSON")
+    publish(2)
+    with Worker(redis_url):
+        settled()
+        wait_for(lambda: len(rejected()) == 1, what="the rejected message")
+    assert rejected()[0]["message"] == "b'no JSON'"
+
+
+def test_an_unreachable_endpoint_never_loses_a_message(api: Api, receiver: Receiver, redis_url: str) -> None:
+    with Receiver() as gone:
+        subscribe(api, gone)
+    publish(2)
+    with Worker(redis_url):
+        wait_for(lambda: Delivery.objects.filter(last_result="connect_failed").count() == 2, what="two nacks")
+        api.patch(
+            "subscriptions/push",
+            {"subscription": {"pushConfig": {"pushEndpoint": receiver.url}}, "updateMask": "pushConfig"},
+        )
+        settled()
+    assert len(receiver.requests) == 2
+
+
+def test_a_connection_is_used_for_many_pushes(api: Api, receiver: Receiver, redis_url: str) -> None:
+    receiver.default = Answer(200, body=b"thank you")
+    subscribe(api, receiver)
+    publish(200)
+    with Worker(redis_url):
+        settled()
+    assert len({request.connection for request in receiver.requests}) < 100
+
+
+def test_a_slow_endpoint_is_nacked_at_its_deadline(api: Api, receiver: Receiver, redis_url: str) -> None:
+    slow = {0: True}
+
+    def script(_: Request) -> int | Answer:
+        return Answer(204, delay_seconds=14) if slow.pop(0, False) else 204
+
+    receiver.default = script
+    subscribe(api, receiver, ackDeadlineSeconds=10)
+    publish(1)
+    with Worker(redis_url):
+        wait_for(
+            lambda: Delivery.objects.filter(last_result="deadline_exceeded").exists() or all_settled(), what="a nack"
+        )
+        settled()
+    assert len(receiver.requests) == 2

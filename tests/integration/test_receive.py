@@ -1,0 +1,144 @@
+"""`manage.py receive`: run as a person runs it, with a real JWK set to verify tokens against."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import jwt
+import pytest
+import requests
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from tests.ports import free_port, wait_for
+from tests.unit.test_pushed import WRAPPED
+
+KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+FORGED = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+AUDIENCE = "the-audience"
+EMAIL = "pusher@demo.iam.gserviceaccount.com"
+
+
+def token(key: rsa.RSAPrivateKey = KEY, **changes: object) -> str:
+    now = int(time.time())
+    claims = {
+        "aud": AUDIENCE, "azp": "1", "sub": "1", "email": EMAIL, "email_verified": True,
+        "iat": now - 5, "exp": now + 3600, "iss": "http://127.0.0.1",
+    }  # fmt: skip
+    return jwt.encode({**claims, **changes}, key, algorithm="RS256", headers={"kid": "k1"})
+
+
+@pytest.fixture
+def certs_url() -> Iterator[str]:
+    jwk = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(KEY.public_key()))
+    body = json.dumps({"keys": [{**jwk, "kid": "k1", "alg": "RS256", "use": "sig"}]}).encode()
+
+    class Certificates(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Certificates) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/certs"
+        server.shutdown()
+        thread.join()
+
+
+@contextmanager
+def receive(*words: str, stop_with: signal.Signals = signal.SIGINT) -> Iterator[tuple[str, Callable[[], str]]]:
+    """A running receiver: its URL, and what it has printed so far. It must end cleanly."""
+    port = free_port()
+    command = [sys.executable, "manage.py", "receive", "--port", str(port), *words]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
+    lines: list[str] = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
+        assert process.stdout
+        reader = threading.Thread(target=lines.extend, args=(iter(process.stdout.readline, ""),))
+        reader.start()
+        wait_for(lambda: any("receiving pushes" in line for line in lines), what="the receiver")
+        yield f"http://127.0.0.1:{port}/push", lambda: "".join(lines)
+        process.send_signal(stop_with)
+        assert process.wait(timeout=10) == 0
+        reader.join()
+    assert lines[-1] == "the receiver has stopped\n"
+
+
+def test_a_push_is_printed_and_the_connection_kept() -> None:
+    with receive() as (url, printed), requests.Session() as session:
+        assert [session.post(url, data=WRAPPED, timeout=5).status_code for _ in range(2)] == [204, 204]
+        assert "not verified" in printed()
+        assert "projects/p/subscriptions/s message 7 attempt 5, answered 204" in printed()
+        assert "key = value" in printed()
+        assert "Hello" in printed()
+
+
+def test_a_good_token_is_verified_and_others_are_answered_401(certs_url: str) -> None:
+    refused = [
+        token(FORGED),
+        token(aud="another"),
+        token(exp=int(time.time()) - 100),
+        token(email_verified=False),
+        token(email_verified="true"),
+        jwt.encode({"aud": AUDIENCE}, "x" * 40, algorithm="HS256", headers={"kid": "k1"}),
+        "nonsense",
+    ]
+    with receive("--verify", AUDIENCE, "--certs", certs_url, stop_with=signal.SIGTERM) as (url, printed):
+        for bad in refused:
+            answer = requests.post(url, data=WRAPPED, headers={"Authorization": f"Bearer {bad}"}, timeout=5)
+            assert answer.status_code == 401, bad
+        assert requests.post(url, data=WRAPPED, timeout=5).status_code == 401
+        assert printed().count("NOT VERIFIED") == len(refused) + 1
+        good = requests.post(url, data=WRAPPED, headers={"Authorization": f"Bearer {token()}"}, timeout=5)
+        assert good.status_code == 204
+        assert f" verified {EMAIL}, audience {AUDIENCE}" in printed()
+
+
+def test_the_status_asked_for_is_answered() -> None:
+    with receive("--status", "503", "--delay", "0.01") as (url, _):
+        assert requests.post(url, data=WRAPPED, timeout=5).status_code == 503
+        assert requests.post(url, data=b"nonsense", timeout=5).status_code == 400
+
+
+def test_a_final_102_is_sent_bare_and_the_connection_ended() -> None:
+    with receive("--status", "102") as (url, _):
+        port = int(url.split(":")[2].split("/")[0])
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+            client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(WRAPPED) + WRAPPED)
+            answer = b"".join(iter(lambda: client.recv(4096), b""))
+    assert answer == b"HTTP/1.1 102 Processing\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize("words", [["--status", "99"], ["--status", "101"], ["--delay", "-1"], ["--port", "70000"]])
+def test_a_bad_option_is_one_line(words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", "receive", *words], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_taken_port_is_one_line() -> None:
+    with receive() as (url, _):
+        port = url.split(":")[2].split("/")[0]
+        done = subprocess.run(
+            [sys.executable, "manage.py", "receive", "--port", port],
+            capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == f"CommandError: cannot listen on 127.0.0.1:{port}: Address already in use; choose a --port\n"

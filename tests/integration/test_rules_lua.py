@@ -1,0 +1,202 @@
+"""rules.lua and its Python twins agree, number by number, over random histories on a real Redis."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import deliveries.backlog
+from deliveries.rules import flow as rules
+from deliveries.rules.backoff import HEALED_RUN, TOP_LEVEL, Backoff
+from deliveries.rules.bucket import Bucket
+from deliveries.rules.flow import Flow
+from deliveries.rules.window import MEMORY, Window
+
+RULES = (Path(deliveries.backlog.__file__).parent / "rules.lua").read_text(encoding="utf-8")
+
+# Plays a history on a state; after each step says the state and what the three questions answer, with all their digits.
+PLAYER = """
+local function exact(value) return string.format('%.17g', value) end
+local state, told = cjson.decode(ARGV[1]), {}
+for _, step in ipairs(cjson.decode(ARGV[2])) do
+  if step.kind == 'result' then
+    rules_result(state, step.acked, step.latency_ms, step.now_ms, step.dice)
+  else
+    state.out = step.outstanding
+    rules_spend(state, step.now_ms, step.count)
+  end
+  state.out = step.outstanding
+  -- The questions refill the bucket on the way, so they are put to a copy.
+  local asked = {}
+  for name, value in pairs(state) do asked[name] = value end
+  local answer = {exact(rules_window(asked)), exact(rules_free(asked, step.now_ms))}
+  answer[3] = exact(rules_bucket_wait(asked, step.now_ms) or -1)
+  for _, name in ipairs(RULE_FIELDS) do answer[#answer + 1] = exact(state[name]) end
+  told[#told + 1] = answer
+end
+local fresh = {}
+for _, name in ipairs(RULE_FIELDS) do fresh[#fresh + 1] = exact(rules_new()[name]) end
+return {fresh, told}
+"""
+
+NOW_MS = 1_790_000_000_000
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that happens to a lane, with what is outstanding after it."""
+
+    kind: str
+    now_ms: int
+    outstanding: int
+    acked: bool = True
+    latency_ms: float = 0.0
+    dice: float = 0.0
+    count: int = 0
+
+
+def fields(flow: Flow) -> dict[str, float]:
+    """A flow by the names of rules.lua, in the order of its RULE_FIELDS."""
+    window, backoff, bucket = flow.window, flow.backoff, flow.bucket
+    return {
+        "w": window.size,
+        "r": window.ack_ratio,
+        "l": window.latency_ms,
+        "n": window.seen,
+        "g": window.guard,
+        "v": backoff.level,
+        "k": backoff.run,
+        "resume": backoff.resume_ms,
+        "peak": flow.peak,
+        "b": bucket.tokens,
+        "bt": bucket.filled_ms,
+        "cap": flow.cap,
+        "rate": flow.rate,
+        "burst": flow.burst,
+    }
+
+
+def played(flow: Flow, steps: list[Step]) -> list[list[float]]:
+    """What PLAYER tells, by the Python rules."""
+    told = []
+    for step in steps:
+        if step.kind == "result":
+            flow = rules.result(flow, acked=step.acked, latency_ms=step.latency_ms, now_ms=step.now_ms, dice=step.dice)
+        else:
+            flow = rules.sent(flow, count=step.count, outstanding=step.outstanding, now_ms=step.now_ms)
+        wait_ms = rules.bucket_wait_ms(flow, now_ms=step.now_ms)
+        free = rules.free(flow, outstanding=step.outstanding, now_ms=step.now_ms)
+        told.append([rules.tokens(flow), free, -1 if wait_ms is None else wait_ms, *fields(flow).values()])
+    return told
+
+
+def numbers(low: float, high: float) -> st.SearchStrategy[float]:
+    return st.floats(low, high, allow_nan=False, allow_subnormal=False)
+
+
+windows = st.builds(
+    Window,
+    size=st.sampled_from([1.0, 3.0, 99.5, 2999.5, 3000.0, 12345.5, 29999.999]) | numbers(1, 30_000),
+    ack_ratio=numbers(0, 1) | numbers(0.98, 1),
+    latency_ms=numbers(0, 600_000) | numbers(900, 1100),
+    seen=st.integers(1, int(MEMORY)).map(float),
+    guard=st.integers(0, 30_000).map(float),
+)
+backoffs = st.builds(
+    Backoff,
+    level=numbers(0, TOP_LEVEL),
+    run=st.integers(0, int(HEALED_RUN)).map(float),
+    resume_ms=numbers(NOW_MS - 1000, NOW_MS + 1000),
+)
+flows = st.builds(
+    Flow,
+    window=windows | st.just(Window()),
+    backoff=backoffs | st.just(Backoff()),
+    bucket=st.builds(Bucket, tokens=numbers(0, 1000), filled_ms=numbers(NOW_MS - 5000, NOW_MS + 10))
+    | st.just(Bucket()),
+    peak=st.sampled_from([0.0, 1.0, 49.0, 50.0]) | st.integers(0, 30_000).map(float),
+    cap=st.sampled_from([0.0, 1.0, 250.0]),
+    rate=st.just(0.0) | numbers(0.01, 10_000),
+    burst=st.just(0.0) | numbers(0.5, 1000),
+)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Step]:
+    """Results, some from before a pause, and sendings, at times that mostly go on and sometimes step back."""
+    now_ms, steps = NOW_MS, []
+    mostly_acks = draw(st.booleans())
+    for _ in range(draw(st.integers(1, 60))):
+        now_ms += draw(st.sampled_from([-50, 0, 5]) | st.integers(0, 200) | st.integers(0, 70_000))
+        outstanding = draw(st.integers(0, 30_000))
+        if draw(st.integers(0, 4)) == 0:
+            steps.append(Step("sent", now_ms, outstanding, count=draw(st.integers(1, 500))))
+            continue
+        acked = draw(st.integers(0, 9)) > 0 if mostly_acks else draw(st.booleans())
+        latency_ms = draw(numbers(0, 50) | numbers(0, 20_000))
+        dice = draw(st.floats(0, 1, exclude_max=True, allow_subnormal=False))
+        steps.append(Step("result", now_ms, outstanding, acked, latency_ms, dice))
+    return steps
+
+
+@pytest.fixture(scope="module")
+def client(redis_server: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_server) as connected:
+        yield connected
+
+
+def on_redis(client: redis.Redis, flow: Flow, steps: list[Step]) -> tuple[list[float], list[list[float]]]:
+    script = client.register_script(RULES + PLAYER)
+    reply: Any = script(args=[json.dumps(fields(flow)), json.dumps([vars(step) for step in steps])])
+    fresh, told = reply
+    return [float(value) for value in fresh], [[float(value) for value in answer] for answer in told]
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(flow=flows, steps=histories())
+def test_lua_and_python_agree_on_every_step(client: redis.Redis, flow: Flow, steps: list[Step]) -> None:
+    _, told = on_redis(client, flow, steps)
+
+    for step, lua, python in zip(steps, told, played(flow, steps), strict=True):
+        assert lua == pytest.approx(python, rel=1e-9, abs=1e-9), step
+
+
+@pytest.mark.parametrize("acked", [True, False])
+@pytest.mark.parametrize("peak", [0, 49, 50, 1499, 1500, 30_000])
+@pytest.mark.parametrize("size", [1.0, 99.5, 100.0, 2999.5, 3000.0, 29_999.99, 30_000.0])
+def test_they_agree_at_the_edges_of_the_window(client: redis.Redis, size: float, peak: float, acked: bool) -> None:
+    step = Step("result", NOW_MS, 0, acked, latency_ms=1000.0)
+    for ack_ratio, latency_ms in [(1.0, 20.0), (0.99, 20.0), (0.990001, 20.0), (1.0, 1000.0), (1.0, 999.99)]:
+        flow = Flow(window=Window(size, ack_ratio, latency_ms, seen=1000.0), peak=float(peak))
+
+        assert on_redis(client, flow, [step])[1] == played(flow, [step])
+
+
+def test_a_new_lane_is_the_same_in_lua(client: redis.Redis) -> None:
+    fresh, _ = on_redis(client, Flow(), [])
+
+    assert fresh == list(fields(Flow()).values())
+
+
+def test_they_agree_from_the_first_message_through_slow_start_death_and_recovery(client: redis.Redis) -> None:
+    # Given a lane that doubles to its largest slow-start window, then meets 40 nacks, then acks again
+    steps: list[Step] = []
+    for number in range(9000):
+        now_ms = NOW_MS + number * 10 if number < 4000 else NOW_MS + 40_000 + (number - 4000) * 61_000
+        acked = not 4000 <= number < 4040
+        steps.append(Step("sent", now_ms, min(number + 3, 3000), count=1))
+        steps.append(Step("result", now_ms, min(number + 2, 2999), acked, 5.0, number % 7 / 7))
+
+    # When both play it
+    _, told = on_redis(client, Flow(), steps)
+
+    # Then every digit is the same, to the end
+    assert told == played(Flow(), steps)

@@ -1,0 +1,160 @@
+"""The supervisor's parts: ports, the data folder, and a crew of small real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import socket
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pushhub import crew as crews
+from pushhub import supervisor
+from pushhub.crew import Crew, StartError
+from pushhub.processes import Process
+from tests.ports import free_port, wait_for
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crews, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(crews, "FIRST_PROBE_SECONDS", 0.01)
+
+
+@pytest.fixture
+def output() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def crew(output: io.StringIO) -> Iterator[Crew]:
+    it = Crew(output)
+    yield it
+    it.stop()
+    assert not psutil.Process().children(recursive=True)
+
+
+def script(name: str, source: str, *, is_ready: bool = True, is_base: bool = False) -> Process:
+    return Process(name, f"the {name}", [sys.executable, "-c", source], "here", lambda: is_ready, is_base=is_base)
+
+
+def turn_until(crew: Crew, output: io.StringIO, *texts: str) -> str:
+    """Everything printed until all the texts are among it."""
+
+    def have_come() -> bool:
+        crew.turn(0.02)
+        return all(text in output.getvalue() for text in texts)
+
+    wait_for(have_come, what=repr(texts))
+    return output.getvalue()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and that nobody collects does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+SLEEP = "import time; print('hello', flush=True); time.sleep(600)"
+
+
+def test_lines_come_with_the_name_of_their_process(crew: Crew, output: io.StringIO) -> None:
+    crew.start(script("one", SLEEP))
+    printed = turn_until(crew, output, "hello", "ready")
+    assert " one         | hello\n" in printed
+    assert " pushhub     | ready: the one here\n" in printed
+    assert "\x1b" not in printed
+
+
+def test_a_process_that_dies_is_started_again(crew: Crew, output: io.StringIO, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    source = f"import os, time; open({str(pids)!r}, 'a').write(f'{{os.getpid()}}\\n'); time.sleep(600)"
+    crew.start(script("one", source))
+    turn_until(crew, output, "ready: the one")
+    first = wait_for(lambda: pids.exists() and pids.read_text().split())[0]
+    os.kill(int(first), 9)
+    printed = turn_until(crew, output, "ready again: the one")
+    assert "the one ended (signal 9): starting it again in 0.0 s" in printed
+    wait_for(lambda: len(pids.read_text().split()) == 2)
+
+
+def test_children_that_a_dead_process_leaves_are_ended(crew: Crew, output: io.StringIO, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    child = "import subprocess, sys; p = subprocess.Popen(['sleep', '600']); open(sys.argv[1], 'w').write(str(p.pid))"
+    crew.start(Process("one", "the one", [sys.executable, "-c", child, str(pid)], "here", lambda: False))
+    turn_until(crew, output, "the one ended")
+    wait_for(lambda: not is_alive(int(pid.read_text())))
+
+
+def test_what_cannot_start_at_all_is_given_up(crew: Crew) -> None:
+    crew.start(script("one", "raise SystemExit(3)", is_ready=False))
+    with pytest.raises(StartError, match=r"the one ended 3 times \(status 3\) and was never ready"):
+        wait_for(lambda: crew.turn(0.05))
+
+
+def test_a_stop_waits_for_what_takes_its_time_and_ends_the_base_last(crew: Crew, output: io.StringIO) -> None:
+    slow = textwrap.dedent("""
+        import signal, sys, time
+        def end(*_):
+            time.sleep(0.3)
+            print("bye from", sys.argv[1], flush=True)
+            sys.exit()
+        signal.signal(signal.SIGTERM, end)
+        print("up", flush=True)
+        time.sleep(600)
+    """)
+    for name, is_base in (("base", True), ("one", False), ("two", False)):
+        command = [sys.executable, "-c", slow, name]
+        crew.start(Process(name, f"the {name}", command, "here", lambda: True, is_base=is_base))
+    turn_until(crew, output, "base        | up", "one         | up", "two         | up")
+    crew.stop()
+    printed = output.getvalue()
+    assert printed.index("bye from base") > max(printed.index("bye from one"), printed.index("bye from two"))
+
+
+def test_asked_twice_the_stop_waits_for_nobody(crew: Crew, output: io.StringIO) -> None:
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    crew.start(script("one", deaf + SLEEP))
+    turn_until(crew, output, "hello")
+    crew.ask_to_stop()
+    timer = threading.Timer(0.3, crew.ask_to_stop)
+    timer.start()
+    crew.stop()
+    timer.join()
+
+
+def test_a_taken_port_is_refused_with_the_setting_that_moves_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = rf"port {port} on 127\.0\.0\.1 is taken: .*PUSHHUB_FLOWER=127\.0\.0\.1:{port + 1} make up"
+        with pytest.raises(StartError, match=line):
+            supervisor.port_require_free("FLOWER", ("127.0.0.1", port))
+    supervisor.port_require_free("FLOWER", ("127.0.0.1", free_port()))
+
+
+def test_a_data_folder_serves_one_supervisor_at_a_time(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with supervisor.data_folder(folder):
+        assert folder.stat().st_mode & 0o777 == 0o700
+        with pytest.raises(StartError, match="in use by another PushHub"), supervisor.data_folder(folder):
+            pass
+    with supervisor.data_folder(folder):
+        pass
+
+
+def test_an_unusable_data_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(StartError, match=r"cannot use the data folder .*PUSHHUB_DATA"),
+        contextlib.ExitStack() as stack,
+    ):
+        stack.enter_context(supervisor.data_folder(tmp_path / "file" / "data"))

@@ -1,0 +1,48 @@
+"""A redis-server of a test's own, to be stopped and started at will; it keeps nothing across that."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import redis
+
+from pushhub import embedded
+from tests.ports import wait_for
+
+
+class RedisServer:
+    """Started on entry, stopped on exit."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._socket = folder / "redis.sock"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"unix://{self._socket}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(embedded.command(socket=self._socket, folder=self._folder))
+        with redis.Redis(unix_socket_path=str(self._socket)) as client:
+            wait_for(lambda: self._answers(client), what="Redis")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(timeout=10)
+            self._process = None
+
+    def _answers(self, client: redis.Redis) -> bool:
+        assert self._process is not None and self._process.poll() is None, "redis-server did not start"
+        try:
+            return bool(client.ping())
+        except redis.ConnectionError:
+            return False

@@ -1,0 +1,37 @@
+"""The settings of the tests: those of `make up`, with a data folder of their own.
+
+The environment is set before `pushhub.settings` reads it; processes that a test starts inherit it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+KEPT = {"PUSHHUB_DATABASE_URL"}  # given by tests/with_postgresql.py
+
+for name in [name for name in os.environ if name.startswith("PUSHHUB_") and name not in KEPT]:
+    del os.environ[name]
+
+DATA = Path(tempfile.mkdtemp(prefix="pushhub-test-"))
+atexit.register(shutil.rmtree, DATA, ignore_errors=True)
+
+os.environ.update(
+    PUSHHUB_DATA=str(DATA),
+    PUSHHUB_DEVELOPMENT="1",
+    PUSHHUB_ALLOW_HTTP="1",
+    PUSHHUB_ALLOW_PRIVATE="1",
+    PUSHHUB_ANONYMOUS="user:developer@localhost",
+)
+
+from pushhub.settings import *  # noqa: E402, F403
+from pushhub.settings import DATABASES  # noqa: E402
+
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    # A file and not memory, so that threads and processes meet SQLite's real locks.
+    DATABASES["default"]["TEST"] = {"NAME": str(DATA / "test.sqlite3")}
+
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -1,0 +1,93 @@
+"""What is written down agrees with the code: settings, the compose file, the Makefile's targets."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from pushhub.processes import BY_NAME
+
+ROOT = Path(__file__).parents[2]
+READERS = re.compile(r'env\.(text|switch|number|secret|choice|words|ports|listen_address)\(\s*"([A-Z_]+)"')
+
+
+def settings_read() -> dict[str, bool]:
+    """Every setting the code reads, with whether it may be given by a file."""
+    found: dict[str, bool] = {}
+    for path in (ROOT / "pushhub").glob("*.py"):
+        for reader, name in READERS.findall(path.read_text(encoding="utf-8")):
+            found[f"PUSHHUB_{name}"] = reader == "secret"
+    return found
+
+
+def test_docs_settings_names_every_setting_and_no_other() -> None:
+    text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(PUSHHUB_\w+)` \|[^|]*\| (.*?) \|$", text, re.M))
+    read = settings_read()
+    assert len(read) > 20
+    assert set(rows) == set(read)
+    assert {name for name, meaning in rows.items() if meaning.startswith("*secret*")} == {
+        name for name, is_secret in read.items() if is_secret
+    }
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
+def test_the_compose_file_has_the_form_compose_reads(compose: dict[str, Any]) -> None:
+    # The schema of the compose specification, as docker-compose 1.29.2 carries it
+    schema = json.loads((ROOT / "tests" / "data" / "compose-spec.json").read_text(encoding="utf-8"))
+    jsonschema.Draft201909Validator(schema).validate(compose)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft201909Validator(schema).validate({**compose, "services": {"web": {"comand": "x"}}})
+
+
+def test_the_compose_file_runs_every_process_and_checks_its_health(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    assert set(services) == {"postgres", "redis", "migrate", *BY_NAME}
+    for name in BY_NAME:
+        command = ["python", "-m", "pushhub.processes", name]
+        assert services[name]["command"] == command
+        assert services[name]["healthcheck"]["test"] == ["CMD", *command, "--check"]
+        assert services[name]["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
+    assert all("healthcheck" in services[name] for name in ("postgres", "redis"))
+    assert not any("ports" in services[name] for name in ("postgres", "redis"))
+
+
+def test_the_compose_file_holds_no_secret_and_sets_what_is_read(compose: dict[str, Any]) -> None:
+    read = settings_read()
+    for service in compose["services"].values():
+        assert set(service.get("secrets", [])) <= set(compose["secrets"])
+        for name, value in service["environment"].items() if "environment" in service else ():
+            if name.endswith("_FILE"):
+                assert value.removeprefix("/run/secrets/") in service["secrets"]
+                assert read.get(name.removesuffix("_FILE"), name.startswith("POSTGRES_"))
+            elif name.startswith("PUSHHUB_"):
+                assert name in read
+                assert not re.search(r"://[^/@]*:[^/@]*@", str(value)), name
+
+
+def test_the_image_holds_what_runs_and_starts_as_nobody_special() -> None:
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    copied = {line.split()[1] for line in lines if line.startswith("COPY") and "--from" not in line}
+    assert copied == {"requirements.txt", "manage.py", "pushhub", "subscriptions", "deliveries"}
+    assert "USER pushhub" in lines
+    kept = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    assert {f"!{name}" for name in copied} <= set(kept)
+
+
+def test_every_link_of_the_readme_leads_somewhere() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!http)([^)]+)\)", text)
+    assert len(links) >= 5
+    assert [link for link in links if not (ROOT / link).exists()] == []

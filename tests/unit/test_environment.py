@@ -1,0 +1,111 @@
+"""The readers of settings, and the settings that refuse to go together."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pushhub import environment as env
+
+
+def test_a_secret_may_lie_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("from the file\n")
+    monkeypatch.setenv("PUSHHUB_X", "from the environment")
+    assert env.secret("X") == "from the environment"
+    monkeypatch.setenv("PUSHHUB_X_FILE", str(tmp_path / "secret"))
+    assert env.secret("X") == "from the file"
+    monkeypatch.setenv("PUSHHUB_X_FILE", str(tmp_path / "missing"))
+    with pytest.raises(env.SettingError, match="PUSHHUB_X_FILE=.*No such file"):
+        env.secret("X")
+
+
+@pytest.mark.parametrize(
+    ("word", "address"),
+    [
+        ("127.0.0.1:8000", ("127.0.0.1", 8000)),
+        ("[::1]:80", ("::1", 80)),
+        ("localhost:1", ("localhost", 1)),
+        (":8000", ("127.0.0.1", 8000)),
+    ],
+)
+def test_an_address_is_read(monkeypatch: pytest.MonkeyPatch, word: str, address: tuple[str, int]) -> None:
+    monkeypatch.setenv("PUSHHUB_X", word)
+    assert env.listen_address("X", "127.0.0.1:1") == address
+
+
+@pytest.mark.parametrize("word", ["8000", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:http"])
+def test_what_is_no_address_is_refused(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    monkeypatch.setenv("PUSHHUB_X", word)
+    with pytest.raises(env.SettingError, match="PUSHHUB_X=.*give host:port, for example 127.0.0.1:1"):
+        env.listen_address("X", "127.0.0.1:1")
+
+
+def test_numbers_switches_and_ports_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PUSHHUB_X", "many")
+    for reader in (env.ports, env.switch, lambda name: env.number(name, 1), lambda name: env.choice(name, ["A"])):
+        with pytest.raises(env.SettingError, match="(?i)PUSHHUB_X='many'"):
+            reader("X")
+
+
+@pytest.mark.parametrize(
+    ("host", "is_loopback"),
+    [("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("localhost", True),
+     ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("example.com", False), ("127.0.0.1.example.com", False)],
+)  # fmt: skip
+def test_loopback_is_what_other_machines_cannot_reach(host: str, is_loopback: bool) -> None:
+    assert env.is_loopback(host) is is_loopback
+
+
+def test_urls_are_those_of_this_machine() -> None:
+    assert env.url(("0.0.0.0", 80)) == "http://127.0.0.1:80"
+    assert env.url(("::", 80)) == "http://[::1]:80"
+
+
+def manage(tmp_path: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
+    clean.pop("DJANGO_SETTINGS_MODULE", None)
+    given = {"PUSHHUB_DATA": str(tmp_path), **{f"PUSHHUB_{name}": value for name, value in settings.items()}}
+    source = "from django.conf import settings; print(settings.REDIS_URL, settings.DATABASES['default']['PASSWORD'])"
+    return subprocess.run(
+        [sys.executable, "manage.py", "shell", "--no-imports", "-c", source],
+        env={**clean, **given}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({}, "PUSHHUB_SECRET_KEY is not set: give 50 random characters or more"),
+        ({"SECRET_KEY": "x", "ANONYMOUS": "user:me@here", "HTTP": "0.0.0.0:8000"}, "PUSHHUB_ANONYMOUS lets callers in"),
+        ({"SECRET_KEY": "x", "REDIS_URL": "localhost"}, "PUSHHUB_REDIS_URL: give redis://host:port/0"),
+        ({"SECRET_KEY": "x", "DATABASE_URL": "nonsense://x"}, "PUSHHUB_DATABASE_URL: give postgres://"),
+        ({"SECRET_KEY_FILE": "/nonexistent"}, "PUSHHUB_SECRET_KEY_FILE='/nonexistent': No such file"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_one_line(tmp_path: Path, settings: dict[str, str], line: str) -> None:
+    done = manage(tmp_path, **settings)
+    assert done.returncode == 1
+    assert done.stderr.startswith(line)
+    assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_passwords_are_added_to_the_urls(tmp_path: Path) -> None:
+    done = manage(
+        tmp_path, SECRET_KEY="x", REDIS_URL="redis://redis:6379/0", REDIS_PASSWORD="a/b@c",
+        DATABASE_URL="postgres://pushhub@db:5432/x", DATABASE_PASSWORD="p:w",
+    )  # fmt: skip
+    assert done.stdout == "redis://:a%2Fb%40c@redis:6379/0 p:w\n", done.stderr
+
+
+def test_the_secret_of_make_up_is_kept_and_found_again(tmp_path: Path) -> None:
+    assert manage(tmp_path, DEVELOPMENT="1").returncode == 0
+    kept = tmp_path / "secret-key"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    before = kept.read_text()
+    assert manage(tmp_path).returncode == 0
+    assert kept.read_text() == before

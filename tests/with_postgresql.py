@@ -1,0 +1,63 @@
+"""Runs a command with PUSHHUB_DATABASE_URL naming a throw-away PostgreSQL: python -m tests.with_postgresql COMMAND...
+
+The cluster lives in a temporary folder, listens on a UNIX socket there and nowhere else, and is gone afterwards.
+Without PostgreSQL's programs on the machine the command is skipped, in CI that is an error.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+#: PostgreSQL refuses to run as root; where the tests do, it runs as the user its package made.
+UNPRIVILEGED = "postgres"
+
+
+def programs() -> Path | None:
+    """The folder of `initdb` and `pg_ctl`: that of the newest Debian package, or the one on the path."""
+    packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
+    on_path = shutil.which("initdb")
+    found = packaged[-1] if packaged else Path(on_path) if on_path else None
+    return found.parent if found else None
+
+
+def as_server(command: list[str]) -> None:
+    """Run one of the server's programs as a user it agrees to."""
+    prefix = ["runuser", "-u", UNPRIVILEGED, "--"] if os.geteuid() == 0 else []
+    subprocess.run([*prefix, *command], check=True, stdout=subprocess.DEVNULL, cwd="/")
+
+
+def run(command: list[str], *, bin_folder: Path) -> int:
+    with tempfile.TemporaryDirectory(prefix="pushhub-postgresql-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        data = str(folder / "data")
+        if os.geteuid() == 0:
+            os.chown(folder, pwd.getpwnam(UNPRIVILEGED).pw_uid, -1)
+        initdb = ["--auth=trust", "--username=pushhub", "--encoding=UTF8", "--no-sync", "--no-instructions"]
+        as_server([str(bin_folder / "initdb"), f"--pgdata={data}", *initdb])
+        # The tests keep nothing across a crash of the machine, so that one thing is not waited for.
+        options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off -c max_connections=200"
+        pg_ctl = [str(bin_folder / "pg_ctl"), f"--pgdata={data}", f"--log={folder / 'log'}", "--wait"]
+        as_server([*pg_ctl, "start", f"--options={options}"])
+        try:
+            url = f"postgres://pushhub@{str(folder).replace('/', '%2F')}/postgres"
+            return subprocess.run(command, env={**os.environ, "PUSHHUB_DATABASE_URL": url}, check=False).returncode
+        finally:
+            as_server([*pg_ctl, "stop", "--mode=immediate"])
+
+
+def main() -> int:
+    bin_folder = programs()
+    if bin_folder:
+        return run(sys.argv[1:], bin_folder=bin_folder)
+    print("PostgreSQL is not installed: its half of the integration tests is skipped", file=sys.stderr)
+    return 1 if os.environ.get("CI", "").lower() not in {"", "0", "false"} else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Real push workers for tests: `celery worker` processes on the test's own database and Redis."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+from django.db import connection
+
+from tests.ports import wait_for
+
+ROOT = Path(__file__).parent.parent
+
+
+def database_url() -> str:
+    """The URL by which another process reaches the test's database."""
+    config: dict[str, Any] = connection.settings_dict
+    if connection.vendor == "sqlite":
+        return f"sqlite:///{config['NAME']}"
+    return f"postgres://{config['USER']}@{quote(str(config['HOST']), safe='')}/{config['NAME']}"
+
+
+class Worker:
+    """One worker process. Leaving the block stops it warmly; `kill` is kill -9."""
+
+    def __init__(self, redis_url: str, *, name: str = "push", stock: bool = False, **settings: str) -> None:
+        self._log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")  # noqa: SIM115 - closed in __exit__
+        broker = ["-b", "redis+socket://" + redis_url.removeprefix("unix://")] if stock else []
+        options = ["-Q", "deliveries.local", "-P", "solo", "-n", f"{name}@test", "--events", "--without-mingle"]
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "celery", *broker, "-A", "pushhub", "worker", *options],
+            cwd=ROOT,
+            env=os.environ
+            | {
+                "DJANGO_SETTINGS_MODULE": "pushhub.settings",
+                "PUSHHUB_REDIS_URL": redis_url,
+                "PUSHHUB_DATABASE_URL": database_url(),
+            }
+            | settings,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+
+    def __enter__(self) -> Self:
+        try:
+            wait_for(lambda: self.process.poll() is not None or " ready." in self.log, timeout_seconds=60)
+            assert self.process.poll() is None, self.log
+        except AssertionError:
+            self.process.kill()
+            self.process.wait()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.stop()
+        if error is not None:
+            sys.stderr.write(self.log)
+        self._log.close()
+
+    @property
+    def log(self) -> str:
+        return Path(self._log.name).read_text(errors="replace")
+
+    def stop(self) -> int:
+        """Warm shutdown; returns the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+        return self.process.wait(timeout=60)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(timeout=10)
+
+    def suspend(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
