@@ -64,7 +64,7 @@ types: install-tests ## types, by mypy
 	PUSHHUB_SECRET_KEY=mypy-reads-the-settings $(VENV)/bin/mypy
 
 migrations: install-tests ## whether a migration is missing
-	PUSHHUB_SECRET_KEY=unused $(RUN) manage.py makemigrations --check --dry-run
+	PUSHHUB_SECRET_KEY=unused PUSHHUB_DATABASE_URL=sqlite://:memory: $(RUN) manage.py makemigrations --check --dry-run
 
 bench: install-tests ## the benchmarks that need nothing else; `ls bench` for the others
 	$(RUN) -m bench.simulate

@@ -9,6 +9,7 @@ from django.conf import settings
 from deliveries import store
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanes import lane_configure
 from subscriptions import signals
 from subscriptions.selectors import push_settings
 
@@ -24,18 +25,17 @@ def on_created(sender: Any, *, subscription_id: int, **_: Any) -> None:
     found = push_settings([subscription_id]).get(subscription_id)
     if found is not None:
         lane = Lane(subscription_id, settings.REGION)
-        default_backlog().configure(lane, is_push=found.is_push, action="new")
+        lane_configure(lane, found, action="new")
 
 
 def on_changed(sender: Any, *, subscription_id: int, **_: Any) -> None:
     """Workers read the settings again; a lane that leaves or joins push is told so."""
-    backlog = default_backlog()
-    backlog.announce_change(subscription_id)
+    default_backlog().announce_change(subscription_id)
     found = push_settings([subscription_id]).get(subscription_id)
     if found is None:
         return
     for region in _regions(subscription_id):
-        backlog.configure(Lane(subscription_id, region), is_push=found.is_push, action="known")
+        lane_configure(Lane(subscription_id, region), found, action="known")
 
 
 def on_deleted(sender: Any, *, subscription_id: int, **_: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from pushhub.errors import FailedPrecondition, InvalidArgument, clipped
 from pushhub.protojson import Kind, Message, Repeated, String, StringMap, bytes_parse
 
 MAX_MESSAGES = 1000
+REGION_PATTERN = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 #: Of the request in its binary form; the JSON body has its own limit at the parser.
 MAX_REQUEST_BYTES = 10_000_000
 MAX_ORDERING_KEY_BYTES = 1024
@@ -44,6 +46,7 @@ PUBSUB_MESSAGE = Message(
 )
 #: One more than allowed may be read, so that the count has production's own error text.
 PUBLISH_REQUEST = Message("PublishRequest", {"messages": Repeated(PUBSUB_MESSAGE, max_items=100_000)})
+PUBLISH_RESPONSE = Message("PublishResponse", {"messageIds": Repeated(String(), max_items=MAX_MESSAGES)})
 
 
 def publish_request_parse(body: object) -> list[NewMessage]:
@@ -55,6 +58,17 @@ def publish_request_parse(body: object) -> list[NewMessage]:
     _check_size(messages)
     _check_ordering_keys(messages)
     return messages
+
+
+def region_parse(text: str) -> str:
+    """A region's name, or nothing for the deployment's own; InvalidArgument for what cannot name a queue."""
+    if text and not REGION_PATTERN.fullmatch(text):
+        raise InvalidArgument(
+            f"Invalid region given (region={clipped(text)}). A region has up to 63 lower-case letters, digits and "
+            "hyphens, and begins with a letter.",
+            field="region",
+        )
+    return text
 
 
 def _check_count(body: object) -> None:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from deliveries.api.publish_request import publish_request_parse
+from deliveries.api.publish_request import PUBLISH_REQUEST, PUBLISH_RESPONSE, publish_request_parse, region_parse
 from deliveries.services import message_publish
 from pushhub.names import topic_name
 from subscriptions.api.base import ApiView
+from subscriptions.api.openapi import body, message
 from subscriptions.selectors import topic_get
+
+#: Names the region of publishing where it is not that of the deployment; each region has a push window of its own.
+REGION_HEADER = "X-PushHub-Region"
 
 
 class PublishView(ApiView):
     """`POST /v1/projects/{project}/topics/{topic}:publish`."""
 
+    @extend_schema(
+        operation_id="topics_publish",
+        tags=["topics"],
+        request=body(PUBLISH_REQUEST),
+        responses=message(PUBLISH_RESPONSE),
+    )
     def post(self, request: Request, project: str, topic: str) -> Response:
         messages = publish_request_parse(request.data)
+        region = region_parse(request.headers.get(REGION_HEADER, ""))
         found = topic_get(name=topic_name(project, topic), field="topic")
-        return Response({"messageIds": message_publish(topic=found, messages=messages)})
+        return Response({"messageIds": message_publish(topic=found, messages=messages, region=region)})

@@ -11,9 +11,11 @@ from django.conf import settings
 
 from deliveries.backlog.connection import redis_client
 from deliveries.backlog.scripts import Scripts
+from deliveries.rules.limits import Limits
 from deliveries.rules.taskmessage import queue_name
 
 PREFIX = "ph:"
+NO_LIMITS = Limits()
 #: A worker that was silent for so long is dead, and what it held goes back to the queue.
 DEAD_AFTER_MS = 15_000
 
@@ -165,10 +167,17 @@ class Backlog:
         return [Lane.parse(key.decode().removeprefix(PREFIX).removesuffix(":s")) for key in keys]
 
     def configure(
-        self, lane: Lane, *, is_push: bool, action: Literal["new", "known", "spill"], from_id: int = 0
+        self,
+        lane: Lane,
+        *,
+        is_push: bool,
+        action: Literal["new", "known", "spill"],
+        from_id: int = 0,
+        limits: Limits = NO_LIMITS,
     ) -> None:
         """Tell a lane how its subscription stands (configure.lua)."""
-        self.scripts.configure(keys=[lane.key], args=[int(is_push), self.limit, action, from_id])
+        own = (limits.max_outstanding, limits.rate, limits.burst)
+        self.scripts.configure(keys=[lane.key], args=[int(is_push), self.limit, action, from_id, *own])
 
     def forget(self, lane: Lane) -> None:
         self.scripts.forget(keys=[lane.key])

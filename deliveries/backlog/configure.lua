@@ -1,4 +1,4 @@
--- configure(lane; mode, limit, action, from) -> 1
+-- configure(lane; mode, limit, action, from, cap, rate, burst) -> 1
 --
 -- Tells a lane how its subscription stands now.
 --   KEYS[1]  the lane
@@ -6,6 +6,7 @@
 --   ARGV[3]  "new": create the lane if Redis does not know it, with nothing waiting
 --            "known": set the mode; a lane unknown to Redis is created as spilled, so that it reads the database
 --            "spill": besides, read again from the database all from the id in ARGV[4] on
+--   ARGV[5..7]  the subscription's own limits: outstanding, messages a second, burst; 0 is none
 -- A lane that leaves push forgets what waits here (the database has it) and keeps what holds a token until it settles;
 -- when it comes back to push it reads the database from the start. Owns every key of the lane (common.lua).
 local lane = KEYS[1]
@@ -25,6 +26,7 @@ if mode == 0 and state.mode == 1 then
   spill(state, '0')
 end
 state.mode = mode
+state.cap, state.rate, state.burst = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 if ARGV[3] == 'spill' then spill(state, ARGV[4]) end
 pump(lane, state, now, tonumber(ARGV[2]))
 save_state(key, state)

@@ -9,8 +9,8 @@ from django.conf import settings
 from deliveries import store
 from deliveries.backlog.backlog import Lane, PageRequest
 from deliveries.backlog.default import default_backlog
-from deliveries.rules.payload import INLINE_BYTES, attributes_parse, wire_message
-from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
+from deliveries.rules.payload import INLINE_BYTES, wire_text
+from deliveries.rules.taskmessage import TaskTemplate, escaped, escaped_text, reference
 
 
 def page_in(request: PageRequest) -> None:
@@ -35,8 +35,8 @@ def render_rows(lane: Lane, rows: Sequence[store.PageRow]) -> list[tuple[int, st
                 subscription_id=lane.subscription_id, region=lane.region, attempt=row.attempts + 1
             )
         if len(row.data) > INLINE_BYTES:
-            wire: dict[str, object] = dict(reference(row.message_id))
+            text = escaped(reference(row.message_id))
         else:
-            wire = wire_message(row.message_id, row.data, attributes_parse(row.attributes), row.ordering_key)
-        rendered.append((row.message_id, template.render(str(row.message_id), escaped(wire))))
+            text = escaped_text(wire_text(row.message_id, row.data, row.attributes, row.ordering_key))
+        rendered.append((row.message_id, template.render(str(row.message_id), text)))
     return rendered

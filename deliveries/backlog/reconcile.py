@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from deliveries import store
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanes import lane_configure
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.taskmessage import task_id
 from subscriptions.models import Subscription
@@ -29,12 +30,11 @@ SETTINGS_CHUNK = 500
 
 def rebuild() -> int:
     """Tell Redis of every lane with deliveries waiting, after a wipe; returns how many there are."""
-    backlog = default_backlog()
     count = 0
     for lane, settings in _lanes_waiting():
-        backlog.configure(lane, is_push=settings.is_push, action="spill", from_id=0)
+        lane_configure(lane, settings, action="spill")
         count += 1
-    backlog.mark_alive()
+    default_backlog().mark_alive()
     logger.info("Redis rebuilt from the database: %d backlogs", count)
     return count
 
@@ -44,7 +44,11 @@ def audit() -> int:
     before_id = first_id_at(time.time_ns() // 1_000_000 - GRACE_MS)
     repaired = 0
     for lane, settings in _lanes_waiting():
-        if settings.is_push and _audit_lane(lane, before_id=before_id):
+        if settings.is_push:
+            repaired += _audit_lane(lane, settings, before_id=before_id)
+        elif default_backlog().state(lane).get("mode") == "1":
+            # The word that it is no longer pushed got lost.
+            lane_configure(lane, settings, action="known")
             repaired += 1
     return repaired
 
@@ -74,14 +78,10 @@ def audit_tokens(suspects: set[str]) -> tuple[set[str], int]:
     return fresh, repaired
 
 
-def _audit_lane(lane: Lane, *, before_id: int) -> bool:
-    backlog = default_backlog()
-    state = backlog.state(lane)
-    if not state:
-        backlog.configure(lane, is_push=True, action="known")
-        return True
-    if state.get("mode") != "1":
-        backlog.configure(lane, is_push=True, action="known")
+def _audit_lane(lane: Lane, settings: PushSettings, *, before_id: int) -> bool:
+    state = default_backlog().state(lane)
+    if not state or state.get("mode") != "1":
+        lane_configure(lane, settings, action="known")
         return True
     if state.get("spill") == "1":
         # From `cur` on the rows are known to wait for their page.
@@ -90,7 +90,7 @@ def _audit_lane(lane: Lane, *, before_id: int) -> bool:
     if orphan is None:
         return False
     logger.warning("deliveries of lane %s from %d on were not in Redis; read again", lane.key, orphan)
-    backlog.configure(lane, is_push=True, action="spill", from_id=orphan)
+    lane_configure(lane, settings, action="spill", from_id=orphan)
     return True
 
 

@@ -15,6 +15,7 @@ from deliveries.push.flight import Flight
 from deliveries.push.plans import PlanBook, PushPlan
 from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
 from deliveries.rules.ids import publish_time_ms
+from deliveries.rules.outcome import Reason
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class Engine:
             except Exception:
                 # A message that no request can be made of must not take the loop, or its neighbours, with it.
                 logger.exception("push of %s failed", flight.task.message.get("messageId"))
-                flight.settle_as("n", "internal")
+                flight.settle_as("n", Reason.INTERNAL)
         if unprepared:
             self._unprepared(unprepared)
 

@@ -72,7 +72,7 @@ class Flight:
             # This worker stops; nobody is to blame, and another one sends it again.
             self.settle_as("r", result.reason)
         else:
-            self.settle_as("a" if result.status in ACK_STATUSES else "n", result.reason)
+            self.settle_as("a" if not result.reason and result.status in ACK_STATUSES else "n", result.reason)
 
     def settle_as(self, code: Code, reason: str = "") -> None:
         """End it, once: what comes after the first end is ignored."""

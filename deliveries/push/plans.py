@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from deliveries.push.client import Endpoint, PushClient
+from deliveries.rules.outcome import Reason
 from pushhub.errors import PushHubError
-from subscriptions.iam.tokens import TokenDenied, id_token_mint
-from subscriptions.selectors import PushSettings, push_settings
+from subscriptions.iam.tokens import IdToken, id_token_mint
+from subscriptions.selectors import PushSettings, push_settings, service_accounts_usable
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +21,8 @@ PLAN_SECONDS = 60.0
 REFUSAL_SECONDS = 5.0
 #: A token is replaced before it ends, so that the receiver never sees an expired one.
 TOKEN_MARGIN_SECONDS = 300.0
+#: Tokens kept for reuse; audiences are the users' to choose, so their number is bounded.
+MAX_TOKENS = 20_000
 JSON_HEADER = b"Content-Type: application/json\r\n"
 
 
@@ -39,10 +42,18 @@ class PushPlan:
 class PlanBook:
     """Plans by subscription id. Read from the engine's thread, written by the steward; a dict's items are atomic."""
 
-    def __init__(self, client: PushClient, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        client: PushClient,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
         self._client = client
         self._plans: dict[int, PushPlan] = {}
+        self._tokens: dict[tuple[str, str], IdToken] = {}
         self._monotonic = monotonic
+        self._time = wall_clock
 
     def get(self, subscription_id: int, *, now: float) -> PushPlan | None:
         """The plan, or None when it must be made first. `now` is on the clock of `time.monotonic`."""
@@ -57,31 +68,41 @@ class PlanBook:
         self._plans = {}
 
     def load(self, subscription_ids: Iterable[int]) -> None:
-        """Make plans from the database; may raise its errors. One query, and a signature a new token."""
+        """Make plans from the database; may raise its errors. Two queries, and a signature a new token."""
         wanted = set(subscription_ids)
         found = push_settings(wanted)
+        usable = service_accounts_usable({settings.service_account_email for settings in found.values()})
         for subscription_id in wanted:
-            self._plans[subscription_id] = self._make(found.get(subscription_id))
+            self._plans[subscription_id] = self._make(found.get(subscription_id), usable)
 
-    def _make(self, settings: PushSettings | None) -> PushPlan:
+    def _make(self, settings: PushSettings | None, usable: Container[str]) -> PushPlan:
         now = self._monotonic()
         if settings is None or not settings.is_push:
             return PushPlan(settings, None, b"", now + PLAN_SECONDS)
         try:
             endpoint = self._client.prepare(settings.endpoint)
         except ValueError:
-            return PushPlan(settings, None, b"", now + PLAN_SECONDS, refusal="invalid_endpoint")
+            return PushPlan(settings, None, b"", now + PLAN_SECONDS, refusal=Reason.INVALID_ENDPOINT)
         headers = b"" if settings.no_wrapper else JSON_HEADER
-        if not settings.service_account_email:
-            return PushPlan(settings, endpoint, headers, now + PLAN_SECONDS)
+        if settings.service_account_email:
+            token = self._token(settings, usable)
+            if token is None:
+                return PushPlan(settings, endpoint, headers, now + REFUSAL_SECONDS, refusal=Reason.TOKEN_DENIED)
+            headers += b"Authorization: Bearer " + token.token.encode() + b"\r\n"
+        return PushPlan(settings, endpoint, headers, now + PLAN_SECONDS)
+
+    def _token(self, settings: PushSettings, usable: Container[str]) -> IdToken | None:
+        """The token for a subscription, reused until it nears its end; None when the account may not have one."""
+        key = (settings.service_account_email, settings.audience)
+        kept = self._tokens.get(key)
+        if kept is not None and key[0] in usable and kept.expires_at - self._time() > TOKEN_MARGIN_SECONDS:
+            return kept
+        self._tokens.pop(key, None)
+        if len(self._tokens) >= MAX_TOKENS:
+            self._tokens.clear()
         try:
-            token = id_token_mint(email=settings.service_account_email, audience=settings.audience)
-        except TokenDenied as denied:
+            token = self._tokens[key] = id_token_mint(email=key[0], audience=key[1])
+        except PushHubError as denied:
             logger.warning("no token for subscription %s: %s", settings.name, denied.message)
-            return PushPlan(settings, endpoint, headers, now + REFUSAL_SECONDS, refusal="token_denied")
-        except PushHubError as error:
-            logger.warning("no token for subscription %s: %s", settings.name, error.code)
-            return PushPlan(settings, endpoint, headers, now + REFUSAL_SECONDS, refusal="token_denied")
-        lifetime = token.expires_at - time.time() - TOKEN_MARGIN_SECONDS
-        headers += b"Authorization: Bearer " + token.token.encode() + b"\r\n"
-        return PushPlan(settings, endpoint, headers, now + min(max(lifetime, 1.0), PLAN_SECONDS))
+            return None
+        return token

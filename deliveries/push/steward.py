@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import queue
 import threading
@@ -90,8 +89,7 @@ def _fill(flight: Flight) -> bool:
     if message is None:
         flight.settle_as("x", "gone")
         return False
-    flight.task = dataclasses.replace(
-        flight.task,
+    flight.task = flight.task._replace(
         message=wire_message(
             message.pk, bytes(message.data), attributes_parse(message.attributes), message.ordering_key
         ),

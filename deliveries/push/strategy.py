@@ -11,13 +11,9 @@ from celery.worker.strategy import default
 def deliver_strategy(task: Any, app: Any, consumer: Any, **kwargs: Any) -> Callable[..., Any]:
     """Called by Celery once a connection; returns what is called for every message of the task."""
     push_worker = getattr(consumer.controller, "push_worker", None)
-    if push_worker is None or not push_worker.serves(consumer):
-        handler: Callable[..., Any] = default(task, app, consumer, **kwargs)
-        return handler
-    take = push_worker.take
-    revoked = consumer.controller.state.revoked
-
-    def deliver_message(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
-        take(message, is_revoked=message.headers["id"] in revoked)
-
-    return deliver_message
+    handler: Callable[..., Any] = default(task, app, consumer, **kwargs)
+    if push_worker is not None and push_worker.serves(consumer):
+        # From now on the transport offers it each message of the task before Celery sees it: what Celery does for a
+        # message (a message object, two promises, a look-up) costs as much as pushing it.
+        push_worker.has_strategy = True
+    return handler

@@ -38,10 +38,13 @@ class Fetcher(Protocol):
         """Key of the worker's record, name of the next batch, room for messages, and the limit of a lane."""
 
     def fetched(self, region: str, batch: str, messages: list[bytes], *, epoch: int, pages: list[bytes]) -> None:
-        """A reply came; the messages themselves follow one by one through Celery."""
+        """A reply came; the messages themselves follow one by one."""
 
     def delivered(self) -> None:
-        """All messages of the reply went through Celery."""
+        """That was the last message of the reply."""
+
+    def take(self, message: dict[str, Any]) -> bool:
+        """Take a decoded message of the deliver task; false for any other, which then goes Celery's way."""
 
     def hand_back(self, message: dict[str, Any]) -> None:
         """A decoded message that came after its queue was cancelled."""
@@ -201,14 +204,14 @@ class Channel(BaseChannel):  # type: ignore[misc]
         queue = QUEUE_PREFIX + region
         # Cancelled while the reply was on its way: what came is handed back.
         is_wanted = queue in self.connection._callbacks
-        deliver = self.connection._deliver
+        take, deliver = fetcher.take, self.connection._deliver
         for message in messages:
             try:
                 raw = orjson.loads(message)
-                if is_wanted:
-                    deliver(raw, queue)
-                else:
+                if not is_wanted:
                     fetcher.hand_back(raw)
+                elif not take(raw):
+                    deliver(raw, queue)
             except (orjson.JSONDecodeError, TypeError, KeyError):
                 fetcher.undecodable(message)
         fetcher.delivered()

@@ -32,6 +32,8 @@ class Reason(StrEnum):
     ABORTED = "aborted"
     ADDRESS_DENIED = "address_denied"
     TOKEN_DENIED = "token_denied"  # noqa: S105 - a reason, no secret
+    INVALID_ENDPOINT = "invalid_endpoint"
+    INTERNAL = "internal"
 
 
 class ResponseClass(StrEnum):

@@ -58,6 +58,20 @@ def wire_message(
     return wire
 
 
+def wire_text(message_id: int, data: bytes, attributes: str, ordering_key: str) -> str:
+    """`wire_message` as JSON text, from attributes that are JSON text: for pages of a backlog, where time is short."""
+    parts = []
+    if attributes:
+        parts.append(f'"attributes":{attributes}')
+    if data:
+        parts.append(f'"data":"{base64.b64encode(data).decode()}"')
+    parts.append(f'"messageId":"{message_id}"')
+    if ordering_key:
+        parts.append(f'"orderingKey":{orjson.dumps(ordering_key).decode()}')
+    parts.append(f'"publishTime":"{publish_time_text(message_id)}"')
+    return "{" + ",".join(parts) + "}"
+
+
 def attributes_text(attributes: Mapping[str, str]) -> str:
     """As stored in the database: a JSON object, or nothing."""
     return orjson.dumps(attributes).decode() if attributes else ""

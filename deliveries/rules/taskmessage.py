@@ -9,8 +9,7 @@ read it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -19,8 +18,7 @@ QUEUE_PREFIX = "deliveries."
 EMBED = '{"callbacks":null,"errbacks":null,"chain":null,"chord":null}'
 
 
-@dataclass(frozen=True, slots=True)
-class DeliverTask:
+class DeliverTask(NamedTuple):
     """What a task message says: the arguments of the task `deliveries.deliver`."""
 
     subscription_id: int
@@ -83,7 +81,12 @@ def _escape(text: str) -> str:
 
 def escaped(message: Mapping[str, Any]) -> str:
     """A message's JSON text, once more escaped to stand inside the body's JSON string."""
-    return _escape(orjson.dumps(message).decode())
+    return escaped_text(orjson.dumps(message).decode())
+
+
+def escaped_text(message: str) -> str:
+    """The same for a message whose JSON text is at hand."""
+    return _escape(message)
 
 
 def reference(message_id: int) -> dict[str, str]:

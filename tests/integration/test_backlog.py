@@ -10,6 +10,7 @@ import pytest
 from deliveries.backlog.backlog import Backlog, Lane, Offer, PageRequest, Settlement, work_key
 from deliveries.backlog.connection import client_of
 from deliveries.rules.ids import EPOCH_MS, first_id_at
+from deliveries.rules.limits import Limits
 from deliveries.rules.taskmessage import TaskTemplate, escaped, queue_name
 
 LANE = Lane(7, "here")
@@ -251,3 +252,20 @@ def test_the_retry_set_does_not_grow_beyond_the_limit_and_a_window(backlog: Back
         backlog.client.hset("ph:7:here:s", "resume", 0)
         backlog.configure(LANE, is_push=True, action="known")
     assert backlog.client.zcard("ph:7:here:z") <= backlog.limit + 3
+
+
+def test_a_subscriptions_own_limits_hold(backlog: Backlog) -> None:
+    backlog.configure(LANE, is_push=True, action="new", limits=Limits(max_outstanding=2))
+    offer(backlog, *ids(5))
+    assert fetched_ids(backlog) == ids(2)
+    backlog.configure(LANE, is_push=True, action="known", limits=Limits(rate=0.001, burst=1))
+    settle(backlog, "a", *ids(2))
+    assert len(fetched_ids(backlog)) == 1, "the bucket holds one, and the next drops in a thousand seconds"
+    assert 900_000 < fetch(backlog)[1] <= 1_000_000
+
+
+def test_a_field_that_an_older_version_did_not_write_has_its_first_value(backlog: Backlog) -> None:
+    backlog.configure(LANE, is_push=True, action="new")
+    backlog.client.hdel("ph:7:here:s", "k", "cap")
+    offer(backlog, *ids(2))
+    assert fetched_ids(backlog) == ids(2)

@@ -35,10 +35,11 @@ def output() -> io.StringIO:
 
 @pytest.fixture
 def crew(output: io.StringIO) -> Iterator[Crew]:
+    before = set(psutil.Process().children(recursive=True))
     it = Crew(output)
     yield it
     it.stop()
-    assert not psutil.Process().children(recursive=True)
+    assert set(psutil.Process().children(recursive=True)) == before
 
 
 def script(name: str, source: str, *, is_ready: bool = True, is_base: bool = False) -> Process:

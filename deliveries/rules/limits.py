@@ -1,0 +1,28 @@
+"""A subscription's own limits on its pushes, from the attributes of its push config; none of them is set by default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+RATE = "x-pushhub-rate"
+BURST = "x-pushhub-burst"
+MAX_OUTSTANDING = "x-pushhub-max-outstanding"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Messages a second, how many at once after a rest, and outstanding at most; 0 is no limit."""
+
+    rate: float = 0.0
+    burst: float = 0.0
+    max_outstanding: float = 0.0
+
+
+def limits(attributes: Mapping[str, str]) -> Limits:
+    """The limits that a push config's attributes set. The control plane has checked them when they were set."""
+    return Limits(
+        rate=float(attributes.get(RATE, 0)),
+        burst=float(attributes.get(BURST, 0)),
+        max_outstanding=float(attributes.get(MAX_OUTSTANDING, 0)),
+    )

@@ -1,0 +1,53 @@
+"""Task messages from the template are what Celery itself would read."""
+
+from __future__ import annotations
+
+import json
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deliveries.rules.payload import attributes_text, wire_message, wire_text
+from deliveries.rules.taskmessage import TaskTemplate, body_parse, escaped, escaped_text, reference
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+
+
+@given(
+    data=st.binary(max_size=100),
+    attributes=st.dictionaries(TEXT, TEXT, max_size=4),
+    key=TEXT,
+    attempt=st.integers(1, 1000),
+    message_id=st.integers(1, 2**63 - 1),
+)
+def test_what_is_rendered_is_read_back(
+    data: bytes, attributes: dict[str, str], key: str, attempt: int, message_id: int
+) -> None:
+    message = wire_message(message_id, data, attributes, key)
+    template = TaskTemplate(subscription_id=7, region="here", attempt=attempt)
+    rendered = json.loads(template.render(str(message_id), escaped(message)))
+    task = body_parse(rendered["body"])
+    assert (task.subscription_id, task.region, task.attempt, task.message) == (7, "here", attempt, message)
+    assert task.message_id == message_id
+    assert rendered["headers"]["id"] == f"{message_id}.7.here"
+    assert rendered["headers"]["task"] == "deliveries.deliver"
+    assert rendered["headers"]["retries"] == attempt - 1
+    assert rendered["properties"]["delivery_info"]["routing_key"] == "deliveries.here"
+
+
+@given(data=st.binary(max_size=100), attributes=st.dictionaries(TEXT, TEXT, max_size=4), key=TEXT)
+def test_a_page_renders_a_message_as_a_publish_does(data: bytes, attributes: dict[str, str], key: str) -> None:
+    text = wire_text(2**60, data, attributes_text(attributes), key)
+    assert orjson.loads(text) == wire_message(2**60, data, attributes, key)
+    assert json.loads(f'"{escaped_text(text)}"') == text
+
+
+def test_the_id_stands_first_where_the_scripts_look_for_it() -> None:
+    rendered = TaskTemplate(subscription_id=7, region="here", attempt=1).render("12", escaped(reference(12)))
+    assert rendered.startswith('{"headers":{"id":"12.7.here"')
+
+
+def test_a_reference_has_no_payload() -> None:
+    rendered = TaskTemplate(subscription_id=7, region="here", attempt=1).render("12", escaped(reference(12)))
+    assert body_parse(json.loads(rendered)["body"]).is_reference
