@@ -148,7 +148,7 @@ def _database() -> dict[str, Any]:
         raise env.SettingError(
             "PUSHHUB_DATABASE_URL: give postgres://user:password@host:5432/name or sqlite:////path"
         ) from None
-    config["PASSWORD"] = config["PASSWORD"] or env.secret("DATABASE_PASSWORD")
+    config["PASSWORD"] = config.get("PASSWORD") or env.secret("DATABASE_PASSWORD")
     if config["ENGINE"] == "django.db.backends.sqlite3":
         config["OPTIONS"] = {
             # A publisher's ids are handed out after the commit only, and synchronous=FULL makes a commit durable.

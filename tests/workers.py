@@ -34,16 +34,19 @@ class Worker:
         self._log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")  # noqa: SIM115 - closed in __exit__
         broker = ["-b", "redis+socket://" + redis_url.removeprefix("unix://")] if stock else []
         options = ["-Q", "deliveries.local", "-P", "solo", "-n", f"{name}@test", "--events", "--without-mingle"]
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "celery", *broker, "-A", "pushhub", "worker", *options],
-            cwd=ROOT,
-            env=os.environ
+        self._env = (
+            os.environ
             | {
                 "DJANGO_SETTINGS_MODULE": "pushhub.settings",
                 "PUSHHUB_REDIS_URL": redis_url,
                 "PUSHHUB_DATABASE_URL": database_url(),
             }
-            | settings,
+            | settings
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "celery", *broker, "-A", "pushhub", "worker", *options],
+            cwd=ROOT,
+            env=self._env,
             stdout=self._log,
             stderr=subprocess.STDOUT,
         )
@@ -68,6 +71,11 @@ class Worker:
     def log(self) -> str:
         return Path(self._log.name).read_text(errors="replace")
 
+    def celery(self, *arguments: str) -> str:
+        """What a `celery` command, such as `inspect active` or `control revoke ID`, prints about this worker."""
+        command = [sys.executable, "-W", "ignore", "-m", "celery", "-A", "pushhub", *arguments]
+        return subprocess.run(command, cwd=ROOT, env=self._env, capture_output=True, text=True, timeout=60).stdout
+
     def stop(self) -> int:
         """Warm shutdown; returns the exit code."""
         if self.process.poll() is None:
@@ -81,3 +89,6 @@ class Worker:
 
     def suspend(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)

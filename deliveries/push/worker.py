@@ -25,6 +25,7 @@ from django.conf import settings
 from deliveries.backlog import reconcile
 from deliveries.backlog.backlog import Backlog, Lane, PageRequest, work_key
 from deliveries.backlog.default import default_backlog
+from deliveries.push import inspection
 from deliveries.push.configuration import client_options
 from deliveries.push.engine import Engine
 from deliveries.push.events import TaskEvents
@@ -280,3 +281,4 @@ def install(app: Any) -> None:
     """Add the steps to a Celery application's worker."""
     app.steps["worker"].add(PushWorkerStep)
     app.steps["consumer"].add(FetchStep)
+    inspection.install()

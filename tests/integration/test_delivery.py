@@ -21,6 +21,7 @@ from deliveries.push.rejected import rejected
 from deliveries.rules.payload import NewMessage
 from deliveries.rules.taskmessage import queue_name
 from deliveries.services import message_publish
+from subscriptions.models import Subscription
 from subscriptions.selectors import topic_get
 from tests.integration.conftest import Api
 from tests.ports import wait_for
@@ -363,3 +364,58 @@ def test_a_slow_endpoint_is_nacked_at_its_deadline(api: Api, receiver: Receiver,
         )
         settled()
     assert len(receiver.requests) == 2
+
+
+def test_inspect_shows_what_is_outstanding(api: Api, receiver: Receiver, redis_url: str) -> None:
+    receiver.default = Answer(204, delay_seconds=5)
+    subscribe(api, receiver)
+    [message_id] = publish(1)
+    with Worker(redis_url, PUSHHUB_DRAIN_SECONDS="0") as worker:
+        wait_for(lambda: receiver.outstanding == 1, what="the push")
+        assert message_id in worker.celery("inspect", "active")
+        assert '"outstanding": 1' in worker.celery("inspect", "stats")
+
+
+def test_a_revoked_delivery_is_dropped_at_its_next_attempt(api: Api, receiver: Receiver, redis_url: str) -> None:
+    receiver.default = 503
+    subscribe(api, receiver)
+    [message_id] = publish(1)
+    with Worker(redis_url) as worker:
+        wait_for(lambda: receiver.requests, what="a first attempt")
+        worker.celery("control", "revoke", f"{message_id}.{Delivery.objects.get().subscription_id}.local")
+        settled()
+
+
+def test_a_worker_that_was_suspended_and_declared_dead_does_no_harm(
+    api: Api, receiver: Receiver, redis_url: str
+) -> None:
+    receiver.default = Answer(204, delay_seconds=1)
+    subscribe(api, receiver)
+    published = publish(6)
+    with Worker(redis_url, name="first") as first:
+        wait_for(lambda: receiver.outstanding == 3, what="pushes in flight")
+        first.suspend()
+        receiver.default = 204
+        with Worker(redis_url, name="second"):
+            settled()
+            first.resume()
+            published += publish(20, start=6)
+            settled()
+    assert set(ids_received(receiver)) == set(published)
+    subscription_id = Subscription.objects.get().pk
+    wait_for(lambda: default_backlog().state(Lane(subscription_id, "local"))["out"] == "0", what="every token back")
+
+
+def test_an_endpoint_that_hangs_does_not_slow_the_others(api: Api, receiver: Receiver, redis_url: str) -> None:
+    receiver.default = 204
+    with Receiver(Answer(204, delay_seconds=60)) as hanging:
+        subscribe(api, hanging, "hanging", ackDeadlineSeconds=60)
+        subscribe(api, receiver, "healthy")
+        published = publish(300)
+        healthy = Subscription.objects.get(subscription_id="healthy").pk
+        with Worker(redis_url, PUSHHUB_DRAIN_SECONDS="0"):
+            wait_for(
+                lambda: not Delivery.objects.filter(subscription_id=healthy).exists(), what="the healthy one's acks"
+            )
+            assert 1 <= len(hanging.requests) <= 3
+    assert ids_received(receiver) == Counter(published)

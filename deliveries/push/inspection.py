@@ -1,0 +1,44 @@
+"""`celery inspect active` for a push worker: its messages are no Celery requests, so it lists them itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery.worker.control import Panel
+
+from deliveries.push.flight import Flight
+from deliveries.rules.taskmessage import TASK_NAME
+
+#: A push worker may have tens of thousands outstanding; people look at a few.
+SHOWN = 100
+
+
+def install() -> None:
+    """Put ours around Celery's own command, which also answers to its old name."""
+    celerys_own = Panel.data["active"]
+
+    def active(state: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = celerys_own(state, **kwargs)
+        push_worker = getattr(state.consumer.controller, "push_worker", None)
+        if push_worker is not None:
+            outstanding = list(push_worker.outstanding.values())[:SHOWN]
+            listed += [_row(flight, hostname=state.hostname) for flight in outstanding]
+        return listed
+
+    Panel.data["active"] = Panel.data["dump_active"] = active
+
+
+def _row(flight: Flight, *, hostname: str) -> dict[str, Any]:
+    task = flight.task
+    return {
+        "id": flight.task_id,
+        "name": TASK_NAME,
+        "args": [task.subscription_id, task.region, task.attempt, {"messageId": task.message["messageId"]}],
+        "kwargs": {},
+        "type": TASK_NAME,
+        "hostname": hostname,
+        "time_start": flight.started or None,
+        "acknowledged": False,
+        "delivery_info": {"exchange": "", "routing_key": f"deliveries.{task.region}", "redelivered": None},
+        "worker_pid": None,
+    }
