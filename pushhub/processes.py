@@ -21,10 +21,6 @@ from kombu.exceptions import OperationalError
 
 from pushhub import environment as env
 
-#: Two processes use two cores; the threads of each wait for the database in turn.
-WEB_WORKERS = 2
-WEB_THREADS = 4
-
 #: Flower keeps the tasks it shows in memory, about 2 KB each.
 FLOWER_TASKS = 10_000
 FLOWER_COLUMNS = "name,uuid,state,args,kwargs,retries,worker,received,started,runtime,exception"
@@ -104,7 +100,7 @@ def web() -> Process:
     host, port = settings.HTTP_ADDRESS
     command = [
         *(sys.executable, "-m", "granian", "--interface=wsgi", f"--host={host}", f"--port={port}", "--no-ws"),
-        *(f"--workers={WEB_WORKERS}", f"--blocking-threads={WEB_THREADS}", "--respawn-failed-workers"),
+        *(f"--workers={settings.WEB_WORKERS}", f"--blocking-threads={settings.WEB_THREADS}", "--respawn-failed-workers"),
         *("--workers-kill-timeout=10", "--log-level=warning", "pushhub.wsgi:application"),
     ]
     address = env.url(settings.HTTP_ADDRESS)

@@ -163,6 +163,11 @@ def _database() -> dict[str, Any]:
 
 
 DATABASES = {"default": _database()}
+#: SQLite has one writer at a time: a second process would only wait for it, and wait worse than a thread does.
+IS_SQLITE = DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3"
+WEB_WORKERS = env.number("WEB_WORKERS", 1 if IS_SQLITE else 2, least=1)
+#: A thread is taken for the whole of a request, also while a slow client sends it.
+WEB_THREADS = env.number("WEB_THREADS", 4, least=1)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}}

@@ -133,6 +133,13 @@ class Channel(BaseChannel):  # type: ignore[misc]
         else:
             self._send_sleep()
 
+    def close(self) -> None:
+        """kombu waits for the reply that is still out; one that only ends a sleep is not worth it."""
+        if self._in_poll and isinstance(self._awaited, _Sleep):
+            self.client.connection.disconnect()
+            self._in_poll = None
+        super().close()
+
     def _send_fetch(self, fetcher: Fetcher) -> None:
         self._turn = (self._turn + 1) % len(self._regions)
         region = self._regions[self._turn]

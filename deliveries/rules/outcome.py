@@ -65,6 +65,8 @@ _CLASS_OF_REASON: dict[str, ResponseClass] = {
     Reason.ABORTED: ResponseClass.INTERNAL,
     # No request was made: the fault is in our configuration and not in the endpoint.
     Reason.TOKEN_DENIED: ResponseClass.INTERNAL,
+    Reason.INVALID_ENDPOINT: ResponseClass.INTERNAL,
+    Reason.INTERNAL: ResponseClass.INTERNAL,
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import uvloop
 
 from deliveries.push.client import ClientOptions, PushClient, PushResult
+from tests.misbehaving import NO_CONTENT, Peer
 
 JSON = b"Content-Type: application/json\r\n"
 #: Longer than any test that works takes.
@@ -85,3 +86,16 @@ async def outcome(
 async def eventually(condition: Callable[[], object]) -> None:
     while not condition():
         await asyncio.sleep(0.002)
+
+
+class Gate:
+    """Lets the script of a server answer when the test says so."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+
+    async def __call__(self, peer: Peer) -> None:
+        while True:
+            await peer.request()
+            await self.opened.wait()
+            await peer.send(NO_CONTENT)
