@@ -71,11 +71,14 @@ def receive(*words: str, stop_with: signal.Signals = signal.SIGINT) -> Iterator[
         assert process.stdout
         reader = threading.Thread(target=lines.extend, args=(iter(process.stdout.readline, ""),))
         reader.start()
-        wait_for(lambda: any("receiving pushes" in line for line in lines), what="the receiver")
-        yield f"http://127.0.0.1:{port}/push", lambda: "".join(lines)
-        process.send_signal(stop_with)
-        assert process.wait(timeout=10) == 0
-        reader.join()
+        try:
+            wait_for(lambda: any("receiving pushes" in line for line in lines), what="the receiver")
+            yield f"http://127.0.0.1:{port}/push", lambda: "".join(lines)
+            process.send_signal(stop_with)
+            assert process.wait(timeout=10) == 0
+        finally:
+            process.kill()
+            reader.join()
     assert lines[-1] == "the receiver has stopped\n"
 
 

@@ -123,14 +123,18 @@ def test_a_stop_waits_for_what_takes_its_time_and_ends_the_base_last(crew: Crew,
 
 
 def test_asked_twice_the_stop_waits_for_nobody(crew: Crew, output: io.StringIO) -> None:
-    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-    crew.start(script("one", deaf + SLEEP))
+    # Given a process that does not listen, and ends by itself in the end
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('hello', flush=True); "
+    crew.start(script("one", deaf + "time.sleep(15); print('went by itself', flush=True)"))
     turn_until(crew, output, "hello")
+    # When the stop is asked for, and asked for again
     crew.ask_to_stop()
     timer = threading.Timer(0.3, crew.ask_to_stop)
     timer.start()
     crew.stop()
     timer.join()
+    # Then it does not get that far
+    assert "went by itself" not in output.getvalue()
 
 
 def test_a_taken_port_is_refused_with_the_setting_that_moves_it() -> None:
