@@ -11,6 +11,7 @@ import datetime
 import os
 import queue
 import shlex
+import shutil
 import signal
 import sys
 import threading
@@ -38,6 +39,9 @@ STOP_SECONDS = 30.0
 #: Pauses between two looks at whether a process is ready.
 FIRST_PROBE_SECONDS = 0.1
 LAST_PROBE_SECONDS = 2.0
+
+#: Where Linux has it: a supervisor that is killed outright takes its processes with it.
+WITH_US = [path, "--pdeathsig", "TERM", "--"] if (path := shutil.which("setpriv")) else []
 
 OWN_NAME = "pushhub"
 NAME_WIDTH = len("maintenance")
@@ -151,7 +155,7 @@ class Crew:
         member.pid, member.is_running, member.is_ready, member.restart_at = 0, True, False, None
         member.ended = threading.Event()
         runner = honcho.process.Process(
-            f"exec {shlex.join(process.command)}",
+            f"exec {shlex.join([*WITH_US, *process.command])}",
             name=process.name,
             colour=member.colour,
             env={**os.environ, **process.environment},

@@ -100,8 +100,9 @@ def web() -> Process:
     host, port = settings.HTTP_ADDRESS
     command = [
         *(sys.executable, "-m", "granian", "--interface=wsgi", f"--host={host}", f"--port={port}", "--no-ws"),
-        *(f"--workers={settings.WEB_WORKERS}", f"--blocking-threads={settings.WEB_THREADS}", "--respawn-failed-workers"),
-        *("--workers-kill-timeout=10", "--log-level=warning", "pushhub.wsgi:application"),
+        *(f"--workers={settings.WEB_WORKERS}", f"--blocking-threads={settings.WEB_THREADS}"),
+        *("--respawn-failed-workers", "--workers-kill-timeout=10", "--log-level=warning"),
+        "pushhub.wsgi:application",
     ]
     address = env.url(settings.HTTP_ADDRESS)
     return Process("web", "REST and admin", command, f"at {address}", lambda: answers_http(f"{address}/healthz"))

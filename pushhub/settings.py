@@ -95,6 +95,8 @@ ALLOWED_NETWORKS = env.words("ALLOWED_NETWORKS")
 ALLOWED_PORTS = env.ports("ALLOWED_PORTS")
 #: A bundle of certificate authorities trusted beside the system's.
 PUSH_CA_FILE = env.text("PUSH_CA_FILE")
+#: Local addresses to push from in turn: from each, some 28,000 connections lead to one receiver.
+PUSH_SOURCE_ADDRESSES = env.words("PUSH_SOURCE_ADDRESSES")
 PUSH_USER_AGENT = env.text("PUSH_USER_AGENT", "CloudPubSub-Google")
 
 INSTALLED_APPS = [

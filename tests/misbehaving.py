@@ -28,6 +28,7 @@ class Peer:
 
     def __init__(self, server: Misbehaving, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.number = server.connections
+        self.address: str = writer.get_extra_info("peername")[0]
         self.sent = 0
         self._server = server
         self._reader = reader

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import itertools
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 #: This machine is out of something; the receiver is not to blame.
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
+
+
+#: From linux/in.h: the port is chosen when connecting, so that one port serves connections to many receivers.
+_IP_BIND_ADDRESS_NO_PORT = 24
 
 
 class DialFailed(Exception):
@@ -49,6 +54,11 @@ class Dialer:
         self._guard = guard
         self._resolver = resolver
         self.context = context
+        sources = options.source_addresses
+        self._sources = {
+            socket.AF_INET: itertools.cycle(source for source in sources if ":" not in source),
+            socket.AF_INET6: itertools.cycle(source for source in sources if ":" in source),
+        }
 
     async def dial(self, origin: Origin, factory: Callable[[], Connection]) -> Connection:
         """Raises DialFailed."""
@@ -84,9 +94,14 @@ class Dialer:
         raise failure
 
     async def _connect_one(self, address: str, port: int, seconds: float) -> socket.socket:
-        sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
+            source = next(self._sources[family], "")
+            if source:
+                sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
+                sock.bind((source, 0))
             async with asyncio.timeout(seconds):
                 await self._loop.sock_connect(sock, (address, port))
         except BaseException:

@@ -27,6 +27,9 @@ class ClientOptions:
     tls_verify: bool = True
     user_agent: str = "CloudPubSub-Google"
 
+    #: Addresses of this machine to connect from, in turn. One address has 28,000 ports towards one receiver by Linux'
+    #: default, and from half of that on the kernel takes milliseconds to find a free one.
+    source_addresses: tuple[str, ...] = ()
     max_connections: int = 30_000
     #: Connections of one origin that may be opening at a time: more would overflow the receiver's listen backlog.
     max_connecting: int = 256

@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 
 import jwt
 import pytest
@@ -82,9 +83,19 @@ def receive(*words: str, stop_with: signal.Signals = signal.SIGINT) -> Iterator[
     assert lines[-1] == "the receiver has stopped\n"
 
 
+def port_of(url: str) -> int:
+    return int(url.split(":")[2].split("/")[0])
+
+
 def test_a_push_is_printed_and_the_connection_kept() -> None:
-    with receive() as (url, printed), requests.Session() as session:
-        assert [session.post(url, data=WRAPPED, timeout=5).status_code for _ in range(2)] == [204, 204]
+    with receive() as (url, printed), closing(HTTPConnection("127.0.0.1", port_of(url), timeout=5)) as client:
+        sockets = set()
+        for _ in range(2):
+            client.request("POST", "/push", body=WRAPPED)
+            sockets.add(client.sock)
+            answer = client.getresponse()
+            assert (answer.status, answer.read()) == (204, b"")
+        assert len(sockets) == 1
         assert "not verified" in printed()
         assert "projects/p/subscriptions/s message 7 attempt 5, answered 204" in printed()
         assert "key = value" in printed()
@@ -119,11 +130,9 @@ def test_the_status_asked_for_is_answered() -> None:
 
 
 def test_a_final_102_is_sent_bare_and_the_connection_ended() -> None:
-    with receive("--status", "102") as (url, _):
-        port = int(url.split(":")[2].split("/")[0])
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
-            client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(WRAPPED) + WRAPPED)
-            answer = b"".join(iter(lambda: client.recv(4096), b""))
+    with receive("--status", "102") as (url, _), socket.create_connection(("127.0.0.1", port_of(url))) as client:
+        client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(WRAPPED) + WRAPPED)
+        answer = b"".join(iter(lambda: client.recv(4096), b""))
     assert answer == b"HTTP/1.1 102 Processing\r\nConnection: close\r\n\r\n"
 
 
@@ -138,7 +147,7 @@ def test_a_bad_option_is_one_line(words: list[str]) -> None:
 
 def test_a_taken_port_is_one_line() -> None:
     with receive() as (url, _):
-        port = url.split(":")[2].split("/")[0]
+        port = str(port_of(url))
         done = subprocess.run(
             [sys.executable, "manage.py", "receive", "--port", port],
             capture_output=True, text=True, timeout=30, check=False,

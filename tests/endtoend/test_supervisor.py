@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import socket
+import subprocess
 import sys
 import textwrap
 import threading
@@ -120,6 +121,25 @@ def test_a_stop_waits_for_what_takes_its_time_and_ends_the_base_last(crew: Crew,
     crew.stop()
     printed = output.getvalue()
     assert printed.index("bye from base") > max(printed.index("bye from one"), printed.index("bye from two"))
+
+
+@pytest.mark.skipif(not crews.WITH_US, reason="no setpriv on this machine")
+def test_a_supervisor_that_is_killed_takes_its_processes_with_it(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    supervisor_source = textwrap.dedent("""
+        import sys
+        from pushhub.crew import Crew
+        from pushhub.processes import Process
+        source = "import os, sys, time; open(sys.argv[1], 'w').write(f'{os.getpid()} '); time.sleep(600)"
+        crew = Crew()
+        crew.start(Process("one", "the one", [sys.executable, "-c", source, sys.argv[1]], "here", lambda: True))
+        crew.keep()
+    """)
+    command = [sys.executable, "-c", supervisor_source, str(pid)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        wait_for(lambda: pid.exists() and pid.read_text().endswith(" "), what="the process")
+        process.kill()
+    wait_for(lambda: not is_alive(int(pid.read_text())), what="the end of the process")
 
 
 def test_asked_twice_the_stop_waits_for_nobody(crew: Crew, output: io.StringIO) -> None:

@@ -122,6 +122,16 @@ async def test_ipv6() -> None:
 
 
 @on_uvloop
+async def test_source_addresses_are_used_in_turn() -> None:
+    closing = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
+    sources = ("127.0.0.2", "::1", "127.0.0.3")
+    async with Misbehaving(answering(closing)) as server, client_of(source_addresses=sources) as client:
+        for _ in range(4):
+            assert await outcome(client, server.url) == 204
+    assert [peer.address for peer in server.peers] == ["127.0.0.2", "127.0.0.3"] * 2
+
+
+@on_uvloop
 async def test_nobody_listens() -> None:
     async with client_of() as client:
         assert await outcome(client, f"http://127.0.0.1:{free_port()}/") == "connect_failed"

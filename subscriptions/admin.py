@@ -1,0 +1,200 @@
+"""The console's side of the control plane: lists, and forms that call the services."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib import admin, messages
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
+
+from pushhub.errors import PushHubError
+from subscriptions import adminforms, services
+from subscriptions.iam import service_accounts
+from subscriptions.models import Project, ServiceAccount, SigningKey, Subscription, Topic
+
+admin.site.site_header = "PushHub"
+admin.site.site_title = "PushHub"
+admin.site.index_title = _("Console")
+
+
+class ServiceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """A model whose rows are made, changed and deleted by services."""
+
+    #: Fields of the form that are shown as text once the row exists.
+    fixed: ClassVar[tuple[str, ...]] = ()
+    list_per_page = 50
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        names = list(self.form.base_fields)
+        if obj is None:
+            return names
+        return [*self.shown(), *(name for name in names if name not in self.fixed)]
+
+    def shown(self) -> tuple[str, ...]:
+        """Read-only fields of a row that exists."""
+        return tuple(name for name in self.fixed if hasattr(self.model, name))
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return () if obj is None else self.shown()
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        """The form of the class as it stands; Django's own would be put together from the model's fields."""
+        if obj is None:
+            return self.form
+        left = dict.fromkeys(self.fixed)
+        initial = self.initial_of(obj)
+
+        def __init__(form: Any, *args: Any, **options: Any) -> None:  # noqa: N807 - a method for the new class
+            self.form.__init__(form, *args, **{**options, "initial": {**initial, **(options.get("initial") or {})}})
+
+        return type(self.form.__name__, (self.form,), {**left, "__init__": __init__})
+
+    def initial_of(self, obj: Any) -> dict[str, Any]:
+        return {}
+
+    def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
+        """The form's service has done it."""
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        self.delete_by_service(obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        for row in queryset:
+            self.delete_by_service(row)
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """What the services delete is the row alone; its subscriptions or keys have a life of their own."""
+        return [str(row) for row in objs], {self.opts.verbose_name_plural: len(objs)}, set(), []
+
+    def delete_by_service(self, row: Any) -> None:
+        raise NotImplementedError
+
+
+@admin.register(Project)
+class ProjectAdmin(ServiceAdmin):
+    """Projects. They are never deleted: names of their resources may be in use elsewhere."""
+
+    form = adminforms.ProjectForm
+    fixed = ("project_id",)
+    list_display = ("project_id", "number", "service_agent", "created_at")
+    search_fields = ("project_id",)
+
+    def shown(self) -> tuple[str, ...]:
+        return ("project_id", "number", "service_agent", "created_at")
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+@admin.register(Topic)
+class TopicAdmin(ServiceAdmin):
+    """Topics, with a link to publish."""
+
+    form = adminforms.TopicForm
+    fixed = ("project", "topic_id")
+    list_display = ("name", "created_at", "publish_link")
+    search_fields = ("topic_id", "project__project_id")
+    list_select_related = ("project",)
+
+    def initial_of(self, obj: Topic) -> dict[str, Any]:
+        return adminforms.topic_initial(obj)
+
+    def delete_by_service(self, row: Topic) -> None:
+        services.topic_delete(name=row.name)
+
+    @admin.display(description=_("Publish"))
+    def publish_link(self, topic: Topic) -> str:
+        return format_html('<a href="{}">{}</a>', reverse("admin:deliveries_publish", args=[topic.pk]), _("publish"))
+
+
+@admin.register(Subscription)
+class SubscriptionAdmin(ServiceAdmin):
+    """Subscriptions, with how their deliveries stand."""
+
+    form = adminforms.SubscriptionForm
+    fixed = ("project", "subscription_id", "topic", "enable_message_ordering", "filter")
+    list_display = ("name", "topic", "push_endpoint", "account", "detached", "deliveries_link")
+    list_filter = ("detached", "project")
+    search_fields = ("subscription_id", "project__project_id", "push_endpoint")
+    list_select_related = ("project", "topic__project")
+    actions = ("pause",)
+
+    def shown(self) -> tuple[str, ...]:
+        return (*super().shown(), "detached", "created_at", "updated_at")
+
+    def initial_of(self, obj: Subscription) -> dict[str, Any]:
+        return adminforms.subscription_initial(obj)
+
+    def delete_by_service(self, row: Subscription) -> None:
+        services.subscription_delete(name=row.name)
+
+    @admin.display(description=_("Service account"))
+    def account(self, row: Subscription) -> str:
+        return row.oidc_service_account_email
+
+    @admin.display(description=_("Deliveries"))
+    def deliveries_link(self, row: Subscription) -> str:
+        return format_html('<a href="{}">{}</a>', reverse("admin:deliveries_state", args=[row.pk]), _("state"))
+
+    @admin.action(description=_("Pause: switch to pull; setting an endpoint again resumes"))
+    def pause(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> None:
+        for row in queryset:
+            try:
+                services.push_config_modify(name=row.name, request={"pushConfig": {}})
+            except PushHubError as error:
+                self.message_user(request, f"{row.name}: {error.message}", messages.ERROR)
+
+
+@admin.register(ServiceAccount)
+class ServiceAccountAdmin(ServiceAdmin):
+    """Service accounts."""
+
+    form = adminforms.ServiceAccountForm
+    fixed = ("project", "account_id")
+    list_display = ("email", "unique_id", "display_name", "disabled", "created_at")
+    search_fields = ("email", "unique_id", "display_name")
+    actions = ("disable", "enable")
+
+    def shown(self) -> tuple[str, ...]:
+        return ("email", "unique_id", "disabled", "created_at")
+
+    def initial_of(self, obj: ServiceAccount) -> dict[str, Any]:
+        return {"display_name": obj.display_name, "description": obj.description}
+
+    def delete_by_service(self, row: ServiceAccount) -> None:
+        service_accounts.service_account_delete(name=row.name)
+
+    @admin.action(description=_("Disable: no more tokens for these accounts"))
+    def disable(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
+        for row in queryset:
+            service_accounts.service_account_disable(name=row.name)
+
+    @admin.action(description=_("Enable"))
+    def enable(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
+        for row in queryset:
+            service_accounts.service_account_enable(name=row.name)
+
+
+@admin.register(SigningKey)
+class SigningKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """The public half of the keys that sign tokens."""
+
+    list_display = ("kid", "created_at", "retired_at")
+    fields = ("kid", "certificate", "created_at", "retired_at")
+    readonly_fields = fields
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
