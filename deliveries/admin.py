@@ -165,14 +165,14 @@ class DeliveryAdmin(ReadOnlyAdmin):
 class PublishForm(forms.Form):
     """One message, as text. Its rules are those of the API."""
 
-    data = forms.CharField(label=gettext_lazy("Data"), required=False, widget=forms.Textarea(attrs={"rows": 6}))
+    text = forms.CharField(label=gettext_lazy("Data"), required=False, widget=forms.Textarea(attrs={"rows": 6}))
     attributes = forms.JSONField(label=gettext_lazy("Attributes"), required=False, initial=dict)
     ordering_key = forms.CharField(label=gettext_lazy("Ordering key"), required=False)
 
     def messages(self) -> Any:
         given = self.cleaned_data
         message = {
-            "data": base64.b64encode(given["data"].encode()).decode(),
+            "data": base64.b64encode(given["text"].encode()).decode(),
             "attributes": given["attributes"] or {},
             "orderingKey": given["ordering_key"],
         }

@@ -8,10 +8,11 @@ from deliveries import store
 from deliveries.backlog import reconcile
 from deliveries.backlog.default import default_backlog
 from deliveries.rules.ids import first_id_at
+from deliveries.turns import write_transaction
 
 #: A younger message may belong to a publish that has not committed its deliveries yet.
 SETTLED_GRACE_MS = 5_000
-RANGE_SIZE = 5_000
+RANGE_SIZE = 2_000
 #: A run goes on while ranges are worth it, and looks at no more than a few that are not.
 IDLE_RANGES = 4
 MAX_RANGES = 200
@@ -30,7 +31,8 @@ def settled_sweep() -> int:
         if to_id is None:
             after_id = 0
             break
-        count = store.messages_delete_settled(after_id=after_id, to_id=to_id)
+        with write_transaction():
+            count = store.messages_delete_settled(after_id=after_id, to_id=to_id)
         deleted += count
         after_id = to_id
         idle += count < RANGE_SIZE // 10
@@ -47,9 +49,10 @@ def expired_sweep() -> int:
     for subscription_id, settings in reconcile.settings_waiting():
         before_id = first_id_at(now_ms - settings.retention_seconds * 1000)
         while True:
-            count = store.deliveries_delete_expired(
-                subscription_id=subscription_id, before_id=before_id, limit=store.DELETE_CHUNK
-            )
+            with write_transaction():
+                count = store.deliveries_delete_expired(
+                    subscription_id=subscription_id, before_id=before_id, limit=store.DELETE_CHUNK
+                )
             deleted += count
             if count < store.DELETE_CHUNK:
                 break

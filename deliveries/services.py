@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import redis
 from django.conf import settings
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError
 
 from deliveries import store
 from deliveries.backlog.backlog import Lane, Offer
@@ -17,6 +17,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.rules.ids import NODE_SIZE, MessageIds
 from deliveries.rules.payload import NewMessage, attributes_text, publish_time_text, wire_message
 from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
+from deliveries.turns import write_transaction
 from subscriptions.models import Topic
 from subscriptions.selectors import PushSettings, subscriptions_of_topic
 
@@ -53,7 +54,7 @@ def _commit(*, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage],
 
     They are read inside it: a subscription owns each message published after its create answer.
     """
-    with transaction.atomic():
+    with write_transaction():
         subscribers = subscriptions_of_topic(topic.pk)
         store.messages_insert(
             [

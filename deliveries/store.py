@@ -14,8 +14,8 @@ from django.db import connection
 
 #: SQLite takes at most 32,766 parameters a statement; shorter lists also keep its parsing cheap.
 IN_CHUNK = 1000
-#: Rows that one transaction of a clean-up deletes.
-DELETE_CHUNK = 5000
+#: Rows that one transaction of a clean-up deletes: others wait that long.
+DELETE_CHUNK = 2000
 LAST_ID = 2**63 - 1
 
 MESSAGE_COLUMNS = "id, topic_id, region, data, attributes, ordering_key"
@@ -175,19 +175,6 @@ def still_waiting(*, subscription_id: int, region: str, message_ids: Sequence[in
             )
             found += [row[0] for row in cursor.fetchall()]
     return found
-
-
-def lane_delete(*, subscription_id: int, region: str) -> int:
-    """Every delivery of a lane, in transactions of a bounded size; returns how many there were."""
-    total = 0
-    while True:
-        ids = waiting_ids(
-            subscription_id=subscription_id, region=region, after_id=-1, before_id=LAST_ID, limit=DELETE_CHUNK
-        )
-        if not ids:
-            return total
-        deliveries_delete(subscription_id=subscription_id, region=region, message_ids=ids)
-        total += len(ids)
 
 
 def messages_range_end(*, after_id: int, before_id: int, size: int) -> int | None:

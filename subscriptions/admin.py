@@ -28,7 +28,7 @@ class ServiceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     fixed: ClassVar[tuple[str, ...]] = ()
     list_per_page = 50
 
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
         names = list(self.form.base_fields)
         if obj is None:
             return names

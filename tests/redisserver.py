@@ -29,6 +29,11 @@ class RedisServer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.stop()
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         self._process = subprocess.Popen(embedded.command(socket=self._socket, folder=self._folder))
         with redis.Redis(unix_socket_path=str(self._socket)) as client:

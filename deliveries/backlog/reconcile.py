@@ -17,6 +17,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.taskmessage import task_id
+from deliveries.turns import write_transaction
 from subscriptions.models import Subscription
 from subscriptions.selectors import PushSettings, push_settings
 
@@ -138,5 +139,21 @@ def purge_deleted() -> int:
     ]
     for lane in lanes:
         default_backlog().forget(lane)
-        store.lane_delete(subscription_id=lane.subscription_id, region=lane.region)
+        _lane_delete(subscription_id=lane.subscription_id, region=lane.region)
     return len(lanes)
+
+
+def _lane_delete(*, subscription_id: int, region: str) -> None:
+    """Every delivery of a lane, in transactions of a bounded size."""
+    while True:
+        ids = store.waiting_ids(
+            subscription_id=subscription_id,
+            region=region,
+            after_id=-1,
+            before_id=store.LAST_ID,
+            limit=store.DELETE_CHUNK,
+        )
+        if not ids:
+            return
+        with write_transaction():
+            store.deliveries_delete(subscription_id=subscription_id, region=region, message_ids=ids)

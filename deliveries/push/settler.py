@@ -9,13 +9,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 import redis
-from django.db import DatabaseError, InterfaceError, close_old_connections, connection, transaction
+from django.db import DatabaseError, InterfaceError, close_old_connections, connection
 
 from deliveries import store
 from deliveries.backlog.backlog import Backlog, Lane, Settlement
 from deliveries.push.flight import Batch, Flight
 from deliveries.rules.retry import countdown_ms
 from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
+from deliveries.turns import write_transaction
 from pushhub.clock import utcnow
 from pushhub.errors import describe
 
@@ -152,7 +153,7 @@ def _by_lane(flights: Sequence[Flight]) -> dict[Lane, list[Flight]]:
 def _write(lanes: dict[Lane, list[Flight]]) -> None:
     """Acks leave the database and nacks are counted there, in one transaction."""
     now = utcnow()
-    with transaction.atomic():
+    with write_transaction():
         for lane, flights in lanes.items():
             gone = [flight.task.message_id for flight in flights if flight.code in "ax"]
             if gone:

@@ -139,9 +139,9 @@ def test_topics_accounts_and_projects_are_made_too(admin: Client, api: Api) -> N
 def test_a_message_is_published_and_seen_waiting(admin: Client, api: Api) -> None:
     admin.post("/admin/subscriptions/subscription/add/", form())
     url = f"/admin/deliveries/delivery/publish/{Topic.objects.get().pk}/"
-    assert admin.post(url, {"data": "hello", "attributes": '{"a": "1"}'}).status_code == 302
+    assert admin.post(url, {"text": "hello", "attributes": '{"a": "1"}'}).status_code == 302
     assert bytes(Message.objects.get().data) == b"hello"
-    assert "empty" in admin.post(url, {"data": "", "attributes": "{}"}).content.decode()
+    assert "empty" in admin.post(url, {"text": "", "attributes": "{}"}).content.decode()
     assert Message.objects.count() == 1
     state = admin.get(f"/admin/deliveries/delivery/state/{Subscription.objects.get().pk}/").content.decode()
     assert str(Delivery.objects.get().message_id) in state
