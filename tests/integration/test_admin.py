@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gettext
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -187,3 +190,20 @@ def test_no_page_shows_a_private_key(admin: Client, api: Api) -> None:
 def test_nobody_gets_in_without_a_login(api: Api) -> None:
     for page in ("", "deliveries/delivery/state/1/", "deliveries/delivery/publish/1/", "deliveries/delivery/rejected/"):
         assert Client().get(f"/admin/{page}").status_code == 302
+
+
+@pytest.mark.parametrize("app", ["subscriptions", "deliveries"])
+def test_the_compiled_translations_are_those_of_the_source(app: str) -> None:
+    folder = Path(__file__).parents[2] / app / "locale" / "zh_Hans" / "LC_MESSAGES"
+    with (folder / "django.mo").open("rb") as file:
+        compiled = gettext.GNUTranslations(file)
+    pairs = re.findall(r'^msgid "(.+)"\nmsgstr "(.*)"$', (folder / "django.po").read_text("utf-8"), re.MULTILINE)
+    assert pairs
+    for source, translation in pairs:
+        assert translation, f"{source!r} is not translated"
+        assert compiled.gettext(source) == translation
+
+
+def test_the_console_speaks_chinese_to_who_asks_for_it(admin: Client) -> None:
+    page = admin.get("/admin/subscriptions/subscription/add/", headers={"Accept-Language": "zh-hans"})
+    assert "端点网址" in page.content.decode()
