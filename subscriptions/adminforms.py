@@ -18,6 +18,14 @@ from subscriptions.models import Project, ServiceAccount, Subscription, Topic
 Fields = dict[str, Any]
 
 
+def _small() -> forms.Textarea:
+    return forms.Textarea(attrs={"rows": 3, "cols": 60})
+
+
+def _wide() -> forms.TextInput:
+    return forms.TextInput(attrs={"size": 60})
+
+
 class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
     """Carries out its service as the last step of validation, so that a refusal is an error at its field.
 
@@ -62,7 +70,7 @@ class TopicForm(ServiceForm):
 
     project = forms.ModelChoiceField(Project.objects.all(), label=_("Project"))
     topic_id = forms.CharField(label=_("Topic ID"))
-    labels = forms.JSONField(label=_("Labels"), required=False, initial=dict)
+    labels = forms.JSONField(label=_("Labels"), required=False, initial=dict, widget=_small())
     message_retention = forms.CharField(
         label=_("Message retention"), required=False, help_text=_("For example 86400s; empty: off")
     )
@@ -90,7 +98,10 @@ class SubscriptionForm(ServiceForm):
     subscription_id = forms.CharField(label=_("Subscription ID"))
     topic = forms.ModelChoiceField(Topic.objects.select_related("project"), label=_("Topic"))
     push_endpoint = forms.CharField(
-        label=_("Endpoint URL"), required=False, help_text=_("Messages are pushed there; empty: a pull subscription")
+        label=_("Endpoint URL"),
+        required=False,
+        help_text=_("Messages are pushed there; empty: a pull subscription"),
+        widget=_wide(),
     )
     service_account = forms.ModelChoiceField(
         ServiceAccount.objects.all(),
@@ -99,7 +110,9 @@ class SubscriptionForm(ServiceForm):
         to_field_name="email",
         help_text=_("Enables authentication: pushes carry a token of this account"),
     )
-    audience = forms.CharField(label=_("Audience"), required=False, help_text=_("Empty: the endpoint's URL"))
+    audience = forms.CharField(
+        label=_("Audience"), required=False, help_text=_("Empty: the endpoint's URL"), widget=_wide()
+    )
     wrapper = forms.ChoiceField(
         label=_("Message form"),
         required=False,
@@ -109,6 +122,7 @@ class SubscriptionForm(ServiceForm):
         label=_("Push attributes"),
         required=False,
         initial=dict,
+        widget=_small(),
         help_text=_("x-pushhub-rate, x-pushhub-burst, x-pushhub-max-outstanding, x-goog-version"),
     )
     ack_deadline_seconds = forms.IntegerField(label=_("Ack deadline (seconds)"), initial=10)
@@ -122,7 +136,7 @@ class SubscriptionForm(ServiceForm):
     max_delivery_attempts = forms.IntegerField(label=_("Maximum delivery attempts"), required=False)
     enable_message_ordering = forms.BooleanField(label=_("Message ordering"), required=False)
     filter = forms.CharField(label=_("Filter"), required=False)
-    labels = forms.JSONField(label=_("Labels"), required=False, initial=dict)
+    labels = forms.JSONField(label=_("Labels"), required=False, initial=dict, widget=_small())
 
     places = {
         "name": "subscription_id",

@@ -178,6 +178,12 @@ def test_every_page_opens_in_both_languages(admin: Client, api: Api, language: s
         assert response.status_code == 200, page
 
 
+def test_the_rejected_messages_are_reached_from_the_deliveries(admin: Client) -> None:
+    reject("garbage <b>", reason="not JSON")
+    assert "/admin/deliveries/delivery/rejected/" in admin.get("/admin/deliveries/delivery/").content.decode()
+    assert "garbage &lt;b&gt;" in admin.get("/admin/deliveries/delivery/rejected/").content.decode()
+
+
 def test_no_page_shows_a_private_key(admin: Client, api: Api) -> None:
     signing_key()
     row = SigningKey.objects.get()
