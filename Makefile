@@ -66,8 +66,8 @@ types: install-tests ## types, by mypy
 migrations: install-tests ## whether a migration is missing
 	PUSHHUB_SECRET_KEY=unused PUSHHUB_DATABASE_URL=sqlite://:memory: $(RUN) manage.py makemigrations --check --dry-run
 
-bench: install-tests ## the benchmarks that need nothing else; `ls bench` for the others
-	$(RUN) -m bench.simulate
+bench: install-tests ## the table of the engine; bench/README.md says what it needs and names the others
+	$(RUN) -m bench
 
 clean: ## the virtual environment and the caches; data stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
