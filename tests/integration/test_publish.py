@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+from django.db import OperationalError
 
 from deliveries.backlog.backlog import Lane, PageRequest
 from deliveries.backlog.default import default_backlog
@@ -155,6 +156,15 @@ def test_a_body_over_the_limit_is_refused(api: Api) -> None:
     answer = api.call("POST", "topics/orders:publish", b" " * (10 * 1024 * 1024 + 1))
     assert (answer.status, answer.error["status"]) == (400, "INVALID_ARGUMENT")
     assert answer.error["message"] == "Request payload size exceeds the limit: 10485760 bytes."
+
+
+def test_a_publish_that_fails_half_way_stores_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(rows: Any) -> None:
+        raise OperationalError("the disk is full")
+
+    monkeypatch.setattr("deliveries.store.deliveries_insert", fail)
+    assert publish(api, {"data": HELLO}).status >= 500
+    assert not Message.objects.exists()
 
 
 def test_a_collision_of_ids_is_overcome(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
