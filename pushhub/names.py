@@ -40,6 +40,34 @@ def project_name(project: str) -> str:
     return f"projects/{project}"
 
 
+def organization_name(number: int | str) -> str:
+    return f"organizations/{number}"
+
+
+def folder_name(number: int | str) -> str:
+    return f"folders/{number}"
+
+
+#: What the addresses of the REST API call their segments, from the top down, and the collection each belongs to.
+SEGMENTS = {
+    "organization": "organizations",
+    "folder": "folders",
+    "project": "projects",
+    "topic": "topics",
+    "subscription": "subscriptions",
+    "snapshot": "snapshots",
+    "schema": "schemas",
+    "account": "serviceAccounts",
+    "key": "keys",
+    "role": "roles",
+}
+
+
+def of_segments(**segments: str) -> str:
+    """The full name made of an address' segments: `project="p", topic="t"` is `projects/p/topics/t`."""
+    return "/".join(f"{SEGMENTS[word]}/{segments[word]}" for word in SEGMENTS if word in segments)
+
+
 def service_account_name(project: str, email: str) -> str:
     return f"projects/{project}/serviceAccounts/{email}"
 
@@ -78,6 +106,11 @@ def parse_service_account(name: str, *, field: str = "name") -> tuple[str, str]:
     if not parts[3] or "\0" in parts[3]:
         raise invalid_name(name, field=field)
     return parts[1], parts[3]
+
+
+def parse_owned(name: str, *, collection: str, field: str = "name") -> tuple[str, str]:
+    """The (project, id) of what lies in any of a project's collections; InvalidArgument if it is not that."""
+    return _parse(name, collection=collection, field=field)
 
 
 def _parse(name: str, *, collection: str, field: str) -> tuple[str, str]:

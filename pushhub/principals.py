@@ -10,6 +10,8 @@ class Principal:
     """One member as IAM policies name it, for example `user:ada@example.com` or `serviceAccount:...`."""
 
     member: str
+    #: Holds every permission on everything whatever the policies say: set for a superuser's session, never by a token.
+    is_superuser: bool = False
 
     @property
     def is_authenticated(self) -> bool:
@@ -18,3 +20,7 @@ class Principal:
 
     def __str__(self) -> str:
         return self.member
+
+
+#: The service itself: management commands, scheduled tasks, tests. No credential leads to it.
+OPERATOR = Principal("operator:pushhub", is_superuser=True)

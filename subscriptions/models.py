@@ -7,6 +7,7 @@ import secrets
 from django.db import models
 
 from pushhub import names
+from pushhub.clock import utcnow
 
 
 def new_project_number() -> int:
@@ -19,15 +20,76 @@ def new_unique_id() -> str:
     return "1" + "".join(secrets.choice("0123456789") for _ in range(20))
 
 
+class Organization(models.Model):
+    """The root of a resource tree."""
+
+    number = models.BigIntegerField(unique=True, default=new_project_number)
+    display_name = models.CharField(max_length=255)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["number"]
+
+    def __str__(self) -> str:
+        return self.display_name or self.name
+
+    @property
+    def name(self) -> str:
+        return names.organization_name(self.number)
+
+
+class Folder(models.Model):
+    """Groups projects and other folders below an organization."""
+
+    number = models.BigIntegerField(unique=True, default=new_project_number)
+    display_name = models.CharField(max_length=255)
+    organization = models.ForeignKey(
+        Organization, on_delete=models.PROTECT, related_name="folders", null=True, blank=True
+    )
+    folder = models.ForeignKey(
+        "self", on_delete=models.PROTECT, related_name="folders", null=True, blank=True, help_text="The folder it is in"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(organization=None) ^ models.Q(folder=None), name="folder_has_one_parent"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.display_name or self.name
+
+    @property
+    def name(self) -> str:
+        return names.folder_name(self.number)
+
+    @property
+    def parent(self) -> Organization | Folder | None:
+        return self.organization or self.folder
+
+
 class Project(models.Model):
     """The owner of topics, subscriptions and service accounts."""
 
     project_id = models.CharField(max_length=100, unique=True)
     number = models.BigIntegerField(unique=True, default=new_project_number)
-    created_at = models.DateTimeField(auto_now_add=True)
+    #: A default and not auto_now_add, as the age of a project decides what its service agent may do (iam/agents.py).
+    created_at = models.DateTimeField(default=utcnow)
+    organization = models.ForeignKey(
+        Organization, on_delete=models.PROTECT, related_name="projects", null=True, blank=True
+    )
+    folder = models.ForeignKey(Folder, on_delete=models.PROTECT, related_name="projects", null=True, blank=True)
 
     class Meta:
         ordering = ["project_id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(organization=None) | models.Q(folder=None), name="project_has_at_most_one_parent"
+            )
+        ]
 
     def __str__(self) -> str:
         return self.project_id
@@ -35,6 +97,10 @@ class Project(models.Model):
     @property
     def name(self) -> str:
         return names.project_name(self.project_id)
+
+    @property
+    def parent(self) -> Organization | Folder | None:
+        return self.organization or self.folder
 
     @property
     def service_agent(self) -> str:
@@ -154,6 +220,89 @@ class ServiceAccount(models.Model):
     @property
     def name(self) -> str:
         return names.service_account_name(self.project.project_id, self.email)
+
+
+class Policy(models.Model):
+    """Who holds which roles on one resource, named by its kind and primary key (iam/tree.py)."""
+
+    kind = models.CharField(max_length=20)
+    resource_pk = models.BigIntegerField()
+    #: Grows with each write; the etag is made of it.
+    generation = models.BigIntegerField()
+    bindings = models.JSONField(default=list, blank=True)
+    audit_configs = models.JSONField(default=list, blank=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["kind", "resource_pk"]
+        verbose_name_plural = "policies"
+        constraints = [models.UniqueConstraint(fields=["kind", "resource_pk"], name="policy_resource")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.resource_pk}"
+
+
+class RoleResource(models.Model):
+    """A custom role, of a project or of an organization."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="roles", null=True, blank=True)
+    organization = models.ForeignKey(
+        Organization, on_delete=models.CASCADE, related_name="roles", null=True, blank=True
+    )
+    role_id = models.CharField(max_length=64)
+    title = models.CharField(max_length=100, blank=True)
+    description = models.CharField(max_length=300, blank=True)
+    permissions = models.JSONField(default=list, blank=True)
+    stage = models.CharField(max_length=12, default="ALPHA")
+    deleted = models.BooleanField(default=False)
+    generation = models.BigIntegerField(default=0)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["role_id"]
+        verbose_name = "custom role"
+        constraints = [
+            models.UniqueConstraint(fields=["project", "role_id"], name="project_role_name"),
+            models.UniqueConstraint(fields=["organization", "role_id"], name="organization_role_name"),
+            models.CheckConstraint(
+                condition=models.Q(organization=None) ^ models.Q(project=None), name="role_has_one_owner"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def name(self) -> str:
+        owner = self.project or self.organization
+        assert owner is not None
+        return f"{owner.name}/roles/{self.role_id}"
+
+
+class Group(models.Model):
+    """What `group:{email}` stands for in a policy."""
+
+    email = models.CharField(max_length=320, unique=True)
+
+    class Meta:
+        ordering = ["email"]
+
+    def __str__(self) -> str:
+        return self.email
+
+
+class GroupMember(models.Model):
+    """One member of a group: `user:`, `serviceAccount:` or another `group:`."""
+
+    group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="members")
+    member = models.CharField(max_length=340, db_index=True, help_text="user:ada@example.com")
+
+    class Meta:
+        ordering = ["member"]
+        constraints = [models.UniqueConstraint(fields=["group", "member"], name="group_member")]
+
+    def __str__(self) -> str:
+        return self.member
 
 
 class SigningKey(models.Model):

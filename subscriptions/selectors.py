@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from django.db.models import Q, QuerySet
+from django.db.models import Model, Q, QuerySet
 
 from pushhub import names
 from pushhub.errors import NotFound, clipped
@@ -33,6 +33,11 @@ def project_get(*, project: str) -> Project:
 
 def project_exists(*, project: str) -> bool:
     return Project.objects.filter(_of_project(project, prefix="")).exists()
+
+
+def owned_row(model: type[Model], *, project: str, **ids: str) -> Model | None:
+    """A row of a project's, by its id; `project` is the project's id or number."""
+    return model._default_manager.select_related("project").filter(_of_project(project), **ids).first()
 
 
 def topic_get(*, name: str, field: str = "name", lock: bool = False) -> Topic:

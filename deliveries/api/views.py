@@ -20,6 +20,8 @@ REGION_HEADER = "X-PushHub-Region"
 class PublishView(ApiView):
     """`POST /v1/projects/{project}/topics/{topic}:publish`."""
 
+    methods = {"POST": "google.pubsub.v1.Publisher.Publish"}
+
     @extend_schema(
         operation_id="topics_publish",
         tags=["topics"],

@@ -27,10 +27,10 @@ class CallerAuthentication(BaseAuthentication):
                 "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or "
                 "other valid authentication credential."
             )
-        member = session_member(request._request)
-        if member:
+        caller = session_principal(request._request)
+        if caller is not None:
             refuse_forged(request._request)
-            return Principal(member), None
+            return caller, None
         if settings.ANONYMOUS:
             refuse_other_sites(request._request)
             return Principal(settings.ANONYMOUS), None
@@ -47,12 +47,13 @@ class IsCaller(BasePermission):
         return isinstance(request.user, Principal)
 
 
-def session_member(request: HttpRequest) -> str:
-    """The member name of a signed-in member of staff, or nothing."""
+def session_principal(request: HttpRequest) -> Principal | None:
+    """A signed-in member of staff, or nobody. Superusers may do everything, others what policies grant them."""
     user: AbstractBaseUser | AnonymousUser = getattr(request, "user", AnonymousUser())
     if not user.is_active or not getattr(user, "is_staff", False):
-        return ""
-    return f"user:{getattr(user, 'email', '') or user.get_username()}"
+        return None
+    member = f"user:{getattr(user, 'email', '') or user.get_username()}"
+    return Principal(member, is_superuser=bool(getattr(user, "is_superuser", False)))
 
 
 class _CsrfCheck(CsrfViewMiddleware):

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+from rest_framework.exceptions import MethodNotAllowed
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from pushhub import names
 from pushhub.errors import InvalidArgument
+from pushhub.principals import Principal
 from subscriptions.api.authentication import CallerAuthentication, IsCaller
 from subscriptions.api.errors import exception_handler
 from subscriptions.api.parsers import ProtoJSONParser
 from subscriptions.api.renderers import OneForm, ProtoJSONRenderer
+from subscriptions.iam.methods import METHODS, authorize
 
 
 class ApiView(APIView):
-    """A method of the API: JSON in, JSON out, errors in Google's form, a known caller."""
+    """A method of the API: JSON in, JSON out, errors in Google's form, a known caller who may do it."""
+
+    #: The RPC that each HTTP method stands for; iam/methods.py says what that requires. Others are refused.
+    methods: ClassVar[Mapping[str, str]] = {}
 
     authentication_classes = [CallerAuthentication]
     permission_classes = [IsCaller]
@@ -28,6 +36,23 @@ class ApiView(APIView):
         if "HTTP_TRANSFER_ENCODING" in request.META and not request.META.get("CONTENT_LENGTH"):
             # WSGI hides a body without a length, and to take it for an empty one would lose it silently.
             raise InvalidArgument("The request has a body without a Content-Length.", field="body")
+        self.check_access(request, kwargs)
+
+    def check_access(self, request: Request, kwargs: Mapping[str, str]) -> None:
+        """Ask the table whether the caller may call this method on the resources that the request names."""
+        http_method = "GET" if request.method == "HEAD" else request.method or ""
+        method = self.methods.get(http_method)
+        if method is None:
+            raise MethodNotAllowed(http_method)
+        name = self.resource_name(**kwargs)
+        found = {}
+        for requirement in METHODS.get(method, ()):
+            found[requirement.source] = _body_name(request, requirement.source) if requirement.in_body else name
+        authorize(caller_of(request), method, found)
+
+    def resource_name(self, **kwargs: str) -> str:
+        """The full name of the resource that the address is about."""
+        return names.of_segments(**kwargs)
 
     def get_exception_handler(self) -> Any:
         return exception_handler
@@ -39,8 +64,24 @@ class PublicView(ApiView):
     authentication_classes = []
     permission_classes = []
 
+    def check_access(self, request: Request, kwargs: Mapping[str, str]) -> None:
+        """Nobody is asked who they are."""
+
 
 class MethodNotFound(PublicView):
     """Any other address under /v1/."""
 
     schema = None
+
+
+def caller_of(request: Request) -> Principal:
+    """Who calls a view that asks who calls."""
+    caller = request.user
+    assert isinstance(caller, Principal)
+    return caller
+
+
+def _body_name(request: Request, field: str) -> str:
+    """A name in the body, if there is one; whatever else is there is for the service to refuse."""
+    value = request.data.get(field) if isinstance(request.data, dict) else None
+    return value if isinstance(value, str) else ""

@@ -23,6 +23,8 @@ DEFAULT_PAGE, LARGEST_PAGE = 20, 100
 class ServiceAccountList(ApiView):
     """The service accounts of a project."""
 
+    methods = {"GET": "google.iam.admin.v1.ListServiceAccounts", "POST": "google.iam.admin.v1.CreateServiceAccount"}
+
     @extend_schema(
         operation_id="serviceAccounts_list",
         tags=TAGS,
@@ -51,6 +53,12 @@ class ServiceAccountList(ApiView):
 class ServiceAccountDetail(ApiView):
     """One service account, by its email or its unique id."""
 
+    methods = {
+        "GET": "google.iam.admin.v1.GetServiceAccount",
+        "PATCH": "google.iam.admin.v1.PatchServiceAccount",
+        "DELETE": "google.iam.admin.v1.DeleteServiceAccount",
+    }
+
     @extend_schema(operation_id="serviceAccounts_get", tags=TAGS, responses=message(fields.SERVICE_ACCOUNT))
     def get(self, request: Request, project: str, account: str) -> Response:
         name = names.service_account_name(project, account)
@@ -76,6 +84,8 @@ class ServiceAccountDetail(ApiView):
 class ServiceAccountDisable(ApiView):
     """No more tokens for it."""
 
+    methods = {"POST": "google.iam.admin.v1.DisableServiceAccount"}
+
     @extend_schema(operation_id="serviceAccounts_disable", tags=TAGS, request=body(fields.EMPTY), responses=EMPTY)
     def post(self, request: Request, project: str, account: str) -> Response:
         fields.EMPTY.read(request.data)
@@ -85,6 +95,8 @@ class ServiceAccountDisable(ApiView):
 
 class ServiceAccountEnable(ApiView):
     """Tokens for it again."""
+
+    methods = {"POST": "google.iam.admin.v1.EnableServiceAccount"}
 
     @extend_schema(operation_id="serviceAccounts_enable", tags=TAGS, request=body(fields.EMPTY), responses=EMPTY)
     def post(self, request: Request, project: str, account: str) -> Response:

@@ -20,6 +20,8 @@ TAGS = ["subscriptions"]
 class SubscriptionList(ApiView):
     """The subscriptions of a project."""
 
+    methods = {"GET": "google.pubsub.v1.Subscriber.ListSubscriptions"}
+
     @extend_schema(
         operation_id="subscriptions_list",
         tags=TAGS,
@@ -37,6 +39,13 @@ class SubscriptionList(ApiView):
 
 class SubscriptionDetail(ApiView):
     """One subscription."""
+
+    methods = {
+        "PUT": "google.pubsub.v1.Subscriber.CreateSubscription",
+        "GET": "google.pubsub.v1.Subscriber.GetSubscription",
+        "PATCH": "google.pubsub.v1.Subscriber.UpdateSubscription",
+        "DELETE": "google.pubsub.v1.Subscriber.DeleteSubscription",
+    }
 
     @extend_schema(
         operation_id="subscriptions_create",
@@ -74,6 +83,8 @@ class SubscriptionDetail(ApiView):
 class SubscriptionPushConfig(ApiView):
     """From push to pull, from pull to push, or to another endpoint."""
 
+    methods = {"POST": "google.pubsub.v1.Subscriber.ModifyPushConfig"}
+
     @extend_schema(
         operation_id="subscriptions_modifyPushConfig",
         tags=TAGS,
@@ -87,6 +98,8 @@ class SubscriptionPushConfig(ApiView):
 
 class SubscriptionDetach(ApiView):
     """Letting go of the topic, for good."""
+
+    methods = {"POST": "google.pubsub.v1.Publisher.DetachSubscription"}
 
     @extend_schema(
         operation_id="subscriptions_detach", tags=TAGS, request=body(fields.DETACH_SUBSCRIPTION), responses=EMPTY

@@ -19,6 +19,8 @@ TAGS = ["topics"]
 class TopicList(ApiView):
     """The topics of a project."""
 
+    methods = {"GET": "google.pubsub.v1.Publisher.ListTopics"}
+
     @extend_schema(operation_id="topics_list", tags=TAGS, parameters=PAGING, responses=list_of("topics", fields.TOPIC))
     def get(self, request: Request, project: str) -> Response:
         page = Page.read(request.query_params)
@@ -29,6 +31,13 @@ class TopicList(ApiView):
 
 class TopicDetail(ApiView):
     """One topic."""
+
+    methods = {
+        "PUT": "google.pubsub.v1.Publisher.CreateTopic",
+        "GET": "google.pubsub.v1.Publisher.GetTopic",
+        "PATCH": "google.pubsub.v1.Publisher.UpdateTopic",
+        "DELETE": "google.pubsub.v1.Publisher.DeleteTopic",
+    }
 
     @extend_schema(operation_id="topics_create", tags=TAGS, request=body(fields.TOPIC), responses=message(fields.TOPIC))
     def put(self, request: Request, project: str, topic: str) -> Response:
@@ -54,6 +63,8 @@ class TopicDetail(ApiView):
 
 class TopicSubscriptionList(ApiView):
     """The names of the subscriptions attached to a topic; they may be of other projects."""
+
+    methods = {"GET": "google.pubsub.v1.Publisher.ListTopicSubscriptions"}
 
     @extend_schema(
         operation_id="topics_subscriptions_list", tags=TAGS, parameters=PAGING, responses=list_of_names("subscriptions")

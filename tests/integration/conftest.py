@@ -7,7 +7,10 @@ from typing import Any
 
 import orjson
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
+
+from subscriptions.iam.access import decisions
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,11 @@ class Api:
     def __init__(self) -> None:
         self.client = Client(raise_request_exception=False)
 
+    def sign_in(self, email: str, *, is_superuser: bool = False) -> None:
+        """Call as a member of staff from now on: `user:{email}`."""
+        user = User.objects.create(username=email, email=email, is_staff=True, is_superuser=is_superuser)
+        self.client.force_login(user)
+
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         url = path if path.startswith("/") else self.root + path
         data = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
@@ -63,6 +71,12 @@ class Api:
         answer = self.put(path, body)
         assert answer.status == 200, answer
         return answer.body
+
+
+@pytest.fixture(autouse=True)
+def no_decisions_of_the_test_before() -> None:
+    """The rows they were about are gone, and their numbers may be given anew."""
+    decisions.forget()
 
 
 @pytest.fixture

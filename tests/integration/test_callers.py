@@ -64,7 +64,7 @@ def session(db: None, settings: Any) -> Client:
     """Signed in to the admin, where that is the only way in."""
     settings.ANONYMOUS = ""
     client = Client(enforce_csrf_checks=True)
-    client.force_login(User.objects.create_user("ada", is_staff=True))
+    client.force_login(User.objects.create_superuser("ada"))
     return client
 
 

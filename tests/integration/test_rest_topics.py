@@ -328,6 +328,7 @@ def test_a_project_goes_by_its_number_too(api: Api) -> None:
 
 def test_outside_of_development_an_unknown_project_is_not_found(api: Api, settings: Any) -> None:
     settings.DEVELOPMENT = False
+    api.sign_in("root@example.com", is_superuser=True)
 
     for answer in (api.put("topics/orders"), api.get("topics")):
         assert (answer.status, answer.error["message"]) == (404, "Resource not found (resource=shop).")

@@ -123,6 +123,7 @@ def test_an_operator_makes_projects_where_they_do_not_come_by_themselves(
     api: Api, settings: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings.DEVELOPMENT = False
+    api.sign_in("root@example.com", is_superuser=True)
     assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 404
 
     call_command("project_create", "shop")

@@ -1,0 +1,145 @@
+"""May this caller do that? The union of what the policies grant, from the resource up to its organization."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+
+from django.conf import settings
+from django.db.models import Q
+
+from pushhub.errors import PermissionDenied
+from pushhub.principals import Principal
+from subscriptions.iam import members, tree
+from subscriptions.iam.roles import PREDEFINED
+from subscriptions.models import GroupMember, Policy, RoleResource
+
+#: How long a process may go by an answer that another process has changed meanwhile.
+CACHE_SECONDS = 1.0
+#: Enough for every pair of caller and topic that is busy within a second.
+CACHE_ENTRIES = 20_000
+
+Key = tuple[str, ...]
+
+
+class Decisions:
+    """Answers that are good for a second, so that the hundredth publish of a second asks the database nothing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[Key, tuple[float, bool]] = {}
+
+    def get(self, key: Key) -> bool | None:
+        found = self._known.get(key)
+        return found[1] if found is not None and found[0] > time.monotonic() else None
+
+    def put(self, key: Key, answer: bool) -> None:
+        with self._lock:
+            if len(self._known) >= CACHE_ENTRIES:
+                self._known.clear()
+            self._known[key] = (time.monotonic() + CACHE_SECONDS, answer)
+
+    def forget(self) -> None:
+        """Policies changed in this process: its next answers are new ones at once."""
+        with self._lock:
+            self._known.clear()
+
+
+decisions = Decisions()
+
+
+def is_root(caller: Principal) -> bool:
+    """Who may do everything: the service itself, superusers and, in development, the caller without credentials."""
+    return caller.is_superuser or (settings.DEVELOPMENT and caller.member == settings.ANONYMOUS != "")
+
+
+def allowed(caller: Principal, permission: str, resource: tree.Resource) -> bool:
+    """Whether the policies of the resource and of what lies above it give `caller` the permission."""
+    if is_root(caller):
+        return True
+    key = (caller.member, permission, tree.kind_of(resource).word, str(resource.pk))
+    answer = decisions.get(key)
+    if answer is None:
+        answer = permission in permissions_held(caller, resource, among=[permission])
+        decisions.put(key, answer)
+    return answer
+
+
+def require(caller: Principal, permission: str, resource: tree.Resource) -> None:
+    """Raise PermissionDenied, naming the permission and the resource, unless `caller` holds it there."""
+    if not allowed(caller, permission, resource):
+        raise denied(permission, tree.name_of(resource))
+
+
+def denied(permission: str, name: str) -> PermissionDenied:
+    """The same for a resource that exists and for one that doesn't, as the caller may know neither."""
+    return PermissionDenied(
+        f"Permission '{permission}' denied on resource '{tree.full_name(name)}' (or it may not exist).",
+        details=[
+            {
+                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                "reason": "IAM_PERMISSION_DENIED",
+                "domain": "iam.googleapis.com",
+                "metadata": {"permission": permission, "resource": name},
+            }
+        ],
+    )
+
+
+def permissions_held(caller: Principal, resource: tree.Resource, *, among: Iterable[str]) -> set[str]:
+    """Those of the permissions that `caller` holds on the resource; read from the database, not remembered."""
+    wanted = set(among)
+    if is_root(caller):
+        return wanted
+    held: set[str] = set()
+    for role in roles_held(caller, resource):
+        held |= wanted & _permissions_of(role)
+    return held
+
+
+def roles_held(caller: Principal, resource: tree.Resource) -> set[str]:
+    """The roles bound to `caller`, by whatever name of it, on the resource or above."""
+    bindings = [binding for policy in _policies(tree.lineage(resource)) for binding in policy.bindings]
+    named = {member for binding in bindings for member in binding["members"]}
+    mine = _names_of(caller, has_groups=any(member.startswith("group:") for member in named))
+    return {binding["role"] for binding in bindings if not mine.isdisjoint(binding["members"])}
+
+
+def _policies(resources: Iterable[tree.Resource]) -> Iterable[Policy]:
+    wanted = Q()
+    for resource in resources:
+        wanted |= Q(kind=tree.kind_of(resource).word, resource_pk=resource.pk)
+    return Policy.objects.filter(wanted).only("bindings")
+
+
+def _names_of(caller: Principal, *, has_groups: bool) -> set[str]:
+    """All the members that stand for the caller. Groups are looked up only where a policy has one."""
+    mine = members.standing_for(caller.member)
+    new = mine if has_groups else set()
+    while new:
+        rows = GroupMember.objects.filter(member__in=new).values_list("group__email", flat=True)
+        new = {f"group:{email}" for email in rows} - mine
+        mine = mine | new
+    return mine
+
+
+def _permissions_of(role: str) -> frozenset[str]:
+    predefined = PREDEFINED.get(role)
+    if predefined is not None:
+        return predefined.permissions
+    custom = role_find(role)
+    return frozenset(custom.permissions) if custom is not None and not custom.deleted else frozenset()
+
+
+def role_find(name: str) -> RoleResource | None:
+    """The custom role of a full name, `projects/{id}/roles/{role}` or `organizations/{number}/roles/{role}`."""
+    parts = name.split("/")
+    if len(parts) != 4 or parts[2] != "roles":
+        return None
+    roles = RoleResource.objects.select_related("project", "organization").filter(role_id=parts[3])
+    if parts[0] == "projects":
+        return roles.filter(project__project_id=parts[1]).first()
+    if parts[0] == "organizations" and parts[1].isascii() and parts[1].isdecimal() and len(parts[1]) < 19:
+        return roles.filter(organization__number=int(parts[1])).first()
+    return None

@@ -1,0 +1,50 @@
+"""Members of policies: how they are written, and who stands for whom. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from pushhub.errors import InvalidArgument, clipped
+
+EVERYONE = frozenset({"allUsers", "allAuthenticatedUsers"})
+MAIL_KINDS = ("user", "serviceAccount", "group")
+#: A member of staff without an email address goes by the name they sign in with.
+USER_PATTERN = re.compile(r"[^\s:/,]{1,320}")
+#: Looser than mail itself: `developer@localhost` is somebody too.
+MAIL_PATTERN = re.compile(r"[^\s@:/,]{1,200}@[^\s@:/,]{1,200}")
+DOMAIN_PATTERN = re.compile(r"(?!-)[a-z0-9.-]{1,253}(?<!-)", re.ASCII)
+
+
+def member_parse(member: str, *, field: str) -> str:
+    """A member in canonical form: what is a mail address or a domain is lower-cased."""
+    if member in EVERYONE:
+        return member
+    kind, colon, identifier = member.partition(":")
+    identifier = identifier.lower()
+    if colon and kind in MAIL_KINDS:
+        if not (USER_PATTERN if kind == "user" else MAIL_PATTERN).fullmatch(identifier):
+            raise InvalidArgument(
+                f"Invalid member given (member={clipped(member)}): an email is expected.", field=field
+            )
+        return f"{kind}:{identifier}"
+    if colon and kind == "domain":
+        if not DOMAIN_PATTERN.fullmatch(identifier):
+            raise InvalidArgument(
+                f"Invalid member given (member={clipped(member)}): a domain is expected.", field=field
+            )
+        return f"domain:{identifier}"
+    raise InvalidArgument(
+        f"The member {clipped(member)} is of an unknown type. Please set a valid type prefix for the member: "
+        "user:, serviceAccount:, group: or domain:, or give allUsers or allAuthenticatedUsers.",
+        field=field,
+    )
+
+
+def standing_for(member: str) -> set[str]:
+    """Every member, but for groups, that a policy may name `member` by."""
+    kind, _, identifier = member.partition(":")
+    identifier = identifier.lower()
+    found = {f"{kind}:{identifier}", *EVERYONE}
+    if kind == "user":
+        found.add(f"domain:{identifier.rpartition('@')[2]}")
+    return found
