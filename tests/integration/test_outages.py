@@ -1,4 +1,4 @@
-"""A database that goes away for longer than any timeout ends no worker, loses no result and needs no hand afterwards."""
+"""A database that is away for longer than any timeout ends no worker, loses no result and needs no hand afterwards."""
 
 from __future__ import annotations
 
