@@ -1,62 +1,156 @@
-"""An endpoint for benchmarks: answers 204, at once or after a delay, and notes when each message came.
+"""An endpoint for benchmarks: answers 204 at once, after a delay or never, and notes when each message came.
 
-`python -m bench.sink PORT DELAY_SECONDS [FILE]`; at SIGTERM it writes "<message id> <monotonic ns>" lines to FILE.
+`python -m bench.sink PORT DELAY_SECONDS COUNTERS [ARRIVALS]`; a negative delay is "never". COUNTERS is a file of two
+64-bit numbers that is kept up to date: requests received, and requests held now. At SIGTERM lines of
+"<message id> <monotonic ns>" go to ARRIVALS. Several sinks may share a port.
 """
 
 from __future__ import annotations
 
 import asyncio
+import mmap
+import os
 import signal
+import socket
+import struct
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from time import monotonic_ns
 from typing import cast
 
 import uvloop
 
+from bench.processes import answers, process, wait_until
+
 ANSWER = b"HTTP/1.1 204 No Content\r\n\r\n"
 KEY = b'"messageId":"'
+LENGTH = b"content-length:"
+COUNTERS = struct.Struct("=qq")
+
+
+class Tally:
+    """What the sinks of a process count, in a file that others can read at any time."""
+
+    def __init__(self, path: Path) -> None:
+        path.write_bytes(bytes(COUNTERS.size))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), COUNTERS.size)
+        self.received = self.held = 0
+        self.arrivals: list[tuple[bytes, int]] = []
+
+    def change(self, *, received: int, held: int) -> None:
+        self.received += received
+        self.held += held
+        COUNTERS.pack_into(self._map, 0, self.received, self.held)
 
 
 class Endpoint(asyncio.Protocol):
-    """One connection; a request is small and comes in one read."""
+    """One connection, which carries one request at a time."""
 
-    delay = 0.0
-    arrivals: list[tuple[bytes, int]] = []
+    def __init__(self, tally: Tally, delay_seconds: float) -> None:
+        self._tally = tally
+        self._delay = delay_seconds
+        self._held = 0
+        self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        found = data.find(KEY)
-        if found < 0:
+        at = monotonic_ns()
+        data = self._buffer + data
+        if not _is_whole(data):
+            self._buffer = data
             return
-        start = found + len(KEY)
-        self.arrivals.append((data[start : data.index(b'"', start)], time.monotonic_ns()))
-        if self.delay:
-            asyncio.get_running_loop().call_later(self.delay, self._answer)
-        else:
+        self._buffer = b""
+        start = data.index(KEY) + len(KEY)
+        self._tally.arrivals.append((data[start : data.index(b'"', start)], at))
+        self._held += 1
+        self._tally.change(received=1, held=1)
+        if self._delay > 0:
+            asyncio.get_running_loop().call_later(self._delay, self._answer)
+        elif self._delay == 0:
             self._answer()
 
     def _answer(self) -> None:
-        if not self._transport.is_closing():
+        if self._held:
+            self._held -= 1
+            self._tally.change(received=0, held=-1)
             self._transport.write(ANSWER)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._tally.change(received=0, held=-self._held)
+        self._held = 0
 
-async def serve(port: int) -> None:
+
+def _is_whole(data: bytes) -> bool:
+    end = data.find(b"\r\n\r\n")
+    if end < 0:
+        return False
+    head = data[:end].lower()
+    start = head.index(LENGTH) + len(LENGTH)
+    length = int(head[start:].partition(b"\r\n")[0])
+    return len(data) >= end + 4 + length
+
+
+class Sinks:
+    """Sink processes on one port."""
+
+    def __init__(self, port: int, counters: list[Path], arrivals: list[Path]) -> None:
+        self.url = f"http://127.0.0.1:{port}/push"
+        self._counters = counters
+        self._arrivals = arrivals
+
+    def received(self) -> int:
+        return sum(COUNTERS.unpack(path.read_bytes())[0] for path in self._counters)
+
+    def held(self) -> int:
+        return sum(COUNTERS.unpack(path.read_bytes())[1] for path in self._counters)
+
+    def arrivals(self) -> dict[str, int]:
+        """When each message came first, once the processes have ended."""
+        found: dict[str, int] = {}
+        for path in self._arrivals:
+            for line in path.read_text().splitlines():
+                name, at = line.split()
+                found[name] = min(int(at), found.get(name, int(at)))
+        return found
+
+
+@contextmanager
+def sinks(folder: Path, *, port: int, delay_seconds: float, processes: int = 1) -> Iterator[Sinks]:
+    with ExitStack() as stack:
+        counters = [folder / f"sink-{port}-{number}" for number in range(processes)]
+        arrivals = [path.with_suffix(".arrivals") for path in counters]
+        for counter, arrival in zip(counters, arrivals, strict=True):
+            words = [str(port), str(delay_seconds), str(counter), str(arrival)]
+            stack.enter_context(process([sys.executable, "-m", "bench.sink", *words]))
+        wait_until(lambda: answers(port) and all(path.exists() for path in counters), seconds=20, what="the sink")
+        yield Sinks(port, counters, arrivals)
+
+
+async def serve(port: int, delay_seconds: float, tally: Tally) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(Endpoint, "127.0.0.1", port, backlog=8192)
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.bind(("127.0.0.1", port))
+    await loop.create_server(lambda: Endpoint(tally, delay_seconds), sock=listener, backlog=4096)
     stopped = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     await stopped.wait()
-    server.close()
 
 
 def main() -> None:
-    Endpoint.delay = float(sys.argv[2])
-    uvloop.run(serve(int(sys.argv[1])))
-    if len(sys.argv) > 3:
-        Path(sys.argv[3]).write_text("".join(f"{name.decode()} {at}\n" for name, at in Endpoint.arrivals))
+    port, delay_seconds, counters = int(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])
+    tally = Tally(counters)
+    uvloop.run(serve(port, delay_seconds, tally))
+    if len(sys.argv) > 4:
+        Path(sys.argv[4]).write_text("".join(f"{name.decode()} {at}\n" for name, at in tally.arrivals))
+    # What is still held would only be told of its end.
+    os._exit(0)
 
 
 if __name__ == "__main__":

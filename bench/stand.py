@@ -1,101 +1,148 @@
-"""What a benchmark runs on: Redis, database, endpoint and PushHub's processes, all of its own and on loopback."""
+"""What a row runs on: Redis, database and PushHub's processes, all of its own, on loopback and UNIX sockets."""
 
 from __future__ import annotations
 
+import http.client
 import os
-import resource
-import shutil
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-HELLO = b"Hello Cloud Pub/Sub! Here is my message!"
-TICKS = os.sysconf("SC_CLK_TCK")
+import redis
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connection
+
+from bench.message import ATTRIBUTES, HELLO, TOPIC
+from bench.processes import process, wait_until
+from deliveries.models import Delivery
+from deliveries.rules.payload import NewMessage
+from deliveries.services import message_publish
+from subscriptions import services
+from subscriptions.iam.service_accounts import service_account_create
+from subscriptions.iam.tokens import id_token_mint
+from subscriptions.models import ServiceAccount, Topic
+from subscriptions.selectors import topic_get
+from tests.ports import free_port
+from tests.redisserver import RedisServer
+
+Row = dict[str, Any]
+PUSHER = "pusher@bench.iam.gserviceaccount.com"
+#: One audience, so one cached token, whatever the number of subscriptions.
+AUDIENCE = "https://bench.example.com/push"
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+class Stand:
+    """Redis, database and environment of one row; Django in this process works on the same."""
 
+    def __init__(self, folder: Path, server: RedisServer) -> None:
+        self.folder = folder
+        self.http_port = free_port()
+        self.redis = redis.Redis.from_url(server.url)
+        self.redis_pid = server.pid
+        self.env = _environment(folder, redis_url=server.url, http_port=self.http_port)
 
-def wait_until(condition: Callable[[], Any], *, seconds: float, what: str) -> float:
-    """Wait for a condition; returns how long that took, and ends the benchmark when it takes too long."""
-    started = time.monotonic()
-    while not condition():
-        if time.monotonic() - started > seconds:
-            raise SystemExit(f"bench: {what} took more than {seconds:.0f} s")
-        time.sleep(0.02)
-    return time.monotonic() - started
+    @contextmanager
+    def worker(self, name: str = "bench", **more: str) -> Iterator[Popen[Any]]:
+        """A push worker as `make up` starts it, ready."""
+        options = ["-Q", "deliveries.local", "-P", "solo", "-n", f"{name}@bench", "--events"]
+        with process(_celery("worker", *options, "--without-gossip", "--without-mingle"), env=self.env | more) as made:
+            yield made
 
+    @contextmanager
+    def maintenance(self) -> Iterator[None]:
+        options = ["-Q", "maintenance", "-P", "solo", "-n", "maintenance@bench", "--events"]
+        schedule = ["--without-gossip", "--without-mingle", "-B", "-s", str(self.folder / "beat")]
+        with process(_celery("worker", *options, *schedule), env=self.env):
+            yield
 
-def cpu_seconds(pid: int) -> float:
-    """CPU of a process and the children it has waited for."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / TICKS
+    @contextmanager
+    def web(self) -> Iterator[None]:
+        """The REST server as `make up` starts it."""
+        with process([sys.executable, "-m", "pushhub.processes", "web"], env=self.env):
+            wait_until(self._is_healthy, seconds=60, what="the web server")
+            yield
 
-
-def rss_mb(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 1e6
-
-
-@contextmanager
-def process(
-    command: list[str], *, env: dict[str, str] | None = None, cwd: Path = ROOT
-) -> Iterator[subprocess.Popen[Any]]:
-    """A process that is stopped at the end, gently at first."""
-    with tempfile.TemporaryFile() as log:
-        started = subprocess.Popen(command, env=env, cwd=cwd, stdout=log, stderr=subprocess.STDOUT)
+    def _is_healthy(self) -> bool:
         try:
-            yield started
-        finally:
-            started.terminate()
-            try:
-                started.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                started.kill()
-                started.wait()
+            asking = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=5)
+            asking.request("GET", "/healthz")
+            return asking.getresponse().status == 200
+        except OSError:
+            return False
+
+    def left(self) -> int:
+        """Deliveries not settled yet. It counts rows: not for polling while many wait."""
+        return int(Delivery.objects.count())
+
+    def publish(self, count: int, *, topic: str = TOPIC) -> None:
+        found = topic_get(name=topic)
+        messages = [NewMessage(HELLO, ATTRIBUTES)] * 1000
+        for start in range(0, count, 1000):
+            message_publish(topic=found, messages=messages[: min(1000, count - start)])
+
+    def subscribe(self, url: str, *, name: str = "bench", topic: str = TOPIC, **more: Any) -> int:
+        """A push subscription with a token; without a URL it is a pull one. Returns its primary key."""
+        if not Topic.objects.filter(topic_id=topic.rpartition("/")[2]).exists():
+            services.topic_create(name=topic, topic={})
+        if not ServiceAccount.objects.exists():
+            service_account_create(project="bench", request={"accountId": "pusher"})
+        row = services.subscription_create(
+            name=subscription(name), subscription={"topic": topic, "pushConfig": push_config(url), **more}
+        )
+        return int(row.pk)
+
+    def push_to(self, url: str, *, name: str = "bench") -> None:
+        """Make a subscription push to another URL, or pull without one."""
+        services.push_config_modify(name=subscription(name), request={"pushConfig": push_config(url)})
+
+    def token(self) -> str:
+        """A token just like those that the worker sends."""
+        return id_token_mint(email=PUSHER, audience=AUDIENCE).token
+
+    def open_window(self, subscription_id: int, size: int) -> None:
+        """Set a push window open, as growing it takes minutes."""
+        self.redis.hset(f"ph:{subscription_id}:local:s", mapping={"w": size, "peak": size})
 
 
-def needed(program: str) -> str:
-    found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin")
-    if found is None:
-        raise SystemExit(f"bench: {program} is not installed (Debian: apt-get install {program})")
-    return found
+def subscription(name: str) -> str:
+    return f"projects/bench/subscriptions/{name}"
+
+
+def push_config(url: str) -> Row:
+    if not url:
+        return {}
+    return {"pushEndpoint": url, "oidcToken": {"serviceAccountEmail": PUSHER, "audience": AUDIENCE}}
 
 
 @contextmanager
-def nginx(folder: Path, *, port: int) -> Iterator[str]:
-    """An endpoint that answers 204 to everything; yields its URL."""
-    config = folder / "nginx.conf"
-    config.write_text(
-        f"""worker_processes 1; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
-        events {{ worker_connections 16000; }}
-        http {{ access_log off; keepalive_requests 1000000000; keepalive_timeout 300;
-          client_body_temp_path {folder}/body; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
-          uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
-          server {{ listen 127.0.0.1:{port} backlog=8192; location / {{ return 204; }} }} }}"""
-    )
-    with process([needed("nginx"), "-c", str(config), "-e", f"{folder}/nginx.log"]):
-        wait_until(lambda: _answers(port), seconds=10, what="nginx")
-        yield f"http://127.0.0.1:{port}/push"
+def stand() -> Iterator[Stand]:
+    """A clean stand."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pushhub-bench-")))
+        server = stack.enter_context(RedisServer(folder))
+        settings.REDIS_URL = server.url
+        connection.close()
+        if connection.vendor == "sqlite":
+            connection.settings_dict["NAME"] = str(folder / "pushhub.sqlite3")
+        call_command("migrate", verbosity=0)
+        call_command("flush", verbosity=0, interactive=False)
+        stack.callback(connection.close)
+        yield Stand(folder, server)
 
 
-def _answers(port: int) -> bool:
-    import socket
-
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+def _celery(*words: str) -> list[str]:
+    return [sys.executable, "-m", "celery", "--app=pushhub", "--quiet", *words, "--loglevel=WARNING"]
 
 
-def environment(folder: Path, *, redis_url: str, http_port: int, database_url: str = "") -> dict[str, str]:
+def _environment(folder: Path, *, redis_url: str, http_port: int) -> dict[str, str]:
     """The environment of PushHub's processes."""
-    given = {
+    database_url = os.environ.get("PUSHHUB_DATABASE_URL", "")
+    return clean_environment() | {
         "PUSHHUB_DATA": str(folder),
         "PUSHHUB_DEVELOPMENT": "1",
         "PUSHHUB_ALLOW_HTTP": "1",
@@ -106,19 +153,14 @@ def environment(folder: Path, *, redis_url: str, http_port: int, database_url: s
         "PUSHHUB_LOG_LEVEL": "WARNING",
         "DJANGO_SETTINGS_MODULE": "pushhub.settings",
         "PYTHONWARNINGS": "ignore",
+        **({"PUSHHUB_DATABASE_URL": database_url} if database_url else {}),
     }
-    if database_url:
-        given["PUSHHUB_DATABASE_URL"] = database_url
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
-    return {**clean, **given}
 
 
-def worker_command(name: str = "bench") -> list[str]:
-    """One push worker, as `make up` starts it."""
-    options = ["-Q", "deliveries.local", "-P", "solo", "-n", f"{name}@bench", "--events", "--without-mingle"]
-    return [sys.executable, "-m", "celery", "-A", "pushhub", "worker", *options]
-
-
-def maintenance_command(folder: Path) -> list[str]:
-    options = ["-Q", "maintenance", "-P", "solo", "-n", "maintenance@bench", "-B", "-s", str(folder / "beat")]
-    return [sys.executable, "-m", "celery", "-A", "pushhub", "worker", *options]
+def clean_environment() -> dict[str, str]:
+    """This process' environment without PushHub's and Django's: Celery does more a task where it sees Django's."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PUSHHUB_") and name != "DJANGO_SETTINGS_MODULE"
+    }

@@ -13,13 +13,20 @@
 --   deliveries.<region>    list  kombu's queue; pushed on the left, taken on the right
 --
 -- State: mode 1 = push, 0 = paused, pull or detached; out = tokens held; spill 1 = some rows of the database from
--- id `cur` on are not here; seq = how often that was said; paging = until when (ms) a worker has the next page in hand.
+-- id `cur` on are not here; seq = how often that was said; paging = until when (ms) a worker has the next page in hand;
+-- credit = how many more may go out, as of the time `pumped` (ms).
 
 local PREFIX = 'ph:'
-local STATE = {'mode', 'out', 'cur', 'spill', 'seq', 'paging', unpack(RULE_FIELDS)}
+local STATE = {'mode', 'out', 'cur', 'spill', 'seq', 'paging', 'credit', 'pumped', unpack(RULE_FIELDS)}
 local CHUNK = 500
 --- A page that was promised and did not come is asked for again after this long.
 local PAGING_MS = 5000
+--- Whoever waits in a queue has at most about so many before it: a lane with more to send fills the queue in slices, a
+--- moment apart, between which its neighbours' messages come in. A short lane always gets its first few in.
+local QUEUE_DEPTH, SHORT_SLICE, SLICE_MS = 300, 16, 4
+--- Tokens that come back may go out again at once. Beyond that a lane's outstanding grow by so many a millisecond, with
+--- a burst for a start: a window of thousands that opens all at once would take every worker's time from its neighbours.
+local GROWTH_PER_MS, GROWTH_BURST = 3, 150
 
 local function now_ms()
   local time = redis.call('TIME')
@@ -32,6 +39,7 @@ local function load_state(key)
   if not values[1] then return nil end
   -- A field that an older version did not write has its first value.
   local state = rules_new()
+  state.credit, state.pumped = 0, 0
   for i, name in ipairs(STATE) do
     -- Ids do not fit a double: `cur` stays text.
     if name == 'cur' then
@@ -59,6 +67,7 @@ local function new_state(mode, spilled)
   local state = rules_new()
   state.mode, state.out, state.cur, state.seq, state.paging = mode, 0, '0', 0, 0
   state.spill = spilled and 1 or 0
+  state.credit, state.pumped = 0, 0
   return state
 end
 
@@ -139,10 +148,13 @@ local function pump_backlog(key, queue, free)
   return moved
 end
 
--- Says when the lane must be looked at again, or that nothing but an event will change it.
-local function schedule(lane, key, state, now)
+-- Says when the lane must be looked at again, or that nothing but an event will change it. `is_cut`: its window has room
+-- for more than the queue took.
+local function schedule(lane, key, state, now, is_cut)
   local at = nil
-  if state.mode == 1 then
+  if is_cut then
+    at = now + SLICE_MS
+  elseif state.mode == 1 then
     local waiting = redis.call('ZRANGE', key .. ':z', 0, 0, 'WITHSCORES')
     if now < state.resume then
       if waiting[1] or redis.call('EXISTS', key .. ':b') == 1 or state.spill == 1 then at = state.resume end
@@ -152,6 +164,8 @@ local function schedule(lane, key, state, now)
     local bucket_at = rules_bucket_wait(state, now)
     if bucket_at and (waiting[1] or redis.call('EXISTS', key .. ':b') == 1) then at = math.max(at or 0, bucket_at) end
   end
+  -- The page that was promised may never come.
+  if state.paging > now then at = math.min(at or state.paging + 1, state.paging + 1) end
   if at then
     redis.call('ZADD', PREFIX .. 'wake', math.max(at, now + 1), lane)
   else
@@ -168,20 +182,35 @@ local function want_page(lane, key, state, now, low)
   return false
 end
 
+-- How many of `free` may go out now, with `returned` tokens just come back.
+local function slice(state, now, queue, free, returned)
+  local grown = math.min(state.credit + GROWTH_PER_MS * math.max(now - state.pumped, 0), GROWTH_BURST)
+  state.credit = math.min(math.max(state.credit, grown) + returned, SLOW_START_LIMIT)
+  state.pumped = now
+  local room = math.max(QUEUE_DEPTH - redis.call('LLEN', queue), SHORT_SLICE)
+  return math.min(free, math.max(state.credit, 1), room)
+end
+
 -- Moves what the window has room for into the queue. Returns how many, and whether a page is wanted.
-local function pump(lane, state, now, limit)
+local function pump(lane, state, now, limit, returned)
   local key = PREFIX .. lane
   local region = string.match(lane, ':(.+)$')
   local queue = 'deliveries.' .. region
-  local moved = 0
+  local moved, is_cut = 0, false
   if state.mode == 1 and now >= state.resume then
     local free = rules_free(state, now)
     if free > 0 then
+      local now_free = slice(state, now, queue, free, returned or 0)
+      is_cut = now_free < free
+      free = now_free
       moved = pump_retries(key, queue, free, now)
       -- With that many waiting for their retry the lane takes nothing new: its memory stays bounded.
       if moved < free and redis.call('ZCARD', key .. ':z') < limit then
         moved = moved + pump_backlog(key, queue, free - moved)
       end
+      is_cut = is_cut and moved == free
+      -- A lane with nothing more to send keeps no more than a burst.
+      state.credit = math.max(moved == free and state.credit - moved or math.min(state.credit - moved, GROWTH_BURST), 0)
     end
     if moved > 0 then
       state.out = state.out + moved
@@ -189,7 +218,7 @@ local function pump(lane, state, now, limit)
       if redis.call('LLEN', queue) == moved then ring(region) end
     end
   end
-  schedule(lane, key, state, now)
+  schedule(lane, key, state, now, is_cut)
   local page = want_page(lane, key, state, now, limit / 2)
   if page then ring(region) end
   return moved, page

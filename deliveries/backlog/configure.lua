@@ -8,7 +8,7 @@
 --            "spill": besides, read again from the database all from the id in ARGV[4] on
 --   ARGV[5..7]  the subscription's own limits: outstanding, messages a second, burst; 0 is none
 -- A lane that leaves push forgets what waits here (the database has it) and keeps what holds a token until it settles;
--- when it comes back to push it reads the database from the start. Owns every key of the lane (common.lua).
+-- when it comes to push it reads the database from the start, as a publish offers nothing to a lane that isn't pushed. Owns every key of the lane (common.lua).
 local lane = KEYS[1]
 local key = PREFIX .. lane
 local now = now_ms()
@@ -23,8 +23,8 @@ if mode == 0 and state.mode == 1 then
   for i, message in ipairs(messages) do messages[i] = message_id(message) end
   each_chunk(messages, function(part) redis.call('HDEL', key .. ':d', unpack(part)) end)
   redis.call('DEL', key .. ':b', key .. ':z', key .. ':m')
-  spill(state, '0')
 end
+if mode ~= state.mode then spill(state, '0') end
 state.mode = mode
 state.cap, state.rate, state.burst = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 if ARGV[3] == 'spill' then spill(state, ARGV[4]) end

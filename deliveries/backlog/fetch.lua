@@ -27,7 +27,8 @@ for _, lane in ipairs(redis.call('SPOP', PREFIX .. 'page', 8)) do
   if state and state.spill == 1 then
     state.paging = now + PAGING_MS
     save_state(PREFIX .. lane, state)
-    redis.call('ZADD', PREFIX .. 'wake', state.paging + 1, lane)
+    local wake = redis.call('ZSCORE', PREFIX .. 'wake', lane)
+    if not wake or tonumber(wake) > state.paging then redis.call('ZADD', PREFIX .. 'wake', state.paging + 1, lane) end
     pages[#pages + 1] = lane
     pages[#pages + 1] = state.cur
     pages[#pages + 1] = tostring(state.seq)

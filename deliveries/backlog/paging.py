@@ -12,11 +12,14 @@ from deliveries.backlog.default import default_backlog
 from deliveries.rules.payload import INLINE_BYTES, wire_text
 from deliveries.rules.taskmessage import TaskTemplate, escaped, escaped_text, reference
 
+#: Larger pages cost no less a message, and while one is rendered the worker's other threads wait.
+PAGE_ROWS = 500
+
 
 def page_in(request: PageRequest) -> None:
     """Read the next page of a lane and offer it. Redis leaves out what it has already."""
     lane = request.lane
-    size = max(settings.BACKLOG_LIMIT // 2, 1)
+    size = max(min(settings.BACKLOG_LIMIT // 2, PAGE_ROWS), 1)
     rows = store.page_read(
         subscription_id=lane.subscription_id, region=lane.region, from_id=request.from_id, limit=size
     )

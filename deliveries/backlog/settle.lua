@@ -68,6 +68,6 @@ if #back > 0 then
 end
 if state.out < 0 then state.out = 0 end
 
-local _, page = pump(lane, state, now, tonumber(ARGV[1]))
+local _, page = pump(lane, state, now, tonumber(ARGV[1]), settled)
 save_state(key, state)
 return {settled, page and 1 or 0}

@@ -138,6 +138,7 @@ class PushClient:
                 await asyncio.wait_for(drained.wait(), drain_s)
         dials = [task for pool in list(self._pools.values()) for task in pool.close()]
         await asyncio.gather(*dials, return_exceptions=True)
+        self._shared.pace.stop()
         self._wheel.stop()
 
     def _pool(self, origin: Origin) -> Pool:

@@ -19,6 +19,9 @@ from deliveries.rules.outcome import Reason
 
 logger = logging.getLogger(__name__)
 
+#: Pushes that go out before the loop looks at its sockets again.
+SLICE = 50
+
 
 class Engine:
     """Turns flights into requests. What it cannot push at once it hands to `unprepared` (the steward)."""
@@ -52,6 +55,9 @@ class Engine:
         self._thread.join(timeout=5)
 
     def _push_all(self, flights: Sequence[Flight]) -> None:
+        if len(flights) > SLICE:
+            self._loop.call_soon(self._push_all, flights[SLICE:])
+            flights = flights[:SLICE]
         now = time.monotonic()
         now_ms = time.time_ns() // 1_000_000
         unprepared: list[Flight] = []

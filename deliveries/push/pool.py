@@ -34,6 +34,7 @@ class Pool:
         "_dialer",
         "_dials",
         "_fresh_only",
+        "_is_paced",
         "_no_dial_before",
         "_open",
         "_shared",
@@ -56,6 +57,8 @@ class Pool:
         #: Requests to be sent again: another idle connection may be as dead as theirs was.
         self._fresh_only: deque[Request] = deque()
         self._no_dial_before = 0.0
+        #: Whether the pace will ask for more dials.
+        self._is_paced = False
 
     @property
     def connections(self) -> int:
@@ -143,8 +146,16 @@ class Pool:
         if self._shared.clock() < self._no_dial_before:
             self._shared.wheel.put(self, self._no_dial_before)
             return
-        for _ in range(dials):
+        granted = self._shared.pace.take(dials)
+        for _ in range(granted):
             self._dials.add(self._shared.loop.create_task(self._dial()))
+        if granted < dials and not self._is_paced:
+            self._is_paced = True
+            self._shared.pace.later(self._grow_on)
+
+    def _grow_on(self) -> None:
+        self._is_paced = False
+        self._grow()
 
     async def _dial(self) -> None:
         failure = DialFailed(Reason.CONNECT_FAILED)

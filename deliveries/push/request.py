@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from deliveries.push.pace import Pace
 from deliveries.push.result import PushResult
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 class Shared:
     """The loop, clock, options and count of outstanding requests that connections and pools of one client share."""
 
-    __slots__ = ("clock", "drained", "loop", "options", "outstanding", "tls_buffer", "wheel")
+    __slots__ = ("clock", "drained", "loop", "options", "outstanding", "pace", "tls_buffer", "wheel")
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class Shared:
         self.options = options
         self.clock = clock
         self.wheel = wheel
+        self.pace = Pace(loop)
         self.outstanding = 0
         self.tls_buffer = memoryview(bytearray(TLS_BUFFER_BYTES))
         #: Set by `close`, and called when the last outstanding request has been reported.

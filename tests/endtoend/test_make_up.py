@@ -112,6 +112,7 @@ def test_flower_shows_deliveries_their_retries_and_the_worker(pushhub: Running, 
     # When a message goes there
     pushhub.post("topics/watched:publish", {"messages": [{"data": "eA=="}]})
     receiver.wait(2)
+
     # Then Flower shows its task: done, after one retry, by the push worker
     def shown() -> bool:
         return any(

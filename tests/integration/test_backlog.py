@@ -12,6 +12,7 @@ from deliveries.backlog.connection import client_of
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.limits import Limits
 from deliveries.rules.taskmessage import TaskTemplate, escaped, queue_name
+from tests.ports import wait_for
 
 LANE = Lane(7, "here")
 FIRST = first_id_at(EPOCH_MS + 1_000_000)
@@ -269,3 +270,69 @@ def test_a_field_that_an_older_version_did_not_write_has_its_first_value(backlog
     backlog.client.hdel("ph:7:here:s", "k", "cap")
     offer(backlog, *ids(2))
     assert fetched_ids(backlog) == ids(2)
+
+
+def opened(backlog: Backlog, count: int) -> None:
+    """A lane whose window has room for `count` at once, with as many waiting."""
+    backlog.configure(LANE, is_push=True, action="new")
+    backlog.client.hset(f"ph:{LANE.key}:s", mapping={"w": count, "peak": count})
+    offer(backlog, *ids(count))
+
+
+def test_a_window_that_opens_wide_leaves_the_queue_short_for_its_neighbours(redis_url: str) -> None:
+    backlog = Backlog(client_of(redis_url), limit=5000)
+    opened(backlog, 2000)
+    assert 0 < backlog.queue_length("here") <= 300
+
+
+def test_a_queue_kept_full_by_one_lane_still_takes_the_few_of_another(redis_url: str) -> None:
+    backlog = Backlog(client_of(redis_url), limit=5000)
+    backlog.client.lpush(queue_name("here"), *["somebody else's"] * 400)
+    neighbour = Lane(8, "here")
+    backlog.configure(neighbour, is_push=True, action="new")
+    offer(backlog, *ids(3), lane=neighbour)
+    assert backlog.queue_length("here") == 403
+
+
+def test_a_window_that_opened_wide_is_filled_slice_by_slice(redis_url: str) -> None:
+    backlog = Backlog(client_of(redis_url), limit=5000)
+    opened(backlog, 1000)
+    got: set[int] = set()
+
+    def all_are_out() -> bool:
+        got.update(fetched_ids(backlog, batch=str(len(got)), count=300))
+        return len(got) == 1000
+
+    wait_for(all_are_out, what="the last slice")
+    assert held(backlog) == 1000
+
+
+def test_tokens_that_come_back_go_out_again_at_once(redis_url: str) -> None:
+    """The pace is for growth: a lane at full speed is not held up by it."""
+    backlog = Backlog(client_of(redis_url), limit=5000)
+    opened(backlog, 250)
+    out: set[int] = set()
+
+    def all_are_out() -> bool:
+        out.update(fetched_ids(backlog, batch=str(len(out)), count=300))
+        return len(out) == 250
+
+    wait_for(all_are_out, what="the first windowful")
+    offer(backlog, *ids(250, start=250))
+    assert backlog.queue_length("here") == 0
+    backlog.client.hset(f"ph:{LANE.key}:s", mapping={"credit": 0, "pumped": 1e15})
+    settle(backlog, "a", *ids(250))
+    assert backlog.queue_length("here") == 250
+
+
+def test_a_lane_cut_short_is_looked_at_again_though_its_page_is_on_the_way(redis_url: str) -> None:
+    """Claiming a page used to move the lane's next look five seconds away."""
+    backlog = Backlog(client_of(redis_url), limit=1000)
+    opened(backlog, 400)
+    backlog.configure(LANE, is_push=True, action="spill", from_id=FIRST + 1000)
+    assert fetch(backlog)[3], "the page was not claimed"
+    wake = backlog.client.zscore("ph:wake", LANE.key)
+    seconds, microseconds = backlog.client.time()
+    assert backlog.state(LANE)["spill"] == "1"
+    assert wake is not None
+    assert wake - (seconds * 1000 + microseconds / 1000) < 1000

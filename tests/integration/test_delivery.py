@@ -274,6 +274,19 @@ def test_switching_to_pull_pauses_and_switching_back_resumes_without_a_loss(
     assert ids_received(receiver) == Counter(published)
 
 
+def test_what_a_subscription_gathered_as_pull_is_pushed_as_soon_as_it_has_an_endpoint(
+    api: Api, receiver: Receiver, redis_url: str
+) -> None:
+    """No audit runs here: the change itself must find the messages that no publisher offered."""
+    api.put("topics/orders", {})
+    api.put("subscriptions/push", {"topic": TOPIC})
+    published = publish(10)
+    with Worker(redis_url):
+        api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url}})
+        settled()
+    assert ids_received(receiver) == Counter(published)
+
+
 def test_a_new_endpoint_takes_effect_on_messages_that_wait(api: Api, receiver: Receiver, redis_url: str) -> None:
     receiver.default = 503
     subscribe(api, receiver)

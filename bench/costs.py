@@ -1,0 +1,114 @@
+"""What a message costs: with a long backlog, with many subscriptions, and with nothing to do."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from bench.message import TOPIC
+from bench.processes import BenchError, Nginx, cpu_seconds, nginx, say, wait_until
+from bench.stand import Row, Stand, stand
+from tests.ports import free_port
+
+IDLE_TOPIC = "projects/bench/topics/idle"
+SHORT = 10_000
+#: Messages whose cost is measured, after as many that let the worker start and the window open as `WARM` says.
+SAMPLE, WARM = 7_000, 2_000
+
+
+def backlog(quick: bool) -> Row:
+    """Redis' memory behind a dead endpoint, and the cost of the next messages behind many and behind few."""
+    long, rounds = (100_000, 1) if quick else (1_000_000, 5)
+    with nginx(free_port()) as endpoint, stand() as made:
+        dead = f"http://127.0.0.1:{free_port()}/push"
+        made.subscribe(dead)
+        with made.worker():
+            made.publish(long)
+            wait_until(lambda: made.redis.exists("ph:wake"), seconds=20, what="the first backoff")
+            time.sleep(5)
+            memory = made.redis.info("memory")
+        if made.left() != long:
+            raise BenchError("some messages behind a dead endpoint are gone")
+        many, few = [], []
+        for _ in range(rounds):
+            made.push_to(endpoint.url)
+            many.append(_cost(made, endpoint, SAMPLE))
+            made.push_to(dead)
+            few.append(_short_cost(endpoint))
+    ratio = statistics.median(many) / statistics.median(few)
+    used, peak = int(memory["used_memory"]) / 1e6, int(memory["used_memory_peak"]) / 1e6
+    say(
+        f"  backlog: Redis {used:.1f} MB (peak {peak:.1f});"
+        f" µs a message {_list(many)} of {long:,}, {_list(few)} of {SHORT:,}"
+    )
+    return {
+        "redis_mb_dead_endpoint": round(used, 1),
+        "redis_mb_dead_endpoint_peak": round(peak, 1),
+        "cost_ratio_backlog": round(ratio, 2),
+        "cost_us_backlog_long": round(statistics.median(many), 1),
+        "cost_us_backlog_short": round(statistics.median(few), 1),
+    }
+
+
+def _short_cost(endpoint: Nginx) -> float:
+    with stand() as made:
+        made.subscribe("")
+        made.publish(SHORT)
+        made.push_to(endpoint.url)
+        return _cost(made, endpoint, SAMPLE)
+
+
+def _cost(made: Stand, endpoint: Nginx, sample: int) -> float:
+    """Microseconds of CPU, of a fresh worker and of Redis, for each of `sample` messages; start-up is not counted."""
+    from_ = endpoint.received()
+    with made.worker() as worker:
+        wait_until(lambda: endpoint.received() >= from_ + WARM, seconds=120, what="the warm-up", every=0.005)
+        first, before = endpoint.received(), cpu_seconds(worker.pid, made.redis_pid)
+        wait_until(lambda: endpoint.received() >= first + sample, seconds=120, what="the sample", every=0.005)
+        spent = cpu_seconds(worker.pid, made.redis_pid) - before
+        return spent / (endpoint.received() - first) * 1e6
+
+
+def subscriptions(quick: bool) -> Row:
+    """The cost with 10,000 subscriptions against 10: where ten of them get all messages, and where each gets some."""
+    many, total, rounds = (1_000, 20_000, 1) if quick else (10_000, 60_000, 2)
+    ten, idle, busy = [], [], []
+    with nginx(free_port()) as endpoint:
+        for _ in range(rounds):
+            ten.append(_cost_among(endpoint, active=10, existing=10, total=total))
+            idle.append(_cost_among(endpoint, active=10, existing=many, total=total))
+            busy.append(_cost_among(endpoint, active=many, existing=many, total=total))
+    base = statistics.median(ten)
+    say(f"  subscriptions: µs a message {_list(ten)} with 10, {_list(idle)} with {many:,}, {_list(busy)} all active")
+    return {
+        "cost_ratio_subscriptions": round(statistics.median(idle) / base, 2),
+        "cost_ratio_subscriptions_all_active": round(statistics.median(busy) / base, 2),
+        "cost_us_subscriptions_ten": round(base, 1),
+    }
+
+
+def _cost_among(endpoint: Nginx, *, active: int, existing: int, total: int) -> float:
+    with stand() as made:
+        for number in range(existing):
+            topic = TOPIC if number < active else IDLE_TOPIC
+            made.subscribe(endpoint.url, name=f"bench-{number}", topic=topic)
+        made.publish(total // active)
+        return _cost(made, endpoint, total * 3 // 4)
+
+
+def idle(quick: bool) -> Row:
+    """Share of a core that an idle worker and Redis take."""
+    seconds = 5 if quick else 20
+    with stand() as made, made.worker() as worker:
+        made.subscribe("http://127.0.0.1:9/")
+        wait_until(lambda: made.redis.keys("ph:work*") or made.redis.exists("ph:alive"), seconds=60, what="the worker")
+        time.sleep(6)
+        before = cpu_seconds(worker.pid, made.redis_pid)
+        time.sleep(seconds)
+        share = (cpu_seconds(worker.pid, made.redis_pid) - before) / seconds * 100
+    say(f"  idle: {share:.2f} % of a core")
+    return {"idle_percent_of_a_core": round(share, 2)}
+
+
+def _list(costs: list[float]) -> str:
+    return "/".join(f"{cost:.0f}" for cost in costs)

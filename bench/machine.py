@@ -1,0 +1,79 @@
+"""Where and with what a row was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import subprocess
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from bench.processes import ROOT, BenchError, needed
+from pushhub import embedded
+from tests.with_postgresql import programs
+
+PACKAGES = ("celery", "django", "granian", "hiredis", "httptools", "kombu", "redis", "requests", "uvloop")
+
+
+def facts() -> dict[str, Any]:
+    cpu = _line("/proc/cpuinfo", "model name").partition(":")[2].strip()
+    memory = int(_line("/proc/meminfo", "MemTotal").split()[1])
+    postgres = programs()
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "memory_gb": round(memory / 1e6, 1),
+        "kernel": platform.release(),
+        "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in PACKAGES},
+        "redis_server": _printed([str(embedded.binary()), "--version"]),
+        "postgresql": _printed([str(postgres / "postgres"), "--version"]) if postgres else "",
+        "nginx": _tool("nginx", "-v"),
+        "wrk": _tool("wrk", "-v").partition("Copyright")[0].strip(),
+    }
+
+
+def moment() -> dict[str, Any]:
+    """What tells one measurement from another on the same machine."""
+    return {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "load_average_before": round(os.getloadavg()[0], 2),
+        "commit": _printed(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]),
+    }
+
+
+class Steal:
+    """How much of the machine's time its host gave to others since this was made."""
+
+    def __init__(self) -> None:
+        self._before = self._read()
+
+    def percent(self) -> float:
+        stolen, total = (now - then for now, then in zip(self._read(), self._before, strict=True))
+        return round(100 * stolen / total, 1) if total else 0.0
+
+    @staticmethod
+    def _read() -> tuple[int, int]:
+        ticks = list(map(int, _line("/proc/stat", "cpu ").split()[1:9]))
+        return ticks[7], sum(ticks)
+
+
+def _line(path: str, start: str) -> str:
+    return next((line for line in Path(path).read_text().splitlines() if line.startswith(start)), f"{start}: 0")
+
+
+def _tool(name: str, *words: str) -> str:
+    try:
+        return _printed([needed(name), *words])
+    except BenchError:
+        return ""
+
+
+def _printed(command: list[str]) -> str:
+    """The first line a command prints."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    return next(iter((done.stdout + done.stderr).splitlines()), "")

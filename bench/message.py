@@ -1,0 +1,34 @@
+"""The seeds' message, and the request that publishes it."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+
+from bench.processes import BenchError
+
+HELLO = b"Hello Cloud Pub/Sub! Here is my message!"
+ATTRIBUTES = {"key": "value"}
+TOPIC = "projects/bench/topics/bench"
+
+
+def publish_body(messages: int) -> bytes:
+    message = {"data": base64.b64encode(HELLO).decode(), "attributes": ATTRIBUTES}
+    return json.dumps({"messages": [message] * messages}).encode()
+
+
+class Publisher:
+    """A keep-alive connection that publishes the same body again and again."""
+
+    def __init__(self, port: int, messages: int) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self._body = publish_body(messages)
+
+    def publish(self) -> bytes:
+        self._connection.request("POST", f"/v1/{TOPIC}:publish", self._body)
+        answer = self._connection.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            raise BenchError(f"publish was answered {answer.status}: {text[:200]!r}")
+        return text

@@ -1,0 +1,33 @@
+"""A throw-away PostgreSQL for one row. Unlike that of the tests it is durable: a commit waits for the disk."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.processes import BenchError
+from tests.with_postgresql import UNPRIVILEGED, as_server, programs
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """Yields its URL. It listens on a UNIX socket only; its settings are those it is installed with."""
+    bin_folder = programs()
+    if bin_folder is None:
+        raise BenchError("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    with tempfile.TemporaryDirectory(prefix="pushhub-bench-postgresql-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        if os.geteuid() == 0:
+            os.chown(folder, pwd.getpwnam(UNPRIVILEGED).pw_uid, -1)
+        data = f"--pgdata={folder / 'data'}"
+        as_server([str(bin_folder / "initdb"), data, "--auth=trust", "--username=pushhub", "--encoding=UTF8"])
+        pg_ctl = [str(bin_folder / "pg_ctl"), data, f"--log={folder / 'log'}", "--wait"]
+        as_server([*pg_ctl, "start", f"--options=-c listen_addresses= -c unix_socket_directories={folder}"])
+        try:
+            yield f"postgres://pushhub@{name.replace('/', '%2F')}/postgres"
+        finally:
+            as_server([*pg_ctl, "stop", "--mode=immediate"])

@@ -1,0 +1,156 @@
+"""Processes of a benchmark: started on loopback, measured from /proc, and always stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PAGE_BYTES = resource.getpagesize()
+#: Debian's names of the packages that bring a program.
+PACKAGES = {"nginx": "nginx-light", "wrk": "wrk"}
+
+
+class BenchError(Exception):
+    """A row could not be measured; the text says why."""
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def wait_until(condition: Callable[[], Any], *, seconds: float, what: str, every: float = 0.02) -> float:
+    """Wait for a condition; returns how long that took."""
+    started = time.monotonic()
+    while not condition():
+        if time.monotonic() - started > seconds:
+            raise BenchError(f"{what} took more than {seconds:.0f} s")
+        time.sleep(every)
+    return time.monotonic() - started
+
+
+def raise_file_limit() -> int:
+    """Let this process and its children open as many files as the hard limit allows; returns that."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def needed(program: str) -> str:
+    found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin")
+    if found is None:
+        raise BenchError(f"{program} is not installed (Debian: apt-get install {PACKAGES[program]})")
+    return found
+
+
+def cpu_seconds(*pids: int) -> float:
+    """CPU that the living threads of processes have used, to the microsecond where the kernel tells."""
+    return sum(_thread_seconds(task) for pid in pids for task in Path(f"/proc/{pid}/task").iterdir())
+
+
+def _thread_seconds(task: Path) -> float:
+    try:
+        return int((task / "schedstat").read_text().split()[0]) / 1e9
+    except FileNotFoundError:  # the thread ended meanwhile
+        return 0.0
+
+
+def family(pid: int) -> list[int]:
+    """A process and its living descendants."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(one for child in children for one in family(int(child)))]
+
+
+def rss_mb(*pids: int) -> float:
+    return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids) * PAGE_BYTES / 1e6
+
+
+@contextmanager
+def process(command: list[str], *, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[Any]]:
+    """A process in a group of its own; the group is ended with the block, gently at first.
+
+    What it printed is shown when the block fails.
+    """
+    with tempfile.TemporaryFile() as log:
+        started = subprocess.Popen(
+            command, env=env, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            yield started
+        except BaseException:
+            log.seek(0)
+            printed = log.read().decode(errors="replace")[-2000:]
+            say(f"--- the last of what `{' '.join(command)[:120]}` printed\n{printed}")
+            raise
+        finally:
+            started.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                started.wait(timeout=25)
+            # Prefork children and web workers outlive a parent that had to be killed.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
+            started.wait(timeout=10)
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Nginx:
+    """An endpoint that answers 204 to everything, and counts it."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}/push"
+        self._status = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self._asked = 0
+
+    def received(self) -> int:
+        """Requests so far, without those of this method."""
+        self._status.request("GET", "/status")
+        text = self._status.getresponse().read().decode()
+        self._asked += 1
+        return int(text.splitlines()[2].split()[2]) - self._asked
+
+
+@contextmanager
+def nginx(port: int) -> Iterator[Nginx]:
+    with tempfile.TemporaryDirectory(prefix="pushhub-bench-nginx-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        config = folder / "nginx.conf"
+        temporary = " ".join(f"{kind}_temp_path {folder};" for kind in TEMPORARY)
+        config.write_text(NGINX.format(folder=folder, port=port, temporary=temporary))
+        with process([needed("nginx"), "-c", str(config), "-e", f"{folder}/nginx.log"]) as started:
+            wait_until(lambda: started.poll() is not None or answers(port), seconds=10, what="nginx")
+            if started.poll() is not None:
+                raise BenchError("nginx did not start")
+            yield Nginx(port)
+
+
+TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+NGINX = """
+worker_processes 1; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
+events {{ worker_connections 16000; }}
+http {{
+  access_log off; keepalive_requests 1000000000; keepalive_timeout 300; {temporary}
+  server {{
+    listen 127.0.0.1:{port} backlog=8192;
+    location / {{ return 204; }}
+    location = /status {{ stub_status; }}
+  }}
+}}
+"""
