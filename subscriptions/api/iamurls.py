@@ -22,6 +22,9 @@ COLLECTIONS: dict[str, tuple[str, type[policies.PolicyView]]] = {
     "serviceAccounts": (PROJECT + r"/serviceAccounts/(?P<account>[^/]+)", policies.PolicyPosted),
 }
 
+#: Resource Manager has its policies in later versions as well, of folders nowhere else. Their form is the same.
+LATER = {"organizations": ("v3",), "folders": ("v2", "v3"), "projects": ("v3",)}
+
 
 def _policy_patterns() -> list[URLPattern]:
     found = []
@@ -32,7 +35,11 @@ def _policy_patterns() -> list[URLPattern]:
             "testIamPermissions": policies.PermissionsTest,
         }
         for verb, view in views.items():
-            found.append(re_path(f"{address}:{verb}$", policies.documented(view, collection).as_view()))
+            shown = policies.documented(view, collection)
+            found.append(re_path(f"{address}:{verb}$", shown.as_view()))
+            for version in LATER.get(collection, ()):
+                later = address.replace("v1", version, 1)
+                found.append(re_path(f"{later}:{verb}$", shown.as_view(schema=None)))
     return found
 
 
