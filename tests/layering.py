@@ -37,6 +37,7 @@ LAYERS = {
     "tasks": SURFACES,
     "admin": SURFACES,
     "adminforms": SURFACES,
+    "treeadmin": SURFACES,
     "management": SURFACES,
     "apps": START,
     "receivers": START,
