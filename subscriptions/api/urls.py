@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, path, re_path
+from django.urls import URLPattern, URLResolver, include, path, re_path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerView
 
-from subscriptions.api import oauth2, pages, service_accounts, subscriptions, topics
+from subscriptions.api import iamurls, oauth2, pages, service_accounts, subscriptions, topics
 from subscriptions.api.base import MethodNotFound
 
 #: A segment may hold anything; whether it is a name is for `pushhub.names` to say, in an answer with a reason.
@@ -14,7 +14,7 @@ TOPIC = PROJECT + r"/topics/(?P<topic>[^/]+)"
 SUBSCRIPTION = PROJECT + r"/subscriptions/(?P<subscription>[^/]+)"
 ACCOUNT = PROJECT + r"/serviceAccounts/(?P<account>[^/]+)"
 
-urlpatterns: list[URLPattern] = [
+urlpatterns: list[URLPattern | URLResolver] = [
     path("", pages.index, name="index"),
     path("healthz", pages.healthz, name="healthz"),
     path("schema", SpectacularJSONAPIView.as_view(), name="schema"),
@@ -23,6 +23,7 @@ urlpatterns: list[URLPattern] = [
     path("oauth2/v3/certs", oauth2.JwkCerts.as_view(), name="certs-v3"),
     path("tokeninfo", oauth2.TokenInfo.as_view(), name="tokeninfo"),
     path(".well-known/openid-configuration", oauth2.OpenidConfiguration.as_view(), name="openid-configuration"),
+    path("", include(iamurls)),
     re_path(PROJECT + r"/topics$", topics.TopicList.as_view()),
     re_path(TOPIC + r"/subscriptions$", topics.TopicSubscriptionList.as_view()),
     re_path(TOPIC + r"$", topics.TopicDetail.as_view()),
