@@ -7,3 +7,8 @@ class SubscriptionsConfig(AppConfig):
     """The control plane."""
 
     name = "subscriptions"
+
+    def ready(self) -> None:
+        from subscriptions import receivers
+
+        receivers.connect()

@@ -26,6 +26,18 @@ def mask_paths(mask: str, message: Message, *, mutable: frozenset[str]) -> list[
     return [_path(word, message, mutable=mutable) for word in words]
 
 
+def mask_words(mask: str, *, known: frozenset[str]) -> list[str]:
+    """The fields of a mask that names whole fields only, in either spelling."""
+    spellings = {spelling: field for field in known for spelling in (field, snake_case(field))}
+    words = [word.strip() for word in mask.split(",")]
+    for word in words:
+        if word not in spellings:
+            raise InvalidArgument(
+                f"Invalid update_mask provided: '{clipped(word)}' is not a known field.", field="updateMask"
+            )
+    return [spellings[word] for word in words]
+
+
 def masked(current: Mapping[str, Any], given: Mapping[str, Any], paths: list[Path], message: Message) -> dict[str, Any]:
     """`current` with each path taken from `given`; one that `given` lacks is cleared."""
     result = deepcopy(dict(current))

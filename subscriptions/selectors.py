@@ -167,8 +167,3 @@ def _push_settings(rows: QuerySet[Subscription]) -> Iterable[PushSettings]:
             retention_seconds=retention,
             attributes=attributes,
         )
-
-
-def service_accounts_usable(emails: Iterable[str]) -> set[str]:
-    """Those of the accounts that exist and are not disabled."""
-    return set(ServiceAccount.objects.filter(email__in=list(emails), disabled=False).values_list("email", flat=True))

@@ -6,6 +6,7 @@ A refused request leaves nothing behind: everything is checked before anything i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -14,32 +15,68 @@ from django.db import IntegrityError, transaction
 from pushhub import names
 from pushhub.clock import utcnow
 from pushhub.errors import AlreadyExists, FailedPrecondition, InvalidArgument, clipped
+from pushhub.principals import OPERATOR, Principal
 from pushhub.protojson import Message
 from subscriptions import assign, fields, masks, selectors, signals
-from subscriptions.models import Project, Subscription, Topic
+from subscriptions.iam import access, agents, grants
+from subscriptions.models import Folder, Organization, Project, Subscription, Topic
 from subscriptions.resources import push_config, subscription_fields, topic_fields
 
 TOPIC_MUTABLE = frozenset(assign.TOPIC_FIELDS)
 SUBSCRIPTION_MUTABLE = frozenset(assign.SUBSCRIPTION_FIELDS) - {"filter", "enableMessageOrdering"}
 
 
-def project_create(*, project_id: str) -> Project:
-    """Make a project. It is the operator's to do, except in development."""
+def project_create(
+    *,
+    project_id: str,
+    parent: Organization | Folder | None = None,
+    created_at: datetime | None = None,
+    caller: Principal = OPERATOR,
+) -> Project:
+    """Make a project, which `caller` then owns. Where it has no parent, only those who may do everything make one.
+
+    `created_at` lets a project be as old as the one it stands for: the service agents of old ones need a grant.
+    """
     names.parse_project(names.project_name(project_id), field="projectId")
-    if Project.objects.filter(project_id=project_id).exists():
+    may_create(caller, parent, name=names.project_name(project_id))
+    with transaction.atomic():
+        made, project = _project_make(project_id, parent, created_at or utcnow(), caller)
+    if not made:
         raise already_exists(project_id)
-    return Project.objects.create(project_id=project_id)
+    return project
 
 
-def project_ensure(*, project: str) -> Project:
+def may_create(caller: Principal, parent: Organization | Folder | None, *, name: str) -> None:
+    """Raise PermissionDenied unless `caller` may make the project `name` below `parent`."""
+    permission = "resourcemanager.projects.create"
+    if parent is not None:
+        access.require(caller, permission, parent)
+    elif not access.is_root(caller):
+        raise access.denied(permission, name)
+
+
+def project_ensure(*, project: str, caller: Principal = OPERATOR) -> Project:
     """The project of a name's segment; in development it comes into being at its first use."""
     names.parse_project(names.project_name(project))
     if settings.DEVELOPMENT and not selectors.project_exists(project=project):
-        return Project.objects.get_or_create(project_id=project)[0]
+        with transaction.atomic():
+            return _project_make(project, None, utcnow(), caller)[1]
     return selectors.project_get(project=project)
 
 
-def topic_create(*, name: str, topic: object) -> Topic:
+def _project_make(
+    project_id: str, parent: Organization | Folder | None, created_at: datetime, caller: Principal
+) -> tuple[bool, Project]:
+    """Whether it was made here, and the project."""
+    place = {"organization": parent} if isinstance(parent, Organization) else {"folder": parent}
+    defaults = {"created_at": created_at, **place}
+    project, made = Project.objects.get_or_create(project_id=project_id, defaults=defaults)
+    if made:
+        grants.policy_begin(project, creator=caller)
+    return made, project
+
+
+def topic_create(*, name: str, topic: object, caller: Principal = OPERATOR) -> Topic:
     project_id, topic_id = names.parse_topic(name)
     given = fields.TOPIC.read(topic)
     check_name(given, name)
@@ -47,7 +84,7 @@ def topic_create(*, name: str, topic: object) -> Topic:
     for field, assigned in assign.TOPIC_FIELDS.items():
         assigned(row, given.get(field))
     with transaction.atomic():
-        row.project = project_ensure(project=project_id)
+        row.project = project_ensure(project=project_id, caller=caller)
         _insert(row, topic_id, Topic.objects.filter(project=row.project, topic_id=topic_id).exists())
     return row
 
@@ -76,7 +113,7 @@ def topic_delete(*, name: str) -> None:
         row.delete()
 
 
-def subscription_create(*, name: str, subscription: object) -> Subscription:
+def subscription_create(*, name: str, subscription: object, caller: Principal = OPERATOR) -> Subscription:
     project_id, subscription_id = names.parse_subscription(name)
     given = fields.SUBSCRIPTION.read(subscription)
     check_name(given, name)
@@ -84,18 +121,19 @@ def subscription_create(*, name: str, subscription: object) -> Subscription:
     names.parse_topic(topic, field="topic")
     with transaction.atomic():
         row = Subscription(subscription_id=subscription_id, tags=given.get("tags", {}))
-        row.project = project_ensure(project=project_id)
+        row.project = project_ensure(project=project_id, caller=caller)
         row.topic = selectors.topic_get(name=topic, field="topic", lock=True)
         for field, assigned in assign.SUBSCRIPTION_FIELDS.items():
             assigned(row, given.get(field))
         assign.check_whole(row)
+        agents.references_check(row, set(given), caller=caller)
         taken = Subscription.objects.filter(project=row.project, subscription_id=subscription_id).exists()
         _insert(row, subscription_id, taken)
         signals.announce(signals.subscription_created, subscription_id=row.pk, name=row.name)
     return row
 
 
-def subscription_update(*, name: str, request: object) -> Subscription:
+def subscription_update(*, name: str, request: object, caller: Principal = OPERATOR) -> Subscription:
     """`request` is an UpdateSubscriptionRequest: the subscription and the mask of what to take from it."""
     names.parse_subscription(name)
     given, paths = _update_request(request, name, fields.UPDATE_SUBSCRIPTION, "subscription", SUBSCRIPTION_MUTABLE)
@@ -105,11 +143,12 @@ def subscription_update(*, name: str, request: object) -> Subscription:
         for field, assigned in assign.SUBSCRIPTION_FIELDS.items():
             if field in {path[0] for path in paths}:
                 assigned(row, wanted.get(field))
+        agents.references_check(row, {path[0] for path in paths}, caller=caller)
         _store_change(row)
     return row
 
 
-def push_config_modify(*, name: str, request: object) -> Subscription:
+def push_config_modify(*, name: str, request: object, caller: Principal = OPERATOR) -> Subscription:
     """`request` is a ModifyPushConfigRequest; an empty config stops the pushing."""
     names.parse_subscription(name)
     read = fields.MODIFY_PUSH_CONFIG.read(request)
@@ -122,6 +161,7 @@ def push_config_modify(*, name: str, request: object) -> Subscription:
     with transaction.atomic():
         row = selectors.subscription_get(name=name, lock=True)
         assign.push_config(row, _with_kept_version(given, push_config(row)))
+        agents.references_check(row, {"pushConfig"}, caller=caller)
         _store_change(row)
     return row
 

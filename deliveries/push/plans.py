@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from deliveries.push.client import Endpoint, PushClient
 from deliveries.rules.outcome import Reason
 from pushhub.errors import PushHubError
+from subscriptions.iam.agents import accounts_signable
 from subscriptions.iam.tokens import IdToken, id_token_mint
-from subscriptions.selectors import PushSettings, push_settings, service_accounts_usable
+from subscriptions.selectors import PushSettings, push_settings
 
 logger = logging.getLogger(__name__)
 
 #: Settings are read again after that long, even when the word that they changed got lost.
 PLAN_SECONDS = 60.0
-#: A refusal is looked at again soon: somebody may be granting the role just now.
-REFUSAL_SECONDS = 5.0
+#: Who may sign is looked at again soon, as nobody tells a worker: a revoked grant must stop pushes within seconds
+#: though the token at hand is good for an hour, and somebody may be granting the role that was wanting.
+SIGNED_PLAN_SECONDS = 5.0
 #: A token is replaced before it ends, so that the receiver never sees an expired one.
 TOKEN_MARGIN_SECONDS = 300.0
 #: Tokens kept for reuse; audiences are the users' to choose, so their number is bounded.
@@ -71,7 +73,7 @@ class PlanBook:
         """Make plans from the database; may raise its errors. Two queries, and a signature a new token."""
         wanted = set(subscription_ids)
         found = push_settings(wanted)
-        usable = service_accounts_usable({settings.service_account_email for settings in found.values()})
+        usable = accounts_signable({settings.service_account_email for settings in found.values()})
         for subscription_id in wanted:
             self._plans[subscription_id] = self._make(found.get(subscription_id), usable)
 
@@ -87,8 +89,9 @@ class PlanBook:
         if settings.service_account_email:
             token = self._token(settings, usable)
             if token is None:
-                return PushPlan(settings, endpoint, headers, now + REFUSAL_SECONDS, refusal=Reason.TOKEN_DENIED)
+                return PushPlan(settings, endpoint, headers, now + SIGNED_PLAN_SECONDS, refusal=Reason.TOKEN_DENIED)
             headers += b"Authorization: Bearer " + token.token.encode() + b"\r\n"
+            return PushPlan(settings, endpoint, headers, now + SIGNED_PLAN_SECONDS)
         return PushPlan(settings, endpoint, headers, now + PLAN_SECONDS)
 
     def _token(self, settings: PushSettings, usable: Container[str]) -> IdToken | None:

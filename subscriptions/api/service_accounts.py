@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from pushhub import names
 from subscriptions import fields, selectors, services
-from subscriptions.api.base import ApiView
+from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
 from subscriptions.api.topics import listed
 from subscriptions.iam import service_accounts
@@ -33,7 +33,7 @@ class ServiceAccountList(ApiView):
     )
     def get(self, request: Request, project: str) -> Response:
         page = Page.read(request.query_params, default=DEFAULT_PAGE, cap=LARGEST_PAGE)
-        owner = services.project_ensure(project=project)
+        owner = services.project_ensure(project=project, caller=caller_of(request))
         rows, token = paged(
             selectors.service_accounts_of(owner), page, keys=("email",), scope=f"service accounts {owner.pk}"
         )
@@ -46,7 +46,9 @@ class ServiceAccountList(ApiView):
         responses=message(fields.SERVICE_ACCOUNT),
     )
     def post(self, request: Request, project: str) -> Response:
-        account = service_accounts.service_account_create(project=project, request=request.data)
+        account = service_accounts.service_account_create(
+            project=project, request=request.data, caller=caller_of(request)
+        )
         return Response(service_account_resource(account))
 
 

@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from pushhub import names
 from subscriptions import fields, selectors, services
-from subscriptions.api.base import ApiView
+from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
 from subscriptions.api.topics import listed
 from subscriptions.paging import Page, paged
@@ -30,7 +30,7 @@ class SubscriptionList(ApiView):
     )
     def get(self, request: Request, project: str) -> Response:
         page = Page.read(request.query_params)
-        owner = services.project_ensure(project=project)
+        owner = services.project_ensure(project=project, caller=caller_of(request))
         rows, token = paged(
             selectors.subscriptions_of(owner), page, keys=("subscription_id",), scope=f"subscriptions {owner.pk}"
         )
@@ -55,7 +55,8 @@ class SubscriptionDetail(ApiView):
     )
     def put(self, request: Request, project: str, subscription: str) -> Response:
         name = names.subscription_name(project, subscription)
-        return Response(subscription_resource(services.subscription_create(name=name, subscription=request.data)))
+        row = services.subscription_create(name=name, subscription=request.data, caller=caller_of(request))
+        return Response(subscription_resource(row))
 
     @extend_schema(operation_id="subscriptions_get", tags=TAGS, responses=message(fields.SUBSCRIPTION))
     def get(self, request: Request, project: str, subscription: str) -> Response:
@@ -70,7 +71,8 @@ class SubscriptionDetail(ApiView):
     )
     def patch(self, request: Request, project: str, subscription: str) -> Response:
         name = names.subscription_name(project, subscription)
-        resource = subscription_resource(services.subscription_update(name=name, request=request.data))
+        row = services.subscription_update(name=name, request=request.data, caller=caller_of(request))
+        resource = subscription_resource(row)
         resource.pop("detached", None)  # production's answer to an update leaves it out
         return Response(resource)
 
@@ -92,7 +94,8 @@ class SubscriptionPushConfig(ApiView):
         responses=EMPTY,
     )
     def post(self, request: Request, project: str, subscription: str) -> Response:
-        services.push_config_modify(name=names.subscription_name(project, subscription), request=request.data)
+        name = names.subscription_name(project, subscription)
+        services.push_config_modify(name=name, request=request.data, caller=caller_of(request))
         return Response({})
 
 

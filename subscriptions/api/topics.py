@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from pushhub import names
 from subscriptions import fields, selectors, services
-from subscriptions.api.base import ApiView
+from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, list_of_names, message
 from subscriptions.paging import Page, paged
 from subscriptions.resources import topic_resource
@@ -24,7 +24,7 @@ class TopicList(ApiView):
     @extend_schema(operation_id="topics_list", tags=TAGS, parameters=PAGING, responses=list_of("topics", fields.TOPIC))
     def get(self, request: Request, project: str) -> Response:
         page = Page.read(request.query_params)
-        owner = services.project_ensure(project=project)
+        owner = services.project_ensure(project=project, caller=caller_of(request))
         rows, token = paged(selectors.topics_of(owner), page, keys=("topic_id",), scope=f"topics {owner.pk}")
         return Response(listed("topics", [topic_resource(row) for row in rows], token))
 
@@ -41,7 +41,9 @@ class TopicDetail(ApiView):
 
     @extend_schema(operation_id="topics_create", tags=TAGS, request=body(fields.TOPIC), responses=message(fields.TOPIC))
     def put(self, request: Request, project: str, topic: str) -> Response:
-        row = services.topic_create(name=names.topic_name(project, topic), topic=request.data)
+        row = services.topic_create(
+            name=names.topic_name(project, topic), topic=request.data, caller=caller_of(request)
+        )
         return Response(topic_resource(row))
 
     @extend_schema(operation_id="topics_get", tags=TAGS, responses=message(fields.TOPIC))

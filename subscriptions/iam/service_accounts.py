@@ -6,6 +6,7 @@ from django.db import IntegrityError, transaction
 
 from pushhub import names
 from pushhub.errors import AlreadyExists, InvalidArgument, clipped
+from pushhub.principals import OPERATOR, Principal
 from subscriptions import fields, masks, selectors
 from subscriptions.iam.recent import forget_callers
 from subscriptions.models import ServiceAccount
@@ -15,7 +16,7 @@ from subscriptions.services import check_name, project_ensure
 MUTABLE = frozenset({"displayName", "description"})
 
 
-def service_account_create(*, project: str, request: object) -> ServiceAccount:
+def service_account_create(*, project: str, request: object, caller: Principal = OPERATOR) -> ServiceAccount:
     """`project` is a project's id or number, `request` a CreateServiceAccountRequest."""
     given = fields.CREATE_SERVICE_ACCOUNT.read(request)
     account_id = given.get("accountId", "")
@@ -27,7 +28,7 @@ def service_account_create(*, project: str, request: object) -> ServiceAccount:
         )
     details = given.get("serviceAccount", {})
     with transaction.atomic():
-        owner = project_ensure(project=project)
+        owner = project_ensure(project=project, caller=caller)
         email = names.service_account_email(owner.project_id, account_id)
         account = ServiceAccount(
             project=owner,

@@ -10,7 +10,11 @@ import jwt
 from django.conf import settings
 
 from pushhub.errors import InvalidArgument, PushHubError, clipped
+from pushhub.principals import Principal
+from subscriptions.iam.access import allowed
+from subscriptions.iam.agents import service_agent
 from subscriptions.iam.keys import certificate_public_key, signing_key
+from subscriptions.iam.roles import GET_OPEN_ID_TOKEN
 from subscriptions.models import ServiceAccount, SigningKey
 
 LIFETIME_SECONDS = 3600
@@ -27,7 +31,7 @@ class TokenDenied(PushHubError):
     code: ClassVar[str] = "PERMISSION_DENIED"
     http_status: ClassVar[int] = 403
 
-    def __init__(self, reason: Literal["account_unknown", "account_disabled"], *, email: str) -> None:
+    def __init__(self, reason: Literal["account_unknown", "account_disabled", "token_denied"], *, email: str) -> None:
         super().__init__(f"No token can be made for {clipped(email)} ({reason}).")
         self.reason = reason
 
@@ -40,13 +44,18 @@ class IdToken:
     expires_at: float
 
 
-def id_token_mint(*, email: str, audience: str) -> IdToken:
-    """A token as Cloud Pub/Sub attaches to push requests, for any number of them until it expires."""
-    account = ServiceAccount.objects.filter(email=email).only("unique_id", "disabled").first()
+def id_token_mint(*, email: str, audience: str, caller: Principal | None = None) -> IdToken:
+    """A token as Cloud Pub/Sub attaches to push requests, for any number of them until it expires.
+
+    Without a `caller` it is the service agent of the account's project that signs, and the policies must let it.
+    """
+    account = ServiceAccount.objects.filter(email=email).select_related("project").first()
     if account is None:
         raise TokenDenied("account_unknown", email=email)
     if account.disabled:
         raise TokenDenied("account_disabled", email=email)
+    if not allowed(caller or service_agent(account.project), GET_OPEN_ID_TOKEN, account):
+        raise TokenDenied("token_denied", email=email)
     issued_at = int(time.time()) - BACKDATE_SECONDS
     claims = {
         "aud": audience,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from pushhub.errors import PushHubError
+from pushhub.errors import InvalidArgument, PushHubError
+from subscriptions.iam.tree import resource_get
+from subscriptions.models import Folder, Organization
 from subscriptions.services import project_create
 
 
@@ -17,10 +20,31 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("project_id")
+        parser.add_argument("--parent", help="organizations/NUMBER or folders/NUMBER")
+        parser.add_argument(
+            "--created",
+            type=date.fromisoformat,
+            help="the day the project claims to be from; up to 2021-04-08, its service agent needs a grant",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            project = project_create(project_id=options["project_id"])
+            project = project_create(
+                project_id=options["project_id"],
+                parent=_parent(options["parent"]),
+                created_at=_start(options["created"]),
+            )
         except PushHubError as error:
             raise CommandError(error.message) from error
         self.stdout.write(f"{project.project_id} {project.number} {project.service_agent}")
+
+
+def _parent(name: str | None) -> Organization | Folder | None:
+    found = resource_get(name, field="parent") if name else None
+    if found is not None and not isinstance(found, (Organization, Folder)):
+        raise InvalidArgument("The parent must be an organization or a folder.", field="parent")
+    return found
+
+
+def _start(day: date | None) -> datetime | None:
+    return None if day is None else datetime.combine(day, time(), UTC)

@@ -1,0 +1,44 @@
+"""Whom subscriptions act through: the accounts they push as, and the service agent that mints the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pushhub.principals import OPERATOR, Principal
+from subscriptions.iam import access
+from subscriptions.iam.roles import ACT_AS, GET_OPEN_ID_TOKEN
+from subscriptions.models import Project, ServiceAccount, Subscription
+
+
+def service_agent(project: Project) -> Principal:
+    return Principal(f"serviceAccount:{project.service_agent}")
+
+
+def agent_may_mint(account: ServiceAccount) -> bool:
+    """Whether the service agent of the account's project may sign tokens in the account's name."""
+    return access.allowed(service_agent(account.project), GET_OPEN_ID_TOKEN, account)
+
+
+def accounts_signable(emails: Iterable[str]) -> set[str]:
+    """Those of the accounts that exist, are not disabled and may be signed for. Answers are at most a second old."""
+    accounts = ServiceAccount.objects.filter(email__in=list(emails), disabled=False).select_related("project")
+    return {account.email for account in accounts if agent_may_mint(account)}
+
+
+def references_check(subscription: Subscription, fields: set[str], *, caller: Principal) -> None:
+    """May `caller` let a subscription use what these fields of it name?
+
+    To push or write as an account needs `iam.serviceAccounts.actAs` on it. To send dead letters to a topic needs
+    `pubsub.topics.publish` there: a subscription must not be a way around the topic's policy.
+    """
+    if caller == OPERATOR:
+        return
+    emails = {
+        export.get("serviceAccountEmail", "") for field, export in subscription.exports.items() if field in fields
+    }
+    if "pushConfig" in fields:
+        emails.add(subscription.oidc_service_account_email)
+    for account in ServiceAccount.objects.filter(email__in=emails - {""}).select_related("project"):
+        access.require(caller, ACT_AS, account)
+    if "deadLetterPolicy" in fields and subscription.dead_letter_topic is not None:
+        access.require(caller, "pubsub.topics.publish", subscription.dead_letter_topic)

@@ -1,0 +1,185 @@
+"""Policies in the database: `getIamPolicy`, `setIamPolicy` and `testIamPermissions` of any resource."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from pushhub.errors import Aborted, InvalidArgument, clipped
+from pushhub.principals import OPERATOR, Principal
+from subscriptions.iam import access, policies, tree
+from subscriptions.iam.members import member_parse
+from subscriptions.iam.requests import OPTIONS, SET_IAM_POLICY, TEST_IAM_PERMISSIONS
+from subscriptions.iam.roles import OWNER, PERMISSIONS, SERVICE_AGENT
+from subscriptions.masks import mask_words
+from subscriptions.models import Group, Organization, Policy, Project, ServiceAccount
+
+MAX_TESTED_PERMISSIONS = 100
+#: What `setIamPolicy` changes where no mask says so.
+DEFAULT_MASK = frozenset({"bindings", "etag"})
+MASK_FIELDS = frozenset({"version", "bindings", "etag", "auditConfigs"})
+#: Of Google's own accounts, one a project, which have no row.
+AGENT_SUFFIX = "@gcp-sa-pubsub.iam.gserviceaccount.com"
+
+
+def policy_get(resource: tree.Resource, *, options: object = None) -> dict[str, Any]:
+    """The Policy of a resource, in JSON form. `options` is a GetPolicyOptions."""
+    read = OPTIONS.read(options or {})
+    policies.version_check(read.get("requestedPolicyVersion", 0), field="options.requestedPolicyVersion")
+    return _policy_resource(_row(resource))
+
+
+def policy_set(resource: tree.Resource, request: object, *, caller: Principal = OPERATOR) -> dict[str, Any]:
+    """Replace the policy of a resource; `request` is a SetIamPolicyRequest. Returns the new one.
+
+    Aborted if the request's etag is not that of the present policy: somebody else has changed it since.
+    """
+    read = SET_IAM_POLICY.read(request)
+    given = read.get("policy")
+    if given is None:
+        raise InvalidArgument("You have not specified a policy in the request.", field="policy")
+    mask = _mask(read.get("updateMask", ""))
+    policies.version_check(given.get("version", 0), field="policy.version")
+    bindings = policies.bindings_normalise(given.get("bindings", []), kind=tree.kind_of(resource).word)
+    with transaction.atomic():
+        row = _row(resource, lock=True)
+        if "etag" in mask:
+            policies.etag_check(given.get("etag", ""), row.generation)
+        if "bindings" in mask:
+            _check_new(resource, bindings, known=row.bindings)
+            row.bindings = bindings
+        if "auditConfigs" in mask:
+            row.audit_configs = given.get("auditConfigs", [])
+        _store(row)
+    return _policy_resource(row)
+
+
+def permissions_test(resource: tree.Resource | None, request: object, *, caller: Principal) -> dict[str, Any]:
+    """Those of the permissions that the caller holds; `request` is a TestIamPermissionsRequest."""
+    wanted = TEST_IAM_PERMISSIONS.read(request).get("permissions", [])
+    if len(wanted) > MAX_TESTED_PERMISSIONS:
+        raise InvalidArgument(
+            f"The value for permissions is too large. You passed {len(wanted)} in the request, "
+            f"but the maximum value is {MAX_TESTED_PERMISSIONS}.",
+            field="permissions",
+        )
+    for position, permission in enumerate(wanted):
+        if permission not in PERMISSIONS:
+            raise InvalidArgument(
+                f"Permission {clipped(permission)} is not valid for this resource.", field=f"permissions[{position}]"
+            )
+    held = access.permissions_held(caller, resource, among=wanted) if resource is not None else set()
+    answer = [permission for permission in dict.fromkeys(wanted) if permission in held]
+    return {"permissions": answer} if answer else {}
+
+
+def role_grant(resource: tree.Resource, *, role: str, member: str, caller: Principal = OPERATOR) -> dict[str, Any]:
+    """Bind one more member to a role, and leave the rest of the policy as it is."""
+    member = member_parse(member, field="member")
+    policies.role_check(role, kind=tree.kind_of(resource).word, field="role")
+    with transaction.atomic():
+        row = _row(resource, lock=True)
+        bindings = policies.bindings_add(row.bindings, role=role, member=member)
+        _check_new(resource, bindings, known=row.bindings)
+        row.bindings = policies.bindings_normalise(bindings, kind=row.kind)
+        _store(row)
+    return _policy_resource(row)
+
+
+def role_revoke(resource: tree.Resource, *, role: str, member: str, caller: Principal = OPERATOR) -> dict[str, Any]:
+    """Unbind one member from a role, and leave the rest of the policy as it is."""
+    with transaction.atomic():
+        row = _row(resource, lock=True)
+        row.bindings = policies.bindings_remove(row.bindings, role=role, member=member_parse(member, field="member"))
+        _store(row)
+    return _policy_resource(row)
+
+
+def policy_begin(resource: tree.Resource, *, creator: Principal) -> None:
+    """The first policy of a new project, folder or organization: whoever makes it owns it.
+
+    A project's service agent gets its role here, as it does from Google, but not in projects that claim to be older.
+    """
+    bindings: list[policies.Binding] = []
+    if creator != OPERATOR:
+        bindings = policies.bindings_add(bindings, role=OWNER, member=member_parse(creator.member, field="member"))
+    if isinstance(resource, Project) and policies.agent_is_automatic(resource.created_at):
+        member = f"serviceAccount:{resource.service_agent}"
+        bindings = policies.bindings_add(bindings, role=SERVICE_AGENT, member=member)
+    if bindings:
+        row = _row(resource)
+        row.bindings = bindings
+        _store(row)
+
+
+def _row(resource: tree.Resource, *, lock: bool = False) -> Policy:
+    """The stored policy, or an empty one that isn't stored."""
+    key = {"kind": tree.kind_of(resource).word, "resource_pk": resource.pk}
+    rows = Policy.objects.select_for_update() if lock else Policy.objects.all()
+    return rows.filter(**key).first() or Policy(**key, generation=0)
+
+
+def _store(row: Policy) -> None:
+    row.generation = policies.next_generation(row.generation, now_us=time.time_ns() // 1000)
+    try:
+        with transaction.atomic():
+            row.save()
+    except IntegrityError:  # somebody else's first policy of this resource came in between
+        raise Aborted(policies.CONFLICT) from None
+
+
+def _policy_resource(row: Policy) -> dict[str, Any]:
+    answer: dict[str, Any] = {"etag": policies.etag_format(row.generation)}
+    if row.generation:
+        answer["version"] = 1
+    if row.bindings:
+        answer["bindings"] = row.bindings
+    if row.audit_configs:
+        answer["auditConfigs"] = row.audit_configs
+    return answer
+
+
+def _mask(mask: str) -> frozenset[str]:
+    return frozenset(mask_words(mask, known=MASK_FIELDS)) if mask.strip() else DEFAULT_MASK
+
+
+def _check_new(
+    resource: tree.Resource, bindings: Iterable[policies.Binding], *, known: Iterable[policies.Binding]
+) -> None:
+    """What this write adds must exist. What was bound before may be gone since, and hinders nobody."""
+    known = list(known)
+    for member in sorted(policies.members_of(bindings) - policies.members_of(known)):
+        _check_exists(member)
+    for role in {binding["role"] for binding in bindings} - {binding["role"] for binding in known}:
+        if policies.is_custom(role):
+            _check_custom(resource, role)
+
+
+def _check_exists(member: str) -> None:
+    kind, _, email = member.partition(":")
+    missing = (kind == "serviceAccount" and not _account_exists(email)) or (
+        kind == "group" and not Group.objects.filter(email=email).exists()
+    )
+    if missing:
+        word = "Group" if kind == "group" else "Service account"
+        raise InvalidArgument(f"{word} {clipped(email)} does not exist.", field="policy.bindings")
+
+
+def _account_exists(email: str) -> bool:
+    if email.endswith(AGENT_SUFFIX):
+        number = email.removesuffix(AGENT_SUFFIX).removeprefix("service-")
+        return number.isascii() and number.isdecimal() and Project.objects.filter(number=int(number[:18])).exists()
+    return ServiceAccount.objects.filter(email=email).exists()
+
+
+def _check_custom(resource: tree.Resource, role: str) -> None:
+    """A custom role works in the project or below the organization that it was made in."""
+    found = access.role_find(role)
+    owners = [row for row in tree.lineage(resource) if isinstance(row, (Project, Organization))]
+    if found is None or found.deleted or (found.project or found.organization) not in owners:
+        raise InvalidArgument(
+            f"Role {clipped(role)} does not exist in the resource's hierarchy.", field="policy.bindings"
+        )

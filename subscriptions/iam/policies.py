@@ -1,0 +1,151 @@
+"""Policies as values: reading, normalising and bounding them. Pure (pubsub-spec.md, section 5.3)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime
+from typing import Any
+
+from pushhub.errors import Aborted, InvalidArgument, clipped
+from subscriptions.iam.members import member_parse
+from subscriptions.iam.roles import BASIC_ROLES, PREDEFINED
+
+#: What the etag of a policy that nobody has set reads as.
+UNSET_ETAG = "ACAB"
+CONFLICT = "There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff."
+VERSIONS = (0, 1, 3)
+#: Each occurrence of a member counts.
+MAX_PRINCIPALS = 1500
+MAX_GROUPS = 250
+ETAG_BYTES = 8
+#: Projects made after this day need no grant for their service agent (seeds, "Authentication configuration").
+LAST_DAY_OF_EXPLICIT_GRANTS = date(2021, 4, 8)
+
+PUBSUB_KINDS = frozenset({"topic", "subscription", "snapshot", "schema"})
+
+Binding = dict[str, Any]
+
+
+def next_generation(previous: int, *, now_us: int) -> int:
+    """Grows with each write, also of a resource that was deleted and made again under its old name."""
+    return max(previous + 1, now_us)
+
+
+def etag_format(generation: int) -> str:
+    """A policy that is stored has a generation; 0 stands for none."""
+    return base64.b64encode(generation.to_bytes(ETAG_BYTES, "big")).decode() if generation else UNSET_ETAG
+
+
+def etag_check(given: str, generation: int) -> None:
+    """Without an etag the last write wins; with one, only who has seen the present policy may replace it."""
+    if given and _decoded(given) != _decoded(etag_format(generation)):
+        raise Aborted(CONFLICT)
+
+
+def _decoded(etag: str) -> bytes:
+    try:
+        return base64.urlsafe_b64decode(etag.replace("+", "-").replace("/", "_") + "=" * (-len(etag) % 4))
+    except (binascii.Error, ValueError):
+        raise InvalidArgument(
+            "Invalid value at 'policy.etag' (TYPE_BYTES): Base64 is expected.", field="policy.etag"
+        ) from None
+
+
+def version_check(version: int, *, field: str) -> None:
+    if version not in VERSIONS:
+        raise InvalidArgument(f"Invalid policy version given (version={version}). It must be 0, 1 or 3.", field=field)
+
+
+def bindings_normalise(given: Iterable[Mapping[str, Any]], *, kind: str) -> list[Binding]:
+    """One binding a role, in the order given, each member once; what binds nobody is left out."""
+    merged: dict[str, dict[str, None]] = {}
+    for position, binding in enumerate(given):
+        field = f"policy.bindings[{position}]"
+        role = binding.get("role", "")
+        _check_condition(binding, kind=kind, field=field)
+        role_check(role, kind=kind, field=f"{field}.role")
+        members = merged.setdefault(role, {})
+        for index, member in enumerate(binding.get("members", [])):
+            members[member_parse(member, field=f"{field}.members[{index}]")] = None
+    result = [{"role": role, "members": list(members)} for role, members in merged.items() if members]
+    _check_size(result)
+    return result
+
+
+def bindings_add(bindings: Iterable[Binding], *, role: str, member: str) -> list[Binding]:
+    """The bindings with one more: `member` holds `role`."""
+    found = [dict(binding) for binding in bindings]
+    for binding in found:
+        if binding["role"] == role:
+            if member not in binding["members"]:
+                binding["members"] = [*binding["members"], member]
+            return found
+    return [*found, {"role": role, "members": [member]}]
+
+
+def bindings_remove(bindings: Iterable[Binding], *, role: str, member: str) -> list[Binding]:
+    """The bindings without one: `member` holds `role` no more."""
+    result = []
+    for binding in bindings:
+        left = [held for held in binding["members"] if binding["role"] != role or held != member]
+        if left:
+            result.append({**binding, "members": left})
+    return result
+
+
+def members_of(bindings: Iterable[Binding]) -> set[str]:
+    return {member for binding in bindings for member in binding["members"]}
+
+
+def role_check(role: str, *, kind: str, field: str) -> None:
+    """Whether such a role may be bound on this kind of resource; of custom ones, only the form is looked at."""
+    if is_custom(role):
+        return
+    if role not in PREDEFINED:
+        raise InvalidArgument(
+            f"Role {clipped(role) or '(empty)'} does not exist in the resource's hierarchy.", field=field
+        )
+    if not _is_supported(role, kind):
+        raise InvalidArgument(f"Role {role} is not supported for this resource.", field=field)
+
+
+def is_custom(role: str) -> bool:
+    parts = role.split("/")
+    return len(parts) == 4 and parts[0] in ("projects", "organizations") and parts[2] == "roles" and all(parts)
+
+
+def _is_supported(role: str, kind: str) -> bool:
+    if role in BASIC_ROLES:
+        return True
+    if kind in PUBSUB_KINDS:
+        # A publisher publishes to topics, so a topic is the lowest that this role means anything on.
+        is_publisher_below = role == "roles/pubsub.publisher" and kind != "topic"
+        return role.startswith("roles/pubsub.") and not is_publisher_below
+    return role.startswith("roles/iam.") if kind == "serviceAccount" else True
+
+
+def _check_condition(binding: Mapping[str, Any], *, kind: str, field: str) -> None:
+    if "condition" not in binding:
+        return
+    text = "Can't set conditional policy on this resource"
+    if kind not in PUBSUB_KINDS:
+        text += ": PushHub has no conditions, and to leave one out would grant more than was meant"
+    raise InvalidArgument(f"{text}.", field=f"{field}.condition")
+
+
+def _check_size(bindings: list[Binding]) -> None:
+    members = [member for binding in bindings for member in binding["members"]]
+    groups = sum(member.startswith("group:") for member in members)
+    for what, count, limit in (("principals", len(members), MAX_PRINCIPALS), ("groups", groups, MAX_GROUPS)):
+        if count > limit:
+            raise InvalidArgument(
+                f"The policy has too many {what}. You passed {count} in the request, but the maximum value is {limit}.",
+                field="policy.bindings",
+            )
+
+
+def agent_is_automatic(created_at: datetime) -> bool:
+    """Whether the service agent of a project of this age mints tokens without a grant of its owner's."""
+    return created_at.date() > LAST_DAY_OF_EXPLICIT_GRANTS
