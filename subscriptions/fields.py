@@ -262,4 +262,12 @@ CREATE_SERVICE_ACCOUNT = Message(
 PATCH_SERVICE_ACCOUNT = Message(
     "PatchServiceAccountRequest", {"serviceAccount": SERVICE_ACCOUNT, "updateMask": String(4096)}
 )
+CREATE_SERVICE_ACCOUNT_KEY = Message(
+    "CreateServiceAccountKeyRequest",
+    {
+        "privateKeyType": Enum("TYPE_UNSPECIFIED", "TYPE_PKCS12_FILE", "TYPE_GOOGLE_CREDENTIALS_FILE"),
+        "keyAlgorithm": Enum("KEY_ALG_UNSPECIFIED", "KEY_ALG_RSA_1024", "KEY_ALG_RSA_2048"),
+    },
+)
+UPLOAD_SERVICE_ACCOUNT_KEY = Message("UploadServiceAccountKeyRequest", {"publicKeyData": String(32_768)})
 EMPTY = Message("Empty", {})

@@ -8,6 +8,7 @@ from django.db import models
 
 from pushhub import names
 from pushhub.clock import utcnow
+from subscriptions import credentials  # noqa: F401 - models that Django is to find from here
 
 
 def new_project_number() -> int:
@@ -210,6 +211,8 @@ class ServiceAccount(models.Model):
     disabled = models.BooleanField(default=False)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
+    #: Set while it can be undeleted; its email is free for another account meanwhile (iam/service_accounts.py).
+    deleted_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ["email"]

@@ -61,10 +61,11 @@ def subscription_get(*, name: str, lock: bool = False) -> Subscription:
     return subscription
 
 
-def service_account_get(*, name: str) -> ServiceAccount:
+def service_account_get(*, name: str, lock: bool = False) -> ServiceAccount:
     """The account of a full name, in which `-` may stand for the project and the unique id for the email."""
     project, account = names.parse_service_account(name)
-    accounts = ServiceAccount.objects.select_related("project").filter(Q(email=account) | Q(unique_id=account))
+    rows = ServiceAccount.objects.select_for_update(of=("self",)) if lock else ServiceAccount.objects.all()
+    accounts = rows.select_related("project").filter(Q(email=account) | Q(unique_id=account), deleted_at=None)
     found = (accounts if project == "-" else accounts.filter(_of_project(project))).first()
     if found is None:
         raise NotFound(f"Service account {clipped(name)} does not exist.")
@@ -86,7 +87,7 @@ def subscriptions_of(project: Project) -> QuerySet[Subscription]:
 
 
 def service_accounts_of(project: Project) -> QuerySet[ServiceAccount]:
-    return ServiceAccount.objects.filter(project=project).select_related("project")
+    return ServiceAccount.objects.filter(project=project, deleted_at=None).select_related("project")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ LAYERS = {
     "endpoints": PURE,
     "pushed": PURE,
     "models": MODELS,
+    "credentials": MODELS,
     "signals": MODELS,
     "store": MODELS,
     "turns": MODELS,

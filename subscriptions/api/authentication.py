@@ -1,4 +1,4 @@
-"""Who is calling: an admin session or, where the settings name one, the principal of a caller without credentials."""
+"""Who is calling: the bearer of a token, an admin session or, where the settings name one, nobody in particular."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from pushhub.errors import PermissionDenied, Unauthenticated
+from pushhub.errors import PermissionDenied
 from pushhub.principals import Principal
+from subscriptions.iam.callers import bearer_token, caller_from_authorization, is_emulator_token
 
 
 class CallerAuthentication(BaseAuthentication):
     """Gives each request its `Principal`, as `request.user`."""
 
     def authenticate(self, request: Request) -> tuple[Principal, None] | None:
-        if "HTTP_AUTHORIZATION" in request.META:
+        header = request.META.get("HTTP_AUTHORIZATION")
+        if header is not None:
             # Somebody who means to be somebody is never taken for the anonymous caller.
-            raise Unauthenticated(
-                "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or "
-                "other valid authentication credential."
-            )
-        caller = session_principal(request._request)
-        if caller is not None:
-            refuse_forged(request._request)
+            caller = caller_from_authorization(header)
+            if is_emulator_token(bearer_token(header)):
+                refuse_other_sites(request._request)
             return caller, None
+        session = session_principal(request._request)
+        if session is not None:
+            refuse_forged(request._request)
+            return session, None
         if settings.ANONYMOUS:
             refuse_other_sites(request._request)
             return Principal(settings.ANONYMOUS), None

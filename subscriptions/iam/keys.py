@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import logging
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,15 +13,14 @@ from cryptography.fernet import Fernet, InvalidToken
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from cryptography.x509.oid import NameOID
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from pushhub.clock import utcnow
 from pushhub.errors import Internal
+from subscriptions.iam.pairs import KEY_BITS, certificate_of, key_id_of, private_pem
 from subscriptions.models import SigningKey
 
-KEY_BITS = 2048
 #: Verifiers take the key from the certificate and hardly any looks at its dates, so it must merely outlive the key.
 CERTIFICATE_LIFETIME = timedelta(days=3650)
 #: Before the text of an encrypted key, so that another scheme can follow.
@@ -80,13 +78,10 @@ def _usable(row: SigningKey) -> Signer | None:
 
 def _make(generation: int) -> None:
     private_key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
-    public_bytes = private_key.public_key().public_bytes(
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
     row = SigningKey(
         generation=generation,
-        kid=hashlib.sha256(public_bytes).hexdigest()[:40],
-        certificate=_certificate(private_key),
+        kid=key_id_of(private_key.public_key()),
+        certificate=certificate_of(private_key, "pushhub-token-signer", until=utcnow() + CERTIFICATE_LIFETIME),
         private_key=_encrypted(private_key),
     )
     try:
@@ -95,24 +90,6 @@ def _make(generation: int) -> None:
     except IntegrityError:
         return  # another process made this generation; signing_key() reads it
     logger.info("made signing key %s", row.kid)
-
-
-def _certificate(private_key: rsa.RSAPrivateKey) -> str:
-    """Self-signed: the form in which Google serves its public keys."""
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "pushhub-token-signer")])
-    now = utcnow()
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(private_key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + CERTIFICATE_LIFETIME)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .sign(private_key, hashes.SHA256())
-    )
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
 def _secret() -> str:
@@ -129,10 +106,7 @@ def _fernet(secret: str) -> Fernet:
 
 
 def _encrypted(private_key: rsa.RSAPrivateKey) -> str:
-    plain = private_key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return ENCRYPTION_SCHEME + _fernet(_secret()).encrypt(plain).decode()
+    return ENCRYPTION_SCHEME + _fernet(_secret()).encrypt(private_pem(private_key).encode()).decode()
 
 
 @lru_cache(maxsize=8)

@@ -8,6 +8,7 @@ from pushhub import names
 from pushhub.errors import AlreadyExists, InvalidArgument, clipped
 from pushhub.principals import OPERATOR, Principal
 from subscriptions import fields, masks, selectors
+from subscriptions.iam.recent import forget_callers
 from subscriptions.models import ServiceAccount
 from subscriptions.resources import service_account_resource
 from subscriptions.services import check_name, project_ensure
@@ -79,3 +80,4 @@ def _set_disabled(name: str, *, disabled: bool) -> None:
     account = selectors.service_account_get(name=name)
     account.disabled = disabled
     account.save(update_fields=["disabled", "updated_at"])
+    forget_callers()

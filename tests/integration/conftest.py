@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from subscriptions.iam import access
+from subscriptions.iam.recent import recent_callers
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class Api:
 def no_decisions_of_the_test_before() -> None:
     """The rows they were about are gone, and their numbers may be given anew."""
     access.forget_decisions()
+    recent_callers.forget()
 
 
 @pytest.fixture

@@ -1,0 +1,60 @@
+"""Who a caller is, by the Authorization header that it sends: the one place for REST and gRPC alike."""
+
+from __future__ import annotations
+
+import hashlib
+
+from django.conf import settings
+
+from pushhub.clock import utcnow
+from pushhub.errors import Unauthenticated
+from pushhub.principals import Principal
+from subscriptions.iam.access_tokens import access_token_find
+from subscriptions.iam.recent import recent_callers
+
+#: No credential of ours is nearly this long.
+MAX_CREDENTIAL_CHARACTERS = 8192
+#: What Google's clients send to an emulator where they cannot send nothing. It stands for "nobody", and is as good.
+EMULATOR_TOKEN = "owner"  # noqa: S105 - a word that everybody knows
+
+
+def caller_from_authorization(header: str) -> Principal:
+    """The principal of `Bearer {access token}`; Unauthenticated for anything else, whatever is wrong with it."""
+    token = bearer_token(header)
+    if is_emulator_token(token):
+        return Principal(settings.ANONYMOUS)
+    digest = hashlib.sha256(token.encode()).digest()
+    caller = recent_callers.get(digest)
+    if caller is None:
+        caller, seconds_left = _caller_of(token)
+        recent_callers.put(digest, caller, seconds_left=seconds_left)
+    return caller
+
+
+def bearer_token(header: str) -> str:
+    scheme, _, token = header.strip().partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token.isascii() or not 0 < len(token) <= MAX_CREDENTIAL_CHARACTERS:
+        raise refused()
+    return token
+
+
+def is_emulator_token(token: str) -> bool:
+    """Only where callers without a token are let in: on loopback, by explicit setting."""
+    return token == EMULATOR_TOKEN and settings.ANONYMOUS != ""
+
+
+def refused() -> Unauthenticated:
+    """The same words whatever was wrong: whoever guesses learns nothing."""
+    return Unauthenticated(
+        "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or "
+        "other valid authentication credential."
+    )
+
+
+def _caller_of(token: str) -> tuple[Principal, float]:
+    """The principal and how many seconds more the credential is good for."""
+    row = access_token_find(token)
+    if row is None:
+        raise refused()
+    return Principal(row.member), (row.expires_at - utcnow()).total_seconds()

@@ -1,0 +1,17 @@
+"""Arguments that several commands take."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentTypeError
+from datetime import timedelta
+
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def lifetime(text: str) -> timedelta:
+    """`90s`, `30m`, `12h` or `7d`."""
+    found = re.fullmatch(r"([0-9]{1,9})([smhd])", text, re.ASCII)
+    if found is None:
+        raise ArgumentTypeError(f"{text!r}: give a number and one of s, m, h, d: 90s, 30m, 12h, 7d")
+    return timedelta(**{UNITS[found[2]]: int(found[1])})

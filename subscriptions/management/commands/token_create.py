@@ -1,0 +1,31 @@
+"""`manage.py token_create --member user:ada@example.com --lifetime 12h`: a bearer token, printed once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from pushhub.errors import PushHubError
+from subscriptions.iam import access_tokens
+from subscriptions.management.arguments import lifetime
+
+
+class Command(BaseCommand):
+    """Makes an access token."""
+
+    help = (
+        "Make an access token for a user or a service account and print it. It is not kept: nobody can show it again."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--member", required=True, help="user:ada@example.com or serviceAccount:EMAIL")
+        parser.add_argument("--lifetime", type=lifetime, default=access_tokens.LIFETIME, help="90s, 30m, 12h, 7d")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            issued = access_tokens.access_token_create(member=options["member"], lifetime=options["lifetime"])
+        except PushHubError as error:
+            raise CommandError(error.message) from error
+        self.stdout.write(issued.token)
+        self.stderr.write(f"token {issued.row.pk} of {issued.row.member}, good until {issued.row.expires_at:%F %T} UTC")

@@ -1,0 +1,22 @@
+"""`manage.py token_list`: the access tokens that are out, without the tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from subscriptions.iam import access_tokens
+
+
+class Command(BaseCommand):
+    """Lists access tokens."""
+
+    help = "List the access tokens that are good now: id, end, member."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--member", default="", help="only those of user:ada@example.com")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        for row in access_tokens.access_tokens_list(member=options["member"]):
+            self.stdout.write(f"{row.pk}\t{row.expires_at:%F %T}\t{row.member}")

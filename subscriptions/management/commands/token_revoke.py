@@ -1,0 +1,27 @@
+"""`manage.py token_revoke 17 18` or `--member user:ada@example.com`: tokens that are good no longer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from subscriptions.iam import access_tokens
+
+
+class Command(BaseCommand):
+    """Revokes access tokens."""
+
+    help = "Revoke access tokens: those of the ids that token_list shows, or all of a member."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("ids", nargs="*", type=int)
+        parser.add_argument("--member", default="", help="all tokens of user:ada@example.com")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if bool(options["ids"]) == bool(options["member"]):
+            raise CommandError("Give either ids or --member.")
+        revoked = access_tokens.access_tokens_revoke(ids=options["ids"], member=options["member"])
+        self.stdout.write(f"revoked {revoked}")
+        if not revoked:
+            raise CommandError("There was no such token.")
