@@ -44,6 +44,21 @@ def test_a_tree_is_made_by_commands(db: None, capsys: pytest.CaptureFixture[str]
     assert grants.policy_get(project) == {"etag": "ACAB"}, "nobody owns it, and its agent needs a grant"
 
 
+def test_roles_are_granted_and_revoked_by_command(db: None) -> None:
+    call_command("project_create", "shop")
+    project = Project.objects.get()
+
+    call_command("role_grant", "projects/shop", "roles/viewer", "user:Ada@example.com")
+    granted = access.allowed(ADA, "pubsub.topics.get", project)
+    call_command("role_revoke", "projects/shop", "roles/viewer", "user:ada@example.com")
+
+    assert granted
+    assert not access.allowed(ADA, "pubsub.topics.get", project)
+    for bad in (["projects/none", "roles/viewer", "allUsers"], ["projects/shop", "viewer", "allUsers"]):
+        with pytest.raises(CommandError):
+            call_command("role_grant", *bad)
+
+
 @pytest.mark.parametrize("parent", ["", "projects/shop", "organizations/7", "organizations/x", "folders/1/2"])
 def test_a_folder_needs_a_parent_that_exists(db: None, parent: str) -> None:
     with pytest.raises(CommandError):

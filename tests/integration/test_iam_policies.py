@@ -186,6 +186,7 @@ def test_whoever_leaves_a_group_loses_what_it_holds(ada: Api) -> None:
 def test_a_topic_made_anew_does_not_inherit_the_policy_of_the_old_one(api: Api, ada: Api) -> None:
     grant("projects/shop/topics/orders", "roles/pubsub.viewer")
     api.delete("topics/orders")
+    assert not Policy.objects.filter(kind="topic").exists()
     api.made("topics/orders")
 
     assert ada.get("topics/orders").status == 403
