@@ -193,13 +193,14 @@ local function forget_deliveries(key, state, ids, where)
     if where[i] == 't' then state.out = math.max(state.out - 1, 0) end
     if where[i] == 'r' then redis.call('ZREM', key .. ':z', id) end
     if where[i] == 'l' then redis.call('ZREM', key .. ':l', id) end
-    if where[i] and where[i] ~= 't' and where[i] ~= 'b' then
-      redis.call('HDEL', key .. ':m', id)
-      redis.call('HDEL', key .. ':a', id)
-    end
+    if where[i] and where[i] ~= 't' and where[i] ~= 'b' then redis.call('HDEL', key .. ':m', id) end
     if state.ordered == 1 then free_key(key, state, id) end
   end
-  each_chunk(ids, function(part) redis.call('HDEL', key .. ':d', unpack(part)) end)
+  local had_leases = redis.call('EXISTS', key .. ':a') == 1
+  each_chunk(ids, function(part)
+    redis.call('HDEL', key .. ':d', unpack(part))
+    if had_leases then redis.call('HDEL', key .. ':a', unpack(part)) end
+  end)
 end
 
 -- Forgets all that waits here, as the database has it too; what holds a token or a lease stays.

@@ -22,7 +22,6 @@ if not state then
 end
 
 local changes = (mode == 0) ~= (state.mode == 0) or ordered ~= state.ordered
-if mode == 1 and state.mode == 2 then redis.call('DEL', key .. ':a') end
 state.mode, state.ordered = mode, ordered
 state.cap, state.rate, state.burst = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 if changes or (action == 'spill' and ordered == 1) then
