@@ -73,7 +73,7 @@ NAMES = {
 }
 
 
-def request_names(method: str) -> dict[str, str]:
+def names_for(method: str) -> dict[str, str]:
     names = {one.source: name_for(method, one.source, one.on) for one in METHODS[method]}
     if method == "google.pubsub.v1.Publisher.DetachSubscription":
         names["subscription"] = NAMES["subscriptions"]
@@ -94,7 +94,7 @@ def callable_by(member: str) -> set[str]:
     found = set()
     for method in METHODS:
         try:
-            authorize(Principal(member), method, request_names(method))
+            authorize(Principal(member), method, names_for(method))
         except PermissionDenied:
             continue
         found.add(method)
@@ -120,7 +120,7 @@ def test_without_any_role_a_known_caller_may_do_next_to_nothing(shop: Api) -> No
 def test_the_operator_may_call_everything(shop: Api) -> None:
     assert callable_by(ADA) != set(METHODS)
     for method in METHODS:
-        authorize(OPERATOR, method, request_names(method))
+        authorize(OPERATOR, method, names_for(method))
 
 
 def test_a_method_without_an_entry_is_nobodys_to_call() -> None:
