@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('subscriptions', '0002_resource_tree'),
+        ('subscriptions', '0003_service_agents'),
     ]
 
     operations = [
