@@ -14,6 +14,7 @@ from django.db import IntegrityError
 from deliveries import store
 from deliveries.backlog.backlog import Lane, Offer
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanes import lane_configure, mode_of
 from deliveries.rules.ids import NODE_SIZE, MessageIds
 from deliveries.rules.payload import NewMessage, attributes_text, publish_time_text, wire_message
 from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
@@ -71,20 +72,28 @@ def offer_quietly(
     ids: Sequence[int], messages: Sequence[NewMessage], *, subscribers: Sequence[PushSettings], region: str
 ) -> None:
     """Hand committed messages to Redis; its absence is logged and no reason to fail a publish."""
-    pushed = [subscriber for subscriber in subscribers if subscriber.is_push]
-    if not pushed:
+    try:
+        for subscriber in subscribers:
+            if subscriber.ordered:
+                lane_configure(Lane(subscriber.id, region), subscriber, action="more", from_id=ids[0])
+        _offer(ids, messages, subscribers=[one for one in subscribers if not one.ordered], region=region)
+    except redis.RedisError as error:
+        logger.warning("offer put off until Redis is back: %s", type(error).__name__)
+
+
+def _offer(
+    ids: Sequence[int], messages: Sequence[NewMessage], *, subscribers: Sequence[PushSettings], region: str
+) -> None:
+    if not subscribers:
         return
     texts = [escaped(_traveller(message_id, message)) for message_id, message in zip(ids, messages, strict=True)]
     names = [str(message_id) for message_id in ids]
     offers = []
-    for subscriber in pushed:
+    for subscriber in subscribers:
         render = TaskTemplate(subscription_id=subscriber.id, region=region, attempt=1).render
         tasks = [(message_id, render(name, text)) for message_id, name, text in zip(ids, names, texts, strict=True)]
-        offers.append(Offer(Lane(subscriber.id, region), is_push=True, messages=tasks))
-    try:
-        default_backlog().offer(offers)
-    except redis.RedisError as error:
-        logger.warning("offer put off until Redis is back: %s", type(error).__name__)
+        offers.append(Offer(Lane(subscriber.id, region), mode=mode_of(subscriber), messages=tasks))
+    default_backlog().offer(offers)
 
 
 def _traveller(message_id: int, message: NewMessage) -> dict[str, object]:

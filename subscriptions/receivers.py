@@ -9,8 +9,7 @@ from django.db import transaction
 from django.db.models import Model
 from django.db.models.signals import post_delete, post_save
 
-from subscriptions.iam import tree
-from subscriptions.iam.access import decisions
+from subscriptions.iam import access, tree
 from subscriptions.models import Folder, GroupMember, Policy, Project, RoleResource
 
 #: What decisions of access rest on.
@@ -28,8 +27,8 @@ def connect() -> None:
 
 def forget_decisions(sender: object, **_: Any) -> None:
     """At once for what this transaction decides next, and once more when others can see the change."""
-    decisions.forget()
-    transaction.on_commit(decisions.forget)
+    access.forget_decisions()
+    transaction.on_commit(access.forget_decisions)
 
 
 def delete_policy(sender: object, *, instance: Model, **_: Any) -> None:

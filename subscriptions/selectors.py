@@ -126,6 +126,10 @@ class PushSettings:
     dead_letter: bool
     retention_seconds: int
     attributes: Mapping[str, str]
+    ordered: bool
+    exactly_once: bool
+    #: 0 without a dead-letter policy.
+    max_delivery_attempts: int
 
     @property
     def is_push(self) -> bool:
@@ -149,6 +153,8 @@ PUSH_COLUMNS = (
     "max_delivery_attempts",
     "message_retention_seconds",
     "push_attributes",
+    "enable_message_ordering",
+    "enable_exactly_once_delivery",
 )
 
 
@@ -165,7 +171,7 @@ def subscriptions_of_topic(topic_id: int) -> list[PushSettings]:
 def _push_settings(rows: QuerySet[Subscription]) -> Iterable[PushSettings]:
     for row in rows.order_by("id").values_list(*PUSH_COLUMNS):
         (pk, project, subscription_id, topic_id, endpoint, ack_deadline, email, audience) = row[:8]
-        (wrapper, write_metadata, detached, minimum, maximum, attempts, retention, attributes) = row[8:]
+        (wrapper, write_metadata, detached, minimum, maximum, attempts, retention, attributes) = row[8:16]
         yield PushSettings(
             id=pk,
             name=names.subscription_name(project, subscription_id),
@@ -182,4 +188,7 @@ def _push_settings(rows: QuerySet[Subscription]) -> Iterable[PushSettings]:
             dead_letter=attempts > 0,
             retention_seconds=retention,
             attributes=attributes,
+            ordered=row[16],
+            exactly_once=row[17],
+            max_delivery_attempts=attempts,
         )

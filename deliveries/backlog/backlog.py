@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, Literal, cast
 
 import redis
@@ -16,6 +17,8 @@ from deliveries.rules.taskmessage import queue_name
 
 PREFIX = "ph:"
 NO_LIMITS = Limits()
+#: What to do with a lane besides telling it how it stands (configure.lua).
+Action = Literal["new", "known", "more", "spill"]
 #: A worker that was silent for so long is dead, and what it held goes back to the queue.
 DEAD_AFTER_MS = 15_000
 
@@ -37,12 +40,20 @@ class Lane:
         return cls(int(subscription_id), region)
 
 
+class Mode(IntEnum):
+    """What becomes of a lane's messages (configure.lua)."""
+
+    IDLE = 0
+    PUSH = 1
+    PULL = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """Deliveries of one lane in publish order: pairs of message id and Celery task message."""
 
     lane: Lane
-    is_push: bool
+    mode: Mode
     messages: Sequence[tuple[int, str]]
 
 
@@ -53,6 +64,14 @@ class PageRequest:
     lane: Lane
     from_id: int
     seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leases:
+    """What a puller got: delivery, Celery message, how often it was leased; and the page to read where it runs low."""
+
+    deliveries: list[tuple[int, bytes, int]]
+    page: PageRequest | None
 
 
 @dataclass(slots=True)
@@ -101,16 +120,26 @@ class Backlog:
         for offer in offers:
             self.scripts.offer(
                 keys=[offer.lane.key],
-                args=[int(offer.is_push), self.limit, "", "", "", "", *_flat(offer.messages)],
+                args=[int(offer.mode), self.limit, "", "", "", "", "", *_flat(offer.messages)],
                 client=pipe,
             )
         pipe.execute()
 
     def offer_page(
-        self, request: PageRequest, messages: Sequence[tuple[int, str]], *, next_id: int, complete: bool
+        self,
+        request: PageRequest,
+        messages: Sequence[tuple[int, str]],
+        *,
+        next_id: int,
+        complete: bool,
+        orderings: Sequence[str] = (),
     ) -> bool:
-        """Append a page read from the database; true when the lane wants another at once."""
-        args = [1, self.limit, "page", next_id, request.seq, int(complete), *_flat(messages)]
+        """Append a page read from the database; true when the lane wants another at once.
+
+        `orderings` holds, for an ordered lane, the digest of each message's ordering key, or "".
+        """
+        keys = ",".join(orderings)
+        args = [1, self.limit, "page", next_id, request.seq, int(complete), keys, *_flat(messages)]
         _accepted, _refused, again = self.scripts.offer(keys=[request.lane.key], args=args)
         return bool(again)
 
@@ -170,14 +199,44 @@ class Backlog:
         self,
         lane: Lane,
         *,
-        is_push: bool,
-        action: Literal["new", "known", "spill"],
+        mode: Mode,
+        action: Action,
         from_id: int = 0,
         limits: Limits = NO_LIMITS,
+        ordered: bool = False,
     ) -> None:
         """Tell a lane how its subscription stands (configure.lua)."""
         own = (limits.max_outstanding, limits.rate, limits.burst)
-        self.scripts.configure(keys=[lane.key], args=[int(is_push), self.limit, action, from_id, *own])
+        args = [int(mode), self.limit, action, from_id, *own, int(ordered)]
+        self.scripts.configure(keys=[lane.key], args=args)
+
+    def lease(self, lane: Lane, *, count: int, duration_ms: int, countdown_ms: tuple[int, int]) -> Leases | None:
+        """Lease up to `count` deliveries to a puller; None for a lane that Redis does not know (lease.lua)."""
+        reply = self.scripts.lease(keys=[lane.key], args=[count, duration_ms, self.limit, *countdown_ms])
+        if reply is None:
+            return None
+        leased, from_id, seq = reply
+        page = PageRequest(lane, int(from_id), int(float(seq))) if from_id else None
+        triples = zip(leased[0::3], leased[1::3], leased[2::3], strict=True)
+        return Leases([(int(message_id), task, int(times)) for message_id, task, times in triples], page)
+
+    def extend(
+        self, lane: Lane, leases: Iterable[tuple[int, int]], *, duration_ms: int, countdown_ms: tuple[int, int]
+    ) -> set[int]:
+        """Move the end of leases (delivery and how often it was leased), or nack them with 0; returns those lost."""
+        return _ids(self.scripts.extend(keys=[lane.key], args=[duration_ms, *countdown_ms, *_flat(leases)]))
+
+    def lost(self, lane: Lane, leases: Iterable[tuple[int, int]]) -> set[int]:
+        """Those of the leases that hold no more."""
+        return _ids(self.scripts.leased(keys=[lane.key], args=_flat(leases)))
+
+    def release(self, lane: Lane, message_ids: Sequence[int]) -> None:
+        """Forget deliveries that were acknowledged, after the database has."""
+        self.scripts.release(keys=[lane.key], args=[self.limit, *message_ids])
+
+    def wait_for_pull(self, subscription_id: int, *, seconds: float) -> None:
+        """Sleep until something of a pull subscription may be ready, or that long."""
+        self.client.brpop([f"{PREFIX}pull:{subscription_id}"], timeout=seconds)
 
     def forget(self, lane: Lane) -> None:
         self.scripts.forget(keys=[lane.key])
@@ -211,5 +270,9 @@ class Backlog:
         return int(self.client.llen(queue_name(region)))
 
 
-def _flat(messages: Sequence[tuple[int, str]]) -> list[Any]:
-    return [part for message in messages for part in message]
+def _flat(pairs: Iterable[tuple[int, str] | tuple[int, int]]) -> list[Any]:
+    return [part for pair in pairs for part in pair]
+
+
+def _ids(names: Iterable[bytes]) -> set[int]:
+    return {int(name) for name in names}

@@ -1,23 +1,34 @@
 -- Shared by every verb: this file and rules.lua are put in front of each verb's script.
 --
 -- A lane is one (subscription, region); its keys, with P = "ph:<subscription>:<region>":
---   P:s  hash    state: mode, out, cur, spill, seq, paging, and the fields of rules.lua
---   P:d  hash    delivery -> where it is: 'b' in the backlog, 't' holding a token, 'r' in the retry set
+--   P:s  hash    state: mode, out, cur, spill, seq, paging, credit, pumped, ordered, parked, and the fields of rules.lua
+--   P:d  hash    delivery -> where it is: 'b' in the backlog, 't' holding a token, 'r' in the retry set, 'l' leased to a
+--                puller, 'p' parked behind an earlier message of its ordering key
 --   P:b  list    the head of the backlog: complete Celery messages in publish order, oldest on the left
 --   P:z  zset    retry set: delivery -> when it is due (ms)
---   P:m  hash    delivery -> Celery message, of those in the retry set
+--   P:l  zset    leases: delivery -> when it lapses (ms)
+--   P:a  hash    delivery -> how often it was leased, which is part of its ack id
+--   P:m  hash    delivery -> Celery message, of those in the retry set, leased or parked
+--   P:o  hash    delivery -> digest of its ordering key; ordered lanes only
+--   P:k  hash    ordering key -> the delivery that is on its way (token, lease or retry): the others of the key wait
+--   P:q:<key>  list  the deliveries parked behind it, in publish order
 -- A delivery is named by its message id. All lanes share:
 --   ph:wake                zset  lane -> when it next needs a pump (ms)
 --   ph:page                set   lanes that want the next page of their backlog from the database
 --   ph:bell:<region>       list  holds one entry while a sleeping worker should look at the queue
+--   ph:pull:<subscription> list  holds one entry while a waiting puller should look at the lanes
 --   deliveries.<region>    list  kombu's queue; pushed on the left, taken on the right
 --
--- State: mode 1 = push, 0 = paused, pull or detached; out = tokens held; spill 1 = some rows of the database from
+-- State: mode 0 = paused or detached, 1 = push, 2 = pull; out = tokens held; spill 1 = some rows of the database from
 -- id `cur` on are not here; seq = how often that was said; paging = until when (ms) a worker has the next page in hand;
--- credit = how many more may go out, as of the time `pumped` (ms).
+-- credit = how many more may go out, as of the time `pumped` (ms); ordered 1 = one message of an ordering key at a time;
+-- parked = how many wait for their key.
+--
+-- An ordered lane reads its backlog from the database alone, in the order of ids, so that a publisher's lost offer can't
+-- turn two messages of a key around; and where something must be read again, all that waits is.
 
 local PREFIX = 'ph:'
-local STATE = {'mode', 'out', 'cur', 'spill', 'seq', 'paging', 'credit', 'pumped', unpack(RULE_FIELDS)}
+local STATE = {'mode', 'out', 'cur', 'spill', 'seq', 'paging', 'credit', 'pumped', 'ordered', 'parked', unpack(RULE_FIELDS)}
 local CHUNK = 500
 --- A page that was promised and did not come is asked for again after this long.
 local PAGING_MS = 5000
@@ -39,7 +50,7 @@ local function load_state(key)
   if not values[1] then return nil end
   -- A field that an older version did not write has its first value.
   local state = rules_new()
-  state.credit, state.pumped = 0, 0
+  state.credit, state.pumped, state.ordered, state.parked = 0, 0, 0, 0
   for i, name in ipairs(STATE) do
     -- Ids do not fit a double: `cur` stays text.
     if name == 'cur' then
@@ -67,7 +78,7 @@ local function new_state(mode, spilled)
   local state = rules_new()
   state.mode, state.out, state.cur, state.seq, state.paging = mode, 0, '0', 0, 0
   state.spill = spilled and 1 or 0
-  state.credit, state.pumped = 0, 0
+  state.credit, state.pumped, state.ordered, state.parked = 0, 0, 0, 0
   return state
 end
 
@@ -77,9 +88,10 @@ local function id_less(a, b)
   return a < b
 end
 
--- The rows from id `first` on are to be read from the database.
+-- The rows from id `first` on are to be read from the database. An ordered lane reads on from where it has come, so that
+-- nothing that somebody failed to tell of is passed over.
 local function spill(state, first)
-  if state.spill == 0 or id_less(first, state.cur) then state.cur = first end
+  if (state.spill == 0 and state.ordered == 0) or id_less(first, state.cur) then state.cur = first end
   state.spill = 1
   state.seq = state.seq + 1
 end
@@ -110,42 +122,120 @@ end
 
 local function message_id(message) return string.match(message, '^{"headers":{"id":"(%d+)') end
 
--- Retries that are due, up to `free`, into the queue.
-local function pump_retries(key, queue, free, now)
+-- Takes retries that are due, up to `free`, out of the retry set. Returns their ids and messages.
+local function due_retries(key, free, now)
   local due = redis.call('ZRANGEBYSCORE', key .. ':z', '-inf', now, 'LIMIT', 0, math.min(free, CHUNK))
-  if #due == 0 then return 0 end
+  if #due == 0 then return due, due end
   local messages = redis.call('HMGET', key .. ':m', unpack(due))
   redis.call('ZREM', key .. ':z', unpack(due))
   redis.call('HDEL', key .. ':m', unpack(due))
-  set_where(key, due, 't')
-  redis.call('LPUSH', queue, unpack(messages))
-  return #due
+  return due, messages
 end
 
--- The next of the backlog, up to `free`, into the queue; those settled meanwhile are left out.
-local function pump_backlog(key, queue, free)
-  local moved = 0
-  while free > 0 do
-    local messages = redis.call('LPOP', key .. ':b', math.min(free, CHUNK))
+-- Whether a delivery of an ordered lane may go out now: it then holds its key. Else it is parked behind the one that does.
+local function take_key(key, state, id, message)
+  local ordering = redis.call('HGET', key .. ':o', id)
+  if not ordering then return true end
+  local holder = redis.call('HGET', key .. ':k', ordering)
+  if not holder or holder == id then
+    redis.call('HSET', key .. ':k', ordering, id)
+    return true
+  end
+  redis.call('HSET', key .. ':d', id, 'p')
+  redis.call('HSET', key .. ':m', id, message)
+  redis.call('RPUSH', key .. ':q:' .. ordering, id)
+  state.parked = state.parked + 1
+  return false
+end
+
+-- Takes the next of the backlog, up to `free`, leaving out those settled meanwhile. Returns their ids and messages.
+local function next_ready(key, state, free)
+  local ids, ready = {}, {}
+  while #ids < free do
+    local messages = redis.call('LPOP', key .. ':b', math.min(free - #ids, CHUNK))
     if not messages or #messages == 0 then break end
-    local ids, kept = {}, {}
-    for i, message in ipairs(messages) do ids[i] = message_id(message) end
-    local where = redis.call('HMGET', key .. ':d', unpack(ids))
-    local moving = {}
+    local names = {}
+    for i, message in ipairs(messages) do names[i] = message_id(message) end
+    local where = redis.call('HMGET', key .. ':d', unpack(names))
     for i, message in ipairs(messages) do
-      if where[i] == 'b' then
-        moving[#moving + 1] = ids[i]
-        kept[#kept + 1] = message
+      if where[i] == 'b' and (state.ordered == 0 or take_key(key, state, names[i], message)) then
+        ids[#ids + 1] = names[i]
+        ready[#ready + 1] = message
       end
     end
-    if #kept > 0 then
-      set_where(key, moving, 't')
-      redis.call('LPUSH', queue, unpack(kept))
-      moved = moved + #kept
-      free = free - #kept
-    end
   end
-  return moved
+  return ids, ready
+end
+
+-- A delivery of an ordered lane is gone: the next of its key may go, and is due at once.
+local function free_key(key, state, id)
+  local ordering = redis.call('HGET', key .. ':o', id)
+  if not ordering then return end
+  redis.call('HDEL', key .. ':o', id)
+  if redis.call('HGET', key .. ':k', ordering) ~= id then
+    state.parked = state.parked - redis.call('LREM', key .. ':q:' .. ordering, 0, id)
+    return
+  end
+  local following = redis.call('LPOP', key .. ':q:' .. ordering)
+  if not following then
+    redis.call('HDEL', key .. ':k', ordering)
+    return
+  end
+  state.parked = state.parked - 1
+  redis.call('HSET', key .. ':k', ordering, following)
+  redis.call('HSET', key .. ':d', following, 'r')
+  redis.call('ZADD', key .. ':z', 0, following)
+end
+
+-- Forgets deliveries that are owed no more, wherever they were; `where` says that of each, false is "already taken out".
+local function forget_deliveries(key, state, ids, where)
+  for i, id in ipairs(ids) do
+    if where[i] == 't' then state.out = math.max(state.out - 1, 0) end
+    if where[i] == 'r' then redis.call('ZREM', key .. ':z', id) end
+    if where[i] == 'l' then redis.call('ZREM', key .. ':l', id) end
+    if where[i] and where[i] ~= 't' and where[i] ~= 'b' then redis.call('HDEL', key .. ':m', id) end
+    if state.ordered == 1 then free_key(key, state, id) end
+  end
+  local had_leases = redis.call('EXISTS', key .. ':a') == 1
+  each_chunk(ids, function(part)
+    redis.call('HDEL', key .. ':d', unpack(part))
+    if had_leases then redis.call('HDEL', key .. ':a', unpack(part)) end
+  end)
+end
+
+-- Forgets all that waits here, as the database has it too; what holds a token or a lease stays.
+local function clear_waiting(key, state)
+  local kept, gone = {}, {}
+  local all = redis.call('HGETALL', key .. ':d')
+  for i = 1, #all, 2 do
+    if all[i + 1] == 't' or all[i + 1] == 'l' then kept[all[i]] = true else gone[#gone + 1] = all[i] end
+  end
+  each_chunk(gone, function(part)
+    redis.call('HDEL', key .. ':d', unpack(part))
+    redis.call('HDEL', key .. ':m', unpack(part))
+    redis.call('HDEL', key .. ':a', unpack(part))
+    redis.call('HDEL', key .. ':o', unpack(part))
+  end)
+  redis.call('DEL', key .. ':b', key .. ':z')
+  local holders = redis.call('HGETALL', key .. ':k')
+  for i = 1, #holders, 2 do
+    redis.call('DEL', key .. ':q:' .. holders[i])
+    if not kept[holders[i + 1]] then redis.call('HDEL', key .. ':k', holders[i]) end
+  end
+  state.parked = 0
+end
+
+-- Leases that ended without an ack wait for their retry: after the subscription's own countdown, if it has one.
+local function lapse(key, now, minimum, maximum)
+  local over = redis.call('ZRANGEBYSCORE', key .. ':l', '-inf', now, 'LIMIT', 0, CHUNK)
+  if #over == 0 then return end
+  local counts = redis.call('HMGET', key .. ':a', unpack(over))
+  for i, id in ipairs(over) do
+    local delay = minimum > 0 and math.min(minimum * 2 ^ math.min((tonumber(counts[i]) or 1) - 1, 30), maximum) or 0
+    redis.call('ZADD', key .. ':z', now + delay, id)
+  end
+  redis.call('ZREM', key .. ':l', unpack(over))
+  set_where(key, over, 'r')
 end
 
 -- Says when the lane must be looked at again, or that nothing but an event will change it. `is_cut`: its window has room
@@ -164,6 +254,8 @@ local function schedule(lane, key, state, now, is_cut)
     local bucket_at = rules_bucket_wait(state, now)
     if bucket_at and (waiting[1] or redis.call('EXISTS', key .. ':b') == 1) then at = math.max(at or 0, bucket_at) end
   end
+  local leased = state.mode == 1 and redis.call('ZRANGE', key .. ':l', 0, 0, 'WITHSCORES') or {}
+  if leased[1] then at = math.min(at or tonumber(leased[2]), tonumber(leased[2])) end
   -- The page that was promised may never come.
   if state.paging > now then at = math.min(at or state.paging + 1, state.paging + 1) end
   if at then
@@ -173,13 +265,24 @@ local function schedule(lane, key, state, now, is_cut)
   end
 end
 
--- Asks a worker for the next page when the head of the backlog runs low.
+-- Whether the head of the backlog runs low and the database has more.
+local function runs_low(key, state, now, low)
+  return state.spill == 1 and state.mode ~= 0 and state.paging <= now
+    and redis.call('LLEN', key .. ':b') + state.parked < low
+end
+
+-- Asks a worker for the next page.
 local function want_page(lane, key, state, now, low)
-  if state.spill == 1 and state.mode == 1 and state.paging <= now and redis.call('LLEN', key .. ':b') < low then
-    redis.call('SADD', PREFIX .. 'page', lane)
-    return true
-  end
-  return false
+  if not runs_low(key, state, now, low) then return false end
+  redis.call('SADD', PREFIX .. 'page', lane)
+  return true
+end
+
+local function ring_pullers(lane)
+  local bell = PREFIX .. 'pull:' .. string.match(lane, '^(%d+):')
+  redis.call('LPUSH', bell, '1')
+  redis.call('LTRIM', bell, 0, 0)
+  redis.call('EXPIRE', bell, 60)
 end
 
 -- How many of `free` may go out now, with `returned` tokens just come back.
@@ -191,22 +294,36 @@ local function slice(state, now, queue, free, returned)
   return math.min(free, math.max(state.credit, 1), room)
 end
 
+-- Puts deliveries into the queue, each with its token. Returns how many.
+local function send(key, queue, ids, messages)
+  local first = 1
+  each_chunk(ids, function(part)
+    set_where(key, part, 't')
+    redis.call('LPUSH', queue, unpack(messages, first, first + #part - 1))
+    first = first + #part
+  end)
+  return #ids
+end
+
 -- Moves what the window has room for into the queue. Returns how many, and whether a page is wanted.
 local function pump(lane, state, now, limit, returned)
   local key = PREFIX .. lane
   local region = string.match(lane, ':(.+)$')
   local queue = 'deliveries.' .. region
   local moved, is_cut = 0, false
+  if state.mode == 1 then lapse(key, now, 0, 0) end
   if state.mode == 1 and now >= state.resume then
     local free = rules_free(state, now)
     if free > 0 then
       local now_free = slice(state, now, queue, free, returned or 0)
       is_cut = now_free < free
       free = now_free
-      moved = pump_retries(key, queue, free, now)
+      local ids, messages = due_retries(key, free, now)
+      moved = send(key, queue, ids, messages)
       -- With that many waiting for their retry the lane takes nothing new: its memory stays bounded.
       if moved < free and redis.call('ZCARD', key .. ':z') < limit then
-        moved = moved + pump_backlog(key, queue, free - moved)
+        ids, messages = next_ready(key, state, free - moved)
+        moved = moved + send(key, queue, ids, messages)
       end
       is_cut = is_cut and moved == free
       -- A lane with nothing more to send keeps no more than a burst.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 from django.conf import settings
@@ -11,6 +12,7 @@ from deliveries.backlog.backlog import Lane, PageRequest
 from deliveries.backlog.default import default_backlog
 from deliveries.rules.payload import INLINE_BYTES, wire_text
 from deliveries.rules.taskmessage import TaskTemplate, escaped, escaped_text, reference
+from subscriptions.selectors import push_settings
 
 #: Larger pages cost no less a message, and while one is rendered the worker's other threads wait.
 PAGE_ROWS = 500
@@ -24,7 +26,16 @@ def page_in(request: PageRequest) -> None:
         subscription_id=lane.subscription_id, region=lane.region, from_id=request.from_id, limit=size
     )
     next_id = rows[-1].message_id + 1 if rows else request.from_id
-    default_backlog().offer_page(request, render_rows(lane, rows), next_id=next_id, complete=len(rows) < size)
+    found = push_settings([lane.subscription_id]).get(lane.subscription_id)
+    orderings = [digest(row.ordering_key) for row in rows] if found is not None and found.ordered else []
+    default_backlog().offer_page(
+        request, render_rows(lane, rows), next_id=next_id, complete=len(rows) < size, orderings=orderings
+    )
+
+
+def digest(ordering_key: str) -> str:
+    """What stands for an ordering key in Redis: short, whatever its length and characters; nothing for no key."""
+    return hashlib.blake2s(ordering_key.encode(), digest_size=12).hexdigest() if ordering_key else ""
 
 
 def render_rows(lane: Lane, rows: Sequence[store.PageRow]) -> list[tuple[int, str]]:

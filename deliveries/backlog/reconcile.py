@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from deliveries import store
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lane_configure
+from deliveries.backlog.lanes import lane_configure, mode_of
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.taskmessage import task_id
 from deliveries.turns import write_transaction
@@ -46,12 +46,7 @@ def audit() -> int:
     before_id = first_id_at(time.time_ns() // 1_000_000 - GRACE_MS)
     repaired = 0
     for lane, settings in _lanes_waiting():
-        if settings.is_push:
-            repaired += _audit_lane(lane, settings, before_id=before_id)
-        elif default_backlog().state(lane).get("mode") == "1":
-            # The word that it is no longer pushed got lost.
-            lane_configure(lane, settings, action="known")
-            repaired += 1
+        repaired += _audit_lane(lane, settings, before_id=before_id)
     return repaired
 
 
@@ -82,9 +77,12 @@ def audit_tokens(suspects: set[str]) -> tuple[set[str], int]:
 
 def _audit_lane(lane: Lane, settings: PushSettings, *, before_id: int) -> bool:
     state = default_backlog().state(lane)
-    if not state or state.get("mode") != "1":
+    if state.get("mode") != str(int(mode_of(settings))):
+        # Redis does not know the lane, or the word of a change got lost.
         lane_configure(lane, settings, action="known")
         return True
+    if settings.detached:
+        return False
     if state.get("spill") == "1":
         # From `cur` on the rows are known to wait for their page.
         before_id = min(before_id, int(state["cur"]))

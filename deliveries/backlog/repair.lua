@@ -17,6 +17,10 @@ for i = 2, #ARGV do
     taken = taken + 1
   end
 end
+if taken > 0 and state.ordered == 1 then
+  clear_waiting(key, state)
+  spill(state, '0')
+end
 state.out = 0
 for _, where in ipairs(redis.call('HVALS', key .. ':d')) do
   if where == 't' then state.out = state.out + 1 end

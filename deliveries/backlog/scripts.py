@@ -9,7 +9,21 @@ import redis
 from redis.commands.core import Script
 
 FOLDER = Path(__file__).parent
-VERBS = ("offer", "fetch", "settle", "beat", "configure", "forget", "leave", "held", "repair")
+VERBS = (
+    "offer",
+    "fetch",
+    "settle",
+    "beat",
+    "configure",
+    "forget",
+    "leave",
+    "held",
+    "repair",
+    "lease",
+    "extend",
+    "leased",
+    "release",
+)
 
 
 @cache
@@ -33,3 +47,7 @@ class Scripts:
         self.leave = Script(client, source("leave"))
         self.held = Script(client, source("held"))
         self.repair = Script(client, source("repair"))
+        self.lease = Script(client, source("lease"))
+        self.extend = Script(client, source("extend"))
+        self.leased = Script(client, source("leased"))
+        self.release = Script(client, source("release"))

@@ -28,7 +28,7 @@ each_chunk(ids, function(part)
   for _, value in ipairs(redis.call('HMGET', key .. ':d', unpack(part))) do where[#where + 1] = value end
 end)
 
-local gone, back, back_ids, settled = {}, {}, {}, 0
+local gone, gone_from, back, back_ids, settled = {}, {}, {}, {}, 0
 local extra = 6
 for i, id in ipairs(ids) do
   local code = string.sub(codes, i, i)
@@ -51,17 +51,16 @@ for i, id in ipairs(ids) do
       back_ids[#back_ids + 1] = id
     else
       gone[#gone + 1] = id
+      gone_from[#gone] = false
     end
   elseif where[i] and (code == 'a' or code == 'x') then
     -- A second answer for a delivery that already waits again: it is owed no more.
-    if where[i] == 'r' then
-      redis.call('ZREM', key .. ':z', id)
-      redis.call('HDEL', key .. ':m', id)
-    end
     gone[#gone + 1] = id
+    gone_from[#gone] = where[i]
+    where[i] = false
   end
 end
-each_chunk(gone, function(part) redis.call('HDEL', key .. ':d', unpack(part)) end)
+forget_deliveries(key, state, gone, gone_from)
 if #back > 0 then
   each_chunk(back_ids, function(part) set_where(key, part, 'b') end)
   for i = #back, 1, -1 do redis.call('LPUSH', key .. ':b', back[i]) end

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
 
 from django.conf import settings
 from django.db.models import Q
@@ -23,18 +24,21 @@ CACHE_ENTRIES = 20_000
 Key = tuple[str, ...]
 
 
-class Decisions:
+Answer = TypeVar("Answer", bound=Hashable)
+
+
+class Decisions(Generic[Answer]):
     """Answers that are good for a second, so that the hundredth publish of a second asks the database nothing."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[Key, tuple[float, bool]] = {}
+        self._known: dict[Key, tuple[float, Answer]] = {}
 
-    def get(self, key: Key) -> bool | None:
+    def get(self, key: Key) -> Answer | None:
         found = self._known.get(key)
         return found[1] if found is not None and found[0] > time.monotonic() else None
 
-    def put(self, key: Key, answer: bool) -> None:
+    def put(self, key: Key, answer: Answer) -> None:
         with self._lock:
             if len(self._known) >= CACHE_ENTRIES:
                 self._known.clear()
@@ -46,7 +50,14 @@ class Decisions:
             self._known.clear()
 
 
-decisions = Decisions()
+decisions: Decisions[bool] = Decisions()
+#: The roles that a caller holds on a project or above: what its many topics have in common.
+_inherited: Decisions[frozenset[str]] = Decisions()
+
+
+def forget_decisions() -> None:
+    decisions.forget()
+    _inherited.forget()
 
 
 def is_root(caller: Principal) -> bool:
@@ -88,7 +99,7 @@ def denied(permission: str, name: str) -> PermissionDenied:
 
 
 def permissions_held(caller: Principal, resource: tree.Resource, *, among: Iterable[str]) -> set[str]:
-    """Those of the permissions that `caller` holds on the resource; read from the database, not remembered."""
+    """Those of the permissions that `caller` holds on the resource."""
     wanted = set(among)
     if is_root(caller):
         return wanted
@@ -98,19 +109,32 @@ def permissions_held(caller: Principal, resource: tree.Resource, *, among: Itera
     return held
 
 
-def roles_held(caller: Principal, resource: tree.Resource) -> set[str]:
+def roles_held(caller: Principal, resource: tree.Resource) -> frozenset[str]:
     """The roles bound to `caller`, by whatever name of it, on the resource or above."""
-    bindings = [binding for policy in _policies(tree.lineage(resource)) for binding in policy.bindings]
-    named = {member for binding in bindings for member in binding["members"]}
-    mine = _names_of(caller, has_groups=any(member.startswith("group:") for member in named))
-    return {binding["role"] for binding in bindings if not mine.isdisjoint(binding["members"])}
+    above = tree.parent_of(resource)
+    if above is None or tree.kind_of(resource).host == "cloudresourcemanager":
+        return _roles_inherited(caller, resource)
+    return _roles_bound(caller, [resource]) | _roles_inherited(caller, above)
 
 
-def _policies(resources: Iterable[tree.Resource]) -> Iterable[Policy]:
+def _roles_inherited(caller: Principal, resource: tree.Resource) -> frozenset[str]:
+    key = (caller.member, tree.kind_of(resource).word, str(resource.pk))
+    roles = _inherited.get(key)
+    if roles is None:
+        roles = _roles_bound(caller, tree.lineage(resource))
+        _inherited.put(key, roles)
+    return roles
+
+
+def _roles_bound(caller: Principal, resources: Iterable[tree.Resource]) -> frozenset[str]:
+    """The roles that the policies of just these resources bind to `caller`."""
     wanted = Q()
     for resource in resources:
         wanted |= Q(kind=tree.kind_of(resource).word, resource_pk=resource.pk)
-    return Policy.objects.filter(wanted).only("bindings")
+    bindings = [binding for policy in Policy.objects.filter(wanted).only("bindings") for binding in policy.bindings]
+    has_groups = any(member.startswith("group:") for binding in bindings for member in binding["members"])
+    mine = _names_of(caller, has_groups=has_groups)
+    return frozenset(binding["role"] for binding in bindings if not mine.isdisjoint(binding["members"]))
 
 
 def _names_of(caller: Principal, *, has_groups: bool) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pushhub.principals import OPERATOR, Principal
+from pushhub.principals import Principal
 from subscriptions.iam import access
 from subscriptions.iam.roles import ACT_AS, GET_OPEN_ID_TOKEN
 from subscriptions.models import Project, ServiceAccount, Subscription
@@ -26,18 +26,16 @@ def accounts_signable(emails: Iterable[str]) -> set[str]:
 
 
 def references_check(subscription: Subscription, fields: set[str], *, caller: Principal) -> None:
-    """May `caller` let a subscription use what these fields of it name?
+    """May `caller` set these fields, given what the subscription then acts through?
 
-    To push or write as an account needs `iam.serviceAccounts.actAs` on it. To send dead letters to a topic needs
-    `pubsub.topics.publish` there: a subscription must not be a way around the topic's policy.
+    Who creates or modifies a subscription that pushes as an account needs `iam.serviceAccounts.actAs` on it, whatever
+    is modified (seeds, "Authentication configuration"); likewise for the account of an export that is set. To send dead
+    letters to a topic needs `pubsub.topics.publish` there: a subscription must not be a way around a topic's policy.
     """
-    if caller == OPERATOR:
+    if access.is_root(caller):
         return
-    emails = {
-        export.get("serviceAccountEmail", "") for field, export in subscription.exports.items() if field in fields
-    }
-    if "pushConfig" in fields:
-        emails.add(subscription.oidc_service_account_email)
+    exports = [export for field, export in subscription.exports.items() if field in fields]
+    emails = {subscription.oidc_service_account_email, *(export.get("serviceAccountEmail", "") for export in exports)}
     for account in ServiceAccount.objects.filter(email__in=emails - {""}).select_related("project"):
         access.require(caller, ACT_AS, account)
     if "deadLetterPolicy" in fields and subscription.dead_letter_topic is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -10,14 +11,17 @@ from django.db import IntegrityError, transaction
 
 from pushhub.errors import Aborted, InvalidArgument, clipped
 from pushhub.principals import OPERATOR, Principal
+from subscriptions import selectors
 from subscriptions.iam import access, policies, tree
 from subscriptions.iam.members import member_parse
 from subscriptions.iam.requests import OPTIONS, SET_IAM_POLICY, TEST_IAM_PERMISSIONS
-from subscriptions.iam.roles import OWNER, PERMISSIONS, SERVICE_AGENT
+from subscriptions.iam.roles import OWNER, SERVICE_AGENT
 from subscriptions.masks import mask_words
 from subscriptions.models import Group, Organization, Policy, Project, ServiceAccount
 
 MAX_TESTED_PERMISSIONS = 100
+#: One of a service that PushHub doesn't have may be asked for: nobody holds it. Wildcards may not.
+PERMISSION_PATTERN = re.compile(r"[a-zA-Z0-9-]{1,60}(?:\.[a-zA-Z0-9-]{1,60}){2,3}", re.ASCII)
 #: What `setIamPolicy` changes where no mask says so.
 DEFAULT_MASK = frozenset({"bindings", "etag"})
 MASK_FIELDS = frozenset({"version", "bindings", "etag", "auditConfigs"})
@@ -57,8 +61,11 @@ def policy_set(resource: tree.Resource, request: object, *, caller: Principal = 
     return _policy_resource(row)
 
 
-def permissions_test(resource: tree.Resource | None, request: object, *, caller: Principal) -> dict[str, Any]:
-    """Those of the permissions that the caller holds; `request` is a TestIamPermissionsRequest."""
+def permissions_test(name: str, request: object, *, caller: Principal) -> dict[str, Any]:
+    """Those of the permissions that the caller holds on the resource; `request` is a TestIamPermissionsRequest.
+
+    Anybody may ask. That a resource doesn't exist is told to those only who may look into its project.
+    """
     wanted = TEST_IAM_PERMISSIONS.read(request).get("permissions", [])
     if len(wanted) > MAX_TESTED_PERMISSIONS:
         raise InvalidArgument(
@@ -67,13 +74,23 @@ def permissions_test(resource: tree.Resource | None, request: object, *, caller:
             field="permissions",
         )
     for position, permission in enumerate(wanted):
-        if permission not in PERMISSIONS:
+        if not PERMISSION_PATTERN.fullmatch(permission):
             raise InvalidArgument(
                 f"Permission {clipped(permission)} is not valid for this resource.", field=f"permissions[{position}]"
             )
+    resource = tree.resource_find(name)
+    if resource is None and may_know(caller, name):
+        raise selectors.resource_missing(name.rpartition("/")[2], field="resource")
     held = access.permissions_held(caller, resource, among=wanted) if resource is not None else set()
     answer = [permission for permission in dict.fromkeys(wanted) if permission in held]
     return {"permissions": answer} if answer else {}
+
+
+def may_know(caller: Principal, name: str) -> bool:
+    """Whether `caller` may be told that there is no resource of this name."""
+    above = tree.above(name)
+    permission = f"{tree.kind_of_name(name).permissions}.get"
+    return access.is_root(caller) if above is None else access.allowed(caller, permission, above)
 
 
 def role_grant(resource: tree.Resource, *, role: str, member: str, caller: Principal = OPERATOR) -> dict[str, Any]:

@@ -101,6 +101,7 @@ _SCHEMA_SERVICE: dict[str, Requirements] = {
         Requirement("pubsub.schemas.get", "name", in_body=True),
     ),
 }
+#: Over REST, also of service accounts, projects, folders and organizations.
 _IAM_POLICY: dict[str, Requirements] = {
     "GetIamPolicy": _one("*.getIamPolicy", "resource"),
     "SetIamPolicy": _one("*.setIamPolicy", "resource"),
@@ -122,9 +123,6 @@ _IAM_ADMIN: dict[str, Requirements] = {
     "DeleteServiceAccountKey": _one("iam.serviceAccountKeys.delete", "name", On.PARENT),
     "DisableServiceAccountKey": _one("iam.serviceAccountKeys.disable", "name", On.PARENT),
     "EnableServiceAccountKey": _one("iam.serviceAccountKeys.enable", "name", On.PARENT),
-    "GetIamPolicy": _one("*.getIamPolicy", "resource"),
-    "SetIamPolicy": _one("*.setIamPolicy", "resource"),
-    "TestIamPermissions": (),
     "CreateRole": _one("iam.roles.create", "parent"),
     "GetRole": _one("iam.roles.get", "name", On.PARENT),
     "ListRoles": _one("iam.roles.list", "parent"),
@@ -149,9 +147,6 @@ _RESOURCE_MANAGER: dict[str, Requirements] = {
     "ListProjects": (),
     "UpdateProject": _one("resourcemanager.projects.update", "project"),
     "DeleteProject": _one("resourcemanager.projects.delete", "project"),
-    "GetIamPolicy": _one("*.getIamPolicy", "resource"),
-    "SetIamPolicy": _one("*.setIamPolicy", "resource"),
-    "TestIamPermissions": (),
 }
 
 

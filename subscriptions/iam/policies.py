@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from typing import Any
 
 from pushhub.errors import Aborted, InvalidArgument, clipped
+from pushhub.protojson import bytes_parse
 from subscriptions.iam.members import member_parse
 from subscriptions.iam.roles import BASIC_ROLES, PREDEFINED
 
@@ -40,17 +40,8 @@ def etag_format(generation: int) -> str:
 
 def etag_check(given: str, generation: int) -> None:
     """Without an etag the last write wins; with one, only who has seen the present policy may replace it."""
-    if given and _decoded(given) != _decoded(etag_format(generation)):
+    if given and bytes_parse(given, field="policy.etag") != bytes_parse(etag_format(generation), field="policy.etag"):
         raise Aborted(CONFLICT)
-
-
-def _decoded(etag: str) -> bytes:
-    try:
-        return base64.urlsafe_b64decode(etag.replace("+", "-").replace("/", "_") + "=" * (-len(etag) % 4))
-    except (binascii.Error, ValueError):
-        raise InvalidArgument(
-            "Invalid value at 'policy.etag' (TYPE_BYTES): Base64 is expected.", field="policy.etag"
-        ) from None
 
 
 def version_check(version: int, *, field: str) -> None:

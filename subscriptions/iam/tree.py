@@ -140,7 +140,9 @@ def _owned(model_name: str, id_field: str, collection: str) -> Callable[[str, st
     def get(name: str, field: str) -> Resource:
         name = name.partition("@")[0]  # a schema's revision shares the schema's policy
         project, resource_id = names.parse_owned(name, collection=collection, field=field)
-        model: type[Model] = apps.get_model("subscriptions", model_name)
+        model: type[Model] | None = apps.get_app_config("subscriptions").models.get(model_name.lower())
+        if model is None:
+            raise selectors.resource_missing(resource_id, field=field)
         found = selectors.owned_row(model, project=project, **{id_field: resource_id})
         if found is None:
             raise selectors.resource_missing(resource_id, field=field)

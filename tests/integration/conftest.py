@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from subscriptions.iam.access import decisions
+from subscriptions.iam import access
 from subscriptions.iam.recent import recent_callers
 
 
@@ -77,7 +77,7 @@ class Api:
 @pytest.fixture(autouse=True)
 def no_decisions_of_the_test_before() -> None:
     """The rows they were about are gone, and their numbers may be given anew."""
-    decisions.forget()
+    access.forget_decisions()
     recent_callers.forget()
 
 

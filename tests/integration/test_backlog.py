@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deliveries.backlog.backlog import Backlog, Lane, Offer, PageRequest, Settlement, work_key
+from deliveries.backlog.backlog import Backlog, Lane, Mode, Offer, PageRequest, Settlement, work_key
 from deliveries.backlog.connection import client_of
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.limits import Limits
@@ -29,7 +29,7 @@ def task(message_id: int, *, attempt: int = 1, lane: Lane = LANE) -> str:
 
 
 def offer(backlog: Backlog, *ids: int, lane: Lane = LANE) -> None:
-    backlog.offer([Offer(lane, is_push=True, messages=[(i, task(i, lane=lane)) for i in ids])])
+    backlog.offer([Offer(lane, mode=Mode.PUSH, messages=[(i, task(i, lane=lane)) for i in ids])])
 
 
 def fetch(backlog: Backlog, *, worker: str = "w", batch: str = "1", count: int = 100) -> list[Any]:
@@ -65,14 +65,14 @@ def held(backlog: Backlog) -> int:
 
 
 def test_offer_lets_out_as_many_as_the_window_begins_with(backlog: Backlog) -> None:
-    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(5))
     assert fetched_ids(backlog) == ids(3)
     assert held(backlog) == 3
 
 
 def test_an_ack_gives_its_token_back_and_widens_the_window(backlog: Backlog) -> None:
-    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(9))
     fetch(backlog)
     settle(backlog, "a", *ids(3))
@@ -80,7 +80,7 @@ def test_an_ack_gives_its_token_back_and_widens_the_window(backlog: Backlog) -> 
 
 
 def test_settling_twice_is_harmless(backlog: Backlog) -> None:
-    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(4))
     fetch(backlog)
     settle(backlog, "a", *ids(1))
@@ -90,7 +90,7 @@ def test_settling_twice_is_harmless(backlog: Backlog) -> None:
 
 
 def test_a_nack_waits_its_countdown_and_comes_back_before_the_backlog(backlog: Backlog) -> None:
-    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(4))
     fetch(backlog)
     settle(backlog, "n", FIRST, delay_ms=0)
@@ -99,7 +99,7 @@ def test_a_nack_waits_its_countdown_and_comes_back_before_the_backlog(backlog: B
 
 
 def test_a_nack_with_a_countdown_is_woken_when_it_is_due(backlog: Backlog) -> None:
-    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, FIRST)
     fetch(backlog)
     settle(backlog, "n", FIRST, delay_ms=60_000)
@@ -109,7 +109,7 @@ def test_a_nack_with_a_countdown_is_woken_when_it_is_due(backlog: Backlog) -> No
 
 
 def test_a_release_goes_back_to_the_front_and_costs_nothing(backlog: Backlog) -> None:
-    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(5))
     fetch(backlog)
     window = backlog.state(LANE)["w"]
@@ -119,7 +119,7 @@ def test_a_release_goes_back_to_the_front_and_costs_nothing(backlog: Backlog) ->
 
 
 def test_an_offer_beyond_the_limit_spills_and_a_page_brings_the_rest_in_order(backlog: Backlog) -> None:
-    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(14))
     offer(backlog, *ids(2, start=14))
     state = backlog.state(LANE)
@@ -138,24 +138,24 @@ def test_an_offer_beyond_the_limit_spills_and_a_page_brings_the_rest_in_order(ba
 
 
 def test_a_page_request_is_given_to_one_worker_only(backlog: Backlog) -> None:
-    backlog.configure(LANE, is_push=True, action="new")
-    backlog.configure(LANE, is_push=True, action="spill", from_id=FIRST)
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST)
     assert fetch(backlog)[3] == [b"7:here", str(FIRST).encode(), b"1"]
     assert fetch(backlog)[3] == []
 
 
 def test_a_page_leaves_out_what_redis_has(backlog: Backlog) -> None:
-    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(2))
-    backlog.configure(LANE, is_push=True, action="spill", from_id=0)
+    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=0)
     request = PageRequest(LANE, 0, int(backlog.state(LANE)["seq"]))
     backlog.offer_page(request, [(i, task(i)) for i in ids(3)], next_id=FIRST + 3, complete=True)
     assert sorted(fetched_ids(backlog)) == ids(3)
 
 
 def test_a_spill_during_a_read_of_a_page_is_not_lost(backlog: Backlog) -> None:
-    backlog.configure(LANE, is_push=True, action="new")
-    backlog.configure(LANE, is_push=True, action="spill", from_id=FIRST)
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST)
     request = PageRequest(LANE, FIRST, int(backlog.state(LANE)["seq"]))
     offer(backlog, FIRST + 5)  # refused, as the lane is spilled, while the page is being read
     backlog.offer_page(request, [(FIRST, task(FIRST))], next_id=FIRST + 1, complete=True)
@@ -171,14 +171,14 @@ def test_a_lane_unknown_to_redis_reads_the_database_before_it_takes_an_offer(bac
 
 def test_ids_beyond_a_double_are_compared_exactly(backlog: Backlog) -> None:
     large = 2**62 + 1
-    backlog.configure(LANE, is_push=True, action="new")
-    backlog.configure(LANE, is_push=True, action="spill", from_id=large + 1)
-    backlog.configure(LANE, is_push=True, action="spill", from_id=large)
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=large + 1)
+    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=large)
     assert backlog.state(LANE)["cur"] == str(large)
 
 
 def test_a_dead_workers_messages_go_back_less_what_was_settled(backlog: Backlog) -> None:
-    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
     backlog.beat("dead")
     offer(backlog, *ids(3))
     fetch(backlog, worker="dead")
@@ -191,7 +191,7 @@ def test_a_dead_workers_messages_go_back_less_what_was_settled(backlog: Backlog)
 
 
 def test_a_finished_batch_is_no_longer_recorded(backlog: Backlog) -> None:
-    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, FIRST)
     fetch(backlog, batch="b")
     assert backlog.client.hkeys(work_key("w")) == [b"b"]
@@ -200,10 +200,10 @@ def test_a_finished_batch_is_no_longer_recorded(backlog: Backlog) -> None:
 
 
 @pytest.mark.parametrize(
-    "leave", [lambda b: b.configure(LANE, is_push=False, action="known"), lambda b: b.forget(LANE)]
+    "leave", [lambda b: b.configure(LANE, mode=Mode.IDLE, action="known"), lambda b: b.forget(LANE)]
 )
 def test_a_lane_that_leaves_push_sends_nothing_more(backlog: Backlog, leave: Callable[[Backlog], None]) -> None:
-    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(8))
     fetch(backlog)
     leave(backlog)
@@ -212,12 +212,12 @@ def test_a_lane_that_leaves_push_sends_nothing_more(backlog: Backlog, leave: Cal
 
 
 def test_a_lane_that_comes_back_to_push_reads_the_database_from_the_start(backlog: Backlog) -> None:
-    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(8))
     fetch(backlog)
-    backlog.configure(LANE, is_push=False, action="known")
+    backlog.configure(LANE, mode=Mode.IDLE, action="known")
     settle(backlog, "n", *ids(3))
-    backlog.configure(LANE, is_push=True, action="known")
+    backlog.configure(LANE, mode=Mode.PUSH, action="known")
     assert fetch(backlog)[3][:2] == [b"7:here", b"0"]
 
 
@@ -237,7 +237,7 @@ def test_workers_learn_which_subscriptions_changed(backlog: Backlog) -> None:
 
 
 def test_a_ring_wakes_a_sleeper_and_a_drained_queue_does_not(backlog: Backlog) -> None:
-    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(2))
     assert backlog.client.lpop("ph:bell:here") == b"1"
     fetch(backlog)
@@ -245,28 +245,28 @@ def test_a_ring_wakes_a_sleeper_and_a_drained_queue_does_not(backlog: Backlog) -
 
 
 def test_the_retry_set_does_not_grow_beyond_the_limit_and_a_window(backlog: Backlog) -> None:
-    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
     for start in range(0, 40, 4):
         offer(backlog, *ids(4, start=start))
     for batch in range(60):
         settle(backlog, "n", *fetched_ids(backlog, batch=str(batch)), delay_ms=3_600_000)
         backlog.client.hset("ph:7:here:s", "resume", 0)
-        backlog.configure(LANE, is_push=True, action="known")
+        backlog.configure(LANE, mode=Mode.PUSH, action="known")
     assert backlog.client.zcard("ph:7:here:z") <= backlog.limit + 3
 
 
 def test_a_subscriptions_own_limits_hold(backlog: Backlog) -> None:
-    backlog.configure(LANE, is_push=True, action="new", limits=Limits(max_outstanding=2))
+    backlog.configure(LANE, mode=Mode.PUSH, action="new", limits=Limits(max_outstanding=2))
     offer(backlog, *ids(5))
     assert fetched_ids(backlog) == ids(2)
-    backlog.configure(LANE, is_push=True, action="known", limits=Limits(rate=0.001, burst=1))
+    backlog.configure(LANE, mode=Mode.PUSH, action="known", limits=Limits(rate=0.001, burst=1))
     settle(backlog, "a", *ids(2))
     assert len(fetched_ids(backlog)) == 1, "the bucket holds one, and the next drops in a thousand seconds"
     assert 900_000 < fetch(backlog)[1] <= 1_000_000
 
 
 def test_a_field_that_an_older_version_did_not_write_has_its_first_value(backlog: Backlog) -> None:
-    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
     backlog.client.hdel("ph:7:here:s", "k", "cap")
     offer(backlog, *ids(2))
     assert fetched_ids(backlog) == ids(2)
@@ -274,7 +274,7 @@ def test_a_field_that_an_older_version_did_not_write_has_its_first_value(backlog
 
 def opened(backlog: Backlog, count: int) -> None:
     """A lane whose window has room for `count` at once, with as many waiting."""
-    backlog.configure(LANE, is_push=True, action="new")
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
     backlog.client.hset(f"ph:{LANE.key}:s", mapping={"w": count, "peak": count})
     offer(backlog, *ids(count))
 
@@ -289,7 +289,7 @@ def test_a_queue_kept_full_by_one_lane_still_takes_the_few_of_another(redis_url:
     backlog = Backlog(client_of(redis_url), limit=5000)
     backlog.client.lpush(queue_name("here"), *["somebody else's"] * 400)
     neighbour = Lane(8, "here")
-    backlog.configure(neighbour, is_push=True, action="new")
+    backlog.configure(neighbour, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(3), lane=neighbour)
     assert backlog.queue_length("here") == 403
 
@@ -329,7 +329,7 @@ def test_a_lane_cut_short_is_looked_at_again_though_its_page_is_on_the_way(redis
     """Claiming a page used to move the lane's next look five seconds away."""
     backlog = Backlog(client_of(redis_url), limit=1000)
     opened(backlog, 400)
-    backlog.configure(LANE, is_push=True, action="spill", from_id=FIRST + 1000)
+    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST + 1000)
     assert fetch(backlog)[3], "the page was not claimed"
     wake = backlog.client.zscore("ph:wake", LANE.key)
     seconds, microseconds = backlog.client.time()

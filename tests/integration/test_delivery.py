@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from deliveries.backlog import reconcile
-from deliveries.backlog.backlog import Lane
+from deliveries.backlog.backlog import Lane, Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.models import Delivery
@@ -267,7 +267,7 @@ def test_switching_to_pull_pauses_and_switching_back_resumes_without_a_loss(
     with Worker(redis_url):
         api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {}})
         published = publish(10)
-        assert default_backlog().state(Lane(Delivery.objects.first().subscription_id, "local"))["mode"] == "0"  # type: ignore[union-attr]
+        assert default_backlog().state(Lane(Delivery.objects.first().subscription_id, "local"))["mode"] == "2"  # type: ignore[union-attr]
         assert receiver.requests == []
         api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url}})
         settled()
@@ -323,7 +323,7 @@ def test_a_stock_celery_worker_on_the_same_queue_delivers_too(api: Api, receiver
 
         def pumped() -> bool:
             """A stock worker wakes no lane, so somebody else has to."""
-            default_backlog().configure(lane, is_push=True, action="known")
+            default_backlog().configure(lane, mode=Mode.PUSH, action="known")
             return all_settled()
 
         wait_for(pumped, timeout_seconds=60, what="the last ack")

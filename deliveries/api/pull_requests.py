@@ -1,0 +1,18 @@
+"""The shapes of the requests and answers of pulling."""
+
+from __future__ import annotations
+
+from deliveries.api.publish_request import PUBSUB_MESSAGE
+from pushhub.protojson import Bool, Integer, Message, Repeated, String
+
+NAME = String(2048)
+#: Each at most 400 characters, all together half a megabyte; how many may well be bounded here too.
+ACK_IDS = Repeated(String(1000), max_items=20_000)
+
+PULL = Message("PullRequest", {"subscription": NAME, "returnImmediately": Bool(), "maxMessages": Integer(32)})
+ACKNOWLEDGE = Message("AcknowledgeRequest", {"subscription": NAME, "ackIds": ACK_IDS})
+MODIFY_ACK_DEADLINE = Message(
+    "ModifyAckDeadlineRequest", {"subscription": NAME, "ackIds": ACK_IDS, "ackDeadlineSeconds": Integer(32)}
+)
+RECEIVED = Message("ReceivedMessage", {"ackId": String(), "message": PUBSUB_MESSAGE, "deliveryAttempt": Integer(32)})
+PULL_RESPONSE = Message("PullResponse", {"receivedMessages": Repeated(RECEIVED)})

@@ -1,0 +1,27 @@
+-- extend(lane; lease, minimum, maximum, id, times leased, ...) -> ids that are not leased so any more
+--
+-- Moves the end of leases, or ends them as nacks.
+--   KEYS[1]  the lane
+--   ARGV[1]  how long they last from now on, in ms; 0 is a nack
+--   ARGV[2..3]  bounds of the subscription's own countdown in ms, or 0: what is nacked is due at once
+--   ARGV[4..]  delivery, and how often it had been leased when it was handed out
+-- Owns every key of the lane (common.lua).
+local lane = KEYS[1]
+local key = PREFIX .. lane
+local now = now_ms()
+local duration, lost, nacked = tonumber(ARGV[1]), {}, {}
+for i = 4, #ARGV, 2 do
+  local id = ARGV[i]
+  local ends = tonumber(redis.call('ZSCORE', key .. ':l', id) or 0)
+  if ends <= now or redis.call('HGET', key .. ':a', id) ~= ARGV[i + 1] then
+    lost[#lost + 1] = id
+  else
+    redis.call('ZADD', key .. ':l', duration > 0 and now + duration or 0, id)
+    if duration == 0 then nacked[#nacked + 1] = id end
+  end
+end
+if #nacked > 0 then
+  while redis.call('ZCOUNT', key .. ':l', '-inf', 0) > 0 do lapse(key, now, tonumber(ARGV[2]), tonumber(ARGV[3])) end
+  ring_pullers(lane)
+end
+return lost

@@ -1,0 +1,269 @@
+"""Pulling: leases of a subscription's messages, their acknowledgement and their deadlines.
+
+Leases live in Redis, on the same lanes that pushing uses, so that a subscription moves between the two at any time. An
+acknowledgement leaves the database first, then Redis: a crash between the two costs a duplicate, never a message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import orjson
+from django.conf import settings
+
+from deliveries import store
+from deliveries.backlog.backlog import Lane, Leases
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanes import lane_configure
+from deliveries.backlog.paging import page_in
+from deliveries.models import Message
+from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
+from deliveries.rules.ids import publish_time_ms
+from deliveries.rules.payload import attributes_parse, wire_message
+from deliveries.rules.taskmessage import DeliverTask, body_parse
+from deliveries.turns import write_transaction
+from pushhub.errors import FailedPrecondition, InvalidArgument, clipped
+from subscriptions.models import Subscription
+from subscriptions.selectors import PushSettings, push_settings, resource_missing
+
+logger = logging.getLogger(__name__)
+
+MAX_PULL = 1000
+MAX_ACK_DEADLINE_SECONDS = 600
+#: Bytes of all ack ids of a request together (pubsub-spec.md, section 2).
+MAX_ACK_REQUEST_BYTES = 524_288
+#: A sleeping puller looks at least so often for leases that have lapsed.
+LONGEST_SLEEP_SECONDS = 1.0
+PERMANENT_FAILURE = "PERMANENT_FAILURE_INVALID_ACK_ID"
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A leased message; `message` is in the JSON form of PubsubMessage."""
+
+    ack_id: str
+    message: Mapping[str, Any]
+    #: 0 without a dead-letter policy.
+    delivery_attempt: int
+
+
+def messages_pull(
+    *, subscription: Subscription, max_messages: int, wait_seconds: float = 0.0, lease_seconds: int = 0
+) -> list[Received]:
+    """Lease up to `max_messages`, waiting up to `wait_seconds` for the first.
+
+    A lease lasts `lease_seconds`, or the subscription's ack deadline. Raises InvalidArgument, or FailedPrecondition for
+    a subscription that is pushed or detached.
+    """
+    if max_messages <= 0:
+        raise InvalidArgument(
+            "You have passed an invalid argument to the service (argument=max_messages).", field="maxMessages"
+        )
+    ends = time.monotonic() + wait_seconds
+    while True:
+        found = _settings_for_pull(subscription)
+        received = _lease(found, min(max_messages, MAX_PULL), lease_seconds or found.ack_deadline_seconds)
+        left = ends - time.monotonic()
+        if received or left <= 0:
+            return received
+        default_backlog().wait_for_pull(found.id, seconds=max(min(left, LONGEST_SLEEP_SECONDS), 0.01))
+
+
+def messages_acknowledge(*, subscription: Subscription, ack_ids: Sequence[str]) -> None:
+    """Owed no more. Late and repeated ones are fine, unless delivery is exactly once: then those fail, by name."""
+    leases = ack_ids_read(subscription, ack_ids)
+    found = _settings(subscription)
+    lost = _lost(leases) if found.exactly_once else set()
+    _forget([lease for lease in leases if lease not in lost])
+    _refuse_lost(leases, lost)
+
+
+def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], seconds: int) -> None:
+    """Let leases last `seconds` from now on; 0 gives the messages back. Lapsed ones are left as they are."""
+    if not 0 <= seconds <= MAX_ACK_DEADLINE_SECONDS:
+        raise InvalidArgument(
+            f"Invalid ack deadline given (ack_deadline={seconds}). The ack deadline must be between 0 and "
+            f"{MAX_ACK_DEADLINE_SECONDS} seconds.",
+            field="ackDeadlineSeconds",
+        )
+    leases = ack_ids_read(subscription, ack_ids)
+    found = _settings(subscription)
+    lost: set[AckId] = set()
+    for lane, group in _by_lane(leases).items():
+        gone = default_backlog().extend(
+            lane,
+            [(lease.message_id, lease.times) for lease in group],
+            duration_ms=seconds * 1000,
+            countdown_ms=_countdown_ms(found),
+        )
+        lost |= {lease for lease in group if lease.message_id in gone}
+    if found.exactly_once:
+        _refuse_lost(leases, lost)
+
+
+def ack_ids_read(subscription: Subscription, ack_ids: Sequence[str]) -> list[AckId]:
+    """The leases that ack ids of this subscription stand for; InvalidArgument names the first that is none."""
+    if not ack_ids:
+        raise InvalidArgument("You have not specified an ack ID in the request.", field="ackIds")
+    if sum(map(len, ack_ids)) > MAX_ACK_REQUEST_BYTES:
+        raise InvalidArgument(f"Request payload size exceeds the limit: {MAX_ACK_REQUEST_BYTES} bytes.", field="ackIds")
+    leases = []
+    for text in ack_ids:
+        lease = ack_id_parse(text, secret=_secret())
+        if lease is None or lease.subscription_id != subscription.pk:
+            raise InvalidArgument(
+                f"You have passed an invalid ack ID to the service (ack_id={clipped(text)}).", field="ackIds"
+            )
+        leases.append(lease)
+    return leases
+
+
+def _settings(subscription: Subscription) -> PushSettings:
+    found = push_settings([subscription.pk]).get(subscription.pk)
+    if found is None:
+        raise resource_missing(subscription.subscription_id)
+    if found.detached:
+        raise FailedPrecondition(f"Subscription is detached (resource={subscription.subscription_id}).")
+    return found
+
+
+def _settings_for_pull(subscription: Subscription) -> PushSettings:
+    found = _settings(subscription)
+    if found.endpoint:
+        raise FailedPrecondition("This method is not supported for this subscription type.")
+    return found
+
+
+def _lease(found: PushSettings, count: int, seconds: int) -> list[Received]:
+    received: list[Received] = []
+    for region in {settings.REGION, *store.lanes_waiting(found.id)}:
+        lane = Lane(found.id, region)
+        while len(received) < count:
+            leases = _lease_lane(lane, found, count - len(received), seconds)
+            received += _received(lane, found, leases)
+            if leases.page is None:
+                break
+            page_in(leases.page)
+    return received
+
+
+def _lease_lane(lane: Lane, found: PushSettings, count: int, seconds: int) -> Leases:
+    wanted = {"count": count, "duration_ms": seconds * 1000, "countdown_ms": _countdown_ms(found)}
+    leases = default_backlog().lease(lane, **wanted)  # type: ignore[arg-type]
+    if leases is None:
+        # Wiped, or never met before: the lane is made, and reads the database.
+        lane_configure(lane, found, action="known")
+        leases = default_backlog().lease(lane, **wanted)  # type: ignore[arg-type]
+    return leases or Leases([], None)
+
+
+def _received(lane: Lane, found: PushSettings, leases: Leases) -> list[Received]:
+    tasks = {message_id: (body_parse(orjson.loads(text)["body"]), n) for message_id, text, n in leases.deliveries}
+    owed = _still_owed(lane, found, list(tasks))
+    payloads = _payloads([task.message_id for task, _ in tasks.values() if task.is_reference])
+    received = []
+    for message_id, (task, times) in tasks.items():
+        message = payloads.get(message_id) if task.is_reference else task.message
+        if message is not None and message_id in owed:
+            received.append(_one_received(lane, found, task, message, times))
+    dropped = [message_id for message_id in tasks if message_id not in owed]
+    if dropped:
+        _forget_ids(lane, dropped)
+    return received
+
+
+def _one_received(
+    lane: Lane, found: PushSettings, task: DeliverTask, message: Mapping[str, Any], times: int
+) -> Received:
+    attempt = task.attempt - 1 + times
+    lease = AckId(lane.subscription_id, lane.region, task.message_id, times, attempt)
+    text = ack_id_text(lease, secret=_secret())
+    return Received(text, message, attempt if found.max_delivery_attempts else 0)
+
+
+def _still_owed(lane: Lane, found: PushSettings, message_ids: list[int]) -> set[int]:
+    """Those not past their retention and, where an acknowledged message must not come again, still in the database."""
+    oldest_ms = time.time_ns() // 1_000_000 - found.retention_seconds * 1000
+    fresh = [message_id for message_id in message_ids if publish_time_ms(message_id) >= oldest_ms]
+    if found.exactly_once and fresh:
+        fresh = store.still_waiting(subscription_id=found.id, region=lane.region, message_ids=fresh)
+    return set(fresh)
+
+
+def _payloads(message_ids: list[int]) -> dict[int, Mapping[str, Any]]:
+    """Large messages, which do not travel through Redis."""
+    if not message_ids:
+        return {}
+    rows = Message.objects.filter(pk__in=message_ids)
+    return {
+        row.pk: wire_message(row.pk, bytes(row.data), attributes_parse(row.attributes), row.ordering_key)
+        for row in rows
+    }
+
+
+def _lost(leases: Sequence[AckId]) -> set[AckId]:
+    lost: set[AckId] = set()
+    for lane, group in _by_lane(leases).items():
+        gone = default_backlog().lost(lane, [(lease.message_id, lease.times) for lease in group])
+        lost |= {lease for lease in group if lease.message_id in gone}
+    return lost
+
+
+def _forget(leases: Iterable[AckId]) -> None:
+    for lane, group in _by_lane(leases).items():
+        _forget_ids(lane, [lease.message_id for lease in group])
+
+
+def _forget_ids(lane: Lane, message_ids: list[int]) -> None:
+    with write_transaction():
+        store.deliveries_delete(subscription_id=lane.subscription_id, region=lane.region, message_ids=message_ids)
+    default_backlog().release(lane, message_ids)
+
+
+def _refuse_lost(leases: Sequence[AckId], lost: set[AckId]) -> None:
+    """The request fails as a whole, though what held was taken; clients read the details (pubsub-spec.md, 1.3)."""
+    if not lost:
+        return
+    texts = {ack_id_text(lease, secret=_secret()): PERMANENT_FAILURE for lease in leases if lease in lost}
+    raise FailedPrecondition(
+        "Some acknowledgement ids in the request were invalid. This could be because the ids have expired or because "
+        "they were never handed out.",
+        details=[
+            {
+                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                "reason": "EXACTLY_ONCE_ACKID_FAILURE",
+                "domain": "pubsub.googleapis.com",
+                "metadata": texts,
+            }
+        ],
+    )
+
+
+def _by_lane(leases: Iterable[AckId]) -> dict[Lane, list[AckId]]:
+    lanes: dict[Lane, list[AckId]] = defaultdict(list)
+    for lease in leases:
+        lanes[Lane(lease.subscription_id, lease.region)].append(lease)
+    return lanes
+
+
+def _countdown_ms(found: PushSettings) -> tuple[int, int]:
+    """Without a retry policy a pulled message is due again at once (pubsub-spec.md, section 4.2)."""
+    if found.minimum_backoff_ms is None or found.maximum_backoff_ms is None:
+        return 0, 0
+    return found.minimum_backoff_ms, found.maximum_backoff_ms
+
+
+@cache
+def _secret_of(key: str) -> bytes:
+    return hashlib.blake2s(key.encode(), person=b"pushhub").digest()
+
+
+def _secret() -> bytes:
+    return _secret_of(settings.SECRET_KEY)

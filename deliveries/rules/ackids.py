@@ -1,0 +1,47 @@
+"""Ack ids: which lease of which delivery a puller speaks of, in a form that only PushHub can make."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from typing import NamedTuple
+
+MAC_BYTES = 12
+#: Ours are about 80 characters.
+MAX_CHARACTERS = 400
+
+
+class AckId(NamedTuple):
+    """A lease. `times` counts the leases of the delivery, so that a late word about an earlier one is known as such."""
+
+    subscription_id: int
+    region: str
+    message_id: int
+    times: int
+    attempt: int
+
+
+def ack_id_text(lease: AckId, *, secret: bytes) -> str:
+    plain = ".".join(str(part) for part in lease).encode()
+    return base64.urlsafe_b64encode(_mac(plain, secret) + plain).decode().rstrip("=")
+
+
+def ack_id_parse(text: str, *, secret: bytes) -> AckId | None:
+    """The lease that a text names; None for anything that PushHub did not hand out."""
+    if len(text) > MAX_CHARACTERS or not text.isascii():
+        return None
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    mac, plain = raw[:MAC_BYTES], raw[MAC_BYTES:]
+    if not hmac.compare_digest(mac, _mac(plain, secret)):
+        return None
+    subscription_id, region, message_id, times, attempt = plain.decode().split(".")
+    return AckId(int(subscription_id), region, int(message_id), int(times), int(attempt))
+
+
+def _mac(plain: bytes, secret: bytes) -> bytes:
+    return hashlib.blake2s(plain, key=secret[:32], digest_size=MAC_BYTES, person=b"ack-ids").digest()

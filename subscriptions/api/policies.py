@@ -1,0 +1,100 @@
+"""Policies over REST: `getIamPolicy`, `setIamPolicy` and `testIamPermissions` of everything that has a policy."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from pushhub.errors import InvalidArgument, clipped
+from subscriptions import services
+from subscriptions.api.base import ApiView, caller_of
+from subscriptions.api.openapi import body, message
+from subscriptions.iam import grants
+from subscriptions.iam.requests import (
+    GET_IAM_POLICY,
+    POLICY,
+    SET_IAM_POLICY,
+    TEST_IAM_PERMISSIONS,
+    TEST_IAM_PERMISSIONS_RESPONSE,
+)
+from subscriptions.iam.tree import Resource, resource_get
+
+VERSION = OpenApiParameter("options.requestedPolicyVersion", int, description="0, 1 or 3")
+
+
+class PolicyView(ApiView):
+    """What the views of policies share: the resource that the address names."""
+
+    def resource(self, request: Request, **kwargs: str) -> Resource:
+        if set(kwargs) == {"project"}:  # which in development comes into being at its first use, also at this one
+            return services.project_ensure(project=kwargs["project"], caller=caller_of(request))
+        return resource_get(self.resource_name(**kwargs))
+
+
+class PolicyRead(PolicyView):
+    """The policy, as Pub/Sub gives it: by GET."""
+
+    methods = {"GET": "google.iam.v1.IAMPolicy.GetIamPolicy"}
+
+    def get(self, request: Request, **kwargs: str) -> Response:
+        return Response(grants.policy_get(self.resource(request, **kwargs), options=_options(request)))
+
+
+class PolicyPosted(PolicyView):
+    """The policy, as IAM and Resource Manager v1 give it: by POST."""
+
+    methods = {"POST": "google.iam.v1.IAMPolicy.GetIamPolicy"}
+
+    def post(self, request: Request, **kwargs: str) -> Response:
+        options = GET_IAM_POLICY.read(request.data).get("options") or _options(request)
+        return Response(grants.policy_get(self.resource(request, **kwargs), options=options))
+
+
+class PolicyWrite(PolicyView):
+    """A new policy in place of the old one."""
+
+    methods = {"POST": "google.iam.v1.IAMPolicy.SetIamPolicy"}
+
+    def post(self, request: Request, **kwargs: str) -> Response:
+        resource = self.resource(request, **kwargs)
+        return Response(grants.policy_set(resource, request.data, caller=caller_of(request)))
+
+
+class PermissionsTest(PolicyView):
+    """Which of these permissions the caller holds."""
+
+    methods = {"POST": "google.iam.v1.IAMPolicy.TestIamPermissions"}
+
+    def post(self, request: Request, **kwargs: str) -> Response:
+        name = self.resource_name(**kwargs)
+        return Response(grants.permissions_test(name, request.data, caller=caller_of(request)))
+
+
+def documented(view: type[PolicyView], collection: str) -> type[ApiView]:
+    """The view for one collection, with an entry of its own in the OpenAPI document."""
+    tags = ["policies"]
+    if view is PolicyRead:
+        operation = extend_schema(
+            operation_id=f"{collection}_getIamPolicy", tags=tags, parameters=[VERSION], responses=message(POLICY)
+        )
+        return extend_schema_view(get=operation)(type(f"{collection}Policy", (view,), {"__doc__": view.__doc__}))
+    verb, request, answer = {
+        PolicyPosted: ("getIamPolicy", GET_IAM_POLICY, POLICY),
+        PolicyWrite: ("setIamPolicy", SET_IAM_POLICY, POLICY),
+        PermissionsTest: ("testIamPermissions", TEST_IAM_PERMISSIONS, TEST_IAM_PERMISSIONS_RESPONSE),
+    }[view]
+    operation = extend_schema(
+        operation_id=f"{collection}_{verb}", tags=tags, request=body(request), responses=message(answer)
+    )
+    return extend_schema_view(post=operation)(type(f"{collection}{verb}", (view,), {"__doc__": view.__doc__}))
+
+
+def _options(request: Request) -> dict[str, int | str]:
+    version = request.query_params.get("options.requestedPolicyVersion", "")
+    if version and not (version.isascii() and version.isdigit() and len(version) < 5):
+        raise InvalidArgument(
+            f"Invalid value at 'options.requested_policy_version' (TYPE_INT32), \"{clipped(version)}\"",
+            field="options.requestedPolicyVersion",
+        )
+    return {"requestedPolicyVersion": int(version)} if version else {}
