@@ -309,4 +309,21 @@ GENERATE_ID_TOKEN = Message(
     },
 )
 GENERATE_ID_TOKEN_RESPONSE = Message("GenerateIdTokenResponse", {"token": String()})
+RESOURCE_ID = Message("ResourceId", {"type": String(), "id": String()})
+PROJECT = Message(
+    "Project",
+    {
+        "projectNumber": String(),
+        "projectId": String(100),
+        "lifecycleState": String(),
+        "name": String(100),
+        "createTime": Timestamp(),
+        "labels": LABELS,
+        "parent": RESOURCE_ID,
+        "tags": TAGS,
+    },
+    output_only=frozenset({"projectNumber", "lifecycleState", "createTime"}),
+)
+ANCESTRY = Message("GetAncestryResponse", {"ancestor": Repeated(Message("Ancestor", {"resourceId": RESOURCE_ID}))})
+OPERATION = Message("Operation", {"name": String(), "done": Bool(), "metadata": Struct(), "response": Struct()})
 EMPTY = Message("Empty", {})

@@ -147,6 +147,8 @@ _RESOURCE_MANAGER: dict[str, Requirements] = {
     "ListProjects": (),
     "UpdateProject": _one("resourcemanager.projects.update", "project"),
     "DeleteProject": _one("resourcemanager.projects.delete", "project"),
+    "UndeleteProject": _one("resourcemanager.projects.undelete", "project"),
+    "GetAncestry": _one("resourcemanager.projects.get", "project"),
 }
 
 
