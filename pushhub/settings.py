@@ -101,6 +101,9 @@ PUSH_CA_FILE = env.text("PUSH_CA_FILE")
 PUSH_SOURCE_ADDRESSES = env.words("PUSH_SOURCE_ADDRESSES")
 PUSH_USER_AGENT = env.text("PUSH_USER_AGENT", "CloudPubSub-Google")
 
+#: How long the audit log is kept.
+AUDIT_DAYS = env.number("AUDIT_DAYS", 400, least=1)
+
 INSTALLED_APPS = [
     "django.contrib.admin",
     "django.contrib.auth",
@@ -122,6 +125,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "subscriptions.api.middleware.AuditOrigin",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]

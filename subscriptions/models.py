@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 from pushhub import names
 from pushhub.clock import utcnow
@@ -327,3 +328,54 @@ class SigningKey(models.Model):
 
     def __str__(self) -> str:
         return self.kid
+
+
+class Perimeter(models.Model):
+    """Projects that VPC Service Controls protect; see perimeters.py for what they may not do."""
+
+    title = models.CharField(_("title"), max_length=100, unique=True)
+    enabled = models.BooleanField(_("enabled"), default=True)
+    projects = models.ManyToManyField(Project, verbose_name=_("protected projects"), related_name="perimeters")
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        ordering = ["title"]
+        verbose_name = _("service perimeter")
+        verbose_name_plural = _("service perimeters")
+
+    def __str__(self) -> str:
+        return self.title
+
+    @property
+    def name(self) -> str:
+        return f"perimeters/{self.title}"
+
+
+class AuditEntry(models.Model):
+    """One administrative change, or one that was refused. Written by audit.py, changed by nobody."""
+
+    class Outcome(models.TextChoices):
+        """What became of it."""
+
+        DONE = "done", _("done")
+        DENIED = "denied", _("denied")
+
+    at = models.DateTimeField(_("time"), default=utcnow, db_index=True)
+    caller = models.CharField(_("who"), max_length=400, db_index=True)
+    address = models.CharField(_("from address"), max_length=64, blank=True)
+    surface = models.CharField(_("surface"), max_length=20)
+    method = models.CharField(_("method"), max_length=200, blank=True)
+    action = models.CharField(_("action"), max_length=20)
+    kind = models.CharField(_("kind"), max_length=40)
+    resource = models.CharField(_("resource"), max_length=700, db_index=True)
+    before = models.JSONField(_("before"), null=True)
+    after = models.JSONField(_("after"), null=True)
+    outcome = models.CharField(_("outcome"), max_length=10, choices=Outcome, default=Outcome.DONE)
+
+    class Meta:
+        ordering = ["-at", "-id"]
+        verbose_name = _("audit entry")
+        verbose_name_plural = _("audit log")
+
+    def __str__(self) -> str:
+        return f"{self.at:%Y-%m-%d %H:%M:%S} {self.caller} {self.action} {self.resource}"

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from django.apps import apps
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Model
-from django.db.models.signals import post_delete, post_save
+from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete, pre_save
 
+from subscriptions import audit
 from subscriptions.iam import access, tree
-from subscriptions.models import Folder, GroupMember, Policy, Project, RoleResource
+from subscriptions.models import Folder, GroupMember, Perimeter, Policy, Project, RoleResource
 
 #: What decisions of access rest on.
 DECISIVE: tuple[type[Model], ...] = (Policy, RoleResource, GroupMember, Project, Folder)
+#: Rows that are no administrative change: the log itself, and what calls leave behind.
+NOT_AUDITED = frozenset({"AuditEntry", "UsedAssertion"})
 
 
 def connect() -> None:
@@ -23,6 +27,46 @@ def connect() -> None:
     for model in apps.get_app_config("subscriptions").get_models():
         if model.__name__ in tree.KINDS:
             post_delete.connect(delete_policy, sender=model, dispatch_uid="iam.policy")
+    for model in audited_models():
+        pre_save.connect(note_before, sender=model, dispatch_uid="audit.before")
+        post_save.connect(audit_saved, sender=model, dispatch_uid="audit.saved")
+        pre_delete.connect(note_before, sender=model, dispatch_uid="audit.leaving")
+        post_delete.connect(audit_deleted, sender=model, dispatch_uid="audit.deleted")
+    m2m_changed.connect(audit_members, sender=Perimeter.projects.through, dispatch_uid="audit.members")
+
+
+def audited_models() -> list[type[Model]]:
+    """Everything that administration changes, the console's users among it."""
+    own = apps.get_app_config("subscriptions").get_models()
+    return [User, *(model for model in own if model.__name__ not in NOT_AUDITED)]
+
+
+def note_before(sender: type[Model], *, instance: Any, **_: Any) -> None:
+    """The row as it is in the database, which its new form is compared with."""
+    stored = sender._default_manager.filter(pk=instance.pk).first() if instance.pk is not None else None
+    instance._audit_before = audit.picture(stored) if stored is not None else None
+
+
+def audit_saved(sender: object, *, instance: Any, created: bool, raw: bool = False, **_: Any) -> None:
+    before = None if created else instance._audit_before
+    audit.written(instance, action="create" if created else "update", before=before, after=audit.picture(instance))
+
+
+def audit_deleted(sender: object, *, instance: Any, **_: Any) -> None:
+    audit.written(instance, action="delete", before=instance._audit_before, after=None)
+
+
+def audit_members(sender: object, *, instance: Any, action: str, reverse: bool, **_: Any) -> None:
+    """The projects of a perimeter, before and after they change."""
+    if reverse:  # project.perimeters.add(...) is not how anything here does it
+        return
+    members = audit.members_of(instance, Perimeter._meta.get_field("projects"))
+    if action.startswith("pre_"):
+        instance._audit_members = members
+    else:
+        audit.written(
+            instance, action="update", before={"projects": instance._audit_members}, after={"projects": members}
+        )
 
 
 def forget_decisions(sender: object, **_: Any) -> None:

@@ -17,7 +17,7 @@ from pushhub.clock import utcnow
 from pushhub.errors import AlreadyExists, FailedPrecondition, InvalidArgument, clipped
 from pushhub.principals import OPERATOR, Principal
 from pushhub.protojson import Message
-from subscriptions import assign, fields, hierarchy, masks, selectors, signals
+from subscriptions import assign, fields, hierarchy, masks, perimeters, selectors, signals
 from subscriptions.iam import access, agents, grants
 from subscriptions.models import Folder, Organization, Project, Subscription, Topic
 from subscriptions.resources import push_config, subscription_fields, topic_fields
@@ -129,6 +129,7 @@ def subscription_create(*, name: str, subscription: object, caller: Principal = 
             assigned(row, given.get(field))
         assign.check_whole(row)
         agents.references_check(row, set(given), caller=caller)
+        perimeters.push_check(row, {}, push_config(row))
         taken = Subscription.objects.filter(project=row.project, subscription_id=subscription_id).exists()
         _insert(row, subscription_id, taken)
         signals.announce(signals.subscription_created, subscription_id=row.pk, name=row.name)
@@ -141,11 +142,13 @@ def subscription_update(*, name: str, request: object, caller: Principal = OPERA
     given, paths = _update_request(request, name, fields.UPDATE_SUBSCRIPTION, "subscription", SUBSCRIPTION_MUTABLE)
     with transaction.atomic():
         row = selectors.subscription_get(name=name, lock=True)
+        before = push_config(row)
         wanted = masks.masked(subscription_fields(row), given, paths, fields.SUBSCRIPTION)
         for field, assigned in assign.SUBSCRIPTION_FIELDS.items():
             if field in {path[0] for path in paths}:
                 assigned(row, wanted.get(field))
         agents.references_check(row, {path[0] for path in paths}, caller=caller)
+        perimeters.push_check(row, before, push_config(row))
         _store_change(row)
     return row
 
@@ -162,8 +165,10 @@ def push_config_modify(*, name: str, request: object, caller: Principal = OPERAT
         )
     with transaction.atomic():
         row = selectors.subscription_get(name=name, lock=True)
-        assign.push_config(row, _with_kept_version(given, push_config(row)))
+        before = push_config(row)
+        assign.push_config(row, _with_kept_version(given, before))
         agents.references_check(row, {"pushConfig"}, caller=caller)
+        perimeters.push_check(row, before, push_config(row))
         _store_change(row)
     return row
 

@@ -7,16 +7,29 @@ from typing import Any, ClassVar
 
 from rest_framework.exceptions import MethodNotAllowed
 from rest_framework.request import Request
-from rest_framework.views import APIView
+from rest_framework.response import Response
+from rest_framework.views import APIView, set_rollback
 
 from pushhub import names
-from pushhub.errors import InvalidArgument
+from pushhub.errors import InvalidArgument, PermissionDenied
 from pushhub.principals import Principal
 from subscriptions.api.authentication import CallerAuthentication, IsCaller
 from subscriptions.api.errors import exception_handler
 from subscriptions.api.parsers import ProtoJSONParser
 from subscriptions.api.renderers import OneForm, ProtoJSONRenderer
+from subscriptions.audit import denied, origin_refine
 from subscriptions.iam.methods import METHODS, authorize
+
+#: Calls that move messages, which the audit log leaves out (pubsub-spec.md, section 5.3), and a mere question.
+DATA_METHODS = frozenset(
+    {
+        "google.pubsub.v1.Publisher.Publish",
+        "google.pubsub.v1.Subscriber.Pull",
+        "google.pubsub.v1.Subscriber.Acknowledge",
+        "google.pubsub.v1.Subscriber.ModifyAckDeadline",
+        "google.iam.v1.IAMPolicy.TestIamPermissions",
+    }
+)
 
 
 class ApiView(APIView):
@@ -44,11 +57,20 @@ class ApiView(APIView):
         method = self.methods.get(http_method)
         if method is None:
             raise MethodNotAllowed(http_method)
+        origin_refine(caller=caller_of(request).member, surface="rest", method=method)
         name = self.resource_name(**kwargs)
         found = {}
         for requirement in METHODS.get(method, ()):
             found[requirement.source] = _body_name(request, requirement.source) if requirement.in_body else name
         authorize(caller_of(request), method, found)
+
+    def handle_exception(self, exc: Exception) -> Response:
+        """A refusal of an administrative call is worth an entry in the audit log."""
+        method = self.methods.get(self.request.method or "", "")
+        if isinstance(exc, PermissionDenied) and self.request.method != "GET" and method not in DATA_METHODS:
+            set_rollback()
+            denied(method=method, resource=self.resource_name(**self.kwargs))
+        return super().handle_exception(exc)
 
     def resource_name(self, **kwargs: str) -> str:
         """The full name of the resource that the address is about."""
