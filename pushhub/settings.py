@@ -83,6 +83,8 @@ if ANONYMOUS and not env.is_loopback(HTTP_ADDRESS[0]):
 ALLOW_HTTP = env.switch("ALLOW_HTTP")
 ALLOW_PRIVATE = env.switch("ALLOW_PRIVATE")
 ISSUER = env.text("ISSUER", PUBLIC_URL)
+#: The URLs that a caller's self-signed token may name as its audience, beside Google's.
+AUDIENCES = [PUBLIC_URL, *(url.rstrip("/") for url in env.words("AUDIENCES"))]
 
 #: How many messages one push worker may have outstanding.
 WORKER_OUTSTANDING = env.number("WORKER_OUTSTANDING", 40_000, least=1)

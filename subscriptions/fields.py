@@ -270,4 +270,60 @@ CREATE_SERVICE_ACCOUNT_KEY = Message(
     },
 )
 UPLOAD_SERVICE_ACCOUNT_KEY = Message("UploadServiceAccountKeyRequest", {"publicKeyData": String(32_768)})
+SERVICE_ACCOUNT_KEY = Message(
+    "ServiceAccountKey",
+    {
+        "name": NAME,
+        "keyAlgorithm": String(),
+        "keyOrigin": String(),
+        "keyType": String(),
+        "validAfterTime": Timestamp(),
+        "validBeforeTime": Timestamp(),
+        "disabled": Bool(),
+        "privateKeyType": String(),
+        "privateKeyData": String(),
+        "publicKeyData": String(),
+    },
+)
+DISABLE_KEY = Message(
+    "DisableServiceAccountKeyRequest",
+    {"serviceAccountKeyDisableReason": String(100), "extendedStatusMessage": String(1000)},
+)
+UNDELETE_SERVICE_ACCOUNT = Message("UndeleteServiceAccountResponse", {"restoredAccount": SERVICE_ACCOUNT})
+DELEGATES = Repeated(NAME, max_items=10)
+GENERATE_ACCESS_TOKEN = Message(
+    "GenerateAccessTokenRequest",
+    {"delegates": DELEGATES, "scope": Repeated(String(200), max_items=50), "lifetime": Duration()},
+)
+GENERATE_ACCESS_TOKEN_RESPONSE = Message(
+    "GenerateAccessTokenResponse", {"accessToken": String(), "expireTime": Timestamp()}
+)
+GENERATE_ID_TOKEN = Message(
+    "GenerateIdTokenRequest",
+    {
+        "delegates": DELEGATES,
+        "audience": String(2048),
+        "includeEmail": Bool(),
+        "useEmailAzp": Bool(),
+        "organizationNumberIncluded": Bool(),
+    },
+)
+GENERATE_ID_TOKEN_RESPONSE = Message("GenerateIdTokenResponse", {"token": String()})
+RESOURCE_ID = Message("ResourceId", {"type": String(), "id": String()})
+PROJECT = Message(
+    "Project",
+    {
+        "projectNumber": String(),
+        "projectId": String(100),
+        "lifecycleState": String(),
+        "name": String(100),
+        "createTime": Timestamp(),
+        "labels": LABELS,
+        "parent": RESOURCE_ID,
+        "tags": TAGS,
+    },
+    output_only=frozenset({"projectNumber", "lifecycleState", "createTime"}),
+)
+ANCESTRY = Message("GetAncestryResponse", {"ancestor": Repeated(Message("Ancestor", {"resourceId": RESOURCE_ID}))})
+OPERATION = Message("Operation", {"name": String(), "done": Bool(), "metadata": Struct(), "response": Struct()})
 EMPTY = Message("Empty", {})

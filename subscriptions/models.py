@@ -83,6 +83,9 @@ class Project(models.Model):
         Organization, on_delete=models.PROTECT, related_name="projects", null=True, blank=True
     )
     folder = models.ForeignKey(Folder, on_delete=models.PROTECT, related_name="projects", null=True, blank=True)
+    display_name = models.CharField(max_length=100, blank=True)
+    labels = models.JSONField(default=dict, blank=True)
+    delete_requested_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ["project_id"]

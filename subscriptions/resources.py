@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pushhub.names import DELETED_TOPIC
-from pushhub.protojson import duration_format
+from pushhub.protojson import duration_format, timestamp_format
+from subscriptions.credentials import ServiceAccountKey
 from subscriptions.models import ServiceAccount, Subscription, Topic
 
 Fields = dict[str, Any]
@@ -90,6 +91,21 @@ def service_account_resource(account: ServiceAccount) -> Fields:
             "description": account.description,
             "oauth2ClientId": account.unique_id,
             "disabled": account.disabled,
+        }
+    )
+
+
+def service_account_key_resource(key: ServiceAccountKey) -> Fields:
+    """Without the private half, which is not here."""
+    return _present(
+        {
+            "name": key.name,
+            "keyAlgorithm": "KEY_ALG_RSA_2048",
+            "validAfterTime": timestamp_format(key.created_at),
+            "validBeforeTime": timestamp_format(key.expires_at),
+            "keyOrigin": "USER_PROVIDED" if key.uploaded else "GOOGLE_PROVIDED",
+            "keyType": "USER_MANAGED",
+            "disabled": key.disabled,
         }
     )
 

@@ -72,6 +72,22 @@ def service_account_get(*, name: str, lock: bool = False) -> ServiceAccount:
     return found
 
 
+def service_account_deleted_find(*, unique_id: str) -> ServiceAccount | None:
+    found = ServiceAccount.objects.select_related("project").filter(unique_id=unique_id)
+    return found.exclude(deleted_at=None).first()
+
+
+def service_account_deleted_get(*, name: str) -> ServiceAccount:
+    """A deleted account that can be undeleted, by the full name with its unique id."""
+    project, unique_id = names.parse_service_account(name)
+    rows = ServiceAccount.objects.select_for_update(of=("self",)).select_related("project")
+    accounts = rows.filter(unique_id=unique_id).exclude(deleted_at=None)
+    found = (accounts if project == "-" else accounts.filter(_of_project(project))).first()
+    if found is None:
+        raise NotFound(f"Service account {clipped(name)} is not among those that can be undeleted.")
+    return found
+
+
 def topics_of(project: Project) -> QuerySet[Topic]:
     return Topic.objects.filter(project=project).select_related("project")
 

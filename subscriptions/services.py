@@ -61,7 +61,10 @@ def project_ensure(*, project: str, caller: Principal = OPERATOR) -> Project:
     if settings.DEVELOPMENT and not selectors.project_exists(project=project):
         with transaction.atomic():
             return _project_make(project, None, utcnow(), caller)[1]
-    return selectors.project_get(project=project)
+    found = selectors.project_get(project=project)
+    if found.delete_requested_at is not None:
+        raise FailedPrecondition(f"Project {found.project_id} has been deleted.")
+    return found
 
 
 def _project_make(

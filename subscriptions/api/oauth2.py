@@ -14,6 +14,7 @@ from pushhub.errors import InvalidArgument
 from subscriptions.api.base import PublicView
 from subscriptions.api.openapi import ANY_OBJECT
 from subscriptions.iam import keys, tokens
+from subscriptions.iam.exchange import GRANT_TYPE
 
 TAGS = ["tokens"]
 #: A key is to be served for this long before it signs, and for an hour more after it has stopped.
@@ -61,6 +62,9 @@ class OpenidConfiguration(PublicView):
         return _cached(
             {
                 "issuer": settings.ISSUER,
+                "token_endpoint": f"{settings.PUBLIC_URL}/token",
+                "revocation_endpoint": f"{settings.PUBLIC_URL}/revoke",
+                "grant_types_supported": [GRANT_TYPE],
                 "jwks_uri": f"{settings.PUBLIC_URL}/oauth2/v3/certs",
                 "response_types_supported": ["id_token"],
                 "subject_types_supported": ["public"],

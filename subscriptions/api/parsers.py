@@ -35,9 +35,9 @@ class ProtoJSONParser(BaseParser):
             raise InvalidArgument(f"Invalid JSON payload received. {error}", field="body") from None
 
 
-def read_body(stream: IO[Any], meta: Mapping[str, Any]) -> bytes:
+def read_body(stream: IO[Any], meta: Mapping[str, Any], *, limit: int | None = None) -> bytes:
     """The body, inflated if need be. One that is too large is refused by its length alone where it tells it."""
-    limit: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE if limit is None else limit
     if _content_length(meta) > limit:
         raise too_large(limit)
     encoding = meta.get("HTTP_CONTENT_ENCODING", "").strip().lower()

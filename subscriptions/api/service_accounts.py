@@ -7,11 +7,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pushhub import names
+from pushhub.protojson import timestamp_format
 from subscriptions import fields, selectors, services
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
 from subscriptions.api.topics import listed
-from subscriptions.iam import service_accounts
+from subscriptions.iam import impersonation, service_accounts
 from subscriptions.paging import Page, paged
 from subscriptions.resources import service_account_resource
 
@@ -105,3 +106,62 @@ class ServiceAccountEnable(ApiView):
         fields.EMPTY.read(request.data)
         service_accounts.service_account_enable(name=names.service_account_name(project, account))
         return Response({})
+
+
+class ServiceAccountUndelete(ApiView):
+    """An account that was deleted in the last 30 days, as it was."""
+
+    methods = {"POST": "google.iam.admin.v1.UndeleteServiceAccount"}
+
+    def resource_name(self, **kwargs: str) -> str:
+        """The permission is asked of the project, which `-` leaves to be found."""
+        if kwargs["project"] == "-":
+            found = selectors.service_account_deleted_find(unique_id=kwargs["account"])
+            kwargs["project"] = found.project.project_id if found else "-"
+        return super().resource_name(**kwargs)
+
+    @extend_schema(
+        operation_id="serviceAccounts_undelete",
+        tags=TAGS,
+        request=body(fields.EMPTY),
+        responses=message(fields.UNDELETE_SERVICE_ACCOUNT),
+    )
+    def post(self, request: Request, project: str, account: str) -> Response:
+        fields.EMPTY.read(request.data)
+        restored = service_accounts.service_account_undelete(name=names.service_account_name(project, account))
+        return Response({"restoredAccount": service_account_resource(restored)})
+
+
+class ServiceAccountAccessToken(ApiView):
+    """An access token of the account, for a caller that may impersonate it (IAM Credentials)."""
+
+    methods = {"POST": "google.iam.credentials.v1.GenerateAccessToken"}
+
+    @extend_schema(
+        operation_id="serviceAccounts_generateAccessToken",
+        tags=TAGS,
+        request=body(fields.GENERATE_ACCESS_TOKEN),
+        responses=message(fields.GENERATE_ACCESS_TOKEN_RESPONSE),
+    )
+    def post(self, request: Request, project: str, account: str) -> Response:
+        name = names.service_account_name(project, account)
+        issued = impersonation.access_token_generate(name=name, request=request.data, caller=caller_of(request))
+        expiry = timestamp_format(issued.row.expires_at.replace(microsecond=0))
+        return Response({"accessToken": issued.token, "expireTime": expiry}, headers={"Cache-Control": "no-store"})
+
+
+class ServiceAccountIdToken(ApiView):
+    """An OpenID Connect token of the account, for a caller that may impersonate it (IAM Credentials)."""
+
+    methods = {"POST": "google.iam.credentials.v1.GenerateIdToken"}
+
+    @extend_schema(
+        operation_id="serviceAccounts_generateIdToken",
+        tags=TAGS,
+        request=body(fields.GENERATE_ID_TOKEN),
+        responses=message(fields.GENERATE_ID_TOKEN_RESPONSE),
+    )
+    def post(self, request: Request, project: str, account: str) -> Response:
+        name = names.service_account_name(project, account)
+        token = impersonation.id_token_generate(name=name, request=request.data, caller=caller_of(request))
+        return Response({"token": token}, headers={"Cache-Control": "no-store"})

@@ -5,14 +5,13 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerView
 
-from subscriptions.api import iamurls, oauth2, pages, service_accounts, subscriptions, topics
+from subscriptions.api import iamurls, identityurls, oauth2, pages, subscriptions, topics
 from subscriptions.api.base import MethodNotFound
 
 #: A segment may hold anything; whether it is a name is for `pushhub.names` to say, in an answer with a reason.
 PROJECT = r"^v1/projects/(?P<project>[^/]+)"
 TOPIC = PROJECT + r"/topics/(?P<topic>[^/]+)"
 SUBSCRIPTION = PROJECT + r"/subscriptions/(?P<subscription>[^/]+)"
-ACCOUNT = PROJECT + r"/serviceAccounts/(?P<account>[^/]+)"
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", pages.index, name="index"),
@@ -24,6 +23,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("tokeninfo", oauth2.TokenInfo.as_view(), name="tokeninfo"),
     path(".well-known/openid-configuration", oauth2.OpenidConfiguration.as_view(), name="openid-configuration"),
     path("", include(iamurls)),
+    path("", include(identityurls)),
     re_path(PROJECT + r"/topics$", topics.TopicList.as_view()),
     re_path(TOPIC + r"/subscriptions$", topics.TopicSubscriptionList.as_view()),
     re_path(TOPIC + r"$", topics.TopicDetail.as_view()),
@@ -31,9 +31,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     re_path(SUBSCRIPTION + r":modifyPushConfig$", subscriptions.SubscriptionPushConfig.as_view()),
     re_path(SUBSCRIPTION + r":detach$", subscriptions.SubscriptionDetach.as_view()),
     re_path(SUBSCRIPTION + r"$", subscriptions.SubscriptionDetail.as_view()),
-    re_path(PROJECT + r"/serviceAccounts$", service_accounts.ServiceAccountList.as_view()),
-    re_path(ACCOUNT + r":disable$", service_accounts.ServiceAccountDisable.as_view()),
-    re_path(ACCOUNT + r":enable$", service_accounts.ServiceAccountEnable.as_view()),
-    re_path(ACCOUNT + r"$", service_accounts.ServiceAccountDetail.as_view()),
     re_path(r"^v1/", MethodNotFound.as_view()),
 ]

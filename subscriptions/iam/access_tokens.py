@@ -15,6 +15,7 @@ from pushhub.errors import InvalidArgument, NotFound
 from subscriptions.credentials import AccessToken, ServiceAccountKey
 from subscriptions.iam import members
 from subscriptions.iam.recent import forget_callers
+from subscriptions.iam.scopes import CLOUD_PLATFORM
 from subscriptions.models import ServiceAccount
 
 #: So that those who search code and logs for lost secrets can tell one.
@@ -22,8 +23,6 @@ PREFIX = "pushhub_"
 #: Of those that clients fetch for themselves, as at Google.
 LIFETIME = timedelta(hours=1)
 MAX_LIFETIME = timedelta(days=365)
-#: Those that open the API, as at Google; one token may have others beside.
-CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from pushhub.clock import utcnow
 from pushhub.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Unimplemented, clipped
 from subscriptions import fields, selectors
 from subscriptions.credentials import ServiceAccountKey
-from subscriptions.iam.pairs import KEY_BITS, certificate_of, key_id_of, private_pem
+from subscriptions.iam.keys import certificate_public_key
+from subscriptions.iam.pairs import KEY_BITS, certificate_of, key_id_of, private_pem, public_pem
 from subscriptions.iam.recent import forget_callers
 from subscriptions.models import ServiceAccount
 
@@ -99,6 +100,25 @@ def service_account_keys_of(account: ServiceAccount, *, kinds: Collection[str] =
     """In IAM's words, all of ours are USER_MANAGED: none is kept here for the account."""
     keys = account.keys.select_related("account__project")
     return keys if not kinds or "USER_MANAGED" in kinds else keys.none()
+
+
+def public_key_data(key: ServiceAccountKey, *, form: str) -> str:
+    """The public half in Base64, in the form that a GetServiceAccountKeyRequest asks for."""
+    if form in ("", "TYPE_NONE"):
+        return ""
+    if form == "TYPE_X509_PEM_FILE":
+        return base64.b64encode(key.certificate.encode()).decode()
+    if form != "TYPE_RAW_PUBLIC_KEY":
+        raise InvalidArgument(f"Invalid value: {clipped(form)}", field="publicKeyType")
+    return base64.b64encode(public_pem(certificate_public_key(key.certificate)).encode()).decode()
+
+
+def certificates_of(email: str) -> dict[str, str]:
+    """Of an account's keys in use, by key id. They are public: so is whose they are."""
+    keys = ServiceAccountKey.objects.filter(
+        account__email=email, account__deleted_at=None, account__disabled=False, disabled=False, expires_at__gt=utcnow()
+    )
+    return dict(keys.values_list("key_id", "certificate"))
 
 
 def service_account_key_delete(*, name: str) -> None:

@@ -6,7 +6,6 @@ take the place of an access token (https://google.aip.dev/auth/4111).
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +25,8 @@ from subscriptions.models import ServiceAccount
 
 MAX_CHARACTERS = 8192
 MAX_LIFETIME_SECONDS = 3600
+#: Beyond it (and infinity, and what is no number) nothing is a time any more.
+LAST_MOMENT = 1e12
 #: How far the caller's clock may be ahead of ours.
 SKEW_SECONDS = 60
 #: The only one. Given a choice, a public key could pass for the secret of HS256, and `none` for a signature.
@@ -127,6 +128,6 @@ def _public_key(certificate: str) -> RSAPublicKey:
 
 def _moment(claims: Mapping[str, Any], name: str) -> float:
     value = claims.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value > 1e12:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < LAST_MOMENT:
         raise AssertionRefused(f"Invalid JWT: {name} must be a number of seconds since 1970.")
     return float(value)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 from django.conf import settings
 
 from pushhub.clock import utcnow
-from pushhub.errors import Unauthenticated
+from pushhub.errors import PermissionDenied, Unauthenticated
 from pushhub.principals import Principal
+from subscriptions.iam import audiences
 from subscriptions.iam.access_tokens import access_token_find
+from subscriptions.iam.assertions import AssertionRefused, assertion_read
 from subscriptions.iam.recent import recent_callers
+from subscriptions.iam.scopes import opens_the_api, scopes_read
 
 #: No credential of ours is nearly this long.
 MAX_CREDENTIAL_CHARACTERS = 8192
@@ -19,7 +23,7 @@ EMULATOR_TOKEN = "owner"  # noqa: S105 - a word that everybody knows
 
 
 def caller_from_authorization(header: str) -> Principal:
-    """The principal of `Bearer {access token}`; Unauthenticated for anything else, whatever is wrong with it."""
+    """The principal of `Bearer {access token or JWT}`; Unauthenticated for anything else, whatever is wrong with it."""
     token = bearer_token(header)
     if is_emulator_token(token):
         return Principal(settings.ANONYMOUS)
@@ -54,7 +58,42 @@ def refused() -> Unauthenticated:
 
 def _caller_of(token: str) -> tuple[Principal, float]:
     """The principal and how many seconds more the credential is good for."""
+    if token.count(".") == 2:
+        return _self_signed(token)
     row = access_token_find(token)
     if row is None:
         raise refused()
+    _check_scopes(row.scopes)
     return Principal(row.member), (row.expires_at - utcnow()).total_seconds()
+
+
+def _self_signed(token: str) -> tuple[Principal, float]:
+    """A service account's own JWT in place of an access token: for an audience that is ours or, as Google's clients
+    make them, for scopes and no audience. An assertion for /token is neither, so it cannot be used here as well."""
+    try:
+        assertion = assertion_read(token)
+    except AssertionRefused:
+        raise refused() from None
+    claims = assertion.claims
+    if claims.get("sub") != claims["iss"]:
+        raise refused()
+    if "aud" in claims:
+        if not audiences.is_service(claims["aud"], own=settings.AUDIENCES):
+            raise refused()
+    else:
+        _check_scopes(scopes_read(claims.get("scope")))
+    return Principal(f"serviceAccount:{assertion.account.email}"), assertion.seconds_left
+
+
+def _check_scopes(scopes: Iterable[str]) -> None:
+    if not opens_the_api(scopes):
+        raise PermissionDenied(
+            "Request had insufficient authentication scopes.",
+            details=[
+                {
+                    "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                    "reason": "ACCESS_TOKEN_SCOPE_INSUFFICIENT",
+                    "domain": "googleapis.com",
+                }
+            ],
+        )

@@ -114,7 +114,7 @@ _IAM_ADMIN: dict[str, Requirements] = {
     "GetServiceAccount": _one("iam.serviceAccounts.get", "name"),
     "PatchServiceAccount": _one("iam.serviceAccounts.update", "service_account.name"),
     "DeleteServiceAccount": _one("iam.serviceAccounts.delete", "name"),
-    "UndeleteServiceAccount": _one("iam.serviceAccounts.undelete", "name"),
+    "UndeleteServiceAccount": _one("iam.serviceAccounts.undelete", "name", On.PARENT),
     "EnableServiceAccount": _one("iam.serviceAccounts.enable", "name"),
     "DisableServiceAccount": _one("iam.serviceAccounts.disable", "name"),
     "CreateServiceAccountKey": _one("iam.serviceAccountKeys.create", "name"),
@@ -148,6 +148,8 @@ _RESOURCE_MANAGER: dict[str, Requirements] = {
     "ListProjects": (),
     "UpdateProject": _one("resourcemanager.projects.update", "project"),
     "DeleteProject": _one("resourcemanager.projects.delete", "project"),
+    "UndeleteProject": _one("resourcemanager.projects.undelete", "project"),
+    "GetAncestry": _one("resourcemanager.projects.get", "project"),
 }
 
 

@@ -43,3 +43,7 @@ def private_pem(private_key: rsa.RSAPrivateKey) -> str:
     return private_key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     ).decode()
+
+
+def public_pem(key: rsa.RSAPublicKey) -> str:
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo).decode()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.db import IntegrityError, transaction
 
 from pushhub import names
+from pushhub.clock import utcnow
 from pushhub.errors import AlreadyExists, InvalidArgument, clipped
 from pushhub.principals import OPERATOR, Principal
 from subscriptions import fields, masks, selectors
@@ -14,6 +17,9 @@ from subscriptions.resources import service_account_resource
 from subscriptions.services import check_name, project_ensure
 
 MUTABLE = frozenset({"displayName", "description"})
+#: As at Google.
+UNDELETE_FOR = timedelta(days=30)
+DELETED = "deleted:"
 
 
 def service_account_create(*, project: str, request: object, caller: Principal = OPERATOR) -> ServiceAccount:
@@ -63,7 +69,7 @@ def service_account_update(*, name: str, request: object) -> ServiceAccount:
 
 
 def service_account_disable(*, name: str) -> None:
-    """No new token for it from now on; those that are out stay valid until they end, an hour at most."""
+    """No caller has its name from now on. Push tokens that are out stay valid until they end, an hour at most."""
     _set_disabled(name, disabled=True)
 
 
@@ -72,8 +78,45 @@ def service_account_enable(*, name: str) -> None:
 
 
 def service_account_delete(*, name: str) -> None:
-    """Subscriptions that use it keep its name; their pushes fail for want of a token."""
-    selectors.service_account_get(name=name).delete()
+    """It can be undeleted for a while, by its unique id; its email is free at once.
+
+    Subscriptions that use it keep its name; their pushes fail for want of a token.
+    """
+    with transaction.atomic():
+        account = selectors.service_account_get(name=name, lock=True)
+        account.access_tokens.all().delete()
+        account.email = deleted_email(account)
+        account.deleted_at = utcnow()
+        account.save()
+    forget_callers()
+
+
+def service_account_undelete(*, name: str) -> ServiceAccount:
+    """`name` has the account's unique id: there may be more than one that was called by the email."""
+    with transaction.atomic():
+        account = selectors.service_account_deleted_get(name=name)
+        email = account.email.removeprefix(DELETED).rpartition("?uid=")[0]
+        if ServiceAccount.objects.filter(email=email).exists():
+            raise AlreadyExists(f"Service account {email} exists again. Delete that one first.")
+        account.email = email
+        account.deleted_at = None
+        account.save()
+    return account
+
+
+def service_accounts_purge() -> int:
+    """Delete for good what nobody has undeleted in time; how many."""
+    late = ServiceAccount.objects.filter(deleted_at__lt=utcnow() - UNDELETE_FOR)
+    count = 0
+    for account in late:
+        account.delete()  # one by one, as each takes its policy along
+        count += 1
+    return count
+
+
+def deleted_email(account: ServiceAccount) -> str:
+    """What policies call a deleted account: nobody is found under it, and the unique id keeps it unique."""
+    return f"{DELETED}{account.email}?uid={account.unique_id}"
 
 
 def _set_disabled(name: str, *, disabled: bool) -> None:

@@ -22,7 +22,9 @@ LIFETIME_SECONDS = 3600
 BACKDATE_SECONDS = 10
 #: Ours are about a thousand characters; nothing near this long is worth decoding.
 MAX_TOKEN_CHARACTERS = 8192
-REQUIRED_CLAIMS = ["iss", "aud", "sub", "email", "iat", "exp"]
+#: As long as the `oidcToken.audience` of a push config may be.
+MAX_AUDIENCE_CHARACTERS = 2048
+REQUIRED_CLAIMS = ["iss", "aud", "sub", "iat", "exp"]
 
 
 class TokenDenied(PushHubError):
@@ -56,17 +58,24 @@ def id_token_mint(*, email: str, audience: str, caller: Principal | None = None)
         raise TokenDenied("account_disabled", email=email)
     if not allowed(caller or service_agent(account.project), GET_OPEN_ID_TOKEN, account):
         raise TokenDenied("token_denied", email=email)
+    return id_token_sign(account, audience=audience)
+
+
+def id_token_sign(
+    account: ServiceAccount, *, audience: str, include_email: bool = True, azp_is_email: bool = False
+) -> IdToken:
+    """A token for an account whose right to one has been checked."""
     issued_at = int(time.time()) - BACKDATE_SECONDS
     claims = {
         "aud": audience,
-        "azp": account.unique_id,
-        "email": email,
-        "email_verified": True,
+        "azp": account.email if azp_is_email else account.unique_id,
         "exp": issued_at + LIFETIME_SECONDS,
         "iat": issued_at,
         "iss": settings.ISSUER,
         "sub": account.unique_id,
     }
+    if include_email:
+        claims |= {"email": account.email, "email_verified": True}
     signer = signing_key()
     token = jwt.encode(claims, signer.private_key, algorithm="RS256", headers={"kid": signer.kid})
     return IdToken(token=token, expires_at=float(issued_at + LIFETIME_SECONDS))
@@ -89,6 +98,6 @@ def id_token_claims(token: str) -> dict[str, Any]:
             issuer=settings.ISSUER,
             options={"require": REQUIRED_CLAIMS, "verify_aud": False},
         )
-    except (jwt.InvalidTokenError, ValueError):
+    except (jwt.InvalidTokenError, ValueError, OverflowError, RecursionError):
         raise refused from None
     return claims | {"alg": "RS256", "kid": key.kid, "typ": "JWT"}

@@ -25,7 +25,9 @@ HTTP_METHODS = ("get", "put", "post", "patch", "delete")
 ANYBODY = "*"
 
 #: What anybody may read without a word about who they are.
-PUBLIC_VIEWS = {"PemCerts", "JwkCerts", "TokenInfo", "OpenidConfiguration", "MethodNotFound"}
+PUBLIC_VIEWS = {"PemCerts", "JwkCerts", "AccountCerts", "TokenInfo", "OpenidConfiguration", "MethodNotFound"}
+#: What asks for a proof of its own: an assertion, or the token that is to end.
+PUBLIC_VIEWS |= {"Token", "Revoke"}
 #: Addresses that are not of the API, and ask (or don't) in ways of their own.
 OTHER_ADDRESSES = {"", "healthz", "schema", "docs"}
 

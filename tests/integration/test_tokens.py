@@ -236,15 +236,15 @@ def test_there_is_one_key_however_often_it_is_asked_for(db: None) -> None:
 
 def test_two_who_make_the_first_key_at_once_agree_on_one(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given another process that makes the key while this one is at it
-    certificate = keys._certificate
+    certificate = keys.certificate_of
     made: list[str] = []
 
-    def overtaken(private_key: rsa.RSAPrivateKey) -> str:
-        monkeypatch.setattr(keys, "_certificate", certificate)
+    def overtaken(private_key: rsa.RSAPrivateKey, common_name: str, **until: Any) -> str:
+        monkeypatch.setattr(keys, "certificate_of", certificate)
         made.append(keys.signing_key().kid)
-        return certificate(private_key)
+        return certificate(private_key, common_name, **until)
 
-    monkeypatch.setattr(keys, "_certificate", overtaken)
+    monkeypatch.setattr(keys, "certificate_of", overtaken)
     # When this one comes to store its own
     mine = keys.signing_key()
     # Then it uses the other's

@@ -1,0 +1,43 @@
+"""Whom a token signed by a service account may be for: PushHub, under its own addresses and Google's. Pure.
+
+Clients that are pointed at PushHub go on naming Google's services as the audience. That opens nothing at Google, and
+nothing here that a token for PushHub wouldn't: only keys made or uploaded here are believed, by their accounts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+#: What Google's clients put into an assertion, whatever the key file says of the token's address.
+GOOGLE_TOKEN_ADDRESSES = frozenset(
+    {
+        "https://oauth2.googleapis.com/token",
+        "https://www.googleapis.com/oauth2/v4/token",
+        "https://accounts.google.com/o/oauth2/token",
+    }
+)
+GOOGLE_SERVICES = re.compile(
+    r"https://(?:pubsub|[a-z0-9-]{1,40}-pubsub|iam|iamcredentials|cloudresourcemanager)\.googleapis\.com", re.ASCII
+)
+#: gRPC clients may name the service after the host.
+SERVICE_PATH = re.compile(r"/?|/google\.[a-z0-9.]{1,60}\.[A-Za-z]{1,60}/?", re.ASCII)
+
+
+def is_token_address(audience: object, *, public_url: str) -> bool:
+    """Whether an assertion is for /token."""
+    return isinstance(audience, str) and (audience == f"{public_url}/token" or audience in GOOGLE_TOKEN_ADDRESSES)
+
+
+def is_service(audience: object, *, own: Collection[str]) -> bool:
+    """Whether a self-signed token is for the API, under one of our `own` URLs or Google's."""
+    if not isinstance(audience, str) or len(audience) > 500:
+        return False
+    try:
+        parts = urlsplit(audience)
+    except ValueError:
+        return False
+    origin = f"{parts.scheme}://{parts.netloc}"
+    path = audience.removeprefix(origin)
+    return SERVICE_PATH.fullmatch(path) is not None and (origin in own or GOOGLE_SERVICES.fullmatch(origin) is not None)

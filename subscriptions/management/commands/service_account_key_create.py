@@ -1,0 +1,39 @@
+"""`manage.py service_account_key_create EMAIL --out key.json`: a key file for Google's clients."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from pushhub import names
+from pushhub.errors import PushHubError
+from subscriptions.iam import account_keys
+
+
+class Command(BaseCommand):
+    """Makes a key of a service account."""
+
+    help = "Make a key of a service account and write its key file, which its owner alone may read."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("email")
+        parser.add_argument("--out", type=Path, required=True, help="the file to write; it must not exist")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        path: Path = options["out"]
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError as error:
+            raise CommandError(f"{path}: {error.strerror}") from None
+        with os.fdopen(handle, "wb") as file:
+            try:
+                name = names.service_account_name("-", options["email"])
+                issued = account_keys.service_account_key_create(name=name, request={})
+            except PushHubError as error:
+                path.unlink()
+                raise CommandError(error.message) from error
+            file.write(issued.key_file)
+        self.stdout.write(f"{path}: key {issued.row.key_id} of {issued.row.account.email}")
