@@ -16,7 +16,7 @@ from pushhub.errors import PushHubError
 from pushhub.principals import Principal
 from subscriptions import adminforms, services
 from subscriptions.api.authentication import session_principal
-from subscriptions.iam import access, service_accounts
+from subscriptions.iam import access, agents, service_accounts
 from subscriptions.models import Project, ServiceAccount, SigningKey, Subscription, Topic
 
 admin.site.site_header = "PushHub"
@@ -196,18 +196,34 @@ class ServiceAccountAdmin(ServiceAdmin):
     form = adminforms.ServiceAccountForm
     delete_permission = "iam.serviceAccounts.delete"
     fixed = ("project", "account_id")
-    list_display = ("email", "unique_id", "display_name", "disabled", "created_at")
+    list_display = ("email", "unique_id", "display_name", "disabled", "agent_may_sign", "created_at")
     search_fields = ("email", "unique_id", "display_name")
-    actions = ("disable", "enable")
+    list_select_related = ("project",)
+    actions = ("disable", "enable", "grant_agent")
 
     def shown(self) -> tuple[str, ...]:
-        return ("email", "unique_id", "disabled", "created_at")
+        return ("email", "unique_id", "disabled", "agent_may_sign", "created_at")
 
     def initial_of(self, obj: ServiceAccount) -> dict[str, Any]:
         return {"display_name": obj.display_name, "description": obj.description}
 
     def delete_by_service(self, row: ServiceAccount) -> None:
         service_accounts.service_account_delete(name=row.name)
+
+    @admin.display(description=_("Service agent may sign"), boolean=True)
+    def agent_may_sign(self, row: ServiceAccount) -> bool:
+        return agents.agent_may_mint(row)
+
+    @admin.action(description=_("Grant the service agent the right to sign for these accounts"))
+    def grant_agent(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
+        """The console's "Grant" of the seeds: the token creator role on the account, where it isn't held already."""
+
+        def grant(row: ServiceAccount) -> None:
+            if not agents.agent_may_mint(row):
+                agents.agent_grant(row, caller=caller_of(request))
+
+        rows = queryset.select_related("project")
+        self.for_each(request, rows, "iam.serviceAccounts.setIamPolicy", grant)
 
     @admin.action(description=_("Disable: no more tokens for these accounts"))
     def disable(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:

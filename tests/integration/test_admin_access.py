@@ -112,3 +112,25 @@ def test_a_project_is_made_below_a_parent(ada: Client) -> None:
     assert errors(ada.post(f"{ADMIN}project/add/", {**fields, "parent": "organizations/2"}))["parent"]
     assert ada.post(f"{ADMIN}project/add/", fields).status_code == 302
     assert Project.objects.get(project_id="depot").parent == organization
+
+
+def test_click_grant_to_grant_the_service_agent_the_token_creator_role_if_it_doesnt_already_have_it(
+    ada: Client,
+) -> None:
+    account = ServiceAccount.objects.get()
+    agent = f"serviceAccount:{account.project.service_agent}"
+    grants.role_revoke(account.project, role="roles/pubsub.serviceAgent", member=agent)
+    page = f"{ADMIN}serviceaccount/"
+    click = {"action": "grant_agent", "_selected_action": [account.pk]}
+
+    ada.post(page, click)
+    assert "bindings" not in grants.policy_get(account), "Ada may not grant"
+    assert 'icon-no.svg" alt="False"' in ada.get(f"{page}{account.pk}/change/").content.decode()
+
+    grant(account.name, "roles/iam.serviceAccountAdmin")
+    for _ in range(2):
+        ada.post(page, click)
+    assert {"role": "roles/iam.serviceAccountTokenCreator", "members": [agent]} in grants.policy_get(account)[
+        "bindings"
+    ]
+    assert 'icon-yes.svg" alt="True"' in ada.get(f"{page}{account.pk}/change/").content.decode()
