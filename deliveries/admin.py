@@ -31,6 +31,8 @@ from deliveries.push.rejected import rejected
 from deliveries.rules.payload import publish_time_text
 from deliveries.services import message_publish
 from pushhub.errors import PushHubError
+from subscriptions.api.authentication import session_principal
+from subscriptions.iam.methods import authorize
 from subscriptions.models import Subscription, Topic
 
 SHOWN_BYTES = 2000
@@ -130,12 +132,14 @@ class DeliveryAdmin(ReadOnlyAdmin):
 
     def publish(self, request: HttpRequest, topic_id: int) -> HttpResponse:
         """A form that publishes one message."""
-        if not request.user.has_perm("subscriptions.change_topic"):
+        caller = session_principal(request)
+        if caller is None or not request.user.has_perm("subscriptions.change_topic"):
             raise PermissionDenied
         topic = get_object_or_404(Topic.objects.select_related("project"), pk=topic_id)
         form = PublishForm(request.POST or None)
         if request.method == "POST" and form.is_valid():
             try:
+                authorize(caller, "google.pubsub.v1.Publisher.Publish", {"topic": topic.name})
                 [message_id] = message_publish(topic=topic, messages=form.messages())
             except PushHubError as error:
                 form.add_error(None, error.message)

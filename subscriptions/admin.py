@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
@@ -12,8 +13,10 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.errors import PushHubError
+from pushhub.principals import Principal
 from subscriptions import adminforms, services
-from subscriptions.iam import service_accounts
+from subscriptions.api.authentication import session_principal
+from subscriptions.iam import access, agents, service_accounts
 from subscriptions.models import Project, ServiceAccount, SigningKey, Subscription, Topic
 
 admin.site.site_header = "PushHub"
@@ -26,6 +29,8 @@ class ServiceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     #: Fields of the form that are shown as text once the row exists.
     fixed: ClassVar[tuple[str, ...]] = ()
+    #: What deleting a row needs, beside Django's own permission for the page.
+    delete_permission: ClassVar[str] = ""
     list_per_page = 50
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
@@ -43,15 +48,16 @@ class ServiceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         """The form of the class as it stands; Django's own would be put together from the model's fields."""
+        caller = caller_of(request)
         if obj is None:
-            return self.form
+            return type(self.form.__name__, (self.form,), {"caller": caller})
         left = dict.fromkeys(self.fixed)
         initial = self.initial_of(obj)
 
         def __init__(form: Any, *args: Any, **options: Any) -> None:  # noqa: N807 - a method for the new class
             self.form.__init__(form, *args, **{**options, "initial": {**initial, **(options.get("initial") or {})}})
 
-        return type(self.form.__name__, (self.form,), {**left, "__init__": __init__})
+        return type(self.form.__name__, (self.form,), {**left, "__init__": __init__, "caller": caller})
 
     def initial_of(self, obj: Any) -> dict[str, Any]:
         return {}
@@ -59,12 +65,27 @@ class ServiceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
         """The form's service has done it."""
 
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """What policies grant is asked as well, where it is known which row is meant."""
+        may = super().has_delete_permission(request, obj)
+        return may and (obj is None or access.allowed(caller_of(request), self.delete_permission, obj))
+
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         self.delete_by_service(obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        for row in queryset:
-            self.delete_by_service(row)
+        self.for_each(request, queryset, self.delete_permission, self.delete_by_service)
+
+    def for_each(
+        self, request: HttpRequest, rows: Iterable[Any], permission: str, service: Callable[[Any], None]
+    ) -> None:
+        """Call a service for those rows on which the caller holds the permission; say what was refused."""
+        for row in rows:
+            try:
+                access.require(caller_of(request), permission, row)
+                service(row)
+            except PushHubError as error:
+                self.message_user(request, f"{row}: {error.message}", messages.ERROR)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """What the services delete is the row alone; its subscriptions or keys have a life of their own."""
@@ -72,6 +93,21 @@ class ServiceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def delete_by_service(self, row: Any) -> None:
         raise NotImplementedError
+
+
+def caller_of(request: HttpRequest) -> Principal:
+    """Who is signed in; the console lets nobody else as far as its pages."""
+    caller = session_principal(request)
+    assert caller is not None
+    return caller
+
+
+def disable_account(row: ServiceAccount) -> None:
+    service_accounts.service_account_disable(name=row.name)
+
+
+def enable_account(row: ServiceAccount) -> None:
+    service_accounts.service_account_enable(name=row.name)
 
 
 @admin.register(Project)
@@ -98,6 +134,7 @@ class TopicAdmin(ServiceAdmin):
     """Topics, with a link to publish."""
 
     form = adminforms.TopicForm
+    delete_permission = "pubsub.topics.delete"
     fixed = ("project", "topic_id")
     list_display = ("name", "created_at", "publish_link")
     search_fields = ("topic_id", "project__project_id")
@@ -119,6 +156,7 @@ class SubscriptionAdmin(ServiceAdmin):
     """Subscriptions, with how their deliveries stand."""
 
     form = adminforms.SubscriptionForm
+    delete_permission = "pubsub.subscriptions.delete"
     fixed = ("project", "subscription_id", "topic", "enable_message_ordering", "filter")
     list_display = ("name", "topic", "push_endpoint", "account", "detached", "deliveries_link")
     list_filter = ("detached", "project")
@@ -145,11 +183,10 @@ class SubscriptionAdmin(ServiceAdmin):
 
     @admin.action(description=_("Pause: switch to pull; setting an endpoint again resumes"))
     def pause(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> None:
-        for row in queryset:
-            try:
-                services.push_config_modify(name=row.name, request={"pushConfig": {}})
-            except PushHubError as error:
-                self.message_user(request, f"{row.name}: {error.message}", messages.ERROR)
+        def pause(row: Subscription) -> None:
+            services.push_config_modify(name=row.name, request={"pushConfig": {}}, caller=caller_of(request))
+
+        self.for_each(request, queryset, "pubsub.subscriptions.update", pause)
 
 
 @admin.register(ServiceAccount)
@@ -157,13 +194,15 @@ class ServiceAccountAdmin(ServiceAdmin):
     """Service accounts."""
 
     form = adminforms.ServiceAccountForm
+    delete_permission = "iam.serviceAccounts.delete"
     fixed = ("project", "account_id")
-    list_display = ("email", "unique_id", "display_name", "disabled", "created_at")
+    list_display = ("email", "unique_id", "display_name", "disabled", "agent_may_sign", "created_at")
     search_fields = ("email", "unique_id", "display_name")
-    actions = ("disable", "enable")
+    list_select_related = ("project",)
+    actions = ("disable", "enable", "grant_agent")
 
     def shown(self) -> tuple[str, ...]:
-        return ("email", "unique_id", "disabled", "created_at")
+        return ("email", "unique_id", "disabled", "agent_may_sign", "created_at")
 
     def initial_of(self, obj: ServiceAccount) -> dict[str, Any]:
         return {"display_name": obj.display_name, "description": obj.description}
@@ -171,15 +210,28 @@ class ServiceAccountAdmin(ServiceAdmin):
     def delete_by_service(self, row: ServiceAccount) -> None:
         service_accounts.service_account_delete(name=row.name)
 
+    @admin.display(description=_("Service agent may sign"), boolean=True)
+    def agent_may_sign(self, row: ServiceAccount) -> bool:
+        return agents.agent_may_mint(row)
+
+    @admin.action(description=_("Grant the service agent the right to sign for these accounts"))
+    def grant_agent(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
+        """The console's "Grant" of the seeds: the token creator role on the account, where it isn't held already."""
+
+        def grant(row: ServiceAccount) -> None:
+            if not agents.agent_may_mint(row):
+                agents.agent_grant(row, caller=caller_of(request))
+
+        rows = queryset.select_related("project")
+        self.for_each(request, rows, "iam.serviceAccounts.setIamPolicy", grant)
+
     @admin.action(description=_("Disable: no more tokens for these accounts"))
     def disable(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
-        for row in queryset:
-            service_accounts.service_account_disable(name=row.name)
+        self.for_each(request, queryset, "iam.serviceAccounts.disable", disable_account)
 
     @admin.action(description=_("Enable"))
     def enable(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
-        for row in queryset:
-            service_accounts.service_account_enable(name=row.name)
+        self.for_each(request, queryset, "iam.serviceAccounts.enable", enable_account)
 
 
 @admin.register(SigningKey)

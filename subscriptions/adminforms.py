@@ -10,9 +10,11 @@ from django.utils.translation import gettext_lazy as _
 
 from pushhub import names
 from pushhub.errors import PushHubError
+from pushhub.principals import OPERATOR, Principal
 from pushhub.protojson import duration_format
-from subscriptions import services
+from subscriptions import hierarchy, services
 from subscriptions.iam import service_accounts
+from subscriptions.iam.methods import authorize
 from subscriptions.models import Project, ServiceAccount, Subscription, Topic
 
 Fields = dict[str, Any]
@@ -32,6 +34,8 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
     The service is one transaction: a form with an error has changed nothing.
     """
 
+    #: Who is signed in, set by the page. The table of methods counts here as it does for the API.
+    caller: ClassVar[Principal] = OPERATOR
     #: The API's field paths and the form's fields that give them; the longest path that fits wins.
     places: ClassVar[Mapping[str, str]] = {}
 
@@ -86,8 +90,10 @@ class TopicForm(ServiceForm):
         fields = _present(labels=given["labels"], messageRetentionDuration=given["message_retention"])
         if self.is_new:
             name = names.topic_name(given["project"].project_id, given["topic_id"])
-            return services.topic_create(name=name, topic=fields)
+            authorize(self.caller, "google.pubsub.v1.Publisher.CreateTopic", {"name": name})
+            return services.topic_create(name=name, topic=fields, caller=self.caller)
         request = {"topic": fields, "updateMask": "labels,messageRetentionDuration"}
+        authorize(self.caller, "google.pubsub.v1.Publisher.UpdateTopic", {"topic.name": self.instance.name})
         return services.topic_update(name=self.instance.name, request=request)
 
 
@@ -179,15 +185,20 @@ class SubscriptionForm(ServiceForm):
             "labels": given["labels"],
         }
         if not self.is_new:
+            name = self.instance.name
             request = {"subscription": _present(**changeable), "updateMask": ",".join(self.MUTABLE)}
-            return services.subscription_update(name=self.instance.name, request=request)
+            authorize(self.caller, "google.pubsub.v1.Subscriber.UpdateSubscription", {"subscription.name": name})
+            return services.subscription_update(name=name, request=request, caller=self.caller)
         name = names.subscription_name(given["project"].project_id, given["subscription_id"])
         fixed = {
             "topic": given["topic"].name,
             "enableMessageOrdering": given["enable_message_ordering"],
             "filter": given["filter"],
         }
-        return services.subscription_create(name=name, subscription=_present(**changeable, **fixed))
+        resources = {"name": name, "topic": given["topic"].name}
+        authorize(self.caller, "google.pubsub.v1.Subscriber.CreateSubscription", resources)
+        subscription = _present(**changeable, **fixed)
+        return services.subscription_create(name=name, subscription=subscription, caller=self.caller)
 
 
 class ServiceAccountForm(ServiceForm):
@@ -208,25 +219,36 @@ class ServiceAccountForm(ServiceForm):
         given = self.cleaned_data
         texts = {"displayName": given["display_name"], "description": given["description"]}
         if self.is_new:
+            project = given["project"]
             request = {"accountId": given["account_id"], "serviceAccount": texts}
-            return service_accounts.service_account_create(project=given["project"].project_id, request=request)
+            authorize(self.caller, "google.iam.admin.v1.CreateServiceAccount", {"name": project.name})
+            return service_accounts.service_account_create(
+                project=project.project_id, request=request, caller=self.caller
+            )
+        name = self.instance.name
         request = {"serviceAccount": texts, "updateMask": "displayName,description"}
-        return service_accounts.service_account_update(name=self.instance.name, request=request)
+        authorize(self.caller, "google.iam.admin.v1.PatchServiceAccount", {"service_account.name": name})
+        return service_accounts.service_account_update(name=name, request=request)
 
 
 class ProjectForm(ServiceForm):
     """A project; its number and service agent come by themselves."""
 
     project_id = forms.CharField(label=_("Project ID"))
+    parent = forms.CharField(
+        label=_("Parent"), required=False, help_text=_("organizations/NUMBER or folders/NUMBER; empty: none")
+    )
 
-    places = {"project": "project_id", "name": "project_id"}
+    places = {"project": "project_id", "name": "project_id", "parent": "parent"}
 
     class Meta:
         model = Project
         fields: ClassVar[list[str]] = []
 
     def carry_out(self) -> Project:
-        return services.project_create(project_id=self.cleaned_data["project_id"])
+        given = self.cleaned_data
+        parent = hierarchy.parent_get(given["parent"])
+        return services.project_create(project_id=given["project_id"], parent=parent, caller=self.caller)
 
 
 def _present(**fields: Any) -> Fields:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pushhub.principals import Principal
-from subscriptions.iam import access
-from subscriptions.iam.roles import ACT_AS, GET_OPEN_ID_TOKEN
+from pushhub.principals import OPERATOR, Principal
+from subscriptions.iam import access, grants
+from subscriptions.iam.roles import ACT_AS, GET_OPEN_ID_TOKEN, TOKEN_CREATOR
 from subscriptions.models import Project, ServiceAccount, Subscription
 
 
@@ -17,6 +17,11 @@ def service_agent(project: Project) -> Principal:
 def agent_may_mint(account: ServiceAccount) -> bool:
     """Whether the service agent of the account's project may sign tokens in the account's name."""
     return access.allowed(service_agent(account.project), GET_OPEN_ID_TOKEN, account)
+
+
+def agent_grant(account: ServiceAccount, *, caller: Principal = OPERATOR) -> None:
+    """Let the service agent of the account's project sign for it, whatever the policies above say."""
+    grants.role_grant(account, role=TOKEN_CREATOR, member=service_agent(account.project).member, caller=caller)
 
 
 def accounts_signable(emails: Iterable[str]) -> set[str]:

@@ -11,6 +11,8 @@ from pushhub.clock import utcnow
 from pushhub.errors import AlreadyExists, InvalidArgument, clipped
 from pushhub.principals import OPERATOR, Principal
 from subscriptions import fields, masks, selectors
+from subscriptions.iam import grants
+from subscriptions.iam.members import deleted_account
 from subscriptions.iam.recent import forget_callers
 from subscriptions.models import ServiceAccount
 from subscriptions.resources import service_account_resource
@@ -85,6 +87,10 @@ def service_account_delete(*, name: str) -> None:
     with transaction.atomic():
         account = selectors.service_account_get(name=name, lock=True)
         account.access_tokens.all().delete()
+        # Whoever gets the email next must not get what this account was granted.
+        grants.member_rename(
+            old=f"serviceAccount:{account.email}", new=deleted_account(account.email, unique_id=account.unique_id)
+        )
         account.email = deleted_email(account)
         account.deleted_at = utcnow()
         account.save()
@@ -99,6 +105,9 @@ def service_account_undelete(*, name: str) -> ServiceAccount:
         if ServiceAccount.objects.filter(email=email).exists():
             raise AlreadyExists(f"Service account {email} exists again. Delete that one first.")
         account.email = email
+        grants.member_rename(
+            old=deleted_account(email, unique_id=account.unique_id), new=f"serviceAccount:{account.email}"
+        )
         account.deleted_at = None
         account.save()
     return account

@@ -128,7 +128,7 @@ def _numbered(model: type[Organization] | type[Folder]) -> Callable[[str, str], 
             raise names.invalid_name(name, field=field)
         found = model.objects.filter(number=int(number)).first()
         if found is None:
-            raise selectors.resource_missing(number)
+            raise selectors.resource_missing(number, field=field)
         return found
 
     return get

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pushhub.errors import Aborted
-from subscriptions.iam import grants
+from pushhub.principals import Principal
+from subscriptions.iam import access, grants
 from subscriptions.iam.tree import resource_get
 from subscriptions.models import Folder, Group, Organization, Policy, Project
 from tests.integration.conftest import Api
@@ -193,15 +194,27 @@ def test_a_topic_made_anew_does_not_inherit_the_policy_of_the_old_one(api: Api, 
     assert api.get("topics/orders:getIamPolicy").body == {"etag": "ACAB"}
 
 
-def test_who_is_gone_may_stay_in_a_policy_that_is_written_again(api: Api) -> None:
+def test_an_account_made_anew_has_nothing_of_what_the_deleted_one_was_granted(api: Api) -> None:
     api.made("topics/orders")
-    api.post("serviceAccounts", {"accountId": "pusher"})
-    email = "pusher@shop.iam.gserviceaccount.com"
+    account = api.post("serviceAccounts", {"accountId": "pusher"}).body
+    email, uid = account["email"], account["uniqueId"]
     bindings = [{"role": "roles/pubsub.publisher", "members": [f"serviceAccount:{email}"]}]
-    policy = api.post("topics/orders:setIamPolicy", {"policy": {"bindings": bindings}}).body
-    api.delete(f"serviceAccounts/{email}")
+    api.post("topics/orders:setIamPolicy", {"policy": {"bindings": bindings}})
+    caller = Principal(f"serviceAccount:{email}")
+    topic = resource_get("projects/shop/topics/orders")
+    assert access.allowed(caller, "pubsub.topics.publish", topic)
 
-    assert api.post("topics/orders:setIamPolicy", {"policy": policy}).status == 200
+    api.delete(f"serviceAccounts/{email}")
+    policy = api.get("topics/orders:getIamPolicy").body
+    assert policy["bindings"][0]["members"] == [f"deleted:serviceAccount:{email}?uid={uid}"]
+    assert api.post("topics/orders:setIamPolicy", {"policy": policy}).status == 200, "it may stay"
+    anew = api.post("serviceAccounts", {"accountId": "pusher"}).body
+    assert not access.allowed(caller, "pubsub.topics.publish", topic)
+
+    api.delete(f"serviceAccounts/{anew['email']}")
+    assert api.post(f"serviceAccounts/{uid}:undelete").status == 200
+    assert api.get("topics/orders:getIamPolicy").body["bindings"] == bindings
+    assert access.allowed(caller, "pubsub.topics.publish", topic)
 
 
 def test_whoever_creates_a_project_owns_it_and_its_service_agent_has_its_role(api: Api) -> None:
