@@ -54,6 +54,10 @@ def _redis_url() -> str:
 SECRET_KEY = _secret_key()
 #: What signing keys are encrypted with at rest; the secret key unless a separate one is given.
 KEY_ENCRYPTION_KEY = env.secret("KEY_ENCRYPTION_KEY") or SECRET_KEY
+#: Also tried, until `manage.py signing_keys reencrypt` has been run.
+KEY_ENCRYPTION_KEY_PREVIOUS = env.secret("KEY_ENCRYPTION_KEY_PREVIOUS")
+#: How old a signing key gets before the next is made; 0 leaves it to `manage.py signing_keys rotate`.
+KEY_ROTATION_DAYS = env.number("KEY_ROTATION_DAYS", 30)
 DEBUG = False  # its error pages show settings and data to whoever asks
 HTTP_ADDRESS = env.listen_address("HTTP", "127.0.0.1:8000")
 FLOWER_ADDRESS = env.listen_address("FLOWER", "127.0.0.1:5555")

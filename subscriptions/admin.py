@@ -186,8 +186,8 @@ class ServiceAccountAdmin(ServiceAdmin):
 class SigningKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """The public half of the keys that sign tokens."""
 
-    list_display = ("kid", "created_at", "retired_at")
-    fields = ("kid", "certificate", "created_at", "retired_at")
+    list_display = ("kid", "created_at", "signs_from", "retired_at")
+    fields = ("kid", "certificate", "created_at", "signs_from", "retired_at")
     readonly_fields = fields
 
     def has_add_permission(self, request: HttpRequest) -> bool:
