@@ -9,6 +9,6 @@ class SubscriptionsConfig(AppConfig):
     name = "subscriptions"
 
     def ready(self) -> None:
-        from subscriptions import receivers
+        from subscriptions import receivers, treeadmin  # noqa: F401 - the import registers its pages
 
         receivers.connect()

@@ -17,7 +17,7 @@ from pushhub.clock import utcnow
 from pushhub.errors import AlreadyExists, FailedPrecondition, InvalidArgument, clipped
 from pushhub.principals import OPERATOR, Principal
 from pushhub.protojson import Message
-from subscriptions import assign, fields, masks, selectors, signals
+from subscriptions import assign, fields, hierarchy, masks, selectors, signals
 from subscriptions.iam import access, agents, grants
 from subscriptions.models import Folder, Organization, Project, Subscription, Topic
 from subscriptions.resources import push_config, subscription_fields, topic_fields
@@ -71,8 +71,7 @@ def _project_make(
     project_id: str, parent: Organization | Folder | None, created_at: datetime, caller: Principal
 ) -> tuple[bool, Project]:
     """Whether it was made here, and the project."""
-    place = {"organization": parent} if isinstance(parent, Organization) else {"folder": parent}
-    defaults = {"created_at": created_at, **place}
+    defaults = {"created_at": created_at, **hierarchy.parent_columns(parent)}
     project, made = Project.objects.get_or_create(project_id=project_id, defaults=defaults)
     if made:
         grants.policy_begin(project, creator=caller)

@@ -38,6 +38,7 @@ LAYERS = {
     "tasks": SURFACES,
     "admin": SURFACES,
     "adminforms": SURFACES,
+    "treeadmin": SURFACES,
     "management": SURFACES,
     "apps": START,
     "receivers": START,

@@ -17,7 +17,7 @@ from subscriptions.iam.members import member_parse
 from subscriptions.iam.requests import OPTIONS, SET_IAM_POLICY, TEST_IAM_PERMISSIONS
 from subscriptions.iam.roles import OWNER, SERVICE_AGENT
 from subscriptions.masks import mask_words
-from subscriptions.models import Group, Organization, Policy, Project, ServiceAccount
+from subscriptions.models import Group, GroupMember, Organization, Policy, Project, ServiceAccount
 
 MAX_TESTED_PERMISSIONS = 100
 #: One of a service that PushHub doesn't have may be asked for: nobody holds it. Wildcards may not.
@@ -115,6 +115,17 @@ def role_revoke(resource: tree.Resource, *, role: str, member: str, caller: Prin
     return _policy_resource(row)
 
 
+def member_rename(*, old: str, new: str) -> None:
+    """Call a member by another name in all policies and groups: who takes the old name must not take its grants."""
+    with transaction.atomic():
+        for row in Policy.objects.select_for_update().filter(bindings__icontains=old):
+            if old in policies.members_of(row.bindings):
+                row.bindings = policies.members_replace(row.bindings, old=old, new=new)
+                _store(row)
+        GroupMember.objects.filter(member=old).update(member=new)
+    access.forget_decisions()
+
+
 def policy_begin(resource: tree.Resource, *, creator: Principal) -> None:
     """The first policy of a new project, folder or organization: whoever makes it owns it.
 
@@ -177,8 +188,10 @@ def _check_new(
 
 def _check_exists(member: str) -> None:
     kind, _, email = member.partition(":")
-    missing = (kind == "serviceAccount" and not _account_exists(email)) or (
-        kind == "group" and not Group.objects.filter(email=email).exists()
+    missing = (
+        (kind == "serviceAccount" and not _account_exists(email))
+        or (kind == "group" and not Group.objects.filter(email=email).exists())
+        or kind == "deleted"  # a policy may keep such a member, and cannot gain one
     )
     if missing:
         word = "Group" if kind == "group" else "Service account"

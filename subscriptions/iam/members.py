@@ -12,12 +12,17 @@ MAIL_KINDS = ("user", "serviceAccount", "group")
 USER_PATTERN = re.compile(r"[^\s:/,]{1,320}")
 #: Looser than mail itself: `developer@localhost` is somebody too.
 MAIL_PATTERN = re.compile(r"[^\s@:/,]{1,200}@[^\s@:/,]{1,200}")
+#: What a service account that was deleted is called in the policies that had it. It stays bound there until it is
+#: undeleted or somebody takes it out, and stands for nobody who calls.
+DELETED_PATTERN = re.compile(r"deleted:serviceAccount:[^\s@:/,?]{1,200}@[^\s@:/,?]{1,200}\?uid=\d{1,30}", re.ASCII)
 DOMAIN_PATTERN = re.compile(r"(?!-)[a-z0-9.-]{1,253}(?<!-)", re.ASCII)
 
 
 def member_parse(member: str, *, field: str) -> str:
     """A member in canonical form: what is a mail address or a domain is lower-cased."""
     if member in EVERYONE:
+        return member
+    if DELETED_PATTERN.fullmatch(member):
         return member
     kind, colon, identifier = member.partition(":")
     identifier = identifier.lower()
@@ -38,6 +43,10 @@ def member_parse(member: str, *, field: str) -> str:
         "user:, serviceAccount:, group: or domain:, or give allUsers or allAuthenticatedUsers.",
         field=field,
     )
+
+
+def deleted_account(email: str, *, unique_id: str) -> str:
+    return f"deleted:serviceAccount:{email}?uid={unique_id}"
 
 
 def standing_for(member: str) -> set[str]:

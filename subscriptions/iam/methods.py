@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 
 from pushhub.errors import InvalidArgument, PermissionDenied
 from pushhub.principals import Principal
@@ -181,6 +182,11 @@ def authorize(caller: Principal, method: str, names: Mapping[str, str]) -> None:
         if requirement.in_body and not _is_name(name):
             continue
         _check(caller, requirement, name)
+
+
+def request_names(method: str, request: object) -> dict[str, str]:
+    """The names that `authorize` needs, from the fields of a gRPC request."""
+    return {one.source: str(attrgetter(one.source)(request)) for one in METHODS.get(method, ())}
 
 
 def _is_name(name: str) -> bool:

@@ -86,6 +86,14 @@ def bindings_remove(bindings: Iterable[Binding], *, role: str, member: str) -> l
     return result
 
 
+def members_replace(bindings: Iterable[Binding], *, old: str, new: str) -> list[Binding]:
+    """The bindings with one member under another name."""
+    return [
+        {**binding, "members": list(dict.fromkeys(new if held == old else held for held in binding["members"]))}
+        for binding in bindings
+    ]
+
+
 def members_of(bindings: Iterable[Binding]) -> set[str]:
     return {member for binding in bindings for member in binding["members"]}
 

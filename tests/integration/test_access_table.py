@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from pushhub.errors import PermissionDenied
 from pushhub.principals import OPERATOR, Principal
 from subscriptions.api.base import ApiView, PublicView
 from subscriptions.iam import grants
-from subscriptions.iam.methods import METHODS, On, authorize
+from subscriptions.iam.methods import METHODS, On, authorize, request_names
 from subscriptions.iam.roles import PERMISSIONS, PREDEFINED
 from subscriptions.iam.tree import resource_get
 from tests.integration.conftest import Api
@@ -74,7 +75,7 @@ NAMES = {
 }
 
 
-def request_names(method: str) -> dict[str, str]:
+def names_for(method: str) -> dict[str, str]:
     names = {one.source: name_for(method, one.source, one.on) for one in METHODS[method]}
     if method == "google.pubsub.v1.Publisher.DetachSubscription":
         names["subscription"] = NAMES["subscriptions"]
@@ -95,7 +96,7 @@ def callable_by(member: str) -> set[str]:
     found = set()
     for method in METHODS:
         try:
-            authorize(Principal(member), method, request_names(method))
+            authorize(Principal(member), method, names_for(method))
         except PermissionDenied:
             continue
         found.add(method)
@@ -121,12 +122,21 @@ def test_without_any_role_a_known_caller_may_do_next_to_nothing(shop: Api) -> No
 def test_the_operator_may_call_everything(shop: Api) -> None:
     assert callable_by(ADA) != set(METHODS)
     for method in METHODS:
-        authorize(OPERATOR, method, request_names(method))
+        authorize(OPERATOR, method, names_for(method))
 
 
 def test_a_method_without_an_entry_is_nobodys_to_call() -> None:
     with pytest.raises(PermissionDenied, match="no entry"):
         authorize(OPERATOR, "google.pubsub.v1.Publisher.NoSuch", {})
+
+
+def test_a_grpc_request_has_its_names_in_its_fields() -> None:
+    update = SimpleNamespace(topic=SimpleNamespace(name="projects/shop/topics/orders"))
+    create = SimpleNamespace(name="projects/shop/subscriptions/audit", topic="projects/shop/topics/orders")
+
+    assert request_names("google.pubsub.v1.Publisher.UpdateTopic", update) == {"topic.name": update.topic.name}
+    assert request_names("google.pubsub.v1.Subscriber.CreateSubscription", create) == vars(create)
+    assert request_names("google.iam.v1.IAMPolicy.TestIamPermissions", create) == {}
 
 
 def test_the_table_asks_for_permissions_that_exist() -> None:

@@ -186,6 +186,7 @@ def test_whoever_leaves_a_group_loses_what_it_holds(ada: Api) -> None:
 def test_a_topic_made_anew_does_not_inherit_the_policy_of_the_old_one(api: Api, ada: Api) -> None:
     grant("projects/shop/topics/orders", "roles/pubsub.viewer")
     api.delete("topics/orders")
+    assert not Policy.objects.filter(kind="topic").exists()
     api.made("topics/orders")
 
     assert ada.get("topics/orders").status == 403
@@ -290,3 +291,26 @@ def test_predefined_roles_are_listed_with_their_permissions_on_demand(ada: Api) 
     assert all(role["includedPermissions"] for role in full)
     assert ada.get("/v1/roles/pubsub.publisher").body["includedPermissions"] == ["pubsub.topics.publish"]
     assert ada.get("/v1/roles/none").status == 404
+
+
+def test_a_member_is_renamed_in_policies_and_groups_and_nowhere_else(api: Api) -> None:
+    api.made("topics/orders")
+    for account in ("pusher", "pusher2"):
+        assert api.post("serviceAccounts", {"accountId": account}).status == 200
+    old, other = (f"serviceAccount:{name}@shop.iam.gserviceaccount.com" for name in ("pusher", "pusher2"))
+    new = "deleted:serviceAccount:pusher@shop.iam.gserviceaccount.com?uid=123"
+    grant("projects/shop/topics/orders", "roles/pubsub.publisher", old)
+    grant("projects/shop/topics/orders", "roles/pubsub.publisher", other)
+    crew = Group.objects.create(email="crew@example.com")
+    crew.members.create(member=old)
+    before = api.get("topics/orders:getIamPolicy").body
+
+    grants.member_rename(old=old, new=new)
+
+    after = api.get("topics/orders:getIamPolicy").body
+    assert after["bindings"] == [{"role": "roles/pubsub.publisher", "members": [new, other]}]
+    assert after["etag"] != before["etag"]
+    assert [row.member for row in crew.members.all()] == [new]
+    assert api.post("topics/orders:setIamPolicy", {"policy": after}).status == 200, "it may stay"
+    added = {"bindings": [{"role": "roles/pubsub.viewer", "members": [new.replace("123", "124")]}]}
+    assert api.post("topics/orders:setIamPolicy", {"policy": added}).status == 400, "and not be added"

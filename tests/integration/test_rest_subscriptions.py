@@ -460,6 +460,9 @@ def test_the_data_plane_reads_its_settings_in_one_query(
         dead_letter=True,
         retention_seconds=1200,
         attributes={"x-goog-version": "v1", "x-pushhub-rate": "5"},
+        ordered=True,
+        exactly_once=False,
+        max_delivery_attempts=FULL["deadLetterPolicy"]["maxDeliveryAttempts"],
     )
     assert (plain.audience, plain.is_push) == ("https://example.com/x?y", True)
     assert (pull.endpoint, pull.is_push) == ("", False)

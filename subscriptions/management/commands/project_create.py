@@ -7,9 +7,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from pushhub.errors import InvalidArgument, PushHubError
-from subscriptions.iam.tree import resource_get
-from subscriptions.models import Folder, Organization
+from pushhub.errors import PushHubError
+from subscriptions.hierarchy import parent_get
 from subscriptions.services import project_create
 
 
@@ -20,7 +19,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("project_id")
-        parser.add_argument("--parent", help="organizations/NUMBER or folders/NUMBER")
+        parser.add_argument("--parent", default="", help="organizations/NUMBER or folders/NUMBER")
         parser.add_argument(
             "--created",
             type=date.fromisoformat,
@@ -31,19 +30,12 @@ class Command(BaseCommand):
         try:
             project = project_create(
                 project_id=options["project_id"],
-                parent=_parent(options["parent"]),
+                parent=parent_get(options["parent"]),
                 created_at=_start(options["created"]),
             )
         except PushHubError as error:
             raise CommandError(error.message) from error
         self.stdout.write(f"{project.project_id} {project.number} {project.service_agent}")
-
-
-def _parent(name: str | None) -> Organization | Folder | None:
-    found = resource_get(name, field="parent") if name else None
-    if found is not None and not isinstance(found, (Organization, Folder)):
-        raise InvalidArgument("The parent must be an organization or a folder.", field="parent")
-    return found
 
 
 def _start(day: date | None) -> datetime | None:

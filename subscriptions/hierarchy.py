@@ -1,0 +1,75 @@
+"""Organizations, folders, and which of them a project lies in."""
+
+from __future__ import annotations
+
+from django.db import transaction
+
+from pushhub.errors import FailedPrecondition, InvalidArgument
+from pushhub.principals import OPERATOR, Principal
+from subscriptions.iam import access, grants, tree
+from subscriptions.models import Folder, Organization, Project
+
+MAX_NAME_CHARACTERS = 255
+#: As deep as Google lets folders lie.
+MAX_FOLDER_DEPTH = 10
+
+Parent = Organization | Folder
+
+
+def organization_create(*, display_name: str, caller: Principal = OPERATOR) -> Organization:
+    """The root of a tree, which `caller` then owns: for those to make who may do everything."""
+    row = Organization(display_name=_name(display_name))
+    if not access.is_root(caller):
+        raise access.denied("resourcemanager.organizations.create", row.name)
+    with transaction.atomic():
+        row.save(force_insert=True)
+        grants.policy_begin(row, creator=caller)
+    return row
+
+
+def folder_create(*, display_name: str, parent: Parent, caller: Principal = OPERATOR) -> Folder:
+    """A folder below `parent`, which `caller` then owns."""
+    access.require(caller, "resourcemanager.folders.create", parent)
+    row = Folder(display_name=_name(display_name), **parent_columns(parent))
+    depth_check(parent)
+    with transaction.atomic():
+        row.save(force_insert=True)
+        grants.policy_begin(row, creator=caller)
+    return row
+
+
+def depth_check(parent: Parent) -> None:
+    """Raise FailedPrecondition where no folder may be made below `parent`."""
+    if sum(isinstance(above, Folder) for above in tree.lineage(parent)) >= MAX_FOLDER_DEPTH:
+        raise FailedPrecondition(f"Folders lie at most {MAX_FOLDER_DEPTH} deep.")
+
+
+def project_move(*, project: Project, parent: Parent | None, caller: Principal = OPERATOR) -> Project:
+    """Put a project below another parent, whose policies then count for it instead of the old one's."""
+    access.require(caller, "resourcemanager.projects.move", project)
+    if parent is not None:
+        access.require(caller, "resourcemanager.projects.create", parent)
+    for column, value in parent_columns(parent).items():
+        setattr(project, column, value)
+    project.save(update_fields=["organization", "folder"])
+    return project
+
+
+def parent_get(name: str) -> Parent | None:
+    """The parent of a full name, `organizations/{number}` or `folders/{number}`; none for an empty one."""
+    found = tree.resource_get(name, field="parent") if name else None
+    if found is not None and not isinstance(found, (Organization, Folder)):
+        raise InvalidArgument("The parent must be an organization or a folder.", field="parent")
+    return found
+
+
+def parent_columns(parent: Parent | None) -> dict[str, Parent | None]:
+    is_folder = isinstance(parent, Folder)
+    return {"organization": None if is_folder else parent, "folder": parent if is_folder else None}
+
+
+def _name(display_name: str) -> str:
+    name = display_name.strip()
+    if not 0 < len(name) <= MAX_NAME_CHARACTERS:
+        raise InvalidArgument(f"A display name has 1 to {MAX_NAME_CHARACTERS} characters.", field="displayName")
+    return name

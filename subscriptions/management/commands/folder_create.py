@@ -1,0 +1,30 @@
+"""`manage.py folder_create NAME`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from pushhub.errors import PushHubError
+from subscriptions import hierarchy
+
+
+class Command(BaseCommand):
+    """Makes a folder."""
+
+    help = "Make a folder, and print its resource name."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("display_name")
+        parser.add_argument("--parent", required=True, help="organizations/NUMBER or folders/NUMBER")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            parent = hierarchy.parent_get(options["parent"])
+            if parent is None:
+                raise CommandError("--parent: give organizations/NUMBER or folders/NUMBER")
+            made = hierarchy.folder_create(display_name=options["display_name"], parent=parent)
+        except PushHubError as error:
+            raise CommandError(error.message) from error
+        self.stdout.write(made.name)

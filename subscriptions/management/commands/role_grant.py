@@ -1,0 +1,28 @@
+"""`manage.py role_grant RESOURCE ROLE MEMBER`: one member more or less in a policy, by whoever runs the service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from pushhub.errors import PushHubError
+from subscriptions.iam.grants import role_grant
+from subscriptions.iam.tree import resource_get
+
+
+class Command(BaseCommand):
+    """Binds a member to a role."""
+
+    help = "Binds a member to a role, on a resource such as projects/shop or projects/shop/topics/orders."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("resource")
+        parser.add_argument("role", help="roles/pubsub.publisher, or the full name of a custom role")
+        parser.add_argument("member", help="user:ada@example.com, serviceAccount:..., group:..., domain:...")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            role_grant(resource_get(options["resource"]), role=options["role"], member=options["member"])
+        except PushHubError as error:
+            raise CommandError(error.message) from error
