@@ -84,6 +84,11 @@ if ANONYMOUS and not env.is_loopback(HTTP_ADDRESS[0]):
         f"PUSHHUB_ANONYMOUS lets callers in without a token, so PUSHHUB_HTTP must be a loopback address and not "
         f"{HTTP_ADDRESS[0]}: unset one of the two"
     )
+if ANONYMOUS and SECURE_PROXY_SSL_HEADER:
+    raise env.SettingError(
+        "PUSHHUB_ANONYMOUS lets callers in without a token, and PUSHHUB_BEHIND_PROXY brings them from everywhere: "
+        "unset one of the two"
+    )
 ALLOW_HTTP = env.switch("ALLOW_HTTP")
 ALLOW_PRIVATE = env.switch("ALLOW_PRIVATE")
 ISSUER = env.text("ISSUER", PUBLIC_URL)

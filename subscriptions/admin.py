@@ -162,6 +162,10 @@ class ServiceAccountAdmin(ServiceAdmin):
     search_fields = ("email", "unique_id", "display_name")
     actions = ("disable", "enable")
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ServiceAccount]:
+        """Without those that are deleted, which only their unique id brings back."""
+        return super().get_queryset(request).filter(deleted_at=None)
+
     def shown(self) -> tuple[str, ...]:
         return ("email", "unique_id", "disabled", "created_at")
 

@@ -11,6 +11,7 @@ from pushhub.clock import utcnow
 from pushhub.errors import AlreadyExists, InvalidArgument, clipped
 from pushhub.principals import OPERATOR, Principal
 from subscriptions import fields, masks, selectors
+from subscriptions.iam.grants import member_rename
 from subscriptions.iam.recent import forget_callers
 from subscriptions.models import ServiceAccount
 from subscriptions.resources import service_account_resource
@@ -85,6 +86,7 @@ def service_account_delete(*, name: str) -> None:
     with transaction.atomic():
         account = selectors.service_account_get(name=name, lock=True)
         account.access_tokens.all().delete()
+        member_rename(old=f"serviceAccount:{account.email}", new=deleted_member(account))
         account.email = deleted_email(account)
         account.deleted_at = utcnow()
         account.save()
@@ -101,6 +103,7 @@ def service_account_undelete(*, name: str) -> ServiceAccount:
         account.email = email
         account.deleted_at = None
         account.save()
+        member_rename(old=deleted_member(account), new=f"serviceAccount:{email}")
     return account
 
 
@@ -115,8 +118,13 @@ def service_accounts_purge() -> int:
 
 
 def deleted_email(account: ServiceAccount) -> str:
-    """What policies call a deleted account: nobody is found under it, and the unique id keeps it unique."""
+    """Nobody is looked for under it, and the unique id keeps it unique."""
     return f"{DELETED}{account.email}?uid={account.unique_id}"
+
+
+def deleted_member(account: ServiceAccount) -> str:
+    """What policies call an account while it is deleted, as at Google. Its successor's email is not that."""
+    return f"deleted:serviceAccount:{account.email}?uid={account.unique_id}"
 
 
 def _set_disabled(name: str, *, disabled: bool) -> None:
