@@ -19,6 +19,10 @@ TRANSPORT_ALIASES["pushhub"] = "deliveries.push.transport:Transport"
 #: Seconds between the reconciler's rounds, and between sweeps of what retention lets go.
 AUDIT_SECONDS = 30
 SWEEP_SECONDS = 10
+#: And between looks at the signing keys' ages, at credentials that have ended, and at the log's oldest entries.
+KEYS_SECONDS = 300
+CREDENTIALS_SECONDS = 600
+AUDIT_SWEEP_SECONDS = 3600
 
 
 def broker_url(redis_url: str) -> str:
@@ -47,9 +51,12 @@ app.conf.update(
     beat_schedule={
         "backlog-audit": {"task": "deliveries.backlog_audit", "schedule": AUDIT_SECONDS},
         "messages-sweep": {"task": "deliveries.messages_sweep", "schedule": SWEEP_SECONDS},
+        "signing-keys": {"task": "subscriptions.signing_keys_maintain", "schedule": KEYS_SECONDS},
+        "credentials-sweep": {"task": "subscriptions.credentials_sweep", "schedule": CREDENTIALS_SECONDS},
+        "audit-sweep": {"task": "subscriptions.audit_sweep", "schedule": AUDIT_SWEEP_SECONDS},
     },
 )
-app.autodiscover_tasks(["deliveries"])
+app.autodiscover_tasks(["deliveries", "subscriptions"])
 
 
 @celeryd_init.connect

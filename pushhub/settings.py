@@ -54,6 +54,10 @@ def _redis_url() -> str:
 SECRET_KEY = _secret_key()
 #: What signing keys are encrypted with at rest; the secret key unless a separate one is given.
 KEY_ENCRYPTION_KEY = env.secret("KEY_ENCRYPTION_KEY") or SECRET_KEY
+#: Also tried, until `manage.py signing_keys reencrypt` has been run.
+KEY_ENCRYPTION_KEY_PREVIOUS = env.secret("KEY_ENCRYPTION_KEY_PREVIOUS")
+#: How old a signing key gets before the next is made; 0 leaves it to `manage.py signing_keys rotate`.
+KEY_ROTATION_DAYS = env.number("KEY_ROTATION_DAYS", 30)
 DEBUG = False  # its error pages show settings and data to whoever asks
 HTTP_ADDRESS = env.listen_address("HTTP", "127.0.0.1:8000")
 FLOWER_ADDRESS = env.listen_address("FLOWER", "127.0.0.1:5555")
@@ -79,6 +83,11 @@ if ANONYMOUS and not env.is_loopback(HTTP_ADDRESS[0]):
     raise env.SettingError(
         f"PUSHHUB_ANONYMOUS lets callers in without a token, so PUSHHUB_HTTP must be a loopback address and not "
         f"{HTTP_ADDRESS[0]}: unset one of the two"
+    )
+if ANONYMOUS and SECURE_PROXY_SSL_HEADER:
+    raise env.SettingError(
+        "PUSHHUB_ANONYMOUS lets callers in without a token, and PUSHHUB_BEHIND_PROXY brings them from everywhere: "
+        "unset one of the two"
     )
 ALLOW_HTTP = env.switch("ALLOW_HTTP")
 ALLOW_PRIVATE = env.switch("ALLOW_PRIVATE")

@@ -141,7 +141,11 @@ def database_prepare(crew: Crew) -> None:
 
 def modes() -> str:
     """What the development mode permits, in one line."""
-    who = f"a caller without a token is {settings.ANONYMOUS}" if settings.ANONYMOUS else "every caller needs a login"
+    who = (
+        f"a caller without a token is {settings.ANONYMOUS}"
+        if settings.ANONYMOUS
+        else "every caller needs a token or a login"
+    )
     http = "http endpoints " + ("allowed" if settings.ALLOW_HTTP else "refused")
     private = "private addresses " + ("allowed" if settings.ALLOW_PRIVATE else "refused")
     return f"development mode: projects come into being at first use, {http}, {private}, {who}"

@@ -201,6 +201,10 @@ class ServiceAccountAdmin(ServiceAdmin):
     list_select_related = ("project",)
     actions = ("disable", "enable", "grant_agent")
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ServiceAccount]:
+        """Without those that are deleted, which only their unique id brings back."""
+        return super().get_queryset(request).filter(deleted_at=None)
+
     def shown(self) -> tuple[str, ...]:
         return ("email", "unique_id", "disabled", "agent_may_sign", "created_at")
 
@@ -238,8 +242,8 @@ class ServiceAccountAdmin(ServiceAdmin):
 class SigningKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """The public half of the keys that sign tokens."""
 
-    list_display = ("kid", "created_at", "retired_at")
-    fields = ("kid", "certificate", "created_at", "retired_at")
+    list_display = ("kid", "created_at", "signs_from", "retired_at")
+    fields = ("kid", "certificate", "created_at", "signs_from", "retired_at")
     readonly_fields = fields
 
     def has_add_permission(self, request: HttpRequest) -> bool:

@@ -319,8 +319,9 @@ class SigningKey(models.Model):
     generation = models.PositiveIntegerField(unique=True)
     kid = models.CharField(max_length=40, unique=True)
     certificate = models.TextField(help_text="Public: X.509 in PEM")
-    private_key = models.TextField(help_text="Encrypted; see iam/keys.py")
+    private_key = models.TextField(help_text="Encrypted; see iam/keys.py. Empty once it is retired")
     created_at = models.DateTimeField(auto_now_add=True)
+    signs_from = models.DateTimeField(default=utcnow, help_text="Verifiers are told of it before")
     retired_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

@@ -15,10 +15,9 @@ from subscriptions.api.base import PublicView
 from subscriptions.api.openapi import ANY_OBJECT
 from subscriptions.iam import keys, tokens
 from subscriptions.iam.exchange import GRANT_TYPE
+from subscriptions.iam.rotation import CERTS_MAX_AGE_SECONDS
 
 TAGS = ["tokens"]
-#: A key is to be served for this long before it signs, and for an hour more after it has stopped.
-CERTS_MAX_AGE_SECONDS = 600
 
 
 class PemCerts(PublicView):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 
 from cryptography import x509
@@ -40,14 +40,18 @@ class Signer:
 
 
 def signing_key() -> Signer:
-    """The newest key that this process can decrypt, made if there is none."""
+    """The newest key that is to sign by now and that this process can decrypt, made if there is none.
+
+    One that is to sign later only, which verifiers may not have heard of, is better than one that nobody has heard of.
+    """
     for _ in range(TRIES):
+        now = utcnow()
         known = list(SigningKey.objects.filter(retired_at=None).order_by("-generation"))
-        for row in known:
+        for row in sorted(known, key=lambda row: row.signs_from > now):
             signer = _usable(row)
             if signer is not None:
                 return signer
-        _make((SigningKey.objects.order_by("-generation").values_list("generation", flat=True).first() or 0) + 1)
+        key_make(signs_from=now)
     raise Internal("No signing key could be made.")
 
 
@@ -64,25 +68,16 @@ def certificate_public_key(certificate: str) -> rsa.RSAPublicKey:
     return key
 
 
-def _usable(row: SigningKey) -> Signer | None:
-    """None where the row was encrypted under another secret than this process has."""
-    try:
-        return Signer(row.kid, _decrypted(row.private_key, _secret()))
-    except InvalidToken:
-        logger.error(
-            "signing key %s cannot be decrypted: PUSHHUB_KEY_ENCRYPTION_KEY (or PUSHHUB_SECRET_KEY) has changed",
-            row.kid,
-        )
-        return None
-
-
-def _make(generation: int) -> None:
+def key_make(*, signs_from: datetime) -> None:
+    """The next key, unless another process makes it at the same time."""
+    generation = (SigningKey.objects.order_by("-generation").values_list("generation", flat=True).first() or 0) + 1
     private_key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
     row = SigningKey(
         generation=generation,
         kid=key_id_of(private_key.public_key()),
         certificate=certificate_of(private_key, "pushhub-token-signer", until=utcnow() + CERTIFICATE_LIFETIME),
         private_key=_encrypted(private_key),
+        signs_from=signs_from,
     )
     try:
         with transaction.atomic():
@@ -92,9 +87,32 @@ def _make(generation: int) -> None:
     logger.info("made signing key %s", row.kid)
 
 
-def _secret() -> str:
-    secret: str = settings.KEY_ENCRYPTION_KEY
-    return secret
+def resealed(row: SigningKey) -> str | None:
+    """The private key encrypted under the present secret; None if it is so already, or if nobody can read it."""
+    try:
+        _decrypted(row.private_key, _secrets()[0])
+    except InvalidToken:
+        signer = _usable(row)
+        return None if signer is None else _encrypted(signer.private_key)
+    return None
+
+
+def _usable(row: SigningKey) -> Signer | None:
+    """None where the row was encrypted under another secret than this process has."""
+    for secret in _secrets():
+        try:
+            return Signer(row.kid, _decrypted(row.private_key, secret))
+        except InvalidToken:
+            continue
+    logger.error(
+        "signing key %s cannot be decrypted: PUSHHUB_KEY_ENCRYPTION_KEY (or PUSHHUB_SECRET_KEY) has changed", row.kid
+    )
+    return None
+
+
+def _secrets() -> list[str]:
+    """The one to encrypt with, and those to decrypt with besides."""
+    return [secret for secret in (settings.KEY_ENCRYPTION_KEY, settings.KEY_ENCRYPTION_KEY_PREVIOUS) if secret]
 
 
 @lru_cache(maxsize=4)
@@ -106,7 +124,7 @@ def _fernet(secret: str) -> Fernet:
 
 
 def _encrypted(private_key: rsa.RSAPrivateKey) -> str:
-    return ENCRYPTION_SCHEME + _fernet(_secret()).encrypt(private_pem(private_key).encode()).decode()
+    return ENCRYPTION_SCHEME + _fernet(_secrets()[0]).encrypt(private_pem(private_key).encode()).decode()
 
 
 @lru_cache(maxsize=8)

@@ -124,7 +124,7 @@ def service_accounts_purge() -> int:
 
 
 def deleted_email(account: ServiceAccount) -> str:
-    """What policies call a deleted account: nobody is found under it, and the unique id keeps it unique."""
+    """Nobody is looked for under it, and the unique id keeps it unique."""
     return f"{DELETED}{account.email}?uid={account.unique_id}"
 
 

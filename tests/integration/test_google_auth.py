@@ -21,8 +21,9 @@ from googleapiclient.discovery import build
 from googleapiclient.errors import HttpError
 from pytest_django.live_server_helper import LiveServer
 
+from pushhub.principals import Principal
 from subscriptions import services
-from subscriptions.iam import grants, service_accounts
+from subscriptions.iam import access, grants, service_accounts
 from subscriptions.models import Project, ServiceAccount
 
 EMAIL = "pusher@shop.iam.gserviceaccount.com"
@@ -252,6 +253,23 @@ def test_an_account_that_is_deleted_is_undeleted_as_it_was(accounts: Any, projec
     assert answer == {"restoredAccount": made}
     assert accounts.get(name=made["name"]).execute() == made
     assert accounts.keys().list(name=made["name"]).execute()["keys"][0]["name"] == key["name"]
+
+
+def test_what_an_account_held_does_not_pass_to_its_successor_but_comes_back_with_it(accounts: Any) -> None:
+    made = accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
+    member = f"serviceAccount:{made['email']}"
+    grant("roles/pubsub.viewer", member)
+
+    def holds() -> bool:
+        return access.allowed(Principal(member), "pubsub.topics.list", Project.objects.get())
+
+    assert holds()
+    accounts.delete(name=made["name"]).execute()
+    successor = accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
+    assert not holds()
+    accounts.delete(name=successor["name"]).execute()
+    accounts.undelete(name=f"projects/shop/serviceAccounts/{made['uniqueId']}", body={}).execute()
+    assert holds()
 
 
 def test_an_account_is_not_undeleted_over_its_successor(accounts: Any) -> None:

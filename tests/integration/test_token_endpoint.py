@@ -99,7 +99,12 @@ def test_an_assertion_for_another_audience_is_refused(key: dict[str, Any], audie
 
 @pytest.mark.parametrize("kind", FORGERIES)
 def test_a_forged_assertion_is_refused(key: dict[str, Any], kind: str) -> None:
-    assert refusal(exchanged(keyfiles.forged(key, assertion_claims(), kind))) == "invalid_grant"
+    answer = exchanged(keyfiles.forged(key, assertion_claims(), kind))
+
+    assert refusal(answer) == "invalid_grant"
+    by_header = kind.startswith("alg none") or kind.endswith(("shared secret", "algorithm", "critical header"))
+    words = "Invalid JWT: Only RS256 is supported." if by_header else "Invalid JWT Signature."
+    assert answer.body["error_description"] == words
 
 
 @pytest.mark.parametrize(("why", "times"), keyfiles.BAD_TIMES)

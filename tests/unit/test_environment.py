@@ -81,6 +81,7 @@ def manage(tmp_path: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     [
         ({}, "PUSHHUB_SECRET_KEY is not set: give 50 random characters or more"),
         ({"SECRET_KEY": "x", "ANONYMOUS": "user:me@here", "HTTP": "0.0.0.0:8000"}, "PUSHHUB_ANONYMOUS lets callers in"),
+        ({"SECRET_KEY": "x", "ANONYMOUS": "user:me@here", "BEHIND_PROXY": "on"}, "PUSHHUB_ANONYMOUS lets callers in"),
         ({"SECRET_KEY": "x", "REDIS_URL": "localhost"}, "PUSHHUB_REDIS_URL: give redis://host:port/0"),
         ({"SECRET_KEY": "x", "DATABASE_URL": "nonsense://x"}, "PUSHHUB_DATABASE_URL: give postgres://"),
         ({"SECRET_KEY_FILE": "/nonexistent"}, "PUSHHUB_SECRET_KEY_FILE='/nonexistent': No such file"),

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('subscriptions', '0005_project_details'),
+        ('subscriptions', '0006_signing_key_rotation'),
     ]
 
     operations = [

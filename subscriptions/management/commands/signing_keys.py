@@ -1,0 +1,46 @@
+"""`manage.py signing_keys list|rotate|replace|reencrypt`: the keys that sign push tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from subscriptions.iam import rotation
+from subscriptions.models import SigningKey
+
+
+class Command(BaseCommand):
+    """Shows the signing keys, and turns them over."""
+
+    help = "The keys that sign push tokens. Private halves are never shown."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions: dict[str, tuple[Callable[[], None], str]] = {
+            "list": (self.list, "show the keys: id, what it does now, since when it signs"),
+            "rotate": (self.rotate, "make the next key, which verifiers hear of before it signs"),
+            "replace": (self.replace, "a private key got out: a new one at once, and no word for the old ones' tokens"),
+            "reencrypt": (self.reencrypt, "encrypt under PUSHHUB_KEY_ENCRYPTION_KEY what is under the previous one"),
+        }
+        commands = parser.add_subparsers(required=True, metavar="list | rotate | replace | reencrypt")
+        for name, (action, help_text) in actions.items():
+            commands.add_parser(name, help=help_text).set_defaults(action=action)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        options["action"]()
+
+    def list(self) -> None:
+        for row in SigningKey.objects.all():
+            self.stdout.write(f"{row.kid}\t{rotation.key_state(row)}\t{row.signs_from:%F %T}")
+
+    def rotate(self) -> None:
+        row = rotation.key_rotate()
+        self.stdout.write(f"{row.kid} signs from {row.signs_from:%F %T} UTC")
+
+    def replace(self) -> None:
+        row = rotation.keys_replace()
+        self.stdout.write(f"{row.kid} signs from now on. Restart the push workers: they have tokens of the old keys.")
+
+    def reencrypt(self) -> None:
+        self.stdout.write(f"encrypted anew: {rotation.keys_reencrypt()}")
