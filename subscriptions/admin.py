@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
@@ -18,10 +20,13 @@ from subscriptions import adminforms, services
 from subscriptions.api.authentication import session_principal
 from subscriptions.iam import access, agents, service_accounts
 from subscriptions.models import Project, ServiceAccount, SigningKey, Subscription, Topic
+from subscriptions.policyadmin import permissions_link
 
 admin.site.site_header = "PushHub"
 admin.site.site_title = "PushHub"
 admin.site.index_title = _("Console")
+
+NOT_SIGNED = _("The service agent may not sign for the account: pushes are nacked as token_denied until it is granted.")
 
 
 class ServiceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
@@ -94,12 +99,22 @@ class ServiceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def delete_by_service(self, row: Any) -> None:
         raise NotImplementedError
 
+    @admin.display(description=_("Permissions"))
+    def permissions(self, row: Any) -> str:
+        return permissions_link(row)
+
 
 def caller_of(request: HttpRequest) -> Principal:
     """Who is signed in; the console lets nobody else as far as its pages."""
     caller = session_principal(request)
     assert caller is not None
     return caller
+
+
+def grant(caller: Principal, account: ServiceAccount) -> None:
+    """Let the project's service agent sign for an account, where it may not yet."""
+    if not agents.agent_may_mint(account):
+        agents.agent_grant(account, caller=caller)
 
 
 def disable_account(row: ServiceAccount) -> None:
@@ -116,7 +131,7 @@ class ProjectAdmin(ServiceAdmin):
 
     form = adminforms.ProjectForm
     fixed = ("project_id",)
-    list_display = ("project_id", "number", "service_agent", "created_at")
+    list_display = ("project_id", "number", "service_agent", "created_at", "permissions")
     search_fields = ("project_id",)
 
     def shown(self) -> tuple[str, ...]:
@@ -136,7 +151,7 @@ class TopicAdmin(ServiceAdmin):
     form = adminforms.TopicForm
     delete_permission = "pubsub.topics.delete"
     fixed = ("project", "topic_id")
-    list_display = ("name", "created_at", "publish_link")
+    list_display = ("name", "created_at", "publish_link", "permissions")
     search_fields = ("topic_id", "project__project_id")
     list_select_related = ("project",)
 
@@ -158,17 +173,50 @@ class SubscriptionAdmin(ServiceAdmin):
     form = adminforms.SubscriptionForm
     delete_permission = "pubsub.subscriptions.delete"
     fixed = ("project", "subscription_id", "topic", "enable_message_ordering", "filter")
-    list_display = ("name", "topic", "push_endpoint", "account", "detached", "deliveries_link")
+    list_display = ("name", "topic", "push_endpoint", "account", "detached", "deliveries_link", "permissions")
     list_filter = ("detached", "project")
     search_fields = ("subscription_id", "project__project_id", "push_endpoint")
     list_select_related = ("project", "topic__project")
     actions = ("pause",)
 
     def shown(self) -> tuple[str, ...]:
-        return (*super().shown(), "detached", "created_at", "updated_at")
+        return (*super().shown(), "agent", "detached", "created_at", "updated_at")
 
     def initial_of(self, obj: Subscription) -> dict[str, Any]:
         return adminforms.subscription_initial(obj)
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.grant_agent)
+        return [path("<int:pk>/grant-agent/", view, name="subscriptions_grant_agent"), *super().get_urls()]
+
+    @admin.display(description=_("Authentication"))
+    def agent(self, row: Subscription) -> str:
+        """Whether pushes can be signed, and the button that lets them be."""
+        if not row.oidc_service_account_email:
+            return str(_("Pushes carry no token."))
+        if agents.accounts_signable([row.oidc_service_account_email]):
+            return str(_("The service agent may sign for the account."))
+        button = format_html(
+            '<button class="button" formaction="{}" formnovalidate>{}</button>',
+            reverse("admin:subscriptions_grant_agent", args=[row.pk]),
+            _("Grant"),
+        )
+        return format_html("{} {}", NOT_SIGNED, button)
+
+    def grant_agent(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Let the service agent sign for the subscription's account."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        row = get_object_or_404(Subscription.objects.select_related("project"), pk=pk)
+        account = ServiceAccount.objects.select_related("project").filter(email=row.oidc_service_account_email)
+        self.for_each(request, account, "iam.serviceAccounts.setIamPolicy", partial(grant, caller_of(request)))
+        return HttpResponseRedirect(reverse("admin:subscriptions_subscription_change", args=[pk]))
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """The form's service has done it; what is left is to say what will not work yet."""
+        email = obj.oidc_service_account_email
+        if email and not agents.accounts_signable([email]):
+            self.message_user(request, NOT_SIGNED, messages.WARNING)
 
     def delete_by_service(self, row: Subscription) -> None:
         services.subscription_delete(name=row.name)
@@ -196,7 +244,7 @@ class ServiceAccountAdmin(ServiceAdmin):
     form = adminforms.ServiceAccountForm
     delete_permission = "iam.serviceAccounts.delete"
     fixed = ("project", "account_id")
-    list_display = ("email", "unique_id", "display_name", "disabled", "agent_may_sign", "created_at")
+    list_display = ("email", "unique_id", "display_name", "disabled", "agent_may_sign", "created_at", "permissions")
     search_fields = ("email", "unique_id", "display_name")
     list_select_related = ("project",)
     actions = ("disable", "enable", "grant_agent")
@@ -222,12 +270,8 @@ class ServiceAccountAdmin(ServiceAdmin):
     def grant_agent(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
         """The console's "Grant" of the seeds: the token creator role on the account, where it isn't held already."""
 
-        def grant(row: ServiceAccount) -> None:
-            if not agents.agent_may_mint(row):
-                agents.agent_grant(row, caller=caller_of(request))
-
         rows = queryset.select_related("project")
-        self.for_each(request, rows, "iam.serviceAccounts.setIamPolicy", grant)
+        self.for_each(request, rows, "iam.serviceAccounts.setIamPolicy", partial(grant, caller_of(request)))
 
     @admin.action(description=_("Disable: no more tokens for these accounts"))
     def disable(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:

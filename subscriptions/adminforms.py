@@ -13,7 +13,7 @@ from pushhub.errors import PushHubError
 from pushhub.principals import OPERATOR, Principal
 from pushhub.protojson import duration_format
 from subscriptions import hierarchy, services
-from subscriptions.iam import service_accounts
+from subscriptions.iam import agents, service_accounts
 from subscriptions.iam.methods import authorize
 from subscriptions.models import Project, ServiceAccount, Subscription, Topic
 
@@ -26,6 +26,15 @@ def _small() -> forms.Textarea:
 
 def _wide() -> forms.TextInput:
     return forms.TextInput(attrs={"size": 60})
+
+
+class AccountField(forms.ModelChoiceField):  # type: ignore[type-arg]
+    """A service account, with a word on whether pushes could be signed as it."""
+
+    def label_from_instance(self, obj: Any) -> str:
+        if agents.accounts_signable([obj.email]):
+            return str(obj.email)
+        return _("%(email)s (disabled, or the service agent may not sign for it)") % {"email": obj.email}
 
 
 class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -109,8 +118,8 @@ class SubscriptionForm(ServiceForm):
         help_text=_("Messages are pushed there; empty: a pull subscription"),
         widget=_wide(),
     )
-    service_account = forms.ModelChoiceField(
-        ServiceAccount.objects.all(),
+    service_account = AccountField(
+        ServiceAccount.objects.filter(deleted_at=None).select_related("project"),
         label=_("Service account"),
         required=False,
         to_field_name="email",

@@ -9,6 +9,7 @@ class SubscriptionsConfig(AppConfig):
     name = "subscriptions"
 
     def ready(self) -> None:
-        from subscriptions import receivers, treeadmin  # noqa: F401 - the import registers its pages
+        # The imports register pages of the console.
+        from subscriptions import auditadmin, credentialadmin, policyadmin, receivers, treeadmin  # noqa: F401
 
         receivers.connect()

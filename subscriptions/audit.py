@@ -21,7 +21,8 @@ from django.db.models import ManyToManyField, Model
 
 from pushhub.clock import utcnow
 from pushhub.principals import OPERATOR
-from subscriptions.models import AuditEntry
+from subscriptions.iam import tree
+from subscriptions.models import AuditEntry, Policy
 
 #: Columns that hold secrets, or nothing but a secret's digest.
 SECRET_COLUMNS = frozenset({"private_key", "digest", "token_digest", "password", "certificate", "public_key"})
@@ -76,6 +77,10 @@ def denied(*, method: str, resource: str) -> None:
 
 
 def resource_name(row: Model) -> str:
+    """The full name of what changed; for a policy, of what it is the policy of."""
+    if isinstance(row, Policy):
+        owner = tree.resource_of(row.kind, row.resource_pk)
+        return tree.name_of(owner) if owner is not None else str(row)
     return str(getattr(row, "name", "") or f"{type(row).__name__}/{row}")
 
 

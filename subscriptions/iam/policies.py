@@ -106,7 +106,7 @@ def role_check(role: str, *, kind: str, field: str) -> None:
         raise InvalidArgument(
             f"Role {clipped(role) or '(empty)'} does not exist in the resource's hierarchy.", field=field
         )
-    if not _is_supported(role, kind):
+    if not is_supported(role, kind):
         raise InvalidArgument(f"Role {role} is not supported for this resource.", field=field)
 
 
@@ -115,7 +115,8 @@ def is_custom(role: str) -> bool:
     return len(parts) == 4 and parts[0] in ("projects", "organizations") and parts[2] == "roles" and all(parts)
 
 
-def _is_supported(role: str, kind: str) -> bool:
+def is_supported(role: str, kind: str) -> bool:
+    """Whether a predefined role may be bound on this kind of resource."""
     if role in BASIC_ROLES:
         return True
     if kind in PUBSUB_KINDS:

@@ -109,6 +109,13 @@ def resource_find(name: str, *, field: str = "resource") -> Resource | None:
         return None
 
 
+def resource_of(kind: str, pk: int) -> Resource | None:
+    """The row that a policy is of, which is stored by its kind and primary key."""
+    model = next((name for name, one in KINDS.items() if one.word == kind), "")
+    found = apps.get_app_config("subscriptions").models.get(model.lower())
+    return None if found is None else found._default_manager.filter(pk=pk).first()
+
+
 def above(name: str) -> Resource | None:
     """The project that a name lies in, where that exists: who may look into it may know what is missing there."""
     parts = name.split("/")

@@ -1,0 +1,55 @@
+"""`manage.py perimeter create|delete|list`: which projects VPC Service Controls protect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
+
+from pushhub import names
+from pushhub.errors import PushHubError
+from subscriptions import selectors
+from subscriptions.models import Perimeter
+
+
+class Command(BaseCommand):
+    """Makes, removes and lists service perimeters."""
+
+    help = (
+        "Service perimeters. Projects inside one get new push subscriptions for default run.app URLs only, and "
+        "existing push configurations there cannot be changed."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar="create|delete|list")
+        create = verbs.add_parser("create", help="protect projects")
+        create.add_argument("title")
+        create.add_argument("projects", nargs="+", metavar="PROJECT")
+        verbs.add_parser("delete", help="protect them no more").add_argument("title")
+        verbs.add_parser("list", help="one line each: title, on or off, projects")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            {"create": self._create, "delete": self._delete, "list": self._list}[options["verb"]](options)
+        except PushHubError as error:
+            raise CommandError(error.message) from error
+
+    def _create(self, options: dict[str, Any]) -> None:
+        with transaction.atomic():
+            perimeter, is_new = Perimeter.objects.get_or_create(title=options["title"])
+            if not is_new:
+                raise CommandError(f"There is a perimeter {perimeter.title} already.")
+            projects = [names.parse_project(f"projects/{one}", field="project") for one in options["projects"]]
+            perimeter.projects.set([selectors.project_get(project=project) for project in projects])
+
+    def _delete(self, options: dict[str, Any]) -> None:
+        for perimeter in Perimeter.objects.filter(title=options["title"]):
+            perimeter.delete()
+            return
+        raise CommandError(f"There is no perimeter {options['title']}.")
+
+    def _list(self, options: dict[str, Any]) -> None:
+        for perimeter in Perimeter.objects.prefetch_related("projects"):
+            projects = " ".join(project.project_id for project in perimeter.projects.all())
+            self.stdout.write(f"{perimeter.title}  {'on' if perimeter.enabled else 'off'}  {projects}")

@@ -1,0 +1,172 @@
+"""The console's page of a resource's policy: who holds what on it, granted here or above."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied as NotForYou
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from pushhub.errors import PermissionDenied, PushHubError
+from pushhub.principals import Principal
+from subscriptions.api.authentication import session_principal
+from subscriptions.iam import grants, policies, tree
+from subscriptions.iam.methods import authorize
+from subscriptions.iam.roles import PREDEFINED
+from subscriptions.models import Policy, RoleResource
+
+GET = "google.iam.v1.IAMPolicy.GetIamPolicy"
+SET = "google.iam.v1.IAMPolicy.SetIamPolicy"
+
+
+class ResourceForm(forms.Form):
+    """Which resource's policy to look at."""
+
+    resource = forms.CharField(
+        label=gettext_lazy("Resource"), widget=forms.TextInput(attrs={"size": 60, "placeholder": "projects/shop"})
+    )
+
+
+class GrantForm(forms.Form):
+    """One member more in a role."""
+
+    member = forms.CharField(
+        label=gettext_lazy("Member"),
+        widget=forms.TextInput(attrs={"size": 60, "placeholder": "user:ada@example.com"}),
+        help_text=gettext_lazy("user:, serviceAccount:, group: and an email, domain:, allUsers, allAuthenticatedUsers"),
+    )
+    role = forms.ChoiceField(label=gettext_lazy("Role"))
+
+    def __init__(self, resource: tree.Resource, data: Any = None) -> None:
+        super().__init__(data)
+        self.fields["role"].choices = role_choices(resource)  # type: ignore[attr-defined]
+
+
+def role_choices(resource: tree.Resource) -> list[tuple[str, str]]:
+    """The predefined roles that may be bound on such a resource, then the custom ones."""
+    kind = tree.kind_of(resource).word
+    fitting = [role for role in PREDEFINED.values() if policies.is_supported(role.name, kind)]
+    custom = [(role.name, f"{role.title or role.role_id} ({role.name})") for role in _custom_roles(resource)]
+    return [(role.name, f"{role.title} ({role.name})") for role in fitting] + custom
+
+
+def _custom_roles(resource: tree.Resource) -> list[RoleResource]:
+    owners = {row.pk: type(row).__name__.lower() for row in tree.lineage(resource)}
+    rows = RoleResource.objects.filter(deleted=False).select_related("project", "organization")
+    return [
+        row
+        for row in rows
+        if owners.get(row.project_id) == "project" or owners.get(row.organization_id) == "organization"
+    ]
+
+
+def permissions_link(resource: tree.Resource) -> SafeString:
+    """A link to the page, for the lists of resources."""
+    page = reverse("admin:subscriptions_policy_of", args=[tree.name_of(resource)])
+    return format_html('<a href="{}">{}</a>', page, _("permissions"))
+
+
+@admin.register(Policy)
+class PolicyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Every policy that is stored, and the page of one resource's."""
+
+    list_display = ("resource", "bindings_text")
+    list_display_links = None
+    search_fields = ("bindings",)
+    change_list_template = "admin/subscriptions/policies.html"
+
+    @admin.display(description=gettext_lazy("Resource"))
+    def resource(self, row: Policy) -> SafeString | str:
+        resource = tree.resource_of(row.kind, row.resource_pk)
+        if resource is None:
+            return f"{row.kind} {row.resource_pk}"
+        page = reverse("admin:subscriptions_policy_of", args=[tree.name_of(resource)])
+        return format_html('<a href="{}">{}</a>', page, tree.name_of(resource))
+
+    @admin.display(description=gettext_lazy("Bindings"))
+    def bindings_text(self, row: Policy) -> str:
+        return "; ".join(f"{one['role']}: {', '.join(one['members'])}" for one in row.bindings)
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        return [
+            path("of/", view(self.find), name="subscriptions_policy_find"),
+            path("of/<path:name>/", view(self.page), name="subscriptions_policy_of"),
+            *super().get_urls(),
+        ]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def find(self, request: HttpRequest) -> HttpResponse:
+        name = request.GET.get("resource", "").strip().strip("/")
+        try:
+            tree.kind_of_name(name)
+        except PushHubError as error:
+            self.message_user(request, error.message, messages.ERROR)
+            return HttpResponseRedirect(reverse("admin:subscriptions_policy_changelist"))
+        return HttpResponseRedirect(reverse("admin:subscriptions_policy_of", args=[name]))
+
+    def page(self, request: HttpRequest, name: str) -> HttpResponse:
+        caller = session_principal(request)
+        assert caller is not None
+        resource = self._resource(caller, name)
+        form = GrantForm(resource, request.POST if "grant" in request.POST else None)
+        if request.method == "POST" and self._change(request, caller, resource, form):
+            return HttpResponseRedirect(request.path)
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": _("Permissions on %(name)s") % {"name": name},
+            "levels": [_level(row) for row in tree.lineage(resource)],
+            "form": form,
+        }
+        return TemplateResponse(request, "admin/subscriptions/policy.html", context)
+
+    def _resource(self, caller: Principal, name: str) -> tree.Resource:
+        try:
+            authorize(caller, GET, {"resource": name})
+            return tree.resource_get(name)
+        except PermissionDenied as error:
+            raise NotForYou(error.message) from error
+        except PushHubError as error:
+            raise Http404(error.message) from error
+
+    def _change(self, request: HttpRequest, caller: Principal, resource: tree.Resource, form: GrantForm) -> bool:
+        """Grant or revoke; whether it was done. A refusal is said at the form, or above the page."""
+        try:
+            authorize(caller, SET, {"resource": tree.name_of(resource)})
+            if "revoke" in request.POST:
+                role, _space, member = request.POST["revoke"].partition(" ")
+                grants.role_revoke(resource, role=role, member=member, caller=caller)
+                return True
+            if form.is_valid():
+                grants.role_grant(resource, **form.cleaned_data, caller=caller)
+                return True
+        except PushHubError as error:
+            if form.is_bound:
+                form.add_error(error.field if error.field in form.fields else None, error.message)
+            else:
+                self.message_user(request, error.message, messages.ERROR)
+        return False
+
+
+def _level(resource: tree.Resource) -> dict[str, Any]:
+    """A resource of the lineage, with one row for each member of each role."""
+    bindings = grants.policy_get(resource).get("bindings", [])
+    rows = [(one["role"], member) for one in bindings for member in one["members"]]
+    return {"name": tree.name_of(resource), "rows": rows}

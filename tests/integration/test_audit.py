@@ -1,0 +1,181 @@
+"""The audit log: every administrative change, by whom, from where, before and after, and never a secret."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client, override_settings
+
+from pushhub.clock import utcnow
+from subscriptions import audit, receivers
+from subscriptions.iam import access_tokens, grants, keys
+from subscriptions.iam.tree import resource_get
+from subscriptions.models import AuditEntry, Perimeter, Project, Subscription
+from tests.integration.conftest import Api
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "projects/shop/topics/orders"
+HELLO = "projects/shop/subscriptions/hello"
+ENDPOINT = "https://example.com/push"
+
+
+@pytest.fixture
+def api(redis_url: str) -> Api:
+    api = Api()
+    api.made("topics/orders")
+    api.post("serviceAccounts", {"accountId": "pusher"})
+    return api
+
+
+def entries(resource: str, **found: Any) -> list[AuditEntry]:
+    """Oldest first."""
+    return list(AuditEntry.objects.filter(resource=resource, **found).order_by("pk"))
+
+
+def the_log() -> str:
+    return json.dumps(list(AuditEntry.objects.values("before", "after", "method", "resource", "caller")))
+
+
+def test_a_change_over_rest_says_who_what_from_where_before_and_after(api: Api) -> None:
+    api.made("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ENDPOINT}})
+    api.post("subscriptions/hello:modifyPushConfig", {"pushConfig": {"pushEndpoint": ENDPOINT + "/2"}})
+    api.delete("subscriptions/hello")
+
+    made, changed, gone = entries(HELLO)
+
+    assert [entry.action for entry in (made, changed, gone)] == ["create", "update", "delete"]
+    assert {entry.caller for entry in (made, changed, gone)} == {"user:developer@localhost"}
+    assert (made.surface, made.address) == ("rest", "127.0.0.1")
+    assert made.method == "google.pubsub.v1.Subscriber.CreateSubscription"
+    assert changed.method == "google.pubsub.v1.Subscriber.ModifyPushConfig"
+    assert (made.before, made.after["push_endpoint"]) == (None, ENDPOINT)  # type: ignore[index]
+    assert changed.before["push_endpoint"] == ENDPOINT  # type: ignore[index]
+    assert changed.after["push_endpoint"] == ENDPOINT + "/2"  # type: ignore[index]
+    assert (gone.before["push_endpoint"], gone.after) == (ENDPOINT + "/2", None)  # type: ignore[index]
+
+
+def test_a_change_that_fails_leaves_no_entry(api: Api) -> None:
+    before = AuditEntry.objects.count()
+    assert api.put("subscriptions/hello", {"topic": TOPIC, "ackDeadlineSeconds": 1}).status == 400
+    assert api.put("topics/orders").status == 409
+    assert AuditEntry.objects.count() == before
+
+
+def test_a_change_of_nothing_is_none(api: Api) -> None:
+    before = AuditEntry.objects.count()
+    patch = {"topic": {"labels": {}}, "updateMask": "labels"}
+    assert api.patch("topics/orders", patch).status == 200
+    assert AuditEntry.objects.count() == before
+
+
+def test_messages_are_not_administration(api: Api) -> None:
+    api.made("subscriptions/hello", {"topic": TOPIC})
+    before = AuditEntry.objects.count()
+    assert api.post("topics/orders:publish", {"messages": [{"data": "aGk="}]}).status == 200
+    received = api.post("subscriptions/hello:pull", {"maxMessages": 1}).body["receivedMessages"]
+    api.post("subscriptions/hello:acknowledge", {"ackIds": [received[0]["ackId"]]})
+    assert AuditEntry.objects.count() == before
+
+
+def test_a_policy_goes_by_its_resources_name(api: Api) -> None:
+    grants.role_grant(resource_get(TOPIC), role="roles/pubsub.publisher", member="user:ada@example.com")
+    entry = entries(TOPIC, kind="Policy")[-1]
+    assert entry.after["bindings"] == [  # type: ignore[index]
+        {"role": "roles/pubsub.publisher", "members": ["user:ada@example.com"]}
+    ]
+    assert entry.caller == "operator:pushhub"
+    assert entry.surface == "command"
+
+
+def test_a_call_that_was_not_allowed_is_logged_with_its_caller(api: Api) -> None:
+    api.sign_in("eve@example.com")
+    assert api.delete("topics/orders").status == 403
+    entry = entries(TOPIC, outcome="denied")[0]
+    assert (entry.caller, entry.method) == ("user:eve@example.com", "google.pubsub.v1.Publisher.DeleteTopic")
+    assert (entry.action, entry.address) == ("DeleteTopic", "127.0.0.1")
+
+
+def test_publishing_and_reading_that_were_not_allowed_do_not_flood_the_log(api: Api) -> None:
+    api.sign_in("eve@example.com")
+    before = AuditEntry.objects.count()
+    assert api.post("topics/orders:publish", {"messages": [{"data": "aGk="}]}).status == 403
+    assert api.get("topics/orders").status == 403
+    assert AuditEntry.objects.count() == before
+
+
+def test_the_console_is_a_surface(api: Api) -> None:
+    client = Client()
+    client.force_login(User.objects.create_superuser("root", "root@example.com", "a password of some length"))
+    project = Project.objects.get()
+    client.post("/admin/subscriptions/topic/add/", {"project": project.pk, "topic_id": "returns", "labels": "{}"})
+    (entry,) = entries("projects/shop/topics/returns")
+    assert (entry.caller, entry.surface) == ("user:root@example.com", "admin")
+    assert entry.method == "POST /admin/subscriptions/topic/add/"
+
+
+def test_secrets_stay_out(api: Api) -> None:
+    """Those that PushHub makes, and those that people put into URLs and attributes."""
+    config = {"pushEndpoint": ENDPOINT + "?token=hunter2", "attributes": {"x-shared-secret": "swordfish"}}
+    api.made("subscriptions/hello", {"topic": TOPIC, "pushConfig": config})
+    User.objects.create_user("ada", password="correct horse battery")
+    token = access_tokens.access_token_create(member="user:ada@example.com").token
+    key = api.post("serviceAccounts/pusher@shop.iam.gserviceaccount.com/keys").body
+    made = keys.signing_key()
+
+    log = the_log()
+
+    assert "access_tokens" not in log
+    for secret in ("hunter2", "swordfish", "battery", token, key["privateKeyData"][:60], "PRIVATE KEY"):
+        assert secret not in log, secret
+    assert str(User.objects.get(username="ada").password) not in log
+    assert made.kid in log
+    assert Subscription.objects.get().push_endpoint.endswith("?token=hunter2"), "the row itself is whole"
+
+
+def test_the_projects_of_a_perimeter_are_part_of_it(api: Api) -> None:
+    perimeter = Perimeter.objects.create(title="crown jewels")
+    perimeter.projects.add(Project.objects.get())
+    created, added = entries("perimeters/crown jewels")
+    assert created.action == "create"
+    assert (added.before, added.after) == ({"projects": []}, {"projects": ["projects/shop"]})
+
+
+def test_each_model_of_the_control_plane_is_audited_or_says_why_not() -> None:
+    models = {model.__name__ for model in apps.get_app_config("subscriptions").get_models()}
+    assert {model.__name__ for model in receivers.audited_models()} == {"User", *(models - receivers.NOT_AUDITED)}
+
+
+def test_entries_are_read_in_the_console_and_changed_by_nobody(api: Api) -> None:
+    client = Client()
+    client.force_login(User.objects.create_superuser("root", "root@example.com", "a password of some length"))
+    api.made("subscriptions/hello", {"topic": TOPIC, "labels": {"team": "a"}})
+    (entry,) = entries(HELLO)
+    base = "/admin/subscriptions/auditentry/"
+    assert HELLO in client.get(base + "?q=hello").content.decode()
+    page = client.get(f"{base}{entry.pk}/change/").content.decode()
+    assert TOPIC in page
+    assert "CreateSubscription" in page
+    assert client.post(f"{base}{entry.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert client.post(f"{base}{entry.pk}/change/", {"caller": "user:nobody"}).status_code == 403
+    assert client.get(base + "add/").status_code == 403
+
+
+def test_old_entries_are_swept(api: Api) -> None:
+    AuditEntry.objects.update(at=utcnow() - datetime.timedelta(days=8))
+    Perimeter.objects.create(title="new")
+    with override_settings(AUDIT_DAYS=7):
+        assert audit.sweep() > 0
+    assert [entry.resource for entry in AuditEntry.objects.all()] == ["perimeters/new"]
+
+
+def test_commands_are_logged_as_such(api: Api) -> None:
+    call_command("project_create", "depot")
+    entry = entries("projects/depot", kind="Project")[0]
+    assert (entry.caller, entry.surface) == ("operator:pushhub", "command")
