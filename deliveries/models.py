@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 from subscriptions.models import Subscription, Topic
 
@@ -20,6 +21,8 @@ class Message(models.Model):
     ordering_key = models.TextField(blank=True)
 
     class Meta:
+        verbose_name = _("message")
+        verbose_name_plural = _("messages")
         indexes = [models.Index(fields=["topic", "id"], name="message_topic")]
 
     def __str__(self) -> str:
@@ -37,7 +40,8 @@ class Delivery(models.Model):
     last_result = models.CharField(max_length=40, blank=True, help_text="HTTP status or reason of the last nack")
 
     class Meta:
-        verbose_name_plural = "deliveries"
+        verbose_name = _("delivery")
+        verbose_name_plural = _("deliveries")
         indexes = [
             # Pages a backlog in publish order, and finds the rows a settle deletes.
             models.Index(fields=["subscription", "region", "message"], name="delivery_backlog"),

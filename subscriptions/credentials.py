@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 from pushhub.clock import utcnow
 
@@ -19,6 +20,8 @@ class ServiceAccountKey(models.Model):
     expires_at = models.DateTimeField()
 
     class Meta:
+        verbose_name = _("service account key")
+        verbose_name_plural = _("service account keys")
         ordering = ["created_at", "pk"]
 
     def __str__(self) -> str:
@@ -45,6 +48,8 @@ class AccessToken(models.Model):
     expires_at = models.DateTimeField(db_index=True)
 
     class Meta:
+        verbose_name = _("access token")
+        verbose_name_plural = _("access tokens")
         ordering = ["-created_at", "-pk"]
 
     def __str__(self) -> str:

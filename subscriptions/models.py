@@ -30,6 +30,8 @@ class Organization(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
+        verbose_name = _("organization")
+        verbose_name_plural = _("organizations")
         ordering = ["number"]
 
     def __str__(self) -> str:
@@ -54,6 +56,8 @@ class Folder(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
+        verbose_name = _("folder")
+        verbose_name_plural = _("folders")
         ordering = ["number"]
         constraints = [
             models.CheckConstraint(
@@ -89,6 +93,8 @@ class Project(models.Model):
     delete_requested_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        verbose_name = _("project")
+        verbose_name_plural = _("projects")
         ordering = ["project_id"]
         constraints = [
             models.CheckConstraint(
@@ -130,6 +136,8 @@ class Topic(models.Model):
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
+        verbose_name = _("topic")
+        verbose_name_plural = _("topics")
         ordering = ["project", "topic_id"]
         constraints = [models.UniqueConstraint(fields=["project", "topic_id"], name="topic_name")]
 
@@ -193,6 +201,8 @@ class Subscription(models.Model):
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
+        verbose_name = _("subscription")
+        verbose_name_plural = _("subscriptions")
         ordering = ["project", "subscription_id"]
         constraints = [models.UniqueConstraint(fields=["project", "subscription_id"], name="subscription_name")]
 
@@ -219,6 +229,8 @@ class ServiceAccount(models.Model):
     deleted_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        verbose_name = _("service account")
+        verbose_name_plural = _("service accounts")
         ordering = ["email"]
 
     def __str__(self) -> str:
@@ -241,8 +253,9 @@ class Policy(models.Model):
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
+        verbose_name = _("policy")
+        verbose_name_plural = _("policies")
         ordering = ["kind", "resource_pk"]
-        verbose_name_plural = "policies"
         constraints = [models.UniqueConstraint(fields=["kind", "resource_pk"], name="policy_resource")]
 
     def __str__(self) -> str:
@@ -266,8 +279,9 @@ class RoleResource(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
+        verbose_name = _("custom role")
+        verbose_name_plural = _("custom roles")
         ordering = ["role_id"]
-        verbose_name = "custom role"
         constraints = [
             models.UniqueConstraint(fields=["project", "role_id"], name="project_role_name"),
             models.UniqueConstraint(fields=["organization", "role_id"], name="organization_role_name"),
@@ -292,6 +306,8 @@ class Group(models.Model):
     email = models.CharField(max_length=320, unique=True)
 
     class Meta:
+        verbose_name = _("group")
+        verbose_name_plural = _("groups")
         ordering = ["email"]
 
     def __str__(self) -> str:
@@ -305,6 +321,8 @@ class GroupMember(models.Model):
     member = models.CharField(max_length=340, db_index=True, help_text="user:ada@example.com")
 
     class Meta:
+        verbose_name = _("member")
+        verbose_name_plural = _("members")
         ordering = ["member"]
         constraints = [models.UniqueConstraint(fields=["group", "member"], name="group_member")]
 
@@ -325,6 +343,8 @@ class SigningKey(models.Model):
     retired_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        verbose_name = _("signing key")
+        verbose_name_plural = _("signing keys")
         ordering = ["-generation"]
 
     def __str__(self) -> str:
