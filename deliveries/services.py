@@ -19,6 +19,7 @@ from deliveries.rules.ids import NODE_SIZE, MessageIds
 from deliveries.rules.payload import NewMessage, attributes_text, publish_time_text, wire_message
 from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
 from deliveries.turns import write_transaction
+from subscriptions.filters import matcher
 from subscriptions.models import Topic
 from subscriptions.selectors import PushSettings, subscriptions_of_topic
 
@@ -64,8 +65,17 @@ def _commit(*, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage],
             ]
         )
         for subscriber in subscribers:
-            store.deliveries_insert([(message_id, subscriber.id, region, 0, "") for message_id in ids])
+            owed = owed_by(subscriber, messages)
+            store.deliveries_insert([(ids[index], subscriber.id, region, 0, "") for index in owed])
     return subscribers
+
+
+def owed_by(subscriber: PushSettings, messages: Sequence[NewMessage]) -> Sequence[int]:
+    """The indices of the messages that pass a subscription's filter; the others count as acknowledged."""
+    if not subscriber.filter:
+        return range(len(messages))
+    passes = matcher(subscriber.filter)
+    return [index for index, message in enumerate(messages) if passes(message.attributes)]
 
 
 def offer_quietly(
@@ -74,7 +84,7 @@ def offer_quietly(
     """Hand committed messages to Redis; its absence is logged and no reason to fail a publish."""
     try:
         for subscriber in subscribers:
-            if subscriber.ordered:
+            if subscriber.ordered and owed_by(subscriber, messages):
                 lane_configure(Lane(subscriber.id, region), subscriber, action="more", from_id=ids[0])
         _offer(ids, messages, subscribers=[one for one in subscribers if not one.ordered], region=region)
     except redis.RedisError as error:
@@ -91,7 +101,7 @@ def _offer(
     offers = []
     for subscriber in subscribers:
         render = TaskTemplate(subscription_id=subscriber.id, region=region, attempt=1).render
-        tasks = [(message_id, render(name, text)) for message_id, name, text in zip(ids, names, texts, strict=True)]
+        tasks = [(ids[index], render(names[index], texts[index])) for index in owed_by(subscriber, messages)]
         offers.append(Offer(Lane(subscriber.id, region), mode=mode_of(subscriber), messages=tasks))
     default_backlog().offer(offers)
 

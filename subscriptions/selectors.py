@@ -130,6 +130,8 @@ class PushSettings:
     exactly_once: bool
     #: 0 without a dead-letter policy.
     max_delivery_attempts: int
+    #: Which messages it is owed, in the language of filters.py; nothing for all.
+    filter: str
 
     @property
     def is_push(self) -> bool:
@@ -155,6 +157,7 @@ PUSH_COLUMNS = (
     "push_attributes",
     "enable_message_ordering",
     "enable_exactly_once_delivery",
+    "filter",
 )
 
 
@@ -191,4 +194,5 @@ def _push_settings(rows: QuerySet[Subscription]) -> Iterable[PushSettings]:
             ordered=row[16],
             exactly_once=row[17],
             max_delivery_attempts=attempts,
+            filter=row[18],
         )

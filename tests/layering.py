@@ -48,7 +48,7 @@ LAYERS = {
 }
 
 #: What the data plane may use of the control plane; surfaces may also use the other app's surface.
-OPEN_TO_DELIVERIES = frozenset({"services", "selectors", "policies", "models", "signals", "iam"})
+OPEN_TO_DELIVERIES = frozenset({"services", "selectors", "policies", "filters", "models", "signals", "iam"})
 
 #: Pure rules get the clock, the dice and the data as arguments.
 IMPURE = frozenset(
