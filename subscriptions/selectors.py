@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.db.models import Model, Q, QuerySet
 
 from pushhub import names
@@ -123,7 +124,8 @@ class PushSettings:
     detached: bool
     minimum_backoff_ms: int | None
     maximum_backoff_ms: int | None
-    dead_letter: bool
+    #: Whether `deliveryAttempt` is told: with a dead-letter policy, or always where a setting says so.
+    shows_attempts: bool
     retention_seconds: int
     attributes: Mapping[str, str]
     ordered: bool
@@ -188,7 +190,7 @@ def _push_settings(rows: QuerySet[Subscription]) -> Iterable[PushSettings]:
             detached=detached,
             minimum_backoff_ms=minimum,
             maximum_backoff_ms=maximum,
-            dead_letter=attempts > 0,
+            shows_attempts=attempts > 0 or settings.DELIVERY_ATTEMPT_ALWAYS,
             retention_seconds=retention,
             attributes=attributes,
             ordered=row[16],

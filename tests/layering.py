@@ -30,6 +30,8 @@ LAYERS = {
     "turns": MODELS,
     "backlog": MIDDLE,
     "push": MIDDLE,
+    "publishing": MIDDLE,
+    "deadletters": MIDDLE,
     "iam": SERVICES,
     "services": SERVICES,
     "selectors": SERVICES,
