@@ -15,6 +15,7 @@ from deliveries import store
 from deliveries.backlog.backlog import Lane, Offer
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure, mode_of
+from deliveries.journal import records
 from deliveries.rules.ids import NODE_SIZE, MessageIds
 from deliveries.rules.payload import NewMessage, attributes_text, publish_time_text, wire_message
 from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
@@ -46,6 +47,7 @@ def message_publish(*, topic: Topic, messages: Sequence[NewMessage], region: str
             _message_ids.renumber(node=secrets.randbelow(NODE_SIZE))
             if attempt == ID_TRIES:
                 raise
+    records.published(topic=topic, ids=ids, messages=messages, region=region)
     offer_quietly(ids, messages, subscribers=subscribers, region=region)
     return [str(message_id) for message_id in ids]
 

@@ -91,6 +91,14 @@ class Settlement:
 
 
 @dataclass(frozen=True, slots=True)
+class LaneFlow:
+    """How a lane stands after a settle: its push window, and the rest of its push backoff."""
+
+    window: int
+    backoff_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """What a heartbeat learns."""
 
@@ -143,7 +151,9 @@ class Backlog:
         _accepted, _refused, again = self.scripts.offer(keys=[request.lane.key], args=args)
         return bool(again)
 
-    def settle(self, settlements: dict[Lane, Settlement], *, dice: float, finished: dict[str, list[str]]) -> None:
+    def settle(
+        self, settlements: dict[Lane, Settlement], *, dice: float, finished: dict[str, list[str]]
+    ) -> dict[Lane, LaneFlow]:
         """End the leases of a batch, and forget the finished batches of each worker in `finished`."""
         pipe = self.client.pipeline(transaction=False)
         for lane, settlement in settlements.items():
@@ -162,7 +172,8 @@ class Backlog:
         for worker, batches in finished.items():
             if batches:
                 pipe.hdel(work_key(worker), *batches)
-        pipe.execute()
+        replies = pipe.execute()
+        return {lane: LaneFlow(int(reply[2]), int(reply[3])) for lane, reply in zip(settlements, replies, strict=False)}
 
     def beat(self, worker: str = "") -> Health:
         """Renew a worker's heartbeat and put back what the dead held."""
