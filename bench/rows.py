@@ -56,6 +56,7 @@ ROWS = {
     "subscriptions": Row(
         "costs", "subscriptions", "a message's cost among 10,000 subscriptions", ("cost_ratio_subscriptions",)
     ),
+    "journal": Row("journal", "journal", "the drain with the journal and without", ("journal_cost_percent",)),
     "idle": Row("costs", "idle", "the worker and Redis with nothing to do", ("idle_percent_of_a_core",)),
 }
 
