@@ -100,7 +100,7 @@ def idle(quick: bool) -> Row:
     """Share of a core that an idle worker and Redis take."""
     seconds = 5 if quick else 20
     with stand() as made, made.worker() as worker:
-        made.subscribe("http://127.0.0.1:9/")
+        made.subscribe("http://127.0.0.1:1024/")
         wait_until(lambda: made.redis.keys("ph:work*") or made.redis.exists("ph:alive"), seconds=60, what="the worker")
         time.sleep(6)
         before = cpu_seconds(worker.pid, made.redis_pid)

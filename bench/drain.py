@@ -77,7 +77,7 @@ def _request() -> Request:
     text = publish_time_text(MESSAGE_ID)
     message = wire_message(MESSAGE_ID, HELLO, ATTRIBUTES, "", publish_time=text)
     with stand() as made:
-        made.subscribe("http://127.0.0.1:9/")
+        made.subscribe("http://127.0.0.1:1024/")
         return Request(push_body(message, subscription=subscription("bench")).decode(), f"Bearer {made.token()}")
 
 

@@ -25,7 +25,7 @@ def publish(quick: bool) -> Row:
     """Accepted durably, 1,000 a request, with one push subscription and no worker."""
     seconds = 3 if quick else 15
     with stand() as made, made.web():
-        made.subscribe("http://127.0.0.1:9/")
+        made.subscribe("http://127.0.0.1:1024/")
         done = [0] * PUBLISHERS
         began = time.monotonic()
 

@@ -76,7 +76,9 @@ def push_config(subscription: Subscription, value: Value) -> None:
     config = value or {}
     endpoint = config.get("pushEndpoint", "")
     if endpoint:
-        endpoints.push_endpoint(endpoint, allow_http=settings.ALLOW_HTTP)
+        endpoints.push_endpoint(
+            endpoint, allow_http=settings.ALLOW_HTTP, allowed_ports=frozenset(settings.ALLOWED_PORTS)
+        )
     subscription.push_endpoint = endpoint
     subscription.push_attributes = policies.push_attributes(config.get("attributes", {}))
     oidc = config.get("oidcToken")

@@ -9,6 +9,7 @@ import re
 from urllib.parse import urlsplit
 
 from pushhub.errors import InvalidArgument, clipped
+from pushhub.ports import WEB_PORTS, is_port_allowed
 
 MAX_ENDPOINT_CHARACTERS = 2048
 #: What a URL consists of (RFC 3986), `#` left out: no blanks, no controls, no backslash, nothing beyond ASCII.
@@ -18,15 +19,23 @@ HOST_NAME = re.compile(rf"(?=.{{1,253}}\Z){HOST_LABEL}(\.{HOST_LABEL})*\.?", re.
 IPV6_ADDRESS = re.compile(r"[0-9a-f:.]+")
 
 
-def push_endpoint(url: str, *, allow_http: bool) -> str:
-    """`url` itself; InvalidArgument unless it is an absolute https URL without user information or fragment."""
+def push_endpoint(url: str, *, allow_http: bool, allowed_ports: frozenset[int] = frozenset()) -> str:
+    """`url` itself; InvalidArgument unless it is an absolute https URL without user information or fragment.
+
+    Ports of services that a forged request could harm are refused, but for `allowed_ports`.
+    """
     if not _is_acceptable(url, allow_http=allow_http):
-        raise InvalidArgument(
-            f"Invalid push endpoint given (endpoint={clipped(url)}). "
-            "Refer to https://cloud.google.com/pubsub/subscriber#create for more information.",
-            field="pushConfig.pushEndpoint",
-        )
+        raise _invalid(url, "Refer to https://cloud.google.com/pubsub/subscriber#create for more information.")
+    parts = urlsplit(url)
+    port = parts.port or WEB_PORTS[parts.scheme]
+    if not is_port_allowed(port, allowed_ports):
+        raise _invalid(url, f"Port {port} is not one to push to, unless PUSHHUB_ALLOWED_PORTS names it.")
     return url
+
+
+def _invalid(url: str, why: str) -> InvalidArgument:
+    text = f"Invalid push endpoint given (endpoint={clipped(url)}). {why}"
+    return InvalidArgument(text, field="pushConfig.pushEndpoint")
 
 
 def _is_acceptable(url: str, *, allow_http: bool) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 APPS = ("subscriptions", "deliveries")
 
 #: The leaves of pushhub/: anybody may import them. What is not named here is wiring, which nobody else imports.
-LEAVES = frozenset({"clock", "environment", "errors", "metrics", "names", "principals", "protojson"})
+LEAVES = frozenset({"clock", "environment", "errors", "metrics", "names", "ports", "principals", "protojson"})
 
 #: Layers inside an app, lowest first: a module imports its own layer and lower ones. What lies at the top of an app's
 #: folder and is not named here is a part of the services.

@@ -10,21 +10,13 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 import idna
 
+from pushhub.ports import WEB_PORTS, is_port_allowed
+
 if TYPE_CHECKING:
     from deliveries.push.options import ClientOptions
     from deliveries.push.pool import Pool
 
 MAX_URL_CHARACTERS = 8192
-_DEFAULT_PORTS = {"http": 80, "https": 443}
-#: Ports above 1023 where another service listens that a forged request could harm; below, only 80 and 443 are used.
-DENIED_PORTS = frozenset(
-    {
-        *(1080, 1433, 1434, 1521, 1719, 1720, 1723, 2049, 2181, 2375, 2376, 2379, 2380, 3128, 3306, 3389, 3659, 4045),
-        *(4190, 4369, 5060, 5061, 5432, 5672, 5900, 5984, 6000, 6379, 6380, 6443, 6566, 6665, 6666, 6667, 6668, 6669),
-        *(6697, 7000, 7001, 8500, 9042, 9092, 9200, 9300, 10080, 10250, 10255, 11211, 15672, 26379, 27017, 50070),
-    }
-)
-_FIRST_FREE_PORT = 1024
 _UNSAFE = re.compile(r"[\x00-\x20\x7f\\]")
 _HOST_NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
 _DOTTED_QUAD = re.compile(r"(?:0|[1-9]\d{0,2})(?:\.(?:0|[1-9]\d{0,2})){3}")
@@ -77,7 +69,7 @@ class Endpoint:
 def parse_url(url: str, options: ClientOptions) -> tuple[Origin, bytes]:
     """The origin, and the head of its requests up to `Content-Length: `. Raises BadEndpoint."""
     parts = _split(url)
-    if parts.scheme not in _DEFAULT_PORTS or (parts.scheme == "http" and not options.allow_http):
+    if parts.scheme not in WEB_PORTS or (parts.scheme == "http" and not options.allow_http):
         raise BadEndpoint(UrlFault.SCHEME_DENIED, "the scheme is not allowed here")
     host = _host(parts)
     port = _port(parts)
@@ -85,19 +77,13 @@ def parse_url(url: str, options: ClientOptions) -> tuple[Origin, bytes]:
         raise BadEndpoint(UrlFault.PORT_DENIED, "the port is not allowed here")
     target = quote(parts.path or "/", safe=_SAFE) + ("?" + quote(parts.query, safe=_SAFE) if parts.query else "")
     authority = f"[{host}]" if ":" in host else host
-    if port != _DEFAULT_PORTS[parts.scheme]:
+    if port != WEB_PORTS[parts.scheme]:
         authority += f":{port}"
     head = (
         f"POST {target} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: {options.user_agent}\r\n"
         "Accept: */*\r\nAccept-Encoding: identity\r\nContent-Length: "
     )
     return Origin(parts.scheme, host, port), head.encode("ascii")
-
-
-def is_port_allowed(port: int, allowed: frozenset[int]) -> bool:
-    if port in allowed or port in _DEFAULT_PORTS.values():
-        return True
-    return port >= _FIRST_FREE_PORT and port not in DENIED_PORTS
 
 
 def _split(url: str) -> SplitResult:
@@ -119,7 +105,7 @@ def _port(parts: SplitResult) -> int:
         port = 0
     if port == 0 or (port is None and parts.netloc.endswith(":")):
         raise BadEndpoint(UrlFault.BAD_URL, "the URL has a bad port")
-    return port or _DEFAULT_PORTS[parts.scheme]
+    return port or WEB_PORTS[parts.scheme]
 
 
 def _host(parts: SplitResult) -> str:

@@ -136,7 +136,7 @@ def test_a_region_that_cannot_name_a_queue_is_refused(api: Api) -> None:
 
 def test_each_publish_region_has_a_window_of_its_own(api: Api) -> None:
     """Cloud Pub/Sub push page, Delivery rate: "3 times N, where N is the number of publish regions"."""
-    api.put("subscriptions/pushed", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:9/"}})
+    api.put("subscriptions/pushed", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:1024/"}})
     body = {"messages": [{"data": HELLO}] * 10}
     for region in ("local", "europe-west1"):
         api.post("topics/orders:publish", body, **{"X-PushHub-Region": region})

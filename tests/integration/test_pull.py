@@ -241,7 +241,7 @@ def test_a_publish_wakes_a_puller_that_waits(puller: Puller) -> None:
 
 def test_pulling_needs_a_pull_subscription(api: Api) -> None:
     api.put("topics/orders", {})
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:9/"}})
+    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:1024/"}})
     answer = api.post("subscriptions/push:pull", {"maxMessages": 1})
     assert answer.error["status"] == "FAILED_PRECONDITION"
     assert answer.error["message"] == "This method is not supported for this subscription type."

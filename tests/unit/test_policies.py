@@ -203,3 +203,12 @@ def test_anything_else_is_refused_in_productions_words(url: str) -> None:
 
 def test_http_is_for_where_a_setting_allows_it() -> None:
     assert endpoints.push_endpoint("http://localhost:8080/x", allow_http=True) == "http://localhost:8080/x"
+
+
+@pytest.mark.parametrize("port", [22, 25, 6379, 5432, 1023])
+def test_ports_of_other_services_are_refused_unless_allowed(port: int) -> None:
+    url = f"https://example.com:{port}/push"
+    with pytest.raises(InvalidArgument, match=f"Port {port} is not one to push to") as caught:
+        endpoints.push_endpoint(url, allow_http=False)
+    assert caught.value.field == "pushConfig.pushEndpoint"
+    assert endpoints.push_endpoint(url, allow_http=False, allowed_ports=frozenset({port})) == url

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from deliveries.push.endpoint import BadEndpoint, Origin, is_port_allowed, parse_url
+from deliveries.push.endpoint import BadEndpoint, Origin, parse_url
 from deliveries.push.options import ClientOptions
+from pushhub.ports import is_port_allowed
 
 OPEN = ClientOptions(allow_http=True)
 
