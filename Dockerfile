@@ -30,9 +30,10 @@ ENV PATH=/opt/pushhub/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PUSHHUB_DATA=/data \
     PUSHHUB_HTTP=0.0.0.0:8000 \
+    PUSHHUB_GRPC=0.0.0.0:8085 \
     PUSHHUB_FLOWER=0.0.0.0:5555
 USER pushhub
 VOLUME /data
-EXPOSE 8000 5555
-# One of web, push, maintenance and flower; `docker run pushhub python manage.py ...` for anything else.
+EXPOSE 8000 8085 5555
+# One of web, grpc, push, maintenance and flower; `docker run pushhub python manage.py ...` for anything else.
 CMD ["python", "-m", "pushhub.processes", "web"]

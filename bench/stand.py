@@ -121,8 +121,10 @@ def push_config(url: str) -> Row:
 
 @contextmanager
 def stand() -> Iterator[Stand]:
-    """A clean stand."""
+    """A clean stand. Inside another one it is in its place, which is restored at the end."""
+    outer = settings.REDIS_URL, connection.settings_dict["NAME"]
     with ExitStack() as stack:
+        stack.callback(_restore, *outer)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pushhub-bench-")))
         server = stack.enter_context(RedisServer(folder))
         settings.REDIS_URL = server.url
@@ -134,6 +136,11 @@ def stand() -> Iterator[Stand]:
         call_command("flush", verbosity=0, interactive=False)
         stack.callback(connection.close)
         yield Stand(folder, server)
+
+
+def _restore(redis_url: str, database: str) -> None:
+    settings.REDIS_URL = redis_url
+    connection.settings_dict["NAME"] = database
 
 
 def _celery(*words: str) -> list[str]:

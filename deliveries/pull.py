@@ -113,12 +113,21 @@ def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], 
         _refuse_lost(leases, lost)
 
 
+def leases_lost(*, subscription: Subscription, ack_ids: Sequence[str]) -> set[str]:
+    """Those of the ack ids whose leases have ended, by acknowledgement, lapse or giving back."""
+    return {ack_id_text(lease, secret=_secret()) for lease in _lost(_leases_read(subscription, ack_ids))}
+
+
 def ack_ids_read(subscription: Subscription, ack_ids: Sequence[str]) -> list[AckId]:
     """The leases that ack ids of this subscription stand for; InvalidArgument names the first that is none."""
     if not ack_ids:
         raise InvalidArgument("You have not specified an ack ID in the request.", field="ackIds")
     if sum(map(len, ack_ids)) > MAX_ACK_REQUEST_BYTES:
         raise InvalidArgument(f"Request payload size exceeds the limit: {MAX_ACK_REQUEST_BYTES} bytes.", field="ackIds")
+    return _leases_read(subscription, ack_ids)
+
+
+def _leases_read(subscription: Subscription, ack_ids: Sequence[str]) -> list[AckId]:
     leases = []
     for text in ack_ids:
         lease = ack_id_parse(text, secret=_secret())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import ssl
 import sys
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -74,6 +75,29 @@ def answers_ping(node: str) -> bool:
         return False
 
 
+def answers_grpc(address: tuple[str, int]) -> bool:
+    """Whether the gRPC port takes HTTP/2: it answers the preface with its SETTINGS frame (RFC 9113, section 3.4)."""
+    settings_frame = b"\0\0\0\x04\0\0\0\0\0"
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address[0], address[0])  # noqa: S104
+    try:
+        with socket.create_connection((host, address[1]), timeout=CHECK_SECONDS) as plain, _secured(plain) as it:
+            it.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings_frame)
+            return it.recv(9)[3:4] == b"\x04"
+    except OSError:
+        return False
+
+
+def _secured(plain: socket.socket) -> socket.socket:
+    """With TLS where the port speaks it. Whose certificate it is doesn't matter to a look at our own process."""
+    if not settings.GRPC_TLS_CERT:
+        return plain
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    return context.wrap_socket(plain)
+
+
 def _celery(*words: str) -> list[str]:
     return [sys.executable, "-m", "celery", "--app=pushhub", "--quiet", *words]
 
@@ -106,6 +130,14 @@ def web() -> Process:
     ]
     address = env.url(settings.HTTP_ADDRESS)
     return Process("web", "REST and admin", command, f"at {address}", lambda: answers_http(f"{address}/healthz"))
+
+
+def grpc() -> Process:
+    """gRPC, and REST on the same port."""
+    host, port = settings.GRPC_ADDRESS
+    command = [sys.executable, "-m", "pushhub.grpcserver"]
+    where = f"at {host}:{port}" + (" (TLS)" if settings.GRPC_TLS_CERT else "")
+    return Process("grpc", "gRPC", command, where, lambda: answers_grpc(settings.GRPC_ADDRESS))
 
 
 def push() -> Process:
@@ -143,7 +175,13 @@ def flower() -> Process:
     )
 
 
-BY_NAME: dict[str, Callable[[], Process]] = {"web": web, "push": push, "maintenance": maintenance, "flower": flower}
+BY_NAME: dict[str, Callable[[], Process]] = {
+    "web": web,
+    "grpc": grpc,
+    "push": push,
+    "maintenance": maintenance,
+    "flower": flower,
+}
 
 
 def main() -> None:

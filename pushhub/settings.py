@@ -60,6 +60,14 @@ KEY_ENCRYPTION_KEY_PREVIOUS = env.secret("KEY_ENCRYPTION_KEY_PREVIOUS")
 KEY_ROTATION_DAYS = env.number("KEY_ROTATION_DAYS", 30)
 DEBUG = False  # its error pages show settings and data to whoever asks
 HTTP_ADDRESS = env.listen_address("HTTP", "127.0.0.1:8000")
+GRPC_ADDRESS = env.listen_address("GRPC", "127.0.0.1:8085")
+#: A certificate chain and its key, in PEM: with both, the gRPC port speaks TLS.
+GRPC_TLS_CERT = env.text("GRPC_TLS_CERT")
+GRPC_TLS_KEY = env.text("GRPC_TLS_KEY")
+#: Where REST is that the gRPC port leads to.
+GRPC_REST = env.listen_address("GRPC_REST", f"{env.url(HTTP_ADDRESS).partition('//')[2]}")
+#: How many calls the gRPC server works on at once; those that wait for messages don't count.
+GRPC_THREADS = env.number("GRPC_THREADS", 16, least=2)
 FLOWER_ADDRESS = env.listen_address("FLOWER", "127.0.0.1:5555")
 PUBLIC_URL = env.text("PUBLIC_URL", env.url(HTTP_ADDRESS)).rstrip("/")
 #: Never "*" by itself: a web page whose name is made to point at 127.0.0.1 must not reach an anonymous caller's API.
@@ -79,11 +87,14 @@ REGION = env.text("REGION", "local")
 #: How many messages of one subscription and region wait in Redis; the rest wait in the database.
 BACKLOG_LIMIT = env.number("BACKLOG_LIMIT", 4000, least=10)
 ANONYMOUS = env.text("ANONYMOUS")
-if ANONYMOUS and not env.is_loopback(HTTP_ADDRESS[0]):
-    raise env.SettingError(
-        f"PUSHHUB_ANONYMOUS lets callers in without a token, so PUSHHUB_HTTP must be a loopback address and not "
-        f"{HTTP_ADDRESS[0]}: unset one of the two"
-    )
+for _name, (_host, _port) in (("HTTP", HTTP_ADDRESS), ("GRPC", GRPC_ADDRESS)):
+    if ANONYMOUS and not env.is_loopback(_host):
+        raise env.SettingError(
+            f"PUSHHUB_ANONYMOUS lets callers in without a token, so PUSHHUB_{_name} must be a loopback address and not "
+            f"{_host}: unset one of the two"
+        )
+if bool(GRPC_TLS_CERT) != bool(GRPC_TLS_KEY):
+    raise env.SettingError("PUSHHUB_GRPC_TLS_CERT and PUSHHUB_GRPC_TLS_KEY go together: set both or none")
 if ANONYMOUS and SECURE_PROXY_SSL_HEADER:
     raise env.SettingError(
         "PUSHHUB_ANONYMOUS lets callers in without a token, and PUSHHUB_BEHIND_PROXY brings them from everywhere: "

@@ -44,7 +44,8 @@ def environment_prepare() -> None:
     """Switch this process, and those it starts, to the development mode."""
     for name, value in DEVELOPMENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
-    if env.is_loopback(env.listen_address("HTTP", "127.0.0.1:8000")[0]):
+    addresses = env.listen_address("HTTP", "127.0.0.1:8000"), env.listen_address("GRPC", "127.0.0.1:8085")
+    if all(env.is_loopback(host) for host, _port in addresses):
         os.environ.setdefault("PUSHHUB_ANONYMOUS", ANONYMOUS)
     os.environ["PYTHONUNBUFFERED"] = "1"
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
@@ -154,6 +155,7 @@ def modes() -> str:
 def run(names: Sequence[str]) -> int:
     """Start everything and keep it running until told to stop; the exit status."""
     port_require_free("HTTP", settings.HTTP_ADDRESS)
+    port_require_free("GRPC", settings.GRPC_ADDRESS)
     port_require_free("FLOWER", settings.FLOWER_ADDRESS)
     with data_folder(settings.DATA_DIR):
         crew = Crew()
@@ -176,6 +178,7 @@ def run(names: Sequence[str]) -> int:
             )
             web = env.url(settings.HTTP_ADDRESS)
             crew.say(f"PushHub is ready: REST {web}/v1, admin {web}/admin/, docs {web}/docs, Ctrl-C stops it")
+            crew.say(f"Clients of Google's: PUBSUB_EMULATOR_HOST={':'.join(map(str, settings.GRPC_ADDRESS))}")
             crew.keep()
         except KeyboardInterrupt:
             return 0
@@ -188,7 +191,7 @@ def main() -> int:
     """The whole of `make up` after the installation."""
     try:
         environment_prepare()
-        return run(["web", "push", "maintenance", "flower"])
+        return run(["web", "grpc", "push", "maintenance", "flower"])
     except (StartError, env.SettingError) as error:
         print(f"PushHub cannot start: {error}", file=sys.stderr)  # noqa: T201
         return 1

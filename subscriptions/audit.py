@@ -31,6 +31,18 @@ DULL_COLUMNS = frozenset({"updated_at", "created_at", "generation", "last_login"
 #: Attributes of a push configuration that are no secret: the others may well be one.
 OPEN_ATTRIBUTES = ("x-goog-version", "x-pushhub-")
 HIDDEN = "…"
+#: Calls that move messages, which the log leaves out (pubsub-spec.md, section 5.3).
+DATA_METHODS = frozenset(
+    {
+        "google.pubsub.v1.Publisher.Publish",
+        "google.pubsub.v1.Subscriber.Pull",
+        "google.pubsub.v1.Subscriber.StreamingPull",
+        "google.pubsub.v1.Subscriber.Acknowledge",
+        "google.pubsub.v1.Subscriber.ModifyAckDeadline",
+    }
+)
+#: What the names of methods that change nothing begin with.
+READING = ("Get", "List", "Test", "Validate")
 MAX_TEXT = 2000
 
 
@@ -71,7 +83,9 @@ def written(row: Model, *, action: str, before: Mapping[str, Any] | None, after:
 
 
 def denied(*, method: str, resource: str) -> None:
-    """Log an administrative call that its caller was not allowed."""
+    """Log a call that its caller was not allowed, if it is administration."""
+    if method in DATA_METHODS or method.rpartition(".")[2].startswith(READING):
+        return
     origin_refine(method=method)
     _store(action=method.rpartition(".")[2], kind="", resource=resource, outcome=AuditEntry.Outcome.DENIED)
 

@@ -5,7 +5,7 @@ A path is a tuple of lowerCamelCase names, whichever spelling the caller used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -24,6 +24,14 @@ def mask_paths(mask: str, message: Message, *, mutable: frozenset[str]) -> list[
             field="updateMask",
         )
     return [_path(word, message, mutable=mutable) for word in words]
+
+
+def mask_of_snake_paths(paths: Iterable[str], message: Message) -> str:
+    """The comma-joined mask of a gRPC request, whose paths are in snake_case only (pubsub-spec.md, section 1.5)."""
+    for path in paths:
+        if path != path.lower():
+            raise _unknown(path, message)
+    return ",".join(paths)
 
 
 def mask_words(mask: str, *, known: frozenset[str]) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from deliveries.rules.payload import NewMessage
 from pushhub.errors import FailedPrecondition, InvalidArgument, clipped
@@ -19,6 +19,14 @@ MAX_ATTRIBUTES = 100
 MAX_KEY_BYTES = 256
 MAX_VALUE_BYTES = 1024
 RESERVED_PREFIX = "goog"
+
+
+class PublishedMessage(Protocol):
+    """A google.pubsub.v1.PubsubMessage as its protobuf class has it."""
+
+    data: bytes
+    attributes: Mapping[str, str]
+    ordering_key: str
 
 
 class Bytes(Kind):
@@ -51,13 +59,36 @@ PUBLISH_RESPONSE = Message("PublishResponse", {"messageIds": Repeated(String(), 
 
 def publish_request_parse(body: object) -> list[NewMessage]:
     """The messages of a publish request; raises InvalidArgument naming the field, or FailedPrecondition."""
-    _check_count(body)
-    messages = [_message(item, index) for index, item in enumerate(PUBLISH_REQUEST.read(body).get("messages", []))]
-    if not messages:
+    given = body.get("messages") if isinstance(body, Mapping) else None
+    if isinstance(given, list):
+        _check_count(len(given))
+    items = PUBLISH_REQUEST.read(body).get("messages", [])
+    return _checked(
+        NewMessage(item.get("data", b""), item.get("attributes", {}), item.get("orderingKey", "")) for item in items
+    )
+
+
+def published_messages_read(given: Sequence[PublishedMessage]) -> list[NewMessage]:
+    """The same of messages that came in binary form, where only lengths are left to be read."""
+    _check_count(len(given))
+    keys, attributes = PUBSUB_MESSAGE.fields["orderingKey"], PUBSUB_MESSAGE.fields["attributes"]
+    return _checked(
+        NewMessage(
+            one.data,
+            attributes.read(dict(one.attributes), f"messages[{index}].attributes") if one.attributes else {},
+            keys.read(one.ordering_key, f"messages[{index}].orderingKey") if one.ordering_key else "",
+        )
+        for index, one in enumerate(given)
+    )
+
+
+def _checked(messages: Iterable[NewMessage]) -> list[NewMessage]:
+    found = [_message(message, index) for index, message in enumerate(messages)]
+    if not found:
         raise _count_error(0, "small", "minimum value is 1")
-    _check_size(messages)
-    _check_ordering_keys(messages)
-    return messages
+    _check_size(found)
+    _check_ordering_keys(found)
+    return found
 
 
 def region_parse(text: str) -> str:
@@ -71,10 +102,9 @@ def region_parse(text: str) -> str:
     return text
 
 
-def _check_count(body: object) -> None:
-    given = body.get("messages") if isinstance(body, Mapping) else None
-    if isinstance(given, list) and len(given) > MAX_MESSAGES:
-        raise _count_error(len(given), "large", f"maximum value is {MAX_MESSAGES}")
+def _check_count(count: int) -> None:
+    if count > MAX_MESSAGES:
+        raise _count_error(count, "large", f"maximum value is {MAX_MESSAGES}")
 
 
 def _count_error(count: int, word: str, bound: str) -> InvalidArgument:
@@ -84,8 +114,7 @@ def _count_error(count: int, word: str, bound: str) -> InvalidArgument:
     )
 
 
-def _message(item: dict[str, Any], index: int) -> NewMessage:
-    message = NewMessage(item.get("data", b""), item.get("attributes", {}), item.get("orderingKey", ""))
+def _message(message: NewMessage, index: int) -> NewMessage:
     if not message.data and not message.attributes:
         raise InvalidArgument(
             "One or more messages in the publish request is empty. "

@@ -23,6 +23,11 @@ Action = Literal["new", "known", "more", "spill"]
 DEAD_AFTER_MS = 15_000
 
 
+def pull_bell(subscription_id: int) -> str:
+    """The list that holds one entry while a waiting puller of the subscription should look at its lanes."""
+    return f"{PREFIX}pull:{subscription_id}"
+
+
 @dataclass(frozen=True, slots=True)
 class Lane:
     """One subscription's deliveries from one publish region; each lane has a window of its own."""
@@ -247,7 +252,7 @@ class Backlog:
 
     def wait_for_pull(self, subscription_id: int, *, seconds: float) -> None:
         """Sleep until something of a pull subscription may be ready, or that long."""
-        self.client.brpop([f"{PREFIX}pull:{subscription_id}"], timeout=seconds)
+        self.client.brpop([pull_bell(subscription_id)], timeout=seconds)
 
     def forget(self, lane: Lane) -> None:
         self.scripts.forget(keys=[lane.key])

@@ -1,6 +1,6 @@
 """The journal of a process: a queue, and a thread that writes what is in it, some times a second.
 
-Who appends never waits: for Arrow, for the disk or for Redis. When the disk takes no more, the journal stands still
+Who appends never waits, neither for the disk nor for Redis. When the disk takes no more, the journal stands still
 with an alarm, events are counted and let go, and deliveries go on.
 """
 
@@ -12,45 +12,38 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from django.conf import settings
 
 from deliveries.journal import alarm
-from deliveries.journal.columns import Events, record_batch
-from deliveries.journal.sealing import seal
-
-if TYPE_CHECKING:
-    from deliveries.journal.writer import OpenJournal
+from deliveries.journal.columns import Events
+from deliveries.journal.writer import OpenJournal
 
 logger = logging.getLogger(__name__)
 
 #: Events gather for so long before they are written; a process that is killed loses no more than those.
 GATHER_SECONDS = 0.1
-#: A journal is sealed when it is so old, or has so many rows.
-SEAL_SECONDS = 8.0
-SEAL_ROWS = 20_000
+#: A journal is closed, for others to seal, when it is so old or has so many rows.
+CLOSE_SECONDS = 5.0
+CLOSE_ROWS = 20_000
 #: Events that may wait for a slow disk.
 MAX_WAITING = 200_000
 #: A batch has about so many rows.
 BATCH_ROWS = 5_000
 RETRY_SECONDS = alarm.REPEAT_SECONDS
 
-#: Called in the journal's thread, so that whoever has events to tell need not spend time on columns.
-Maker = Callable[[], Sequence[Events]]
-
 
 class Journal:
-    """Appends events to files below `folder` and seals them."""
+    """Appends events to files below `folder`."""
 
-    def __init__(self, folder: Path, *, keep_free: int, seal_seconds: float = SEAL_SECONDS) -> None:
+    def __init__(self, folder: Path, *, keep_free: int, close_seconds: float = CLOSE_SECONDS) -> None:
         self._folder = folder
         self._keep_free = keep_free
-        self._seal_seconds = seal_seconds
-        self._waiting: deque[tuple[int, Maker]] = deque()
+        self._close_seconds = close_seconds
+        self._waiting: deque[tuple[int, bytes]] = deque()
         self._count = 0
         self._lock = threading.Lock()
         self._ready = threading.Event()
@@ -63,12 +56,23 @@ class Journal:
         self._trouble_since = 0.0
         self._retry_at = 0.0
 
-    def append(self, count: int, make: Maker) -> None:
-        """Write down `count` events, which `make` returns when the journal's thread asks for them."""
+    def append(self, parts: Sequence[Events]) -> None:
+        """Write these down, soon. They become text here and now, half a microsecond an event: to keep what they were
+        made of alive for the journal's thread costs ten times as much.
+        """
+        count = sum(part.count for part in parts)
+        if not count:
+            return
         if self._count > MAX_WAITING:
             self.lost += count
             return
-        self._waiting.append((count, make))
+        try:
+            lines = b"".join([part.line() for part in parts])
+        except TypeError:
+            self.lost += count
+            logger.exception("events of a wrong type are not journalled")
+            return
+        self._waiting.append((count, lines))
         self._count += count
         if not self._ready.is_set():
             self._ready.set()
@@ -76,7 +80,7 @@ class Journal:
             self._start()
 
     def close(self, timeout: float = 10.0) -> None:
-        """Write and seal what is there."""
+        """Write what is there."""
         self._stopping.set()
         self._ready.set()
         if self._thread is not None:
@@ -100,7 +104,7 @@ class Journal:
     def _pause(self) -> float | None:
         """How long there is nothing to do unless an event comes; None is for ever."""
         if self._open is not None:
-            return max(self._open.opened + self._seal_seconds - time.monotonic(), 0)
+            return max(self._open.opened + self._close_seconds - time.monotonic(), 0)
         return max(self._retry_at - time.monotonic(), 0) if self.trouble else None
 
     def _turn(self) -> None:
@@ -110,24 +114,21 @@ class Journal:
                 self._close()
         except OSError as error:
             self._stand_still(error)
-        except Exception:
-            # Whatever it is, it must neither end this thread nor let events pile up.
-            logger.exception("events could not be journalled")
 
     def _write_waiting(self) -> None:
         while self._waiting:
-            count, parts = 0, []
+            count, texts = 0, []
             while self._waiting and count < BATCH_ROWS:
-                number, make = self._waiting.popleft()
+                number, lines = self._waiting.popleft()
                 self._count -= number
                 count += number
-                parts.append(make)
+                texts.append(lines)
             if self.trouble and time.monotonic() < self._retry_at:
                 self.lost += count
                 continue
             try:
-                self._writer().append(record_batch([events for make in parts for events in make()]))
-            except BaseException:
+                self._writer().append(b"".join(texts), count)
+            except OSError:
                 self.lost += count
                 raise
             self._go_on()
@@ -138,8 +139,6 @@ class Journal:
             self._go_on()
 
     def _writer(self) -> OpenJournal:
-        from deliveries.journal.writer import OpenJournal
-
         if self._open is None or self._is_due(self._open):
             self._close()
             self._number += 1
@@ -147,25 +146,15 @@ class Journal:
         return self._open
 
     def _is_due(self, journal: OpenJournal) -> bool:
-        return journal.rows >= SEAL_ROWS or time.monotonic() - journal.opened >= self._seal_seconds
+        return journal.rows >= CLOSE_ROWS or time.monotonic() - journal.opened >= self._close_seconds
 
     def _close(self) -> None:
-        """Seal what is open. Where that fails the file stays, and maintenance seals it when it can."""
-        journal, self._open = self._open, None
-        if journal is None:
-            return
-        try:
-            if journal.rows:
-                seal(self._folder, journal.path)
-        except OSError as error:
-            self._stand_still(error)
-        finally:
-            journal.close()
-
-    def _stand_still(self, error: OSError) -> None:
         if self._open is not None:
             self._open.close()
             self._open = None
+
+    def _stand_still(self, error: OSError) -> None:
+        self._close()
         reason = error.strerror or str(error)
         if not self.trouble:
             self._trouble_since = time.time()

@@ -56,4 +56,4 @@ def _append(ids: Sequence[int], shared: dict[str, Any], **columns: list[Any]) ->
     if kept is None or not ids:
         return
     shared["time"] = time.time_ns() // 1000
-    kept.append(len(ids), lambda: [Events(len(ids), {"message_id": list(ids), **columns}, shared)])
+    kept.append([Events(len(ids), {"message_id": [str(one) for one in ids], **columns}, shared)])

@@ -1,16 +1,15 @@
-"""Sealing: a closed journal becomes a Parquet segment, whole or not at all."""
+"""Sealing: a closed journal becomes a Parquet segment, whole or not at all.
+
+Whoever gets the lock of a journal seals it: maintenance, mostly, or the rollup.
+"""
 
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from deliveries.journal import files
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from deliveries.journal.columns import Events, line_parse, table_of
 
 logger = logging.getLogger(__name__)
 
@@ -21,52 +20,46 @@ ROW_GROUP = 1_000_000
 def seal(folder: Path, path: Path) -> int:
     """Write the segment of a journal that the caller has locked, then remove the journal; returns the rows.
 
-    OSError leaves the journal as it is, for another try. What is not written whole, the last batch of a process that
-    died in the middle of it, is left out.
+    OSError leaves the journal as it is, for another try.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    batches = read_batches(path)
-    rows: int = sum(batch.num_rows for batch in batches)
-    if rows:
+    parts = read_lines(path)
+    if parts:
         target = files.segment_path(folder, path.name.removesuffix(files.JOURNAL_SUFFIX))
         target.parent.mkdir(parents=True, exist_ok=True)
         # Readers leave alone what begins with a dot.
         hidden = target.with_name(f".{target.name}")
-        # With the columns of the release that wrote it; readers see null in those that came later.
-        table = pa.Table.from_batches(batches)
         try:
-            pq.write_table(table, hidden, compression="zstd", row_group_size=ROW_GROUP)
+            pq.write_table(table_of(parts), hidden, compression="zstd", row_group_size=ROW_GROUP)
             hidden.rename(target)
         except OSError:
             hidden.unlink(missing_ok=True)
             raise
     path.unlink()
-    return rows
+    return sum(part.count for part in parts)
 
 
-def read_batches(path: Path) -> list[pa.RecordBatch]:
-    """The whole batches of a journal."""
-    import pyarrow as pa
+def read_lines(path: Path) -> list[Events]:
+    """The events of a journal, without a last line that a process died in the middle of."""
+    parts = []
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                parts.append(line_parse(line))
+            except ValueError as error:
+                logger.error("line %d of %s is left out: %s", number, path.name, error)
+    return parts
 
-    batches = []
-    with pa.memory_map(os.fspath(path)) if path.stat().st_size else pa.BufferReader(b"") as source:
-        try:
-            reader = pa.ipc.open_stream(source)
-            while True:
-                batches.append(reader.read_next_batch())
-        except (pa.ArrowInvalid, OSError, StopIteration):
-            return batches
 
-
-def seal_leftovers(folder: Path) -> int:
-    """Seal the journals of processes that are no more; returns how many."""
+def seal_closed(folder: Path) -> int:
+    """Seal every journal that nobody writes any more; returns how many."""
     count = 0
     for path in files.journals(folder):
         with files.taken_over(path) as is_ours:
             if is_ours:
-                rows = seal(folder, path)
-                logger.info("sealed %d events that a process left in %s", rows, path.name)
+                seal(folder, path)
                 count += 1
     return count

@@ -6,10 +6,7 @@ import os
 import time
 from pathlib import Path
 
-import pyarrow as pa
-
 from deliveries.journal import files
-from deliveries.journal.columns import event_schema
 
 
 class NoSpace(OSError):
@@ -17,7 +14,7 @@ class NoSpace(OSError):
 
 
 class OpenJournal:
-    """An Arrow IPC stream under a lock. Every method may raise OSError; what was written before stays readable.
+    """Lines under a lock. Every method may raise OSError; what was written before stays readable.
 
     Nothing is synchronised to the disk: events outlive the death of a process, and the last seconds of them are lost
     with the power. Messages are not kept here.
@@ -33,14 +30,10 @@ class OpenJournal:
         files.lock(self._handle)
         self._size = self.rows = 0
         self.opened = time.monotonic()
-        self._write(event_schema().serialize())
 
-    def append(self, batch: pa.RecordBatch) -> None:
-        self._write(batch.serialize())
-        self.rows += batch.num_rows
-
-    def _write(self, message: pa.Buffer) -> None:
-        left = memoryview(message)
+    def append(self, lines: bytes, rows: int) -> None:
+        """Write them, all or none."""
+        left = memoryview(lines)
         try:
             while left:
                 left = left[os.write(self._handle, left) :]
@@ -48,10 +41,11 @@ class OpenJournal:
             os.ftruncate(self._handle, self._size)
             os.lseek(self._handle, self._size, os.SEEK_SET)
             raise
-        self._size += len(message)
+        self._size += len(lines)
+        self.rows += rows
 
     def close(self) -> None:
-        """Let the lock go. An empty journal goes with it."""
+        """Let the lock go, and with it the journal, to whoever seals it. An empty journal goes with it."""
         if not self.rows:
             self.path.unlink(missing_ok=True)
         os.close(self._handle)

@@ -1,17 +1,16 @@
-"""What the journal is told of settled flights. Runs in the journal's thread, long after the settle."""
+"""What the journal is told of settled flights."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from deliveries.backlog.backlog import Lane, LaneFlow
 from deliveries.journal.columns import Events
 from deliveries.push.flight import Flight
 from deliveries.push.plans import PushPlan
-from deliveries.rules.outcome import Reason, response_class
+from deliveries.rules.outcome import Reason
 from pushhub import names
 
 OUTCOMES = {"a": "ack", "n": "nack", "r": "release", "x": "drop"}
@@ -30,16 +29,18 @@ def attempt_events(flights: Sequence[Flight], *, flows: Mapping[Lane, LaneFlow],
 
 
 def _events(event: str, lane: Lane, flights: list[Flight], flow: LaneFlow | None, *, worker: str) -> Events:
+    messages = [flight.task.message for flight in flights]
+    payloads = [message.get("data", "") for message in messages]
     columns: dict[str, list[Any]] = {
         "time": [int(flight.ended * 1e6) for flight in flights],
-        "message_id": [flight.task.message_id for flight in flights],
+        "message_id": [message["messageId"] for message in messages],
         "attempt": [flight.task.attempt for flight in flights],
         "outcome": [OUTCOMES[flight.code] for flight in flights],
-        "reason": [str(flight.reason) for flight in flights],
-        "bytes": [_data_bytes(flight.task.message.get("data", "")) for flight in flights],
+        "reason": [flight.reason for flight in flights],
+        # They travel in base64.
+        "bytes": [len(payload) * 3 // 4 - payload.count("=", -2) for payload in payloads],
     }
     if event == "push":
-        columns["response_class"] = [_class_of(flight.status, flight.reason) for flight in flights]
         columns["response_code"] = [flight.status for flight in flights]
         columns["latency_us"] = [int(flight.latency_ms * 1000) for flight in flights]
     return Events(len(flights), columns, _shared(event, lane, flights[0].plan, flow, worker=worker))
@@ -60,13 +61,3 @@ def _shared(event: str, lane: Lane, plan: PushPlan | None, flow: LaneFlow | None
         "backoff_ms": flow.backoff_ms if flow is not None else None,
         "worker": worker,
     }
-
-
-@lru_cache(maxsize=4096)
-def _class_of(status: int, reason: str) -> str:
-    return str(response_class(status, reason))
-
-
-def _data_bytes(encoded: Any) -> int:
-    """The size of a payload that travels in base64."""
-    return len(encoded) * 3 // 4 - (encoded[-2:].count("=") if encoded else 0)

@@ -21,7 +21,7 @@ def client_options() -> ClientOptions:
         allowed_ports=frozenset(settings.ALLOWED_PORTS),
         ca_file=settings.PUSH_CA_FILE,
         user_agent=settings.PUSH_USER_AGENT,
-        own_listeners=(settings.HTTP_ADDRESS, settings.FLOWER_ADDRESS),
+        own_listeners=(settings.HTTP_ADDRESS, settings.GRPC_ADDRESS, settings.FLOWER_ADDRESS),
         source_addresses=tuple(settings.PUSH_SOURCE_ADDRESSES),
         max_connections=_max_connections(),
     )

@@ -37,5 +37,5 @@ def deliver_one(task: DeliverTask) -> str:
     flows = settle_now([flight])
     kept = journal()
     if kept is not None:
-        kept.append(1, lambda: attempt_events([flight], flows=flows, worker="single"))
+        kept.append(attempt_events([flight], flows=flows, worker="single"))
     return f"{flight.code} {flight.result_text}"

@@ -168,7 +168,7 @@ class PushWorker:
             self.outstanding.pop(flight.task_id, None)
         self.events.settled(flights)
         if self._journal is not None:
-            self._journal.append(len(flights), partial(attempt_events, flights, flows=flows, worker=self.name))
+            self._journal.append(attempt_events(flights, flows=flows, worker=self.name))
         if self._was_full and not self._stopping:
             try:
                 default_backlog().client.lpush(full_bell(work_key(self.name)), "1")

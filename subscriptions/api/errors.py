@@ -37,12 +37,18 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
     return response
 
 
-def error_body(error: PushHubError) -> dict[str, Any]:
+def error_details(error: PushHubError) -> list[dict[str, Any]]:
+    """The details of a status, in JSON form: what the error says of itself, and which field it is about."""
     details = list(error.details)
     if error.field and isinstance(error, InvalidArgument):
         violation = {"field": error.field, "description": error.message}
         details.insert(0, {"@type": BAD_REQUEST, "fieldViolations": [violation]})
+    return details
+
+
+def error_body(error: PushHubError) -> dict[str, Any]:
     body: dict[str, Any] = {"code": error.http_status, "message": error.message, "status": error.code}
+    details = error_details(error)
     if details:
         body["details"] = details
     return {"error": body}

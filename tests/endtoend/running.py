@@ -63,6 +63,7 @@ def environment(data: Path) -> dict[str, str]:
         **clean,
         "PUSHHUB_DATA": str(data),
         "PUSHHUB_HTTP": f"127.0.0.1:{free_port()}",
+        "PUSHHUB_GRPC": f"127.0.0.1:{free_port()}",
         "PUSHHUB_FLOWER": f"127.0.0.1:{free_port()}",
     }
 

@@ -15,17 +15,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from deliveries.journal import alarm, files, sealing
-from deliveries.journal.columns import Events, event_schema, record_batch
+from deliveries.journal.columns import Events, table_of
 from deliveries.journal.journal import Journal
 from deliveries.journal.writer import NoSpace, OpenJournal
 from deliveries.rules.ids import publish_time_ms
 from tests.ports import wait_for
 
+#: What a writer that died at once may leave, and what is none of ours.
+NO_LINES = [b"", b"garbage\n", b"[1]\n", b'{"count":1,"columns":{"message_id":[]},"shared":{}}\n', b'{"count":1,"col']
 MESSAGE_ID = 911_742_875_595_837_440
 
 
 def events(count: int, *, first: int = 0) -> Events:
-    ids = [MESSAGE_ID + first + number for number in range(count)]
+    ids = [str(MESSAGE_ID + first + number) for number in range(count)]
     return Events(count, {"message_id": ids, "latency_us": list(range(count))}, {"event": "push", "time": 1_000_000})
 
 
@@ -59,25 +61,26 @@ def small_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_batch_has_all_columns_and_knows_the_publish_time() -> None:
-    """Given events of two kinds, when they become a batch, then shared values are repeated and the rest is null."""
-    publish = Events(1, {"message_id": [MESSAGE_ID]}, {"event": "publish", "time": 5, "topic": "t"})
+def test_a_segment_has_all_columns_and_knows_the_publish_time() -> None:
+    """Given events of two kinds, when they become a table, then shared values are repeated and the rest is null."""
+    publish = Events(1, {"message_id": [str(MESSAGE_ID)]}, {"event": "publish", "time": 5, "topic": "t"})
 
-    rows = record_batch([events(2), publish]).to_pylist()
+    rows = table_of([events(2), publish]).to_pylist()
 
     assert [row["event"] for row in rows] == ["push", "push", "publish"]
     assert [row["topic"] for row in rows] == [None, None, "t"]
     assert rows[0]["publish_time"].timestamp() * 1000 == publish_time_ms(MESSAGE_ID)
+    assert [row["response_class"] for row in rows] == ["internal", "internal", None]
     assert rows[2]["schema_version"] == 1
 
 
-def test_what_is_appended_is_sealed_by_time(tmp_path: Path, alarms: list[Any]) -> None:
-    """Given a journal, when events come and its time is over, then a segment has them and the journal is gone."""
-    journal = Journal(tmp_path, keep_free=0, seal_seconds=0.2)
+def test_what_is_appended_can_be_sealed_after_its_time(tmp_path: Path, alarms: list[Any]) -> None:
+    """Given a journal, when events come and its time is over, then others can seal it."""
+    journal = Journal(tmp_path, keep_free=0, close_seconds=0.2)
     for first in range(0, 30, 10):
-        journal.append(10, lambda first=first: [events(10, first=first)])
+        journal.append([events(10, first=first)])
 
-    wait_for(lambda: segments(tmp_path), what="a segment")
+    wait_for(lambda: sealing.seal_closed(tmp_path), what="a closed journal")
     journal.close()
 
     assert message_ids(tmp_path) == [MESSAGE_ID + number for number in range(30)]
@@ -85,40 +88,41 @@ def test_what_is_appended_is_sealed_by_time(tmp_path: Path, alarms: list[Any]) -
     assert not alarms
 
 
-def test_a_journal_is_sealed_by_rows(tmp_path: Path, alarms: list[Any]) -> None:
-    """Given more rows than a segment should have, when they are written, then a segment comes before its time."""
-    journal = Journal(tmp_path, keep_free=0, seal_seconds=3600)
+def test_a_journal_ends_by_rows(tmp_path: Path, alarms: list[Any]) -> None:
+    """Given more rows than a segment should have, when they are written, then it ends before its time."""
+    journal = Journal(tmp_path, keep_free=0, close_seconds=3600)
     for first in range(0, 30_000, 1000):
-        journal.append(1000, lambda first=first: [events(1000, first=first)])
+        journal.append([events(1000, first=first)])
 
-    wait_for(lambda: segments(tmp_path), what="a segment")
+    wait_for(lambda: sealing.seal_closed(tmp_path), what="a closed journal")
     journal.close()
+    sealing.seal_closed(tmp_path)
 
     assert len(segments(tmp_path)) == 2
     assert message_ids(tmp_path) == [MESSAGE_ID + number for number in range(30_000)]
 
 
 def test_the_journal_of_a_killed_process_is_sealed_by_another(tmp_path: Path) -> None:
-    """Given a process killed in the middle of its journal, when another seals, then every whole batch is there."""
+    """Given a process killed in the middle of its journal, when another seals, then every whole line is there."""
     script = (
         "import sys, os, signal\nfrom pathlib import Path\n"
-        "from tests.unit.test_journal import events, record_batch, OpenJournal\n"
+        "from tests.unit.test_journal import events, OpenJournal\n"
         "journal = OpenJournal(Path(sys.argv[1]), number=1, keep_free=0)\n"
-        "journal.append(record_batch([events(500)]))\njournal.append(record_batch([events(500, first=500)]))\n"
+        "journal.append(events(500).line(), 500)\njournal.append(events(500, first=500).line(), 500)\n"
         "print('written', flush=True)\nsignal.pause()\n"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         assert process.stdout.readline() == b"written\n"
-        assert sealing.seal_leftovers(tmp_path) == 0, "its writer lives"
+        assert sealing.seal_closed(tmp_path) == 0, "its writer lives"
     finally:
         process.kill()
         process.communicate()
     with files.journals(tmp_path)[0].open("r+b") as file:
         file.truncate(file.seek(0, os.SEEK_END) - 10)
 
-    assert sealing.seal_leftovers(tmp_path) == 1
+    assert sealing.seal_closed(tmp_path) == 1
 
     assert message_ids(tmp_path) == [MESSAGE_ID + number for number in range(500)]
     assert files.journals(tmp_path) == []
@@ -127,26 +131,26 @@ def test_the_journal_of_a_killed_process_is_sealed_by_another(tmp_path: Path) ->
 def test_sealing_again_writes_the_same_file(tmp_path: Path) -> None:
     """Given a crash between a segment's rename and its journal's end, when it is sealed again, then nothing doubles."""
     journal = OpenJournal(tmp_path, number=1, keep_free=0)
-    journal.append(record_batch([events(10)]))
+    journal.append(events(10).line(), 10)
     journal.close()
     kept = journal.path.read_bytes()
-    sealing.seal_leftovers(tmp_path)
+    sealing.seal_closed(tmp_path)
     before = segments(tmp_path)[0].read_bytes()
 
     journal.path.write_bytes(kept)
-    sealing.seal_leftovers(tmp_path)
+    sealing.seal_closed(tmp_path)
 
     assert [path.read_bytes() for path in segments(tmp_path)] == [before]
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", event_schema().serialize().to_pybytes()[:50]])
-def test_a_journal_without_a_whole_batch_ends_as_no_segment(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", NO_LINES)
+def test_a_journal_without_a_whole_line_ends_as_no_segment(tmp_path: Path, content: bytes) -> None:
     """Given a journal whose writer died at once, when it is sealed, then it is gone and there is no segment."""
     path = files.journal_path(tmp_path, files.journal_name(opened_ms=1_700_000_000_000, number=1))
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
 
-    sealing.seal_leftovers(tmp_path)
+    sealing.seal_closed(tmp_path)
 
     assert segments(tmp_path) == []
     assert not path.exists()
@@ -159,20 +163,21 @@ def test_a_full_disk_stops_the_journal_and_not_those_who_append(
     before is whole; when there is room again, then the journal goes on.
     """
     monkeypatch.setattr("deliveries.journal.journal.RETRY_SECONDS", 0.2)
-    journal = Journal(tmp_path, keep_free=0, seal_seconds=3600)
-    journal.append(100, lambda: [events(100)])
+    journal = Journal(tmp_path, keep_free=0, close_seconds=3600)
+    journal.append([events(100)])
     wait_for(lambda: files.journals(tmp_path), what="the journal")
-    journal.append(5000, lambda: [events(5000, first=100)])
+    journal.append([events(5000, first=100)])
     wait_for(lambda: journal.trouble, what="the alarm")
 
     assert journal.lost == 5000
     assert alarms[0]["reason"] == "File too large"
-    assert sealing.seal_leftovers(tmp_path) == 1
+    assert sealing.seal_closed(tmp_path) == 1
     assert message_ids(tmp_path) == [MESSAGE_ID + number for number in range(100)]
 
     wait_for(lambda: "clear" in alarms, what="the end of the alarm")
-    journal.append(1, lambda: [events(1, first=7000)])
+    journal.append([events(1, first=7000)])
     journal.close()
+    sealing.seal_closed(tmp_path)
     assert MESSAGE_ID + 7000 in message_ids(tmp_path)
 
 
@@ -184,11 +189,12 @@ def test_the_journal_leaves_room_for_the_database(tmp_path: Path) -> None:
 
 def test_an_event_that_cannot_be_written_takes_no_others_with_it(tmp_path: Path, alarms: list[Any]) -> None:
     """Given an event of a wrong type, when others follow, then those are written."""
-    journal = Journal(tmp_path, keep_free=0, seal_seconds=3600)
-    journal.append(1, lambda: [Events(1, {"message_id": ["no number"]})])
-    wait_for(lambda: journal.lost, what="the failure")
-    journal.append(1, lambda: [events(1)])
+    journal = Journal(tmp_path, keep_free=0, close_seconds=3600)
+    journal.append([Events(1, {"message_id": [object()]})])
+    assert journal.lost == 1
+    journal.append([events(1)])
     journal.close()
+    sealing.seal_closed(tmp_path)
 
     assert message_ids(tmp_path) == [MESSAGE_ID]
 

@@ -1,0 +1,41 @@
+"""Waiting for messages in the event loop: a thread for each idle stream would be far too many threads."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+
+import redis
+import redis.asyncio
+from django.conf import settings
+
+from deliveries.backlog.backlog import pull_bell
+
+#: A sleeper looks at least so often for leases that have lapsed, as pulling does (deliveries/pull.py).
+LONGEST_SLEEP_SECONDS = 1.0
+
+
+class Bell:
+    """What rings when a pull subscription may have something, heard without a thread."""
+
+    def __init__(self, url: str) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._client = redis.asyncio.Redis.from_url(url)
+
+    async def wait(self, subscription_id: int, *, seconds: float) -> None:
+        """Until something may be ready, at most `seconds` and never long; also while Redis is away."""
+        sleep = max(min(seconds, LONGEST_SLEEP_SECONDS), 0.01)
+        try:
+            await self._client.brpop([pull_bell(subscription_id)], timeout=sleep)
+        except (redis.RedisError, OSError):
+            await asyncio.sleep(sleep)
+
+
+def bell() -> Bell:
+    """The one of the running event loop."""
+    return _bell_of(asyncio.get_running_loop())
+
+
+@cache
+def _bell_of(loop: asyncio.AbstractEventLoop) -> Bell:
+    return Bell(settings.REDIS_URL)

@@ -1,0 +1,79 @@
+"""What a stream's client holds, and how much more it may be sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+#: As many as one lease script hands out at a time.
+MOST_AT_ONCE = 250
+#: For a client that set no limit. It is far above what any client asks for.
+NO_LIMIT = 100_000
+#: What a message is taken to weigh until some have been seen.
+FIRST_GUESS_BYTES = 10_000
+
+
+@dataclass(slots=True)
+class _Held:
+    size: int
+    ends: float
+
+
+class Outstanding:
+    """Messages sent on a stream that are neither acknowledged, given back nor lapsed.
+
+    Limits are of the client's making: 0 or less is none. Sizes are known only once messages are leased, so the bytes
+    may be passed by what the mean size was wrong about.
+    """
+
+    def __init__(self, *, max_messages: int, max_bytes: int) -> None:
+        self._max_messages = max_messages if max_messages > 0 else NO_LIMIT
+        self._max_bytes = max_bytes if max_bytes > 0 else 1 << 62
+        self._held: dict[str, _Held] = {}
+        self._bytes = 0
+        self._seen = 0
+        self._seen_bytes = 0
+
+    def sent(self, ack_id: str, size: int, seconds: int) -> None:
+        self._held[ack_id] = _Held(size, time.monotonic() + seconds)
+        self._bytes += size
+        self._seen += 1
+        self._seen_bytes += size
+
+    def gone(self, ack_ids: Iterable[str]) -> None:
+        for ack_id in ack_ids:
+            held = self._held.pop(ack_id, None)
+            if held is not None:
+                self._bytes -= held.size
+
+    def ack_ids(self) -> list[str]:
+        return list(self._held)
+
+    def extended(self, ack_ids: Iterable[str], seconds: int) -> None:
+        ends = time.monotonic() + seconds
+        for ack_id in ack_ids:
+            if ack_id in self._held:
+                self._held[ack_id].ends = ends
+
+    def room(self) -> int:
+        """How many messages may be leased now."""
+        if len(self._held) >= self._max_messages or self._bytes >= self._max_bytes:
+            self._forget_lapsed()
+        left = self._max_bytes - self._bytes
+        if left <= 0:
+            return 0
+        mean = self._seen_bytes // self._seen if self._seen else FIRST_GUESS_BYTES
+        return min(self._max_messages - len(self._held), MOST_AT_ONCE, max(left // max(mean, 1), 1))
+
+    def next_lapse(self) -> float:
+        """Seconds until the first lease lapses, never nothing."""
+        if not self._held:
+            return 1.0
+        # The oldest is among the first; an exact minimum isn't worth a look at each of thousands.
+        first = next(iter(self._held.values()))
+        return max(first.ends - time.monotonic(), 0.05)
+
+    def _forget_lapsed(self) -> None:
+        now = time.monotonic()
+        self.gone([ack_id for ack_id, held in self._held.items() if held.ends <= now])

@@ -1,0 +1,36 @@
+"""The streams that are open in this process, by subscription.
+
+Clients acknowledge what a stream brought by unary calls as often as on the stream itself, and the room that this makes
+is the stream's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+#: Called with ack ids, and with the seconds that their leases go on for: 0 if they are gone.
+Listener = Callable[[Sequence[str], int], None]
+
+_listeners: dict[int, list[tuple[asyncio.AbstractEventLoop, Listener]]] = defaultdict(list)
+
+
+@contextmanager
+def listening(subscription_id: int, listener: Listener) -> Iterator[None]:
+    """In this block, `listener` hears in the running loop of what unary calls do to leases of the subscription."""
+    entry = (asyncio.get_running_loop(), listener)
+    _listeners[subscription_id].append(entry)
+    try:
+        yield
+    finally:
+        _listeners[subscription_id].remove(entry)
+        if not _listeners[subscription_id]:
+            del _listeners[subscription_id]
+
+
+def leases_changed(subscription_id: int, ack_ids: Sequence[str], *, seconds: int) -> None:
+    """Tell the streams of a subscription; called from any thread."""
+    for loop, listener in tuple(_listeners.get(subscription_id, ())):
+        loop.call_soon_threadsafe(listener, ack_ids, seconds)

@@ -1,0 +1,35 @@
+"""Errors as gRPC knows them: the one place where a canonical code becomes a status with its details."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, TypeAlias
+
+import grpc
+from google.protobuf import any_pb2, json_format
+from google.rpc import error_details_pb2, status_pb2
+
+from pushhub.errors import PushHubError
+from subscriptions.api.errors import error_details, known_error
+
+#: Where clients look for a google.rpc.Status.
+DETAILS_KEY = "grpc-status-details-bin"
+#: Kinds of details that a status may hold; their names are looked up in the pool that importing them filled.
+KINDS = (error_details_pb2.BadRequest, error_details_pb2.ErrorInfo)
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+async def refuse(context: Context, error: Exception) -> NoReturn:
+    """End the call with the status of `error`, whatever error it is."""
+    known = known_error(error)
+    await context.abort(grpc.StatusCode[known.code], known.message, trailing_metadata(known))
+    raise AssertionError("abort() raises")
+
+
+def trailing_metadata(error: PushHubError) -> tuple[tuple[str, bytes], ...]:
+    details = [json_format.ParseDict(detail, any_pb2.Any()) for detail in error_details(error)]
+    if not details:
+        return ()
+    number = grpc.StatusCode[error.code].value[0]
+    status = status_pb2.Status(code=number, message=error.message, details=details)
+    return ((DETAILS_KEY, status.SerializeToString()),)

@@ -1,0 +1,48 @@
+"""google.iam.v1.IAMPolicy: the policies of everything that has one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.iam.v1 import iam_policy_pb2, policy_pb2
+
+from pushhub.principals import Principal
+from subscriptions import services
+from subscriptions.iam import grants
+from subscriptions.iam.tree import Resource, resource_get
+from subscriptions.rpc.calls import Method, Unary
+from subscriptions.rpc.protobuf import to_dict, to_message
+
+
+def _resource(name: str, caller: Principal) -> Resource:
+    words = name.split("/")
+    if len(words) == 2 and words[0] == "projects":  # in development it comes into being at its first use
+        return services.project_ensure(project=words[1], caller=caller)
+    return resource_get(name)
+
+
+def policy_get(request: Any, caller: Principal) -> Any:
+    found = grants.policy_get(_resource(request.resource, caller), options=to_dict(request.options))
+    return to_message(found, policy_pb2.Policy)
+
+
+def policy_set(request: Any, caller: Principal) -> Any:
+    given: dict[str, Any] = {"policy": to_dict(request.policy)} if request.HasField("policy") else {}
+    if request.update_mask.paths:
+        given["updateMask"] = ",".join(request.update_mask.paths)
+    set_now = grants.policy_set(_resource(request.resource, caller), given, caller=caller)
+    return to_message(set_now, policy_pb2.Policy)
+
+
+def permissions_test(request: Any, caller: Principal) -> Any:
+    held = grants.permissions_test(request.resource, {"permissions": list(request.permissions)}, caller=caller)
+    return to_message(held, iam_policy_pb2.TestIamPermissionsResponse)
+
+
+METHODS: dict[str, Method] = {
+    "GetIamPolicy": Unary(iam_policy_pb2.GetIamPolicyRequest, policy_pb2.Policy, policy_get),
+    "SetIamPolicy": Unary(iam_policy_pb2.SetIamPolicyRequest, policy_pb2.Policy, policy_set),
+    "TestIamPermissions": Unary(
+        iam_policy_pb2.TestIamPermissionsRequest, iam_policy_pb2.TestIamPermissionsResponse, permissions_test
+    ),
+}

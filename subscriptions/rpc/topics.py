@@ -1,0 +1,80 @@
+"""google.pubsub.v1.Publisher but for Publish."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.empty_pb2 import Empty
+from google.pubsub_v1.types import pubsub
+
+from pushhub import names
+from pushhub.principals import Principal
+from subscriptions import fields, selectors, services
+from subscriptions.paging import Page, paged
+from subscriptions.resources import topic_resource
+from subscriptions.rpc.calls import Method, Unary
+from subscriptions.rpc.protobuf import to_dict, to_message, update_request
+
+Topic = pubsub.Topic.pb()
+
+
+def page_of(request: Any) -> Page:
+    return Page.read({"pageSize": str(request.page_size), "pageToken": request.page_token})
+
+
+def topic_create(request: Any, caller: Principal) -> Any:
+    row = services.topic_create(name=request.name, topic=to_dict(request), caller=caller)
+    return to_message(topic_resource(row), Topic)
+
+
+def topic_update(request: Any, caller: Principal) -> Any:
+    row = services.topic_update(name=request.topic.name, request=update_request(request, "topic", fields.TOPIC))
+    return to_message(topic_resource(row), Topic)
+
+
+def topic_get(request: Any, caller: Principal) -> Any:
+    return to_message(topic_resource(selectors.topic_get(name=request.topic)), Topic)
+
+
+def topic_list(request: Any, caller: Principal) -> Any:
+    owner = services.project_ensure(project=names.parse_project(request.project), caller=caller)
+    rows, token = paged(selectors.topics_of(owner), page_of(request), keys=("topic_id",), scope=f"topics {owner.pk}")
+    topics = [to_message(topic_resource(row), Topic) for row in rows]
+    return pubsub.ListTopicsResponse.pb()(topics=topics, next_page_token=token)
+
+
+def topic_delete(request: Any, caller: Principal) -> Empty:
+    services.topic_delete(name=request.topic)
+    return Empty()
+
+
+def topic_subscriptions(request: Any, caller: Principal) -> Any:
+    row = selectors.topic_get(name=request.topic)
+    rows, token = paged(
+        selectors.subscriptions_attached_to(row),
+        page_of(request),
+        keys=("project__project_id", "subscription_id"),
+        scope=f"topic subscriptions {row.pk}",
+    )
+    attached = [subscription.name for subscription in rows]
+    return pubsub.ListTopicSubscriptionsResponse.pb()(subscriptions=attached, next_page_token=token)
+
+
+def subscription_detach(request: Any, caller: Principal) -> Any:
+    services.subscription_detach(name=request.subscription)
+    return pubsub.DetachSubscriptionResponse.pb()()
+
+
+METHODS: dict[str, Method] = {
+    "CreateTopic": Unary(Topic, Topic, topic_create),
+    "UpdateTopic": Unary(pubsub.UpdateTopicRequest.pb(), Topic, topic_update),
+    "GetTopic": Unary(pubsub.GetTopicRequest.pb(), Topic, topic_get),
+    "ListTopics": Unary(pubsub.ListTopicsRequest.pb(), pubsub.ListTopicsResponse.pb(), topic_list),
+    "DeleteTopic": Unary(pubsub.DeleteTopicRequest.pb(), Empty, topic_delete),
+    "ListTopicSubscriptions": Unary(
+        pubsub.ListTopicSubscriptionsRequest.pb(), pubsub.ListTopicSubscriptionsResponse.pb(), topic_subscriptions
+    ),
+    "DetachSubscription": Unary(
+        pubsub.DetachSubscriptionRequest.pb(), pubsub.DetachSubscriptionResponse.pb(), subscription_detach
+    ),
+}
