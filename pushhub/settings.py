@@ -260,6 +260,8 @@ LOGGING = {
         "celery.beat": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
+        # It tells of each call between Python and Java.
+        "py4j": {"level": "WARNING"},
         # Flower asks workers that are still starting, and asks again when somebody looks.
         "flower.inspector": {"level": "ERROR"},
     },

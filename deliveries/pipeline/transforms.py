@@ -78,7 +78,8 @@ def _minute(time: Column) -> Column:
 
 
 def _bucket(latency_us: Column) -> Column:
-    """`rules.histogram.bucket_of`, in Spark's words."""
+    """`rules.histogram.bucket_of`, in Spark's words; null for null, which `greatest` would skip."""
     from pyspark.sql import functions as f
 
-    return f.ceil(f.log2(f.greatest(latency_us, f.lit(1))) * 2**SCALE).cast("int")
+    bucket = f.ceil(f.log2(f.greatest(latency_us, f.lit(1))) * 2**SCALE).cast("int")
+    return f.when(latency_us.isNotNull(), bucket)

@@ -86,9 +86,9 @@ def test_a_backfill_beside_the_stream_counts_what_the_stream_has_not(spark: Spar
 
 
 def test_a_backfill_takes_the_time_it_was_given(spark: SparkSession, tmp_path: Path) -> None:
-    """Given segments of an hour and of the day before, when the hour is backfilled, then only its segments are."""
+    """Given segments of an hour and of the day after, when the hour is backfilled, then only its segments are."""
     inside = segments_make(tmp_path, range(2), seed=5)
-    segments_make(tmp_path, [-20_000], seed=5)
+    segments_make(tmp_path, [20_000], seed=5)
     begin = datetime.fromtimestamp(BEGIN, UTC)
 
     backfill(tmp_path, session=spark, since=begin, until=begin + timedelta(hours=1))
@@ -143,7 +143,7 @@ def test_links_go_when_spark_is_done_with_them(spark: SparkSession, tmp_path: Pa
 
 
 def test_hours_and_days_added_up_again_are_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    """Given metrics whose hours and days were damaged, when they are rebuilt from the minutes, then all is as before."""
+    """Given metrics whose hours and days were damaged, when they are rebuilt from the minutes, then they are right."""
     paths = segments_make(tmp_path, range(6), seed=9)
     Rollup(tmp_path, session=spark).once()
     MetricHour.objects.update(count=1)
