@@ -22,6 +22,8 @@ OPEN = "open"
 SEALED = "sealed"
 JOURNAL_SUFFIX = ".journal"
 SEGMENT_SUFFIX = ".parquet"
+#: Held by the one rollup of the folder.
+RUNNER_LOCK = "rollup.lock"
 #: A name of ours: the host without dots, the process, when the journal was opened (ms), and its number.
 NAME = re.compile(r"[A-Za-z0-9_]{1,63}-[0-9]+-(?P<opened_ms>[0-9]{13})-[0-9]+")
 
@@ -60,6 +62,18 @@ def lock(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def runner_lives(folder: Path) -> bool:
+    """Whether a rollup holds the folder (pipeline/rollup.py)."""
+    try:
+        handle = os.open(folder / RUNNER_LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not lock(handle)
+    finally:
+        os.close(handle)
 
 
 @contextmanager

@@ -6,7 +6,6 @@ driver's death its Java machine lives on for a second or two, and its successor 
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import threading
@@ -174,13 +173,10 @@ def _persistently(found: Sequence[ledger.Partial], *, job: str) -> ledger.Added:
 def only_runner(folder: Path) -> Iterator[None]:
     """Hold the folder; FailedPrecondition where another rollup does."""
     folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / "rollup.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    handle = os.open(folder / files.RUNNER_LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise FailedPrecondition(f"another rollup runs on {folder}: there can be one only") from None
-    try:
+        if not files.lock(handle):
+            raise FailedPrecondition(f"another rollup runs on {folder}: there can be one only")
         yield
     finally:
         os.close(handle)
