@@ -85,13 +85,3 @@ def _last_of(token: str, scope: str, length: int) -> list[str]:
         ) from None
     assert isinstance(last, list) and len(last) == length, "we signed it"
     return last
-
-
-def offset_token(offset: int, *, scope: str) -> str:
-    """The token of a list that is made anew for each page, and goes on behind its first `offset` items."""
-    return _token([str(offset)], scope)
-
-
-def offset_read(token: str, *, scope: str) -> int:
-    """What `offset_token` holds; 0 for the first page."""
-    return int(_last_of(token, scope, 1)[0]) if token else 0

@@ -45,6 +45,7 @@ LAYERS = {
     "auditadmin": SURFACES,
     "credentialadmin": SURFACES,
     "policyadmin": SURFACES,
+    "metricsadmin": SURFACES,
     "management": SURFACES,
     "apps": START,
     "receivers": START,

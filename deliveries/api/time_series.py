@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from django.core import signing
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,7 +17,6 @@ from pushhub.errors import InvalidArgument
 from pushhub.protojson import duration_parse, timestamp_parse
 from subscriptions.api.base import ApiView
 from subscriptions.api.openapi import ANY_OBJECT, PAGING
-from subscriptions.paging import offset_read, offset_token
 from subscriptions.selectors import project_get
 
 #: Points of a page, as in Cloud Monitoring; a page has whole series, and one at least.
@@ -47,12 +47,12 @@ class TimeSeriesList(ApiView):
         query = _query(project_get(project=project).project_id, given)
         is_full = given.get("view", "FULL") != "HEADERS"
         scope = f"timeSeries:{query.project}:{given.get('filter')}"
-        first = offset_read(given.get("pageToken", ""), scope=scope)
+        first = _offset(given.get("pageToken", ""), scope)
         found = series_find(query)
         page = _page(found[first:], _page_size(given))
         body: dict[str, Any] = {"timeSeries": [series_format(one, query, with_points=is_full) for one in page]}
         if first + len(page) < len(found):
-            body["nextPageToken"] = offset_token(first + len(page), scope=scope)
+            body["nextPageToken"] = _signer(scope).sign(first + len(page))
         return Response(body if page else {})
 
 
@@ -100,3 +100,15 @@ def _page(found: list[Series], points: int) -> list[Series]:
         if count > points and number:
             return found[:number]
     return found
+
+
+def _signer(scope: str) -> signing.Signer:
+    """Of page tokens: how many series of that list have been given out."""
+    return signing.Signer(salt=f"pushhub.page:{scope}")
+
+
+def _offset(token: str, scope: str) -> int:
+    try:
+        return int(_signer(scope).unsign(token)) if token else 0
+    except signing.BadSignature:
+        raise InvalidArgument("You have passed an invalid argument (argument=page_token).", field="pageToken") from None

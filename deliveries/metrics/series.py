@@ -171,7 +171,7 @@ def _counts(kind: Kind, query: Query) -> Cells:
     for row in _bounded(rows.values_list(*wanted, *(["buckets"] if is_distribution else []))):
         resource, event, at, response_class, code, count, latency_sum = row[:7]
         labels = _labels(kind, event, response_class, code)
-        cell = cells[resource, labels][_floor(at, query.period)]
+        cell = cells[resource, labels][floor(at, query.period)]
         cell.count += count
         cell.latency_us_sum += latency_sum
         if is_distribution:
@@ -185,7 +185,7 @@ def _gauges(kind: Kind, query: Query) -> Cells:
     )
     cells = _empty()
     for resource, at, value in _bounded(rows.order_by("at").values_list("resource", "at", kind.gauge)):
-        cells[resource, ()][_floor(at, query.period)].gauges.append(value)
+        cells[resource, ()][floor(at, query.period)].gauges.append(value)
     return cells
 
 
@@ -212,7 +212,8 @@ def _labels(kind: Kind, event: str, response_class: str, code: int) -> Labels:
     return tuple((name, values[name]) for name in kind.labels)
 
 
-def _floor(at: datetime, period: timedelta) -> datetime:
+def floor(at: datetime, period: timedelta) -> datetime:
+    """Where the period begins that a time is in."""
     return at - (at - datetime(1970, 1, 1, tzinfo=UTC)) % period
 
 

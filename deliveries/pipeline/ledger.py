@@ -11,11 +11,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from django.db import connection
 from django.db.models import Model
 
+from deliveries.metrics.series import floor
 from deliveries.models import Metric, MetricDay, MetricHour, MetricMinute, Segment
 from deliveries.rules.histogram import merged
 from deliveries.turns import write_transaction
@@ -133,11 +134,6 @@ def rebuild(*, since: datetime, until: datetime) -> int:
             _write(target, sums)
             written += len(sums)
     return written
-
-
-def floor(at: datetime, span: timedelta) -> datetime:
-    """Where the minute, hour or day begins that a time is in."""
-    return at - (at - datetime(1970, 1, 1, tzinfo=UTC)) % span
 
 
 @contextmanager
