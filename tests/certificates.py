@@ -39,6 +39,12 @@ class Authority:
 
     def server_context(self, *names: str, expired: bool = False) -> ssl.SSLContext:
         """A server's context with a certificate for these names or addresses."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.chain(*names, expired=expired))
+        return context
+
+    def chain(self, *names: str, expired: bool = False) -> Path:
+        """A file in PEM with a private key and a certificate for these names or addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.datetime.now(datetime.UTC)
         certificate = (
@@ -59,9 +65,7 @@ class Authority:
             )
             + certificate.public_bytes(serialization.Encoding.PEM)
         )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(chain)
-        return context
+        return chain
 
 
 def _general_name(name: str) -> x509.GeneralName:

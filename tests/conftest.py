@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 import redis
+from pytest_django.live_server_helper import LiveServer
 
 from pushhub import embedded
+from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
 from tests.receiver import Receiver
 
-TIERS = ("unit", "integration", "endtoend")
+TIERS = ("unit", "integration", "endtoend", "compatibility")
 IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
 
@@ -77,3 +79,19 @@ def receiver() -> Iterator[Receiver]:
     """A push endpoint on 127.0.0.1 that records what it gets and answers as the test scripts it."""
     with Receiver() as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def grpc_process(django_db_setup: None, redis_server: str, live_server: LiveServer) -> Iterator[GrpcServer]:
+    """A gRPC server whose port leads to REST as well. It remembers nothing of a test for longer than a second."""
+    with GrpcServer(redis_server, rest=live_server.url) as started:
+        yield started
+
+
+@pytest.fixture
+def server(
+    transactional_db: None, redis_url: str, grpc_process: GrpcServer, monkeypatch: pytest.MonkeyPatch
+) -> GrpcServer:
+    """The server, with an empty database; clients are pointed at it by the one variable."""
+    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", grpc_process.address)
+    return grpc_process

@@ -164,7 +164,7 @@ def _neighbour_reason(here: str, rest: list[str]) -> str:
     there = rest[0] if rest else ""
     if layer("deliveries", here) == PURE and there not in ("policies", "filters"):
         return "a pure rule imports pure rules only"
-    if there in OPEN_TO_DELIVERIES or (there == "api" and layer("deliveries", here) == SURFACES):
+    if there in OPEN_TO_DELIVERIES or (there in ("api", "rpc") and layer("deliveries", here) == SURFACES):
         return ""
     return "of the control plane, the data plane uses services, selectors, policies, models and signals"
 

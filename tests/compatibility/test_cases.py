@@ -1,0 +1,225 @@
+"""One body of cases through every official client: the same answers, the same refusals."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from tests.compatibility.drivers import Driver, Refused
+from tests.grpcservers import GrpcServer
+from tests.ports import wait_for
+from tests.receiver import Receiver
+from tests.workers import Worker
+
+PROJECT = "projects/shop"
+TOPIC = f"{PROJECT}/topics/orders"
+SUBSCRIPTION = f"{PROJECT}/subscriptions/worker"
+MISSING = f"{PROJECT}/topics/missing"
+
+
+def data(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def refused(client: Driver, method: str, **request: Any) -> tuple[str, str]:
+    with pytest.raises(Refused) as caught:
+        client.call(method, **request)
+    return caught.value.code, caught.value.message
+
+
+@pytest.fixture
+def topic(client: Driver) -> str:
+    client.call("Publisher.CreateTopic", name=TOPIC)
+    return TOPIC
+
+
+@pytest.fixture
+def subscription(client: Driver, topic: str) -> str:
+    client.call("Subscriber.CreateSubscription", name=SUBSCRIPTION, topic=topic, ackDeadlineSeconds=60)
+    return SUBSCRIPTION
+
+
+def pulled(client: Driver, *, count: int) -> list[Any]:
+    """Exactly so many messages, however many pulls that takes."""
+    found: list[Any] = []
+
+    def enough() -> bool:
+        answer = client.call("Subscriber.Pull", subscription=SUBSCRIPTION, maxMessages=count - len(found))
+        found.extend(answer.get("receivedMessages", []))
+        return len(found) >= count
+
+    wait_for(enough, what=f"{count} messages")
+    return found
+
+
+def test_the_life_of_a_topic(client: Driver) -> None:
+    made = client.call("Publisher.CreateTopic", name=TOPIC, labels={"team": "shop"})
+    assert made == {"name": TOPIC, "labels": {"team": "shop"}, "state": "ACTIVE"}
+    assert client.call("Publisher.GetTopic", topic=TOPIC) == made
+    changed = client.call("Publisher.UpdateTopic", topic={"name": TOPIC, "labels": {"team": "b"}}, updateMask="labels")
+    assert changed["labels"] == {"team": "b"}
+    client.call("Publisher.DeleteTopic", topic=TOPIC)
+    assert refused(client, "Publisher.GetTopic", topic=TOPIC)[0] == "NOT_FOUND"
+
+
+def test_the_life_of_a_push_subscription(client: Driver, topic: str) -> None:
+    config = {"pushEndpoint": "https://example.com/push", "attributes": {"x-goog-version": "v1"}}
+    made = client.call(
+        "Subscriber.CreateSubscription",
+        name=SUBSCRIPTION,
+        topic=topic,
+        pushConfig=config,
+        ackDeadlineSeconds=20,
+        retryPolicy={"minimumBackoff": "10s", "maximumBackoff": "600s"},
+        messageRetentionDuration="1200s",
+    )
+    assert made["pushConfig"] == config
+    assert (made["ackDeadlineSeconds"], made["messageRetentionDuration"]) == (20, "1200s")
+    assert made["retryPolicy"] == {"minimumBackoff": "10s", "maximumBackoff": "600s"}
+    update = {"name": SUBSCRIPTION, "ackDeadlineSeconds": 33}
+    changed = client.call("Subscriber.UpdateSubscription", subscription=update, updateMask="ackDeadlineSeconds")
+    assert (changed["ackDeadlineSeconds"], changed["pushConfig"]) == (33, config)
+    client.call("Subscriber.ModifyPushConfig", subscription=SUBSCRIPTION, pushConfig={})
+    pulled_now = client.call("Subscriber.GetSubscription", subscription=SUBSCRIPTION)
+    assert not pulled_now.get("pushConfig", {}).get("pushEndpoint")
+    client.call("Subscriber.DeleteSubscription", subscription=SUBSCRIPTION)
+    assert refused(client, "Subscriber.GetSubscription", subscription=SUBSCRIPTION) == (
+        "NOT_FOUND",
+        "Resource not found (resource=worker).",
+    )
+
+
+def test_lists(client: Driver, subscription: str) -> None:
+    def names(answer: Any, collection: str) -> list[str]:
+        items = answer.get("items", answer.get(collection, []))
+        return [item if isinstance(item, str) else item["name"] for item in items]
+
+    assert names(client.call("Publisher.ListTopics", project=PROJECT), "topics") == [TOPIC]
+    assert names(client.call("Subscriber.ListSubscriptions", project=PROJECT), "subscriptions") == [SUBSCRIPTION]
+    attached = client.call("Publisher.ListTopicSubscriptions", topic=TOPIC)
+    assert names(attached, "subscriptions") == [SUBSCRIPTION]
+    client.call("Publisher.DetachSubscription", subscription=SUBSCRIPTION)
+    assert client.call("Subscriber.GetSubscription", subscription=SUBSCRIPTION)["detached"] is True
+    assert names(client.call("Publisher.ListTopicSubscriptions", topic=TOPIC), "subscriptions") == []
+
+
+@pytest.mark.filterwarnings("ignore:The return_immediately flag is deprecated")
+def test_publish_pull_and_acknowledge(client: Driver, subscription: str) -> None:
+    messages = [{"data": data("one"), "attributes": {"lang": "en"}}, {"data": data("two")}, {"attributes": {"a": "b"}}]
+    ids = client.call("Publisher.Publish", topic=TOPIC, messages=messages)["messageIds"]
+    received = pulled(client, count=3)
+    by_id = {one["message"]["messageId"]: one["message"] for one in received}
+    assert [by_id[message_id].get("data") for message_id in ids] == [data("one"), data("two"), None]
+    assert by_id[ids[0]]["attributes"] == {"lang": "en"}
+    assert by_id[ids[0]]["publishTime"]
+    client.call("Subscriber.Acknowledge", subscription=subscription, ackIds=[one["ackId"] for one in received])
+    assert client.call("Subscriber.Pull", subscription=subscription, maxMessages=9, returnImmediately=True) == {}
+
+
+def test_a_deadline_of_nothing_gives_a_message_back(client: Driver, subscription: str) -> None:
+    client.call("Publisher.Publish", topic=TOPIC, messages=[{"data": data("again")}])
+    first = pulled(client, count=1)[0]
+    client.call(
+        "Subscriber.ModifyAckDeadline", subscription=subscription, ackIds=[first["ackId"]], ackDeadlineSeconds=0
+    )
+    again = pulled(client, count=1)[0]
+    assert again["message"] == first["message"]
+    assert again["ackId"] != first["ackId"]
+
+
+def test_what_is_published_is_pushed(client: Driver, server: GrpcServer, redis_url: str, receiver: Receiver) -> None:
+    client.call("Publisher.CreateTopic", name=TOPIC)
+    config = {"pushEndpoint": receiver.url}
+    client.call("Subscriber.CreateSubscription", name=SUBSCRIPTION, topic=TOPIC, pushConfig=config)
+    with Worker(redis_url):
+        ids = client.call("Publisher.Publish", topic=TOPIC, messages=[{"data": data("hello")}])["messageIds"]
+        (pushed,) = receiver.wait(1)
+    assert pushed.json["message"]["messageId"] == ids[0]
+    assert pushed.json["message"]["data"] == data("hello")
+    assert pushed.json["subscription"] == SUBSCRIPTION
+
+
+def test_policies(client: Driver, topic: str) -> None:
+    bindings = [{"role": "roles/pubsub.publisher", "members": ["user:ada@example.com"]}]
+    policy = client.call("Publisher.SetIamPolicy", resource=topic, policy={"bindings": bindings})
+    assert policy["bindings"] == bindings
+    assert client.call("Publisher.GetIamPolicy", resource=topic)["bindings"] == bindings
+    wanted = ["pubsub.topics.publish", "pubsub.topics.get"]
+    assert client.call("Publisher.TestIamPermissions", resource=topic, permissions=wanted) == {"permissions": wanted}
+
+
+@pytest.mark.parametrize(
+    ("method", "request_fields", "code", "message"),
+    [
+        ("Publisher.GetTopic", {"topic": MISSING}, "NOT_FOUND", "Resource not found (resource=missing)."),
+        ("Publisher.CreateTopic", {"name": TOPIC}, "ALREADY_EXISTS", "Resource already exists in the project"),
+        ("Publisher.CreateTopic", {"name": f"{PROJECT}/topics/x"}, "INVALID_ARGUMENT", "Invalid resource name given"),
+        ("Publisher.Publish", {"topic": TOPIC, "messages": []}, "INVALID_ARGUMENT", "The value for message_count"),
+        (
+            "Publisher.Publish",
+            {"topic": TOPIC, "messages": [{"data": ""}]},
+            "INVALID_ARGUMENT",
+            "One or more messages in the publish request is empty.",
+        ),
+        (
+            "Publisher.Publish",
+            {"topic": TOPIC, "messages": [{"data": "YQ==", "attributes": {"googx": "y"}}]},
+            "INVALID_ARGUMENT",
+            "Invalid attribute key given",
+        ),
+        (
+            "Publisher.Publish",
+            {"topic": TOPIC, "messages": [{"data": "YQ==", "orderingKey": "a"}, {"data": "YQ==", "orderingKey": "b"}]},
+            "FAILED_PRECONDITION",
+            "In a single publish request, all messages must have",
+        ),
+        (
+            "Subscriber.CreateSubscription",
+            {"name": SUBSCRIPTION, "topic": TOPIC, "ackDeadlineSeconds": 5},
+            "INVALID_ARGUMENT",
+            "Invalid ack deadline given (ack_deadline=5).",
+        ),
+        ("Subscriber.CreateSubscription", {"name": SUBSCRIPTION, "topic": MISSING}, "NOT_FOUND", "Resource not found"),
+        (
+            "Subscriber.Pull",
+            {"subscription": SUBSCRIPTION, "maxMessages": 1},
+            "NOT_FOUND",
+            "Resource not found (resource=worker).",
+        ),
+        (
+            "Publisher.UpdateTopic",
+            {"topic": {"name": TOPIC, "labels": {"A": "b"}}, "updateMask": "labels"},
+            "INVALID_ARGUMENT",
+            "",
+        ),
+        (
+            "Publisher.UpdateTopic",
+            {"topic": {"name": TOPIC}, "updateMask": "name"},
+            "INVALID_ARGUMENT",
+            "Invalid update_mask provided in the UpdateTopicRequest: the 'name' field in the Topic is not mutable.",
+        ),
+    ],
+)
+def test_refusals(
+    client: Driver, topic: str, method: str, request_fields: dict[str, Any], code: str, message: str
+) -> None:
+    found = refused(client, method, **request_fields)
+    assert found[0] == code
+    assert message in found[1]
+
+
+def test_a_pushed_subscription_is_not_pulled(client: Driver, topic: str) -> None:
+    config = {"pushEndpoint": "https://example.com/push"}
+    client.call("Subscriber.CreateSubscription", name=SUBSCRIPTION, topic=topic, pushConfig=config)
+    assert refused(client, "Subscriber.Pull", subscription=SUBSCRIPTION, maxMessages=1) == (
+        "FAILED_PRECONDITION",
+        "This method is not supported for this subscription type.",
+    )
+
+
+def test_a_made_up_ack_id_is_refused(client: Driver, subscription: str) -> None:
+    code, message = refused(client, "Subscriber.Acknowledge", subscription=subscription, ackIds=["made-up"])
+    assert code == "INVALID_ARGUMENT"
+    assert "You have passed an invalid ack ID" in message

@@ -1,0 +1,76 @@
+"""The client as production has it: TLS, and a key file in place of the emulator's variable."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import requests
+from pytest_django.live_server_helper import LiveServer
+
+from subscriptions import services
+from subscriptions.iam import grants
+from subscriptions.iam.tree import resource_get
+from tests.certificates import Authority
+from tests.grpcservers import GrpcServer
+from tests.integration.keyfiles import NAME, key_file
+
+TOPIC = "projects/shop/topics/orders"
+SUBSCRIPTION = "projects/shop/subscriptions/worker"
+SCRIPT = f"""
+import sys, threading
+from google.cloud import pubsub_v1
+options = {{"api_endpoint": sys.argv[1]}}
+publisher = pubsub_v1.PublisherClient.from_service_account_file(sys.argv[2], client_options=options)
+print(publisher.publish("{TOPIC}", b"over TLS").result(timeout=30))
+subscriber = pubsub_v1.SubscriberClient.from_service_account_file(sys.argv[2], client_options=options)
+done = threading.Event()
+def take(message):
+    print(message.data.decode())
+    message.ack()
+    done.set()
+future = subscriber.subscribe("{SUBSCRIPTION}", callback=take)
+assert done.wait(30)
+future.cancel()
+future.result(timeout=30)
+try:
+    publisher.create_topic(name="{TOPIC}-2", timeout=30)
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def test_a_key_file_over_tls(
+    transactional_db: None, redis_url: str, live_server: LiveServer, tmp_path: Path, authority: Authority
+) -> None:
+    key = key_file()
+    (tmp_path / "key.json").write_text(json.dumps(key))
+    services.topic_create(name=TOPIC, topic={})
+    services.subscription_create(name=SUBSCRIPTION, subscription={"topic": TOPIC})
+    member = f"serviceAccount:{NAME.rpartition('/')[2]}"
+    grants.role_grant(resource_get(TOPIC), role="roles/pubsub.publisher", member=member)
+    grants.role_grant(resource_get(SUBSCRIPTION), role="roles/pubsub.subscriber", member=member)
+    chain = str(authority.chain("localhost"))
+    tls = {"PUSHHUB_GRPC_TLS_CERT": chain, "PUSHHUB_GRPC_TLS_KEY": chain}
+    environment = os.environ | {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(authority.ca_file)}
+    environment.pop("PUBSUB_EMULATOR_HOST", None)
+
+    with GrpcServer(redis_url, rest=live_server.url, PUSHHUB_ANONYMOUS="", PUSHHUB_DEVELOPMENT="0", **tls) as server:
+        address = server.address.replace("127.0.0.1", "localhost")
+        command = [sys.executable, "-W", "ignore", "-c", SCRIPT, address, str(tmp_path / "key.json")]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        assert ran.returncode == 0, ran.stderr
+        message_id, text, error = ran.stdout.split("\n", 2)
+        assert (int(message_id) > 0, text, error.strip()) == (True, "over TLS", "PermissionDenied")
+
+        over_rest = requests.get(f"https://{address}/healthz", verify=str(authority.ca_file), timeout=30)
+        assert over_rest.status_code == 200, "REST speaks TLS on that port as well"
