@@ -52,7 +52,7 @@ class TimeSeriesList(ApiView):
         page = _page(found[first:], _page_size(given))
         body: dict[str, Any] = {"timeSeries": [series_format(one, query, with_points=is_full) for one in page]}
         if first + len(page) < len(found):
-            body["nextPageToken"] = _signer(scope).sign(first + len(page))
+            body["nextPageToken"] = _signer(scope).sign(str(first + len(page)))
         return Response(body if page else {})
 
 

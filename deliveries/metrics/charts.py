@@ -15,7 +15,7 @@ WIDTH, HEIGHT = 720, 200
 LEFT, RIGHT, TOP, BOTTOM = 56, 8, 10, 24
 #: As many lines as there are colours; what a seventh would tell nobody can make out.
 COLOURS = 6
-MAX_LABELS = 6
+MAX_LABELS = 8
 _STEPS = (60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400, 30 * 86400)
 
 #: Six hues that colour-blind readers tell apart as well (Okabe and Ito), darker on white and lighter on black.

@@ -67,4 +67,4 @@ def test_times_are_round_and_few() -> None:
     html = figure(Chart("Day", [TIMES[0] + 1200 * n for n in range(72)], [Line("x", [1.0] * 72)]))
 
     labels = re.findall(r">(\d\d:\d\d)</text>", html)
-    assert labels == ["06:00", "12:00", "18:00", "00:00"]
+    assert labels == ["06:00", "09:00", "12:00", "15:00", "18:00", "21:00", "00:00", "03:00"]
