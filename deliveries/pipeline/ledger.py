@@ -8,17 +8,17 @@ to add them up again from the minutes would cost sixty times as much with each b
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+import orjson
 from django.db import connection
-from django.db.models import Model
 
+from deliveries import store
 from deliveries.metrics.series import floor
 from deliveries.models import Metric, MetricDay, MetricHour, MetricMinute, Segment
-from deliveries.rules.histogram import merged
 from deliveries.turns import write_transaction
 from pushhub.clock import utcnow
 
@@ -53,7 +53,8 @@ class Sums:
         self.bytes += other.bytes
         self.latency_us_sum += other.latency_us_sum
         self.latency_us_max = max(self.latency_us_max, other.latency_us_max)
-        self.buckets = merged([self.buckets, other.buckets])
+        for bucket, count in other.buckets.items():
+            self.buckets[bucket] = self.buckets.get(bucket, 0) + count
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +84,8 @@ def partials_add(partials: Iterable[Partial], *, job: str) -> Added:
         known = noted(by_segment)
         new = {name: rows for name, rows in by_segment.items() if name not in known}
         rows_of = {name: sum(one.sums.count for one in rows) for name, rows in new.items()}
-        # What has no name is an event of a subscription that was deleted before its attempt.
-        named = [one for rows in new.values() for one in rows if one.key[0]]
-        for model, span in SPANS.items():
-            _add(model, _grouped(named, span))
+        for model, sums in _by_span(one for rows in new.values() for one in rows).items():
+            _add(model, sums)
         Segment.objects.bulk_create(
             [
                 Segment(name=name, state=Segment.State.COUNTED, rows=rows, job=job, at=utcnow())
@@ -146,12 +145,23 @@ def _only_writer() -> Iterator[None]:
         yield
 
 
-def _grouped(partials: Collection[Partial], span: timedelta) -> dict[Key, Sums]:
+def _by_span(partials: Iterable[Partial]) -> dict[type[Metric], dict[Key, Sums]]:
+    """The news by minute, hour and day. Each is added up from the one before, which has fewer rows."""
+    found: dict[type[Metric], dict[Key, Sums]] = {}
+    # What has no name is an event of a subscription that was deleted before its attempt.
+    finer: Iterable[tuple[Key, Sums]] = ((one.key, one.sums) for one in partials if one.key[0])
+    for model, span in SPANS.items():
+        found[model] = _grouped(finer, span)
+        finer = found[model].items()
+    return found
+
+
+def _grouped(sums: Iterable[tuple[Key, Sums]], span: timedelta) -> dict[Key, Sums]:
+    """Added up by spans."""
     found: dict[Key, Sums] = {}
-    for one in partials:
-        resource, event, at, response_class, code, host = one.key
+    for (resource, event, at, response_class, code, host), one in sums:
         key = (resource, event, floor(at, span), response_class, code, host)
-        found.setdefault(key, Sums(one.sums.project)).add(one.sums)
+        found.setdefault(key, Sums(one.project)).add(one)
     return found
 
 
@@ -169,20 +179,20 @@ def _add(model: type[Metric], news: dict[Key, Sums]) -> None:
 
 
 def _write(model: type[Metric], sums: Mapping[Key, Sums]) -> None:
-    rows: list[Model] = [
-        model(
-            **dict(zip(KEY_FIELDS, key, strict=True)),
-            project=one.project,
-            **{name: getattr(one, name) for name in SUM_FIELDS},
-        )
-        for key, one in sums.items()
-    ]
-    model._default_manager.bulk_create(
-        rows,  # type: ignore[arg-type]
-        batch_size=ROWS_A_STATEMENT,
-        update_conflicts=True,
-        unique_fields=KEY_FIELDS,
-        update_fields=SUM_FIELDS,
+    store.metrics_write(
+        model._meta.db_table,
+        [
+            (
+                one.project,
+                *key,
+                one.count,
+                one.bytes,
+                one.latency_us_sum,
+                one.latency_us_max,
+                orjson.dumps(one.buckets, option=orjson.OPT_NON_STR_KEYS).decode(),
+            )
+            for key, one in sums.items()
+        ],
     )
 
 
