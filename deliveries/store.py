@@ -245,3 +245,21 @@ def deliveries_delete_expired(*, subscription_id: int, before_id: int, limit: in
             [subscription_id, before_id, limit],
         )
         return int(cursor.rowcount)
+
+
+METRIC_KEY = "resource, event, at, response_class, response_code, host"
+METRIC_SUMS = ("count", "bytes", "latency_us_sum", "latency_us_max", "buckets")
+MetricRow = tuple[str, str, str, datetime, str, int, str, int, int, int, int, str]
+
+
+def metrics_write(table: str, rows: Iterable[MetricRow]) -> None:
+    """Rows of metrics as they are to be, in place of those of the same key: project, key, sums. Buckets are JSON."""
+    buckets = "%s::jsonb" if _is_postgresql() else "%s"
+    news = ", ".join(f"{name} = excluded.{name}" for name in METRIC_SUMS)
+    adapt = connection.ops.adapt_datetimefield_value
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"INSERT INTO {table} (project, {METRIC_KEY}, {', '.join(METRIC_SUMS)})"
+            f" VALUES ({', '.join(['%s'] * 11)}, {buckets}) ON CONFLICT ({METRIC_KEY}) DO UPDATE SET {news}",
+            [(*row[:3], adapt(row[3]), *row[4:]) for row in rows],
+        )

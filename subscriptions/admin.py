@@ -11,7 +11,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.errors import PushHubError
@@ -227,7 +227,9 @@ class SubscriptionAdmin(ServiceAdmin):
 
     @admin.display(description=_("Deliveries"))
     def deliveries_link(self, row: Subscription) -> str:
-        return format_html('<a href="{}">{}</a>', reverse("admin:deliveries_state", args=[row.pk]), _("state"))
+        pages = [("admin:deliveries_state", _("state")), ("admin:deliveries_charts", _("charts"))]
+        links = [(reverse(name, args=[row.pk]), word) for name, word in pages]
+        return format_html_join(" ", '<a href="{}">{}</a>', links)
 
     @admin.action(description=_("Pause: switch to pull; setting an endpoint again resumes"))
     def pause(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> None:

@@ -33,6 +33,9 @@ LAYERS = {
     "publishing": MIDDLE,
     "deadletters": MIDDLE,
     "activity": MIDDLE,
+    "journal": MIDDLE,
+    # The columns that the journal and Spark share.
+    "pipeline.schemas": PURE,
     "iam": SERVICES,
     "services": SERVICES,
     "selectors": SERVICES,
@@ -45,6 +48,7 @@ LAYERS = {
     "auditadmin": SURFACES,
     "credentialadmin": SURFACES,
     "policyadmin": SURFACES,
+    "metricsadmin": SURFACES,
     "management": SURFACES,
     "apps": START,
     "receivers": START,
@@ -158,7 +162,7 @@ def _leaf_reason(inside: list[str], other: str, rest: list[str]) -> str:
 
 def _app_reason(room: str, here: str, rest: list[str]) -> str:
     there = rest[0] if rest else ""
-    if there and layer(room, there) > layer(room, here):
+    if there and layer(room, ".".join(rest[:2])) > layer(room, here):
         return "a lower layer imports a higher one"
     return ""
 
@@ -173,5 +177,5 @@ def _neighbour_reason(here: str, rest: list[str]) -> str:
 
 
 def layer(room: str, name: str) -> int:
-    """The layer of what lies at the top of an app's folder under `name`."""
-    return LAYERS.get(name, SERVICES)
+    """The layer of what lies at the top of an app's folder under `name`, or of a module one level below."""
+    return LAYERS.get(name, LAYERS.get(name.partition(".")[0], SERVICES))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import re_path
 
 from deliveries.api import pull_views, snapshot_views
+from deliveries.api.time_series import TimeSeriesList
 from deliveries.api.views import PublishView
 
 PROJECT = r"^v1/projects/(?P<project>[^/]+)"
@@ -13,6 +14,7 @@ SUBSCRIPTION = PROJECT + r"/subscriptions/(?P<subscription>[^/]+)"
 
 urlpatterns = [
     re_path(TOPIC + r":publish$", PublishView.as_view()),
+    re_path(r"^v3/projects/(?P<project>[^/]+)/timeSeries$", TimeSeriesList.as_view()),
     re_path(SUBSCRIPTION + r":pull$", pull_views.SubscriptionPull.as_view()),
     re_path(SUBSCRIPTION + r":acknowledge$", pull_views.SubscriptionAcknowledge.as_view()),
     re_path(SUBSCRIPTION + r":seek$", snapshot_views.SubscriptionSeek.as_view()),

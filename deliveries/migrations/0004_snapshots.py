@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('deliveries', '0002_names_in_the_console'),
+        ('deliveries', '0003_metrics'),
         ('subscriptions', '0009_snapshots'),
     ]
 
