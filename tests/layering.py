@@ -50,6 +50,7 @@ LAYERS = {
     "policyadmin": SURFACES,
     "metricsadmin": SURFACES,
     "management": SURFACES,
+    "cli": SURFACES,
     "apps": START,
     "receivers": START,
 }
