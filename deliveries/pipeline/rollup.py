@@ -35,7 +35,7 @@ CHECKPOINT = "checkpoint"
 TRIGGER_SECONDS = 5
 ADMISSION_SECONDS = 2.0
 #: What a batch holds at most: its partial sums come to the driver.
-FILES_A_BATCH = 32
+FILES_A_BATCH = 16
 FIRST_PAUSE_SECONDS = 0.5
 LAST_PAUSE_SECONDS = 30.0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +18,7 @@ class Command(BaseCommand):
 
     help = "The data pipeline: metrics, archive, replay, ingest and report."
     #: They load every page of the console: a second and 50 MB that a pipeline has no use for.
-    requires_system_checks: Sequence[str] = []
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
