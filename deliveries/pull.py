@@ -23,6 +23,7 @@ from deliveries.backlog.backlog import Lane, Leases
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
 from deliveries.backlog.paging import page_in
+from deliveries.deadletters import dead_letters_forward
 from deliveries.journal import records
 from deliveries.models import Message
 from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
@@ -180,6 +181,9 @@ def _lease_lane(lane: Lane, found: PushSettings, count: int, seconds: int) -> Le
 
 def _received(lane: Lane, found: PushSettings, leases: Leases) -> list[Received]:
     tasks = {message_id: (body_parse(orjson.loads(text)["body"]), n) for message_id, text, n in leases.deliveries}
+    spent = {i: task.attempt - 2 + n for i, (task, n) in tasks.items() if _is_spent(found, task, n)}
+    letters = _forward(lane, spent) if spent else set()
+    tasks = {message_id: one for message_id, one in tasks.items() if message_id not in letters}
     owed = _still_owed(lane, found, list(tasks))
     payloads = _payloads([task.message_id for task, _ in tasks.values() if task.is_reference])
     received = []
@@ -193,13 +197,27 @@ def _received(lane: Lane, found: PushSettings, leases: Leases) -> list[Received]
     return received
 
 
+def _is_spent(found: PushSettings, task: DeliverTask, times: int) -> bool:
+    """Whether a dead-letter policy allows no further attempt, which this would be."""
+    return 0 < found.max_delivery_attempts < task.attempt - 1 + times
+
+
+def _forward(lane: Lane, attempts: Mapping[int, int]) -> set[int]:
+    """Those of the messages that went to the dead-letter topic."""
+    with write_transaction():
+        forwarded = dead_letters_forward(subscription_id=lane.subscription_id, region=lane.region, attempts=attempts)
+    default_backlog().release(lane, sorted(forwarded.message_ids))
+    forwarded.announce_all()
+    return forwarded.message_ids
+
+
 def _one_received(
     lane: Lane, found: PushSettings, task: DeliverTask, message: Mapping[str, Any], times: int
 ) -> Received:
     attempt = task.attempt - 1 + times
     lease = AckId(lane.subscription_id, lane.region, task.message_id, times, attempt)
     text = ack_id_text(lease, secret=_secret())
-    return Received(text, message, attempt if found.max_delivery_attempts else 0)
+    return Received(text, message, attempt if found.shows_attempts else 0)
 
 
 def _still_owed(lane: Lane, found: PushSettings, message_ids: list[int]) -> set[int]:

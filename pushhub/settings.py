@@ -102,6 +102,8 @@ if ANONYMOUS and SECURE_PROXY_SSL_HEADER:
     )
 ALLOW_HTTP = env.switch("ALLOW_HTTP")
 ALLOW_PRIVATE = env.switch("ALLOW_PRIVATE")
+#: Whether `deliveryAttempt` is sent without a dead-letter policy too, as Metro does.
+DELIVERY_ATTEMPT_ALWAYS = env.switch("DELIVERY_ATTEMPT_ALWAYS")
 ISSUER = env.text("ISSUER", PUBLIC_URL)
 #: The URLs that a caller's self-signed token may name as its audience, beside Google's.
 AUDIENCES = [PUBLIC_URL, *(url.rstrip("/") for url in env.words("AUDIENCES"))]

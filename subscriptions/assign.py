@@ -12,7 +12,7 @@ from django.conf import settings
 
 from pushhub.errors import InvalidArgument
 from pushhub.protojson import duration_parse
-from subscriptions import endpoints, policies, selectors
+from subscriptions import endpoints, filters, policies, selectors
 from subscriptions.fields import EXPORTS
 from subscriptions.models import ServiceAccount, Subscription, Topic
 
@@ -141,6 +141,7 @@ def _ordering(subscription: Subscription, value: Value) -> None:
 
 
 def _filter(subscription: Subscription, value: Value) -> None:
+    filters.matcher(value or "")
     subscription.filter = value or ""
 
 

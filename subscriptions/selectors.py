@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.db.models import Model, Q, QuerySet
 
 from pushhub import names
@@ -123,13 +124,16 @@ class PushSettings:
     detached: bool
     minimum_backoff_ms: int | None
     maximum_backoff_ms: int | None
-    dead_letter: bool
+    #: Whether `deliveryAttempt` is told: with a dead-letter policy, or always where a setting says so.
+    shows_attempts: bool
     retention_seconds: int
     attributes: Mapping[str, str]
     ordered: bool
     exactly_once: bool
     #: 0 without a dead-letter policy.
     max_delivery_attempts: int
+    #: Which messages it is owed, in the language of filters.py; nothing for all.
+    filter: str
 
     @property
     def is_push(self) -> bool:
@@ -155,6 +159,7 @@ PUSH_COLUMNS = (
     "push_attributes",
     "enable_message_ordering",
     "enable_exactly_once_delivery",
+    "filter",
 )
 
 
@@ -185,10 +190,11 @@ def _push_settings(rows: QuerySet[Subscription]) -> Iterable[PushSettings]:
             detached=detached,
             minimum_backoff_ms=minimum,
             maximum_backoff_ms=maximum,
-            dead_letter=attempts > 0,
+            shows_attempts=attempts > 0 or settings.DELIVERY_ATTEMPT_ALWAYS,
             retention_seconds=retention,
             attributes=attributes,
             ordered=row[16],
             exactly_once=row[17],
             max_delivery_attempts=attempts,
+            filter=row[18],
         )

@@ -33,6 +33,8 @@ LAYERS = {
     "journal": MIDDLE,
     # The columns that the journal and Spark share.
     "pipeline.schemas": PURE,
+    "publishing": MIDDLE,
+    "deadletters": MIDDLE,
     "iam": SERVICES,
     "services": SERVICES,
     "selectors": SERVICES,
@@ -52,7 +54,7 @@ LAYERS = {
 }
 
 #: What the data plane may use of the control plane; surfaces may also use the other app's surface.
-OPEN_TO_DELIVERIES = frozenset({"services", "selectors", "policies", "models", "signals", "iam"})
+OPEN_TO_DELIVERIES = frozenset({"services", "selectors", "policies", "filters", "models", "signals", "iam"})
 
 #: Pure rules get the clock, the dice and the data as arguments.
 IMPURE = frozenset(

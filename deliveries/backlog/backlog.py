@@ -89,7 +89,7 @@ class Settlement:
     #: For each nack and release: the delay in ms and the task message of the next attempt.
     returned: list[str | int] = field(default_factory=list)
 
-    def add(self, message_id: str, code: Literal["a", "n", "r", "x"], latency_ms: float = 0.0) -> None:
+    def add(self, message_id: str, code: Literal["a", "n", "r", "x", "d"], latency_ms: float = 0.0) -> None:
         self.message_ids.append(message_id)
         self.codes.append(code)
         self.latencies_ms.append(f"{latency_ms:.3f}")

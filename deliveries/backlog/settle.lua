@@ -7,7 +7,8 @@
 --   ARGV[1]  how many may wait here
 --   ARGV[2]  a number in [0, 1) for the jitter of the push backoff
 --   ARGV[3]  the deliveries, joined by commas, in order of their results
---   ARGV[4]  a code for each: a = ack, n = nack, r = release (unsent; back to the backlog), x = drop (owed no more)
+--   ARGV[4]  a code for each: a = ack, n = nack, r = release (unsent; back to the backlog), x = drop (owed no more),
+--            d = nack that is owed no more, as it went to the dead-letter topic
 --   ARGV[5]  the latency of each in ms, joined by commas
 --   ARGV[6..] for each n and r in order: delay in ms, and the Celery message of the next attempt
 -- Owns every key of the lane (common.lua).
@@ -42,7 +43,7 @@ for i, id in ipairs(ids) do
     settled = settled + 1
     state.out = state.out - 1
     where[i] = false
-    if code == 'a' or code == 'n' then rules_result(state, code == 'a', latencies[i], now, dice) end
+    if code == 'a' or code == 'n' or code == 'd' then rules_result(state, code == 'a', latencies[i], now, dice) end
     if code == 'n' then
       redis.call('HSET', key .. ':d', id, 'r')
       redis.call('ZADD', key .. ':z', now + delay, id)
@@ -54,7 +55,7 @@ for i, id in ipairs(ids) do
       gone[#gone + 1] = id
       gone_from[#gone] = false
     end
-  elseif where[i] and (code == 'a' or code == 'x') then
+  elseif where[i] and (code == 'a' or code == 'x' or code == 'd') then
     -- A second answer for a delivery that already waits again: it is owed no more.
     gone[#gone + 1] = id
     gone_from[#gone] = where[i]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -12,7 +12,7 @@ from deliveries.journal.columns import Events
 from deliveries.journal.journal import journal
 from deliveries.rules.payload import NewMessage
 from pushhub import names
-from subscriptions.models import Topic
+from subscriptions.models import Subscription, Topic
 from subscriptions.selectors import PushSettings
 
 
@@ -49,6 +49,22 @@ def pulled(
         "outcome": outcome,
     }
     _append(ids, shared, attempt=list(attempts))
+
+
+def dead_lettered(*, subscription: Subscription, region: str, attempts: Mapping[int, int]) -> None:
+    """Messages went to the dead-letter topic, each after so many attempts."""
+    if not settings.JOURNAL:
+        return
+    shared = {
+        "event": "dead_letter",
+        "project": subscription.project.project_id,
+        "region": region,
+        "subscription": subscription.name,
+        "subscription_id": subscription.pk,
+        "topic_id": subscription.topic_id,
+        "outcome": "dead_letter",
+    }
+    _append(list(attempts), shared, attempt=list(attempts.values()))
 
 
 def _append(ids: Sequence[int], shared: dict[str, Any], **columns: list[Any]) -> None:

@@ -13,7 +13,8 @@ from deliveries.push.plans import PushPlan
 from deliveries.rules.outcome import Reason
 from pushhub import names
 
-OUTCOMES = {"a": "ack", "n": "nack", "r": "release", "x": "drop"}
+#: That a nack went to the dead-letter topic is an event of its own (journal/records.py).
+OUTCOMES = {"a": "ack", "n": "nack", "r": "release", "x": "drop", "d": "nack"}
 
 
 def attempt_events(flights: Sequence[Flight], *, flows: Mapping[Lane, LaneFlow], worker: str) -> list[Events]:

@@ -94,7 +94,7 @@ class Engine:
             if settings.write_metadata:
                 headers += _rendered(metadata_headers(task.message, subscription=settings.name))
         else:
-            attempt = task.attempt if settings.dead_letter else None
+            attempt = task.attempt if settings.shows_attempts else None
             body = push_body(task.message, subscription=settings.name, delivery_attempt=attempt)
         self.client.post(plan.endpoint, headers, body, settings.ack_deadline_seconds, flight.done)
         return None

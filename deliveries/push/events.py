@@ -75,6 +75,9 @@ class TaskEvents:
             if flight.code == "n":
                 self._show(flight)
                 self._waiting.append(("task-retried", _retried(flight)))
+            elif flight.code == "d":
+                self._show(flight)
+                self._waiting.append(("task-failed", _retried(flight)))
             elif flight.shown:
                 self._waiting.append(("task-succeeded", _succeeded(flight)))
 

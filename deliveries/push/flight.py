@@ -12,8 +12,8 @@ from deliveries.push.plans import PushPlan
 from deliveries.rules.outcome import ACK_STATUSES, Reason
 from deliveries.rules.taskmessage import DeliverTask
 
-#: a = ack, n = nack, r = release unsent, x = drop; the codes of settle.lua.
-Code = Literal["a", "n", "r", "x"]
+#: a = ack, n = nack, r = release unsent, x = drop, d = nack that went to the dead-letter topic; those of settle.lua.
+Code = Literal["a", "n", "r", "x", "d"]
 
 
 class Batch:

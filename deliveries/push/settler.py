@@ -13,6 +13,7 @@ from django.db import DatabaseError, InterfaceError, close_old_connections, conn
 
 from deliveries import store
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement
+from deliveries.deadletters import Forwarded, dead_letters_forward
 from deliveries.push.flight import Batch, Flight
 from deliveries.rules.retry import countdown_ms
 from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
@@ -87,8 +88,9 @@ class Settler:
         while True:
             try:
                 if not written:
-                    _write(lanes)
+                    forwarded = _write(lanes)
                     written = True
+                    forwarded.announce_all()
                 flows = _give_back(self._backlog, lanes, self._dice, finished={self._worker: finished})
                 for batch, count in batches.items():
                     batch.left -= count
@@ -106,7 +108,7 @@ class Settler:
 def settle_now(flights: Sequence[Flight]) -> dict[Lane, LaneFlow]:
     """Settle once, in the caller's thread; the errors of the database and of Redis are the caller's."""
     lanes = _by_lane(flights)
-    _write(lanes)
+    _write(lanes).announce_all()
     return _give_back(Backlog(), lanes, random.Random(), finished={})  # noqa: S311 - jitter
 
 
@@ -154,21 +156,46 @@ def _by_lane(flights: Sequence[Flight]) -> dict[Lane, list[Flight]]:
     return lanes
 
 
-def _write(lanes: dict[Lane, list[Flight]]) -> None:
-    """Acks leave the database and nacks are counted there, in one transaction."""
+def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
+    """Acks leave the database, nacks are counted there or become dead letters; in one transaction."""
     now = utcnow()
+    forwarded: dict[Lane, Forwarded] = {}
     with write_transaction():
         for lane, flights in lanes.items():
             gone = [flight.task.message_id for flight in flights if flight.code in "ax"]
             if gone:
                 store.deliveries_delete(subscription_id=lane.subscription_id, region=lane.region, message_ids=gone)
+            spent = {flight.task.message_id: flight.task.attempt for flight in flights if _is_spent(flight)}
+            if spent:
+                forwarded[lane] = dead_letters_forward(
+                    subscription_id=lane.subscription_id, region=lane.region, attempts=spent
+                )
+            letters = forwarded[lane].message_ids if spent else set()
             nacks = [
                 store.Nack(flight.task.message_id, flight.task.attempt, flight.result_text)
                 for flight in flights
-                if flight.code == "n"
+                if flight.code == "n" and flight.task.message_id not in letters
             ]
             if nacks:
                 store.deliveries_nacked(subscription_id=lane.subscription_id, region=lane.region, nacks=nacks, at=now)
+    return _marked(lanes, forwarded)
+
+
+def _is_spent(flight: Flight) -> bool:
+    """Whether a nack was the last attempt that a dead-letter policy allows."""
+    settings = flight.plan.settings if flight.plan else None
+    return flight.code == "n" and settings is not None and 0 < settings.max_delivery_attempts <= flight.task.attempt
+
+
+def _marked(lanes: dict[Lane, list[Flight]], forwarded: dict[Lane, Forwarded]) -> Forwarded:
+    """Once that is committed, dead letters are no nacks to be tried again."""
+    every = Forwarded()
+    for lane, found in forwarded.items():
+        every.announce += found.announce
+        for flight in lanes[lane]:
+            if flight.code == "n" and flight.task.message_id in found.message_ids:
+                flight.code = "d"
+    return every
 
 
 def _count_batches(flights: Sequence[Flight]) -> Counter[Batch]:

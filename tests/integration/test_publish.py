@@ -168,11 +168,11 @@ def test_a_publish_that_fails_half_way_stores_nothing(api: Api, monkeypatch: pyt
 
 
 def test_a_collision_of_ids_is_overcome(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    from deliveries import services
+    from deliveries import publishing
 
     [taken] = publish(api, {"data": HELLO}).body["messageIds"]
-    real = services._message_ids.take
+    real = publishing._message_ids.take
     clash = [[int(taken)]]
-    monkeypatch.setattr(services._message_ids, "take", lambda *a, **k: clash.pop() if clash else real(*a, **k))
+    monkeypatch.setattr(publishing._message_ids, "take", lambda *a, **k: clash.pop() if clash else real(*a, **k))
     assert publish(api, {"data": HELLO}).status == 200
     assert Message.objects.count() == 2

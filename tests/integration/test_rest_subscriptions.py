@@ -457,12 +457,13 @@ def test_the_data_plane_reads_its_settings_in_one_query(
         detached=False,
         minimum_backoff_ms=250,
         maximum_backoff_ms=60_000,
-        dead_letter=True,
+        shows_attempts=True,
         retention_seconds=1200,
         attributes={"x-goog-version": "v1", "x-pushhub-rate": "5"},
         ordered=True,
         exactly_once=False,
         max_delivery_attempts=FULL["deadLetterPolicy"]["maxDeliveryAttempts"],
+        filter='attributes.kind = "order"',
     )
     assert (plain.audience, plain.is_push) == ("https://example.com/x?y", True)
     assert (pull.endpoint, pull.is_push) == ("", False)

@@ -1,0 +1,98 @@
+"""Forwarding to dead-letter topics (pubsub-spec.md, section 4.1).
+
+A message that was attempted as often as its policy allows is published to the dead-letter topic and owed no more, in
+one transaction. Where the project's service agent may not do that, or the topic is gone, it goes on being delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from django.conf import settings
+
+from deliveries import store
+from deliveries.journal import records
+from deliveries.models import Message
+from deliveries.publishing import messages_store
+from deliveries.rules.payload import NewMessage, attributes_parse, publish_time_text
+from subscriptions.iam import access
+from subscriptions.iam.agents import service_agent
+from subscriptions.models import Subscription, Topic
+
+PREFIX = "CloudPubSubDeadLetterSource"
+PUBLISH = "pubsub.topics.publish"
+CONSUME = "pubsub.subscriptions.consume"
+
+
+@dataclass(slots=True)
+class Forwarded:
+    """What became of some deliveries. `announce` is called once the transaction has committed."""
+
+    message_ids: set[int] = field(default_factory=set)
+    announce: list[Callable[[], None]] = field(default_factory=list)
+
+    def announce_all(self) -> None:
+        for one in self.announce:
+            one()
+
+
+def dead_letters_forward(*, subscription_id: int, region: str, attempts: Mapping[int, int]) -> Forwarded:
+    """Move deliveries, given with how often each was attempted, to the dead-letter topic of their subscription.
+
+    The caller owns the transaction. What cannot be moved is not in the answer.
+    """
+    forwarded = Forwarded()
+    source = Subscription.objects.select_related("project", "dead_letter_topic__project").get(pk=subscription_id)
+    topic = dead_letter_topic_usable(source)
+    # Settled by somebody else meanwhile, such a message must not be published as a dead letter too.
+    owed = store.still_waiting(subscription_id=subscription_id, region=region, message_ids=list(attempts))
+    if topic is None or not owed:
+        return forwarded
+    rows = list(Message.objects.filter(pk__in=owed))
+    for group in _by_ordering_key(rows):
+        letters = [_letter(row, source, attempts[row.pk]) for row in group]
+        published = messages_store(topic=topic, messages=letters, region=region)
+        forwarded.announce.append(published.offer)
+    forwarded.message_ids = {row.pk for row in rows}
+    forwarded.announce.append(
+        partial(
+            records.dead_lettered,
+            subscription=source,
+            region=region,
+            attempts={row.pk: attempts[row.pk] for row in rows},
+        )
+    )
+    store.deliveries_delete(subscription_id=subscription_id, region=region, message_ids=sorted(forwarded.message_ids))
+    return forwarded
+
+
+def dead_letter_topic_usable(source: Subscription) -> Topic | None:
+    """The topic that dead letters go to, or None where they cannot: it is gone, or a permission is missing."""
+    topic = source.dead_letter_topic
+    if topic is None:
+        return None
+    agent = service_agent(source.project)
+    # In development nobody has granted anything, and a policy does what it says.
+    is_allowed = settings.DEVELOPMENT or (
+        access.allowed(agent, PUBLISH, topic) and access.allowed(agent, CONSUME, source)
+    )
+    return topic if is_allowed else None
+
+
+def _letter(row: Message, source: Subscription, attempts: int) -> NewMessage:
+    attributes = attributes_parse(row.attributes) | {
+        f"{PREFIX}DeliveryCount": str(attempts),
+        f"{PREFIX}Subscription": source.subscription_id,
+        f"{PREFIX}SubscriptionProject": source.project.project_id,
+        f"{PREFIX}TopicPublishTime": publish_time_text(row.pk),
+    }
+    return NewMessage(bytes(row.data), attributes, row.ordering_key)
+
+
+def _by_ordering_key(rows: list[Message]) -> list[list[Message]]:
+    groups: dict[str, list[Message]] = {}
+    for row in rows:
+        groups.setdefault(row.ordering_key, []).append(row)
+    return list(groups.values())
