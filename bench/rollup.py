@@ -12,10 +12,11 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.processes import BenchError, cpu_seconds, family, process, rss_mb, say, wait_until
+from bench.processes import BenchError, family, process, rss_mb, say, wait_until
 from bench.stand import Row, Stand, stand
 from deliveries.journal import files
 from deliveries.journal.columns import event_schema
@@ -156,19 +157,23 @@ def _spark(made: Stand, segments: int, *, idle_seconds: int) -> dict[str, float]
             wait_until(lambda: Segment.objects.count() >= segments, seconds=300, what="the rollup", every=0.25)
             whole = time.monotonic() - began
             time.sleep(QUIET_SECONDS)
-            before = cpu_seconds(*family(pid))
+            before = _spent(pid)
             time.sleep(idle_seconds)
-            idle = (cpu_seconds(*family(pid)) - before) / idle_seconds * 100
+            idle = (_spent(pid) - before) / idle_seconds * 100
         finally:
             done.set()
             watcher.join()
-    # Rows of a batch are noted at the same time, within a millisecond or so.
+    # Segments of a batch are noted at the same time, within milliseconds.
     at = sorted(moment.timestamp() for moment in Segment.objects.values_list("at", flat=True))
-    warm = int(len(at) * WARM_SHARE) // FILES_A_BATCH * FILES_A_BATCH
-    start = at[max(warm, FILES_A_BATCH) - 1]
-    later = sum(moment > start + 0.5 for moment in at)
+    start = at[max(int(len(at) * WARM_SHARE), FILES_A_BATCH) - 1]
+    later = sum(moment > start + 0.25 for moment in at)
     steady = later * SEGMENT_ROWS / max(at[-1] - start, 0.001)
     return {"rate": steady, "whole": segments * SEGMENT_ROWS / whole, "rss": peak, "idle": idle}
+
+
+def _spent(pid: int) -> float:
+    """Seconds of CPU, those of threads that have ended among them: Java's compiler has some."""
+    return sum(sum(psutil.Process(one).cpu_times()[:2]) for one in family(pid))
 
 
 def _duckdb(folder: Path) -> dict[str, float]:
