@@ -83,15 +83,16 @@ def topic_create(*, name: str, topic: object, caller: Principal = OPERATOR) -> T
     given = fields.TOPIC.read(topic)
     check_name(given, name)
     row = Topic(topic_id=topic_id, tags=given.get("tags", {}))
-    for field, assigned in assign.TOPIC_FIELDS.items():
-        assigned(row, given.get(field))
     with transaction.atomic():
         row.project = project_ensure(project=project_id, caller=caller)
+        for field, assigned in assign.TOPIC_FIELDS.items():
+            assigned(row, given.get(field))
+        agents.schema_check(row, set(given), caller=caller)
         _insert(row, topic_id, Topic.objects.filter(project=row.project, topic_id=topic_id).exists())
     return row
 
 
-def topic_update(*, name: str, request: object) -> Topic:
+def topic_update(*, name: str, request: object, caller: Principal = OPERATOR) -> Topic:
     """`request` is an UpdateTopicRequest: the topic and the mask of what to take from it."""
     names.parse_topic(name)
     given, paths = _update_request(request, name, fields.UPDATE_TOPIC, "topic", TOPIC_MUTABLE)
@@ -101,6 +102,7 @@ def topic_update(*, name: str, request: object) -> Topic:
         for field, assigned in assign.TOPIC_FIELDS.items():
             if field in {path[0] for path in paths}:
                 assigned(row, wanted.get(field))
+        agents.schema_check(row, {path[0] for path in paths}, caller=caller)
         row.save()
     return row
 

@@ -25,6 +25,8 @@ LAYERS = {
     "pushed": PURE,
     "models": MODELS,
     "credentials": MODELS,
+    "schemamodels": MODELS,
+    "schemarules": PURE,
     "signals": MODELS,
     "store": MODELS,
     "turns": MODELS,
@@ -50,7 +52,7 @@ LAYERS = {
 }
 
 #: What the data plane may use of the control plane; surfaces may also use the other app's surface.
-OPEN_TO_DELIVERIES = frozenset({"services", "selectors", "policies", "filters", "models", "signals", "iam"})
+OPEN_TO_DELIVERIES = frozenset({"services", "selectors", "policies", "filters", "models", "signals", "iam", "schemas"})
 
 #: Pure rules get the clock, the dice and the data as arguments.
 IMPURE = frozenset(
