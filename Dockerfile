@@ -18,7 +18,7 @@ RUN if [ "$WITH_SPARK" = 1 ]; then \
         && rm -rf /var/lib/apt/lists/*; \
     fi
 RUN useradd --uid 10001 --no-create-home --home-dir /data --shell /usr/sbin/nologin pushhub \
-    && install -d -o pushhub -g pushhub -m 700 /data
+    && install -d -o pushhub -g pushhub -m 700 /data /journal
 COPY --from=build /opt/pushhub /opt/pushhub
 WORKDIR /srv/pushhub
 COPY manage.py ./
@@ -35,5 +35,5 @@ ENV PATH=/opt/pushhub/bin:$PATH \
 USER pushhub
 VOLUME /data
 EXPOSE 8000 8085 5555
-# One of web, grpc, push, maintenance and flower; `docker run pushhub python manage.py ...` for anything else.
+# One of web, grpc, push, maintenance, flower and, with Spark, rollup; `docker run pushhub python manage.py ...` for anything else.
 CMD ["python", "-m", "pushhub.processes", "web"]

@@ -52,7 +52,7 @@ def drain(quick: bool) -> Row:
         request = _request()
         for _ in range(rounds):
             rival.append(_stock_round(endpoint, stock_count, request))
-            ours.append(_our_round(endpoint, count))
+            ours.append(our_round(endpoint, count))
             wrk.append(_wrk_round(endpoint, request, seconds=wrk_seconds))
     ours_rate = statistics.median(one.rate for one in ours)
     stock_rate = statistics.median(one.rate for one in rival)
@@ -89,12 +89,12 @@ def _middle_rate(endpoint: Nginx, from_: int, count: int, *, what: str) -> float
     return (endpoint.received() - first) / (time.monotonic() - began)
 
 
-def _our_round(endpoint: Nginx, count: int) -> Round:
+def our_round(endpoint: Nginx, count: int, **settings: str) -> Round:
     with stand() as made:
         made.subscribe(endpoint.url)
         made.publish(count)
         from_ = endpoint.received()
-        with made.worker() as worker:
+        with made.worker(**settings) as worker:
             rate = _middle_rate(endpoint, from_, count, what="our drain")
             wait_until(lambda: not made.left(), seconds=60, what="the last ack of our drain")
             spent, rss = cpu_seconds(worker.pid), rss_mb(worker.pid)

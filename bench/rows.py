@@ -56,6 +56,13 @@ ROWS = {
     "subscriptions": Row(
         "costs", "subscriptions", "a message's cost among 10,000 subscriptions", ("cost_ratio_subscriptions",)
     ),
+    "journal": Row("journal", "journal", "the drain with the journal and without", ("journal_cost_percent",)),
+    "rollup": Row(
+        "rollup",
+        "rollup",
+        "attempts counted into metrics, on Spark and in DuckDB",
+        ("rollup_per_second", "rollup_duckdb_per_second", "rollup_idle_percent_of_a_core"),
+    ),
     "idle": Row("costs", "idle", "the worker and Redis with nothing to do", ("idle_percent_of_a_core",)),
 }
 

@@ -128,6 +128,7 @@ def stand() -> Iterator[Stand]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pushhub-bench-")))
         server = stack.enter_context(RedisServer(folder))
         settings.REDIS_URL = server.url
+        settings.JOURNAL = ""  # of this process; the others have theirs below the folder
         connection.close()
         if connection.vendor == "sqlite":
             connection.settings_dict["NAME"] = str(folder / "pushhub.sqlite3")

@@ -22,6 +22,7 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from deliveries import metricsadmin as metricsadmin
 from deliveries import store
 from deliveries.api.publish_request import publish_request_parse
 from deliveries.backlog.backlog import Lane
@@ -127,6 +128,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
             "admin/deliveries/state.html",
             title=subscription.name,
             lanes=_lanes(subscription_id),
+            charts=reverse("admin:deliveries_charts", args=[subscription_id]),
             oldest=[(row, publish_time_text(row.message_id)) for row in waiting[:20]],
         )
 

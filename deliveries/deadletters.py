@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from django.conf import settings
 
 from deliveries import store
+from deliveries.journal import records
 from deliveries.models import Message
 from deliveries.publishing import messages_store
 from deliveries.rules.payload import NewMessage, attributes_parse, publish_time_text
@@ -55,6 +57,8 @@ def dead_letters_forward(*, subscription_id: int, region: str, attempts: Mapping
         forwarded.announce.append(published.offer)
     forwarded.message_ids = {row.pk for row in rows}
     store.deliveries_delete(subscription_id=subscription_id, region=region, message_ids=sorted(forwarded.message_ids))
+    counted = {message_id: attempts[message_id] for message_id in sorted(forwarded.message_ids)}
+    forwarded.announce.append(partial(records.dead_lettered, subscription=source, region=region, attempts=counted))
     return forwarded
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from subscriptions.models import Subscription, Topic
+from subscriptions.models import Snapshot, Subscription, Topic
 
 
 class Message(models.Model):
@@ -51,3 +51,107 @@ class Delivery(models.Model):
 
     def __str__(self) -> str:
         return f"{self.message_id} to {self.subscription_id}"
+
+
+class SnapshotMessage(models.Model):
+    """A message that a snapshot includes although it is older than its boundary, or excludes although it is not."""
+
+    snapshot = models.ForeignKey(Snapshot, on_delete=models.CASCADE, db_constraint=False, related_name="messages")
+    message_id = models.BigIntegerField(db_index=True)
+    region = models.CharField(max_length=63)
+    included = models.BooleanField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["snapshot", "message_id"], name="snapshot_message")]
+
+    def __str__(self) -> str:
+        return f"{self.message_id} in {self.snapshot_id}"
+
+
+class Metric(models.Model):
+    """Sums of events over a time: how many, how large, how long. The rollup adds to them (pipeline/ledger.py)."""
+
+    project = models.CharField(max_length=63)
+    resource = models.CharField(max_length=350, help_text="The full name of a subscription or topic")
+    event = models.CharField(max_length=20)
+    at = models.DateTimeField(help_text="Where the time begins")
+    response_class = models.CharField(max_length=40)
+    response_code = models.IntegerField()
+    host = models.CharField(max_length=260, blank=True)
+    count = models.BigIntegerField()
+    bytes = models.BigIntegerField()
+    latency_us_sum = models.BigIntegerField()
+    latency_us_max = models.BigIntegerField()
+    buckets = models.JSONField(default=dict, help_text="Latencies: count by bucket (rules/histogram.py)")
+
+    class Meta:
+        abstract = True
+        constraints = [
+            models.UniqueConstraint(
+                fields=["resource", "event", "at", "response_class", "response_code", "host"], name="%(class)s_key"
+            )
+        ]
+        indexes = [
+            models.Index(fields=["project", "event", "at"], name="%(class)s_read"),
+            models.Index(fields=["at"], name="%(class)s_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event} of {self.resource} at {self.at:%Y-%m-%d %H:%M}"
+
+
+class MetricMinute(Metric):
+    """Sums of a minute."""
+
+
+class MetricHour(Metric):
+    """Sums of an hour."""
+
+
+class MetricDay(Metric):
+    """Sums of a day, UTC."""
+
+
+class GaugeMinute(models.Model):
+    """How a subscription stood in a minute; the maintenance worker writes it down, without Spark."""
+
+    project = models.CharField(max_length=63)
+    resource = models.CharField(max_length=350, help_text="The full name of a subscription")
+    at = models.DateTimeField()
+    undelivered = models.BigIntegerField(help_text="Messages not acknowledged")
+    oldest_unacked_seconds = models.BigIntegerField()
+    outstanding = models.BigIntegerField()
+    push_window = models.IntegerField()
+    backoff_ms = models.IntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["resource", "at"], name="gaugeminute_key")]
+        indexes = [
+            models.Index(fields=["project", "at"], name="gaugeminute_read"),
+            models.Index(fields=["at"], name="gaugeminute_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.resource} at {self.at:%Y-%m-%d %H:%M}"
+
+
+class Segment(models.Model):
+    """The ledger: a segment of the journal whose events are in the metrics, or one that could not be read."""
+
+    class State(models.TextChoices):
+        COUNTED = "counted", _("counted")
+        QUARANTINED = "quarantined", _("quarantined")
+
+    name = models.CharField(max_length=255, primary_key=True)
+    state = models.CharField(max_length=12, choices=State)
+    reason = models.CharField(max_length=255, blank=True, help_text="Why it is in quarantine")
+    rows = models.BigIntegerField()
+    job = models.CharField(max_length=40, help_text="Who added it: the rollup or a backfill")
+    at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        verbose_name = _("segment")
+        verbose_name_plural = _("segments")
+
+    def __str__(self) -> str:
+        return self.name

@@ -16,6 +16,7 @@ from deliveries import store
 from deliveries.backlog.backlog import Lane, Offer
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure, mode_of
+from deliveries.journal import records
 from deliveries.rules.ids import NODE_SIZE, MessageIds
 from deliveries.rules.payload import NewMessage, attributes_text, publish_time_text, wire_message
 from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
@@ -36,6 +37,7 @@ _message_ids = MessageIds(node=secrets.randbelow(NODE_SIZE))
 class Published:
     """Messages that are stored, and who is owed them."""
 
+    topic: Topic
     ids: Sequence[int]
     messages: Sequence[NewMessage]
     subscribers: Sequence[PushSettings]
@@ -43,6 +45,7 @@ class Published:
 
     def offer(self) -> None:
         """Hand them to Redis, once they are committed. Redis may be away: the reconciler finds them later."""
+        records.published(topic=self.topic, ids=self.ids, messages=self.messages, region=self.region)
         offer_quietly(self.ids, self.messages, subscribers=self.subscribers, region=self.region)
 
 
@@ -53,7 +56,8 @@ def messages_store(*, topic: Topic, messages: Sequence[NewMessage], region: str 
     while True:
         ids = _message_ids.take(len(messages), now_ms=time.time_ns() // 1_000_000)
         try:
-            return Published(ids, messages, _commit(topic=topic, ids=ids, messages=messages, region=region), region)
+            subscribers = _commit(topic=topic, ids=ids, messages=messages, region=region)
+            return Published(topic, ids, messages, subscribers, region)
         except IntegrityError:
             _message_ids.renumber(node=secrets.randbelow(NODE_SIZE))
             if attempt == ID_TRIES:

@@ -19,11 +19,13 @@ import orjson
 from django.conf import settings
 
 from deliveries import store
+from deliveries.activity import note_activity
 from deliveries.backlog.backlog import Lane, Leases
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
 from deliveries.backlog.paging import page_in
 from deliveries.deadletters import dead_letters_forward
+from deliveries.journal import records
 from deliveries.models import Message
 from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
 from deliveries.rules.ids import publish_time_ms
@@ -68,6 +70,7 @@ def messages_pull(
             "You have passed an invalid argument to the service (argument=max_messages).", field="maxMessages"
         )
     ends = time.monotonic() + wait_seconds
+    note_activity([subscription.pk])
     while True:
         found = _settings_for_pull(subscription)
         received = _lease(found, min(max_messages, MAX_PULL), lease_seconds or found.ack_deadline_seconds)
@@ -82,7 +85,9 @@ def messages_acknowledge(*, subscription: Subscription, ack_ids: Sequence[str]) 
     leases = ack_ids_read(subscription, ack_ids)
     found = _settings(subscription)
     lost = _lost(leases) if found.exactly_once else set()
-    _forget([lease for lease in leases if lease not in lost])
+    held = [lease for lease in leases if lease not in lost]
+    _forget(held)
+    _write_down(held, found, outcome="ack")
     _refuse_lost(leases, lost)
 
 
@@ -105,6 +110,8 @@ def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], 
             countdown_ms=_countdown_ms(found),
         )
         lost |= {lease for lease in group if lease.message_id in gone}
+    if not seconds:
+        _write_down([lease for lease in leases if lease not in lost], found, outcome="nack")
     if found.exactly_once:
         _refuse_lost(leases, lost)
 
@@ -278,6 +285,17 @@ def _by_lane(leases: Iterable[AckId]) -> dict[Lane, list[AckId]]:
     for lease in leases:
         lanes[Lane(lease.subscription_id, lease.region)].append(lease)
     return lanes
+
+
+def _write_down(leases: Iterable[AckId], found: PushSettings, *, outcome: str) -> None:
+    for lane, group in _by_lane(leases).items():
+        records.pulled(
+            subscription=found,
+            region=lane.region,
+            ids=[lease.message_id for lease in group],
+            attempts=[lease.attempt for lease in group],
+            outcome=outcome,
+        )
 
 
 def _countdown_ms(found: PushSettings) -> tuple[int, int]:

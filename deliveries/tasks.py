@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from celery import shared_task
 from celery.app.task import Task
+from django.conf import settings
 
-from deliveries import retention
+from deliveries import activity, retention
 from deliveries.backlog import reconcile
+from deliveries.journal import upkeep
+from deliveries.metrics import expiry, gauges
 from deliveries.rules.taskmessage import TASK_NAME, DeliverTask
+from subscriptions.snapshots import snapshots_sweep
 
 
 class DeliverStrategyTask(Task[Any, Any]):
@@ -37,6 +42,28 @@ def backlog_audit() -> dict[str, int]:
     return {"orphans": reconcile.audit(), "tokens": tokens, "purged": reconcile.purge_deleted()}
 
 
+@shared_task(name="deliveries.resources_sweep")
+def resources_sweep() -> dict[str, int]:
+    """Snapshots whose time is over, and subscriptions that nobody uses any more."""
+    return {"snapshots": snapshots_sweep(), "subscriptions": activity.expired_subscriptions_delete()}
+
+
 @shared_task(name="deliveries.messages_sweep")
 def messages_sweep() -> dict[str, int]:
     return {"expired": retention.expired_sweep(), "settled": retention.settled_sweep()}
+
+
+@shared_task(name="deliveries.journals_seal")
+def journals_seal() -> int:
+    return upkeep.journals_seal()
+
+
+@shared_task(name="deliveries.gauges_take")
+def gauges_take() -> int:
+    return gauges.gauges_take()
+
+
+@shared_task(name="deliveries.metrics_sweep")
+def metrics_sweep() -> dict[str, int]:
+    gone = expiry.segments_expire(Path(settings.JOURNAL)) if settings.JOURNAL else 0
+    return {"rows": expiry.metrics_expire(), "segments": gone}

@@ -19,10 +19,16 @@ TRANSPORT_ALIASES["pushhub"] = "deliveries.push.transport:Transport"
 #: Seconds between the reconciler's rounds, and between sweeps of what retention lets go.
 AUDIT_SECONDS = 30
 SWEEP_SECONDS = 10
+#: Between looks for snapshots and subscriptions whose time is over.
+RESOURCES_SECONDS = 60
 #: And between looks at the signing keys' ages, at credentials that have ended, and at the log's oldest entries.
 KEYS_SECONDS = 300
 CREDENTIALS_SECONDS = 600
 AUDIT_SWEEP_SECONDS = 3600
+#: Between looks for journals to seal, between gauges, and between sweeps of old metrics and segments.
+SEAL_SECONDS = 5
+GAUGE_SECONDS = 60
+METRICS_SWEEP_SECONDS = 600
 
 
 def broker_url(redis_url: str) -> str:
@@ -51,6 +57,10 @@ app.conf.update(
     beat_schedule={
         "backlog-audit": {"task": "deliveries.backlog_audit", "schedule": AUDIT_SECONDS},
         "messages-sweep": {"task": "deliveries.messages_sweep", "schedule": SWEEP_SECONDS},
+        "resources-sweep": {"task": "deliveries.resources_sweep", "schedule": RESOURCES_SECONDS},
+        "journals-seal": {"task": "deliveries.journals_seal", "schedule": SEAL_SECONDS},
+        "gauges-take": {"task": "deliveries.gauges_take", "schedule": GAUGE_SECONDS},
+        "metrics-sweep": {"task": "deliveries.metrics_sweep", "schedule": METRICS_SWEEP_SECONDS},
         "signing-keys": {"task": "subscriptions.signing_keys_maintain", "schedule": KEYS_SECONDS},
         "credentials-sweep": {"task": "subscriptions.credentials_sweep", "schedule": CREDENTIALS_SECONDS},
         "audit-sweep": {"task": "subscriptions.audit_sweep", "schedule": AUDIT_SWEEP_SECONDS},

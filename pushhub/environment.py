@@ -43,6 +43,16 @@ def switch(name: str, *, default: bool = False) -> bool:
     raise SettingError(f"{PREFIX}{name}={word!r}: give on or off")
 
 
+def folder(name: str, default: Path) -> str:
+    """A folder's path; `on` is the default one, and `off` is none, the empty text."""
+    word = text(name, "on")
+    if word.lower() in TRUE_WORDS:
+        return str(default)
+    if word.lower() in FALSE_WORDS:
+        return ""
+    return str(Path(word).absolute())
+
+
 def number(name: str, default: int, *, least: int = 0) -> int:
     word = text(name)
     if not word:

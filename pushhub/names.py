@@ -45,6 +45,10 @@ def schema_name(project: str, schema_id: str) -> str:
     return f"projects/{project}/schemas/{schema_id}"
 
 
+def snapshot_name(project: str, snapshot_id: str) -> str:
+    return f"projects/{project}/snapshots/{snapshot_id}"
+
+
 def project_name(project: str) -> str:
     return f"projects/{project}"
 
@@ -95,6 +99,11 @@ def parse_topic(name: str, *, field: str = "name") -> tuple[str, str]:
 def parse_subscription(name: str, *, field: str = "name") -> tuple[str, str]:
     """The (project, subscription id) of a subscription's full name; InvalidArgument if it is not one."""
     return _parse(name, collection="subscriptions", field=field)
+
+
+def parse_snapshot(name: str, *, field: str = "name") -> tuple[str, str]:
+    """The (project, snapshot id) of a snapshot's full name; InvalidArgument if it is not one."""
+    return _parse(name, collection="snapshots", field=field)
 
 
 def parse_project(name: str, *, field: str = "project") -> str:

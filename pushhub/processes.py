@@ -15,11 +15,13 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 
 import redis
 from django.conf import settings
 from kombu.exceptions import OperationalError
 
+from deliveries.journal.files import runner_lives
 from pushhub import environment as env
 
 #: Flower keeps the tasks it shows in memory, about 2 KB each.
@@ -175,12 +177,24 @@ def flower() -> Process:
     )
 
 
+def rollup() -> Process:
+    """The stream from the journal to the metrics. It needs Java and PySpark; there is one of it in a deployment."""
+    return Process(
+        "rollup",
+        "rollup of metrics",
+        [sys.executable, "-m", "django", "pipeline", "rollup"],
+        f"from {settings.JOURNAL}",
+        lambda: runner_lives(Path(settings.JOURNAL)),
+    )
+
+
 BY_NAME: dict[str, Callable[[], Process]] = {
     "web": web,
     "grpc": grpc,
     "push": push,
     "maintenance": maintenance,
     "flower": flower,
+    "rollup": rollup,
 }
 
 

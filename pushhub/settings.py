@@ -123,6 +123,13 @@ PUSH_CA_FILE = env.text("PUSH_CA_FILE")
 PUSH_SOURCE_ADDRESSES = env.words("PUSH_SOURCE_ADDRESSES")
 PUSH_USER_AGENT = env.text("PUSH_USER_AGENT", "CloudPubSub-Google")
 
+#: The folder of the journal and its sealed segments, which the data pipeline reads; empty where journals are off.
+JOURNAL = env.folder("JOURNAL", DATA_DIR / "segments")
+#: Below so much free disk the journal stands still: the room is for the database.
+JOURNAL_FREE_MB = env.number("JOURNAL_FREE_MB", 256)
+#: How long segments are kept, so how far back `pipeline backfill` reaches.
+JOURNAL_DAYS = env.number("JOURNAL_DAYS", 7, least=1)
+
 #: Where Spark runs: in the process of each pipeline command, or a cluster.
 SPARK_MASTER = env.text("SPARK_MASTER", "local[*]")
 #: The heap of a pipeline command.
@@ -255,6 +262,8 @@ LOGGING = {
         "celery.beat": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
+        # It tells of each call between Python and Java.
+        "py4j": {"level": "WARNING"},
         # Flower asks workers that are still starting, and asks again when somebody looks.
         "flower.inspector": {"level": "ERROR"},
     },

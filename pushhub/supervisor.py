@@ -22,6 +22,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import DatabaseError, connections
 
+from deliveries.pipeline import needs
 from pushhub import embedded, processes
 from pushhub import environment as env
 from pushhub.crew import Crew, StartError
@@ -152,6 +153,14 @@ def modes() -> str:
     return f"development mode: projects come into being at first use, {http}, {private}, {who}"
 
 
+def pipeline(crew: Crew) -> list[str]:
+    """The rollup, where this machine can run it; else one line on what that takes."""
+    lacking = "PUSHHUB_JOURNAL is off" if not settings.JOURNAL else needs.missing()
+    if lacking:
+        crew.say(f"attempts are not counted into metrics: {lacking}")
+    return [] if lacking else ["rollup"]
+
+
 def run(names: Sequence[str]) -> int:
     """Start everything and keep it running until told to stop; the exit status."""
     port_require_free("HTTP", settings.HTTP_ADDRESS)
@@ -166,7 +175,7 @@ def run(names: Sequence[str]) -> int:
             crew.say(modes())
             redis_start(crew)
             database_prepare(crew)
-            everything = [processes.BY_NAME[name]() for name in names]
+            everything = [processes.BY_NAME[name]() for name in [*names, *pipeline(crew)]]
             crew.say("starting " + ", ".join(process.title for process in everything))
             for process in everything:
                 crew.start(process)

@@ -7,7 +7,7 @@ from typing import Any
 from pushhub.names import DELETED_TOPIC
 from pushhub.protojson import duration_format, timestamp_format
 from subscriptions.credentials import ServiceAccountKey
-from subscriptions.models import ServiceAccount, Subscription, Topic
+from subscriptions.models import ServiceAccount, Snapshot, Subscription, Topic
 from subscriptions.schemamodels import SchemaRevision
 
 Fields = dict[str, Any]
@@ -63,6 +63,17 @@ def subscription_resource(subscription: Subscription) -> Fields:
     if subscription.topic and subscription.topic.message_retention_seconds:
         fields["topicMessageRetentionDuration"] = _duration(subscription.topic.message_retention_seconds)
     return {"name": subscription.name, **fields, "state": "ACTIVE"}
+
+
+def snapshot_resource(snapshot: Snapshot) -> Fields:
+    return _present(
+        {
+            "name": snapshot.name,
+            "topic": snapshot.topic.name if snapshot.topic else DELETED_TOPIC,
+            "expireTime": timestamp_format(snapshot.expire_at),
+            "labels": snapshot.labels,
+        }
+    )
 
 
 def push_config(subscription: Subscription) -> Fields:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django.conf import settings
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Max, Model, Q, QuerySet
 
 from pushhub import names
+from pushhub.clock import utcnow
 from pushhub.errors import NotFound, clipped
-from subscriptions.models import Project, ServiceAccount, Subscription, Topic
+from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
 from subscriptions.schemamodels import Schema, SchemaRevision
 
 
@@ -97,7 +98,8 @@ def schema_revisions_of(schema: Schema) -> QuerySet[SchemaRevision]:
 
 def schema_revisions_latest(schemas: Iterable[Schema]) -> dict[int, SchemaRevision]:
     """The latest revision of each, by the schema's key."""
-    rows = SchemaRevision.objects.filter(schema__in=list(schemas)).select_related("schema__project").order_by("pk")
+    latest = SchemaRevision.objects.filter(schema__in=list(schemas)).order_by().values("schema").annotate(key=Max("pk"))
+    rows = SchemaRevision.objects.filter(pk__in=latest.values("key")).select_related("schema__project")
     return {row.schema_id: row for row in rows.defer("compiled")}
 
 
@@ -106,6 +108,26 @@ def schema_revision_ids(*, name: str) -> list[tuple[int, str]]:
     project, schema_id, _ = names.parse_schema(name)
     rows = SchemaRevision.objects.filter(schema__project__project_id=project, schema__schema_id=schema_id)
     return list(rows.order_by("-pk").values_list("pk", "revision_id"))
+
+
+def snapshot_get(*, name: str, field: str = "name", lock: bool = False) -> Snapshot:
+    """The snapshot of a full name, unless its time is over. `lock` keeps it as it is until the transaction ends."""
+    project, snapshot_id = names.parse_snapshot(name, field=field)
+    rows = Snapshot.objects.select_for_update(of=("self",)) if lock else Snapshot.objects.all()
+    living = rows.select_related("project", "topic__project").filter(expire_at__gt=utcnow())
+    snapshot = living.filter(_of_project(project), snapshot_id=snapshot_id).first()
+    if snapshot is None:
+        raise resource_missing(snapshot_id, field=field)
+    return snapshot
+
+
+def snapshots_of(project: Project) -> QuerySet[Snapshot]:
+    rows = Snapshot.objects.filter(project=project, expire_at__gt=utcnow())
+    return rows.select_related("project", "topic__project")
+
+
+def snapshots_of_topic(topic: Topic) -> QuerySet[Snapshot]:
+    return Snapshot.objects.filter(topic=topic, expire_at__gt=utcnow()).select_related("project")
 
 
 def service_account_get(*, name: str, lock: bool = False) -> ServiceAccount:
@@ -172,6 +194,7 @@ class PushSettings:
     maximum_backoff_ms: int | None
     #: Whether `deliveryAttempt` is told: with a dead-letter policy, or always where a setting says so.
     shows_attempts: bool
+    #: How long what is not acknowledged stays: as long as the subscription says, or the topic if that is longer.
     retention_seconds: int
     attributes: Mapping[str, str]
     ordered: bool
@@ -206,6 +229,7 @@ PUSH_COLUMNS = (
     "enable_message_ordering",
     "enable_exactly_once_delivery",
     "filter",
+    "topic__message_retention_seconds",
 )
 
 
@@ -237,7 +261,7 @@ def _push_settings(rows: QuerySet[Subscription]) -> Iterable[PushSettings]:
             minimum_backoff_ms=minimum,
             maximum_backoff_ms=maximum,
             shows_attempts=attempts > 0 or settings.DELIVERY_ATTEMPT_ALWAYS,
-            retention_seconds=retention,
+            retention_seconds=max(retention, row[19] or 0),
             attributes=attributes,
             ordered=row[16],
             exactly_once=row[17],

@@ -27,6 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         tier = item.path.relative_to(Path(__file__).parent).parts[0]
         if tier in TIERS:
             item.add_marker(getattr(pytest.mark, tier))
+        elif tier == "pipeline":
+            item.add_marker(pytest.mark.spark)
 
 
 @pytest.hookimpl(wrapper=True)

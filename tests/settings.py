@@ -25,6 +25,7 @@ os.environ.update(
     PUSHHUB_ALLOW_HTTP="1",
     PUSHHUB_ALLOW_PRIVATE="1",
     PUSHHUB_ANONYMOUS="user:developer@localhost",
+    PUSHHUB_JOURNAL="off",  # the tests of the journal switch it on
 )
 
 from pushhub.settings import *  # noqa: E402, F403

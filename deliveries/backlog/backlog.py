@@ -96,6 +96,14 @@ class Settlement:
 
 
 @dataclass(frozen=True, slots=True)
+class LaneFlow:
+    """How a lane stands after a settle: its push window, and the rest of its push backoff."""
+
+    window: int
+    backoff_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """What a heartbeat learns."""
 
@@ -148,7 +156,9 @@ class Backlog:
         _accepted, _refused, again = self.scripts.offer(keys=[request.lane.key], args=args)
         return bool(again)
 
-    def settle(self, settlements: dict[Lane, Settlement], *, dice: float, finished: dict[str, list[str]]) -> None:
+    def settle(
+        self, settlements: dict[Lane, Settlement], *, dice: float, finished: dict[str, list[str]]
+    ) -> dict[Lane, LaneFlow]:
         """End the leases of a batch, and forget the finished batches of each worker in `finished`."""
         pipe = self.client.pipeline(transaction=False)
         for lane, settlement in settlements.items():
@@ -167,7 +177,8 @@ class Backlog:
         for worker, batches in finished.items():
             if batches:
                 pipe.hdel(work_key(worker), *batches)
-        pipe.execute()
+        replies = pipe.execute()
+        return {lane: LaneFlow(int(reply[2]), int(reply[3])) for lane, reply in zip(settlements, replies, strict=False)}
 
     def beat(self, worker: str = "") -> Health:
         """Renew a worker's heartbeat and put back what the dead held."""
@@ -270,6 +281,13 @@ class Backlog:
         """A lane's state for people and tests, the fields of common.lua; empty when Redis does not know it."""
         raw: dict[Any, Any] = self.client.hgetall(f"{PREFIX}{lane.key}:s")
         return {name.decode(): value.decode() for name, value in raw.items()}
+
+    def states(self, lanes: Sequence[Lane]) -> list[dict[str, str]]:
+        """`state` of many lanes, in one round trip."""
+        pipe = self.client.pipeline(transaction=False)
+        for lane in lanes:
+            pipe.hgetall(f"{PREFIX}{lane.key}:s")
+        return [{name.decode(): value.decode() for name, value in raw.items()} for raw in pipe.execute()]
 
     def queue_length(self, region: str) -> int:
         return int(self.client.llen(queue_name(region)))

@@ -1,7 +1,8 @@
--- settle(lane; limit, dice, ids, codes, latencies, [delay, message] ...) -> {settled, page wanted}
+-- settle(lane; limit, dice, ids, codes, latencies, [delay, message] ...) -> {settled, page wanted, window, pause}
 --
 -- Ends the leases of a batch: acks are forgotten, nacks wait in the retry set, and the tokens come back; the window and
 -- the push backoff move; then the lane is pumped. Settling twice is harmless: only a delivery that holds a token counts.
+-- `window` and `pause` (ms) are the lane's from now on.
 --   KEYS[1]  the lane
 --   ARGV[1]  how many may wait here
 --   ARGV[2]  a number in [0, 1) for the jitter of the push backoff
@@ -16,7 +17,7 @@ local key = PREFIX .. lane
 local now = now_ms()
 local state = load_state(key)
 -- Wiped: the database still has what was not acked, and the lane's next offer or audit reads it.
-if not state then return {0, 0} end
+if not state then return {0, 0, 0, 0} end
 
 local ids, latencies = {}, {}
 for id in string.gmatch(ARGV[3], '[^,]+') do ids[#ids + 1] = id end
@@ -70,4 +71,4 @@ if state.out < 0 then state.out = 0 end
 
 local _, page = pump(lane, state, now, tonumber(ARGV[1]), settled)
 save_state(key, state)
-return {settled, page and 1 or 0}
+return {settled, page and 1 or 0, math.floor(state.w), math.max(math.floor(state.resume - now), 0)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Literal
 
@@ -32,6 +33,7 @@ class Flight:
         "batch",
         "by_reference",
         "code",
+        "ended",
         "finish",
         "finished",
         "lane",
@@ -61,6 +63,8 @@ class Flight:
         self.status = 0
         self.reason = ""
         self.latency_ms = 0.0
+        #: When the attempt was over, in seconds since 1970.
+        self.ended = 0.0
         #: Whether Flower was told of its start, and when that was (seconds since 1970).
         self.shown = False
         self.started = 0.0
@@ -79,6 +83,7 @@ class Flight:
         if self.finished:
             return
         self.finished = True
+        self.ended = time.time()
         self.code = code
         self.reason = reason
         self.finish(self)

@@ -6,13 +6,14 @@ import logging
 import random
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import redis
 from django.db import DatabaseError, InterfaceError, close_old_connections, connection
 
 from deliveries import store
-from deliveries.backlog.backlog import Backlog, Lane, Settlement
+from deliveries.activity import note_activity
+from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement
 from deliveries.deadletters import Forwarded, dead_letters_forward
 from deliveries.push.flight import Batch, Flight
 from deliveries.rules.retry import countdown_ms
@@ -23,6 +24,9 @@ from pushhub.errors import describe
 
 logger = logging.getLogger(__name__)
 
+#: What is told of each round: the flights, and how their lanes stand now.
+OnSettled = Callable[[Sequence[Flight], Mapping[Lane, LaneFlow]], None]
+
 #: One round settles at most that many results: a longer transaction would hold SQLite's write lock too long.
 ROUND_SIZE = 1000
 FIRST_PAUSE_SECONDS = 0.05
@@ -32,7 +36,7 @@ LAST_PAUSE_SECONDS = 5.0
 class Settler:
     """A thread that ends leases in batches. Results wait here as long as the database or Redis is away."""
 
-    def __init__(self, worker: str, *, on_settled: Callable[[Sequence[Flight]], None]) -> None:
+    def __init__(self, worker: str, *, on_settled: OnSettled) -> None:
         self._worker = worker
         self._on_settled = on_settled
         self._results: list[Flight] = []
@@ -71,11 +75,12 @@ class Settler:
             # The engine appends at the end while this takes from the front: both are atomic.
             taken = self._results[:ROUND_SIZE]
             del self._results[: len(taken)]
-            if self._settle_until_done(taken):
-                self._on_settled(taken)
+            flows = self._settle_until_done(taken)
+            if flows is not None:
+                self._on_settled(taken, flows)
 
-    def _settle_until_done(self, flights: Sequence[Flight]) -> bool:
-        """Try for as long as it takes: an outage costs time, never a result. False when stopping ended it early."""
+    def _settle_until_done(self, flights: Sequence[Flight]) -> dict[Lane, LaneFlow] | None:
+        """Try for as long as it takes: an outage costs time, never a result. None when stopping ended it early."""
         pause = FIRST_PAUSE_SECONDS
         written = False
         lanes = _by_lane(flights)
@@ -87,32 +92,33 @@ class Settler:
                     forwarded = _write(lanes)
                     written = True
                     forwarded.announce_all()
-                _give_back(self._backlog, lanes, self._dice, finished={self._worker: finished})
+                    note_activity({lane.subscription_id for lane in lanes if _has_ack(lanes[lane])})
+                flows = _give_back(self._backlog, lanes, self._dice, finished={self._worker: finished})
                 for batch, count in batches.items():
                     batch.left -= count
-                return True
+                return flows
             except (DatabaseError, InterfaceError, redis.RedisError) as error:
                 logger.warning("settling %d results again in %.2f s: %s", len(flights), pause, describe(error))
                 close_old_connections()
             if self._stopping.wait(pause):
                 # The heartbeat lapses and another worker takes these messages back: duplicates, no loss.
                 logger.warning("stopped with %d results not settled", len(flights))
-                return False
+                return None
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
 
 
-def settle_now(flights: Sequence[Flight]) -> None:
+def settle_now(flights: Sequence[Flight]) -> dict[Lane, LaneFlow]:
     """Settle once, in the caller's thread; the errors of the database and of Redis are the caller's."""
     lanes = _by_lane(flights)
     _write(lanes).announce_all()
-    _give_back(Backlog(), lanes, random.Random(), finished={})  # noqa: S311 - jitter
+    return _give_back(Backlog(), lanes, random.Random(), finished={})  # noqa: S311 - jitter
 
 
 def _give_back(
     backlog: Backlog, lanes: dict[Lane, list[Flight]], dice: random.Random, *, finished: dict[str, list[str]]
-) -> None:
+) -> dict[Lane, LaneFlow]:
     settlements = {lane: _settlement(flights, dice) for lane, flights in lanes.items()}
-    backlog.settle(settlements, dice=dice.random(), finished=finished)
+    return backlog.settle(settlements, dice=dice.random(), finished=finished)
 
 
 def _settlement(flights: Sequence[Flight], dice: random.Random) -> Settlement:
@@ -175,6 +181,10 @@ def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
             if nacks:
                 store.deliveries_nacked(subscription_id=lane.subscription_id, region=lane.region, nacks=nacks, at=now)
     return _marked(lanes, forwarded)
+
+
+def _has_ack(flights: Sequence[Flight]) -> bool:
+    return any(flight.code == "a" for flight in flights)
 
 
 def _is_spent(flight: Flight) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 
 from deliveries.backlog.backlog import Lane
+from deliveries.journal.journal import journal
+from deliveries.push.attempts import attempt_events
 from deliveries.push.configuration import client_options
 from deliveries.push.engine import Engine
 from deliveries.push.flight import Flight
@@ -32,5 +34,8 @@ def deliver_one(task: DeliverTask) -> str:
         ended.wait()
     finally:
         engine.stop()
-    settle_now([flight])
+    flows = settle_now([flight])
+    kept = journal()
+    if kept is not None:
+        kept.append(attempt_events([flight], flows=flows, worker="single"))
     return f"{flight.code} {flight.result_text}"

@@ -13,7 +13,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,9 +23,11 @@ from celery.worker.consumer.connection import Connection as ConnectionStep
 from django.conf import settings
 
 from deliveries.backlog import reconcile
-from deliveries.backlog.backlog import Backlog, Lane, PageRequest, work_key
+from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, PageRequest, work_key
 from deliveries.backlog.default import default_backlog
+from deliveries.journal.journal import journal
 from deliveries.push import inspection
+from deliveries.push.attempts import attempt_events
 from deliveries.push.configuration import client_options
 from deliveries.push.engine import Engine
 from deliveries.push.events import TaskEvents
@@ -54,6 +56,7 @@ class PushWorker:
         self.events = TaskEvents(app, hostname)
         self.outstanding: dict[str, Flight] = {}
         self._heart = Heart(self.name, self.steward)
+        self._journal = journal()
         self._batches = itertools.count(1)
         self._batch: Batch | None = None
         self._taken: list[Flight] = []
@@ -160,10 +163,12 @@ class PushWorker:
     def _prepare(self, flights: list[Flight]) -> None:
         self.steward.prepare(self.engine, flights)
 
-    def _settled(self, flights: Sequence[Flight]) -> None:
+    def _settled(self, flights: Sequence[Flight], flows: Mapping[Lane, LaneFlow]) -> None:
         for flight in flights:
             self.outstanding.pop(flight.task_id, None)
         self.events.settled(flights)
+        if self._journal is not None:
+            self._journal.append(attempt_events(flights, flows=flows, worker=self.name))
         if self._was_full and not self._stopping:
             try:
                 default_backlog().client.lpush(full_bell(work_key(self.name)), "1")
@@ -188,6 +193,8 @@ class PushWorker:
         self.steward.stop()
         self._heart.stop()
         self.events.stop()
+        if self._journal is not None:
+            self._journal.close()
 
 
 class Heart:

@@ -18,6 +18,7 @@ from subscriptions.resources import schema_resource
 TAGS = ["schemas"]
 SERVICE = "google.pubsub.v1.SchemaService."
 VIEWS = ("SCHEMA_VIEW_UNSPECIFIED", "BASIC", "FULL")
+FULL_PAGE = 100
 VIEW = OpenApiParameter("view", str, enum=VIEWS, description="BASIC leaves out the definition")
 SCHEMA_ID = OpenApiParameter("schemaId", str, required=True)
 REVISION_ID = OpenApiParameter("revisionId", str, description="Deprecated: say name@revision", deprecated=True)
@@ -32,7 +33,7 @@ class SchemaList(ApiView):
         operation_id="schemas_list", tags=TAGS, parameters=[*PAGING, VIEW], responses=list_of("schemas", fields.SCHEMA)
     )
     def get(self, request: Request, project: str) -> Response:
-        page, full = Page.read(request.query_params), _is_full(request, default="BASIC")
+        page, full = _page(request)
         owner = services.project_ensure(project=project, caller=caller_of(request))
         rows, token = paged(selectors.schemas_of(owner), page, keys=("schema_id",), scope=f"schemas {owner.pk}")
         latest = selectors.schema_revisions_latest(rows)
@@ -126,7 +127,7 @@ class SchemaRevisionList(ApiView):
         responses=list_of("schemas", fields.SCHEMA),
     )
     def get(self, request: Request, project: str, schema: str) -> Response:
-        page, full = Page.read(request.query_params), _is_full(request, default="BASIC")
+        page, full = _page(request)
         row = selectors.schema_get(name=names.schema_name(project, schema))
         rows, token = paged(selectors.schema_revisions_of(row), page, keys=("pk",), scope=f"revisions {row.pk}")
         return Response(listed("schemas", [schema_resource(one, full=full) for one in rows], token))
@@ -154,6 +155,12 @@ class SchemaValidateMessage(ApiView):
     def post(self, request: Request, project: str) -> Response:
         schemas.message_validate(request=request.data)
         return Response({})
+
+
+def _page(request: Request) -> tuple[Page, bool]:
+    """A page whose schemas are shown in full has fewer of them: each may have 300 KB."""
+    full = _is_full(request, default="BASIC")
+    return Page.read(request.query_params, cap=FULL_PAGE if full else 1000), full
 
 
 def _is_full(request: Request, *, default: str) -> bool:

@@ -151,6 +151,9 @@ _RESOURCE_MANAGER: dict[str, Requirements] = {
     "UndeleteProject": _one("resourcemanager.projects.undelete", "project"),
     "GetAncestry": _one("resourcemanager.projects.get", "project"),
 }
+_MONITORING: dict[str, Requirements] = {
+    "ListTimeSeries": _one("monitoring.timeSeries.list", "name"),
+}
 
 
 def _table() -> dict[str, Requirements]:
@@ -162,6 +165,7 @@ def _table() -> dict[str, Requirements]:
         "google.iam.admin.v1": _IAM_ADMIN,
         "google.iam.credentials.v1": _IAM_CREDENTIALS,
         "google.cloudresourcemanager.v1": _RESOURCE_MANAGER,
+        "google.monitoring.v3.MetricService": _MONITORING,
     }
     return {f"{service}.{method}": row for service, rows in services.items() for method, row in rows.items()}
 

@@ -155,6 +155,11 @@ _ROLES = (
         PERIMETER_READ | PERIMETER_WRITE,
     ),
     Role("roles/accesscontextmanager.policyReader", "Access Context Manager Reader", PERIMETER_READ),
+    Role(
+        "roles/monitoring.viewer",
+        "Monitoring Viewer",
+        frozenset({"monitoring.timeSeries.list", "resourcemanager.projects.get"}),
+    ),
     Role("roles/run.invoker", "Cloud Run Invoker", RUN_INVOKE),
 )
 

@@ -55,8 +55,8 @@ class Running:
         return found
 
 
-def environment(data: Path) -> dict[str, str]:
-    """That of a newcomer, but for the ports and the data folder."""
+def environment(data: Path, **more: str) -> dict[str, str]:
+    """That of a newcomer, but for the ports and the data folder, and without the rollup's Java unless `more` asks."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
     clean.pop("DJANGO_SETTINGS_MODULE", None)
     return {
@@ -65,6 +65,8 @@ def environment(data: Path) -> dict[str, str]:
         "PUSHHUB_HTTP": f"127.0.0.1:{free_port()}",
         "PUSHHUB_GRPC": f"127.0.0.1:{free_port()}",
         "PUSHHUB_FLOWER": f"127.0.0.1:{free_port()}",
+        "PUSHHUB_JOURNAL": "off",
+        **more,
     }
 
 

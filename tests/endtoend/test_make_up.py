@@ -21,7 +21,7 @@ from tests.receiver import Receiver
 
 @pytest.fixture(scope="module")
 def pushhub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(environment(tmp_path_factory.mktemp("up"))) as it:
+    with running(environment(tmp_path_factory.mktemp("up"), PUSHHUB_JOURNAL="on")) as it:
         yield it
 
 

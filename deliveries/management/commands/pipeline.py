@@ -32,7 +32,7 @@ class Command(BaseCommand):
         if lacking:
             raise CommandError(lacking)
         try:
-            module.run(stdout=self.stdout, stderr=self.stderr, **options)
+            module.run(**{**options, "stdout": self.stdout, "stderr": self.stderr})
         except PushHubError as error:
             raise CommandError(error.message) from error
 

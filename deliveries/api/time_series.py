@@ -1,0 +1,114 @@
+"""`GET /v3/projects/{project}/timeSeries`: Cloud Monitoring's way to read metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.core import signing
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from deliveries.metrics.filters import filter_parse
+from deliveries.metrics.series import MINUTE, Query, Series, series_find, series_format
+from pushhub.errors import InvalidArgument
+from pushhub.protojson import duration_parse, timestamp_parse
+from subscriptions.api.base import ApiView
+from subscriptions.api.openapi import ANY_OBJECT, PAGING
+from subscriptions.selectors import project_get
+
+#: Points of a page, as in Cloud Monitoring; a page has whole series, and one at least.
+MAX_POINTS = 100_000
+
+
+class TimeSeriesList(ApiView):
+    """The series of a metric, for a time."""
+
+    methods = {"GET": "google.monitoring.v3.MetricService.ListTimeSeries"}
+
+    @extend_schema(
+        operation_id="timeSeries_list",
+        tags=["metrics"],
+        parameters=[
+            OpenApiParameter("filter", str, required=True, description='metric.type = "..." AND ...'),
+            OpenApiParameter("interval.startTime", str, description="RFC 3339; a minute before the end, unless given"),
+            OpenApiParameter("interval.endTime", str, required=True, description="RFC 3339"),
+            OpenApiParameter("aggregation.alignmentPeriod", str, description="Whole minutes, such as 60s or 3600s"),
+            OpenApiParameter("aggregation.perSeriesAligner", str, description="ALIGN_RATE, ALIGN_PERCENTILE_99, ..."),
+            OpenApiParameter("view", str, enum=["FULL", "HEADERS"]),
+            *PAGING,
+        ],
+        responses=ANY_OBJECT,
+    )
+    def get(self, request: Request, project: str) -> Response:
+        given = request.query_params
+        query = _query(project_get(project=project).project_id, given)
+        is_full = given.get("view", "FULL") != "HEADERS"
+        scope = f"timeSeries:{query.project}:{given.get('filter')}"
+        first = _offset(given.get("pageToken", ""), scope)
+        found = series_find(query)
+        page = _page(found[first:], _page_size(given))
+        body: dict[str, Any] = {"timeSeries": [series_format(one, query, with_points=is_full) for one in page]}
+        if first + len(page) < len(found):
+            body["nextPageToken"] = _signer(scope).sign(str(first + len(page)))
+        return Response(body if page else {})
+
+
+def _query(project: str, given: Mapping[str, str]) -> Query:
+    if "filter" not in given:
+        raise InvalidArgument('Give a filter, such as metric.type = "...".', field="filter")
+    if given.get("aggregation.crossSeriesReducer", "REDUCE_NONE") != "REDUCE_NONE":
+        raise InvalidArgument("Series are not reduced here.", field="aggregation.crossSeriesReducer")
+    end = timestamp_parse(given.get("interval.endTime"), field="interval.endTime")
+    start = end - MINUTE
+    if given.get("interval.startTime"):
+        start = timestamp_parse(given["interval.startTime"], field="interval.startTime")
+    if start > end:
+        raise InvalidArgument("The interval ends before it starts.", field="interval")
+    return Query(
+        project,
+        filter_parse(given["filter"]),
+        start,
+        end,
+        _period(given.get("aggregation.alignmentPeriod", "")),
+        given.get("aggregation.perSeriesAligner", ""),
+    )
+
+
+def _period(text: str) -> timedelta:
+    field = "aggregation.alignmentPeriod"
+    period = timedelta(milliseconds=duration_parse(text, field=field)) if text else MINUTE
+    if period < MINUTE or period % MINUTE:
+        raise InvalidArgument("The alignment period is a whole number of minutes.", field=field)
+    return period
+
+
+def _page_size(given: Mapping[str, str]) -> int:
+    text = given.get("pageSize") or "0"
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise InvalidArgument("You have passed an invalid argument (argument=page_size).", field="pageSize")
+    return min(int(text) or MAX_POINTS, MAX_POINTS)
+
+
+def _page(found: list[Series], points: int) -> list[Series]:
+    """The first series, as many as have so many points together."""
+    count = 0
+    for number, one in enumerate(found):
+        count += len(one.cells)
+        if count > points and number:
+            return found[:number]
+    return found
+
+
+def _signer(scope: str) -> signing.Signer:
+    """Of page tokens: how many series of that list have been given out."""
+    return signing.Signer(salt=f"pushhub.page:{scope}")
+
+
+def _offset(token: str, scope: str) -> int:
+    try:
+        return int(_signer(scope).unsign(token)) if token else 0
+    except signing.BadSignature:
+        raise InvalidArgument("You have passed an invalid argument (argument=page_token).", field="pageToken") from None

@@ -1,0 +1,1 @@
+"""The journal: every attempt, settlement and publish, appended crash-safely and sealed into Parquet segments."""

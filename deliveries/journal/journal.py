@@ -1,0 +1,183 @@
+"""The journal of a process: a queue, and a thread that writes what is in it, some times a second.
+
+Who appends never waits, neither for the disk nor for Redis. When the disk takes no more, the journal stands still
+with an alarm, events are counted and let go, and deliveries go on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from django.conf import settings
+
+from deliveries.journal import alarm
+from deliveries.journal.columns import Events
+from deliveries.journal.writer import OpenJournal
+
+logger = logging.getLogger(__name__)
+
+#: Events gather for so long before they are written; a process that is killed loses no more than those.
+GATHER_SECONDS = 0.1
+#: A journal is closed, for others to seal, when it is so old or has so many rows.
+CLOSE_SECONDS = 5.0
+CLOSE_ROWS = 20_000
+#: Events that may wait for a slow disk.
+MAX_WAITING = 200_000
+#: A batch has about so many rows.
+BATCH_ROWS = 5_000
+RETRY_SECONDS = alarm.REPEAT_SECONDS
+
+
+class Journal:
+    """Appends events to files below `folder`."""
+
+    def __init__(self, folder: Path, *, keep_free: int, close_seconds: float = CLOSE_SECONDS) -> None:
+        self._folder = folder
+        self._keep_free = keep_free
+        self._close_seconds = close_seconds
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._count = 0
+        self._lock = threading.Lock()
+        self._ready = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._open: OpenJournal | None = None
+        self._number = 0
+        self.trouble = ""
+        self.lost = 0
+        self._trouble_since = 0.0
+        self._retry_at = 0.0
+
+    def append(self, parts: Sequence[Events]) -> None:
+        """Write these down, soon. They become text here and now, half a microsecond an event: to keep what they were
+        made of alive for the journal's thread costs ten times as much.
+        """
+        count = sum(part.count for part in parts)
+        if not count:
+            return
+        if self._count > MAX_WAITING:
+            self.lost += count
+            return
+        try:
+            lines = b"".join([part.line() for part in parts])
+        except TypeError:
+            self.lost += count
+            logger.exception("events of a wrong type are not journalled")
+            return
+        self._waiting.append((count, lines))
+        self._count += count
+        if not self._ready.is_set():
+            self._ready.set()
+        if self._thread is None:
+            self._start()
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Write what is there."""
+        self._stopping.set()
+        self._ready.set()
+        if self._thread is not None:
+            self._thread.join(timeout=timeout)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._stopping.is_set():
+                self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._ready.wait(timeout=self._pause())
+            self._stopping.wait(GATHER_SECONDS)
+            self._ready.clear()
+            self._turn()
+        self._turn()
+        self._close()
+
+    def _pause(self) -> float | None:
+        """How long there is nothing to do unless an event comes; None is for ever."""
+        if self._open is not None:
+            return max(self._open.opened + self._close_seconds - time.monotonic(), 0)
+        return max(self._retry_at - time.monotonic(), 0) if self.trouble else None
+
+    def _turn(self) -> None:
+        try:
+            self._write_waiting()
+            if self._open is not None and self._is_due(self._open):
+                self._close()
+        except OSError as error:
+            self._stand_still(error)
+
+    def _write_waiting(self) -> None:
+        while self._waiting:
+            count, texts = 0, []
+            while self._waiting and count < BATCH_ROWS:
+                number, lines = self._waiting.popleft()
+                self._count -= number
+                count += number
+                texts.append(lines)
+            if self.trouble and time.monotonic() < self._retry_at:
+                self.lost += count
+                continue
+            try:
+                self._writer().append(b"".join(texts), count)
+            except OSError:
+                self.lost += count
+                raise
+            self._go_on()
+        # Several threads add to it and may get in each other's way: what went wrong ends here.
+        self._count = 0
+        if self.trouble and time.monotonic() >= self._retry_at:
+            self._writer()
+            self._go_on()
+
+    def _writer(self) -> OpenJournal:
+        if self._open is None or self._is_due(self._open):
+            self._close()
+            self._number += 1
+            self._open = OpenJournal(self._folder, number=self._number, keep_free=self._keep_free)
+        return self._open
+
+    def _is_due(self, journal: OpenJournal) -> bool:
+        return journal.rows >= CLOSE_ROWS or time.monotonic() - journal.opened >= self._close_seconds
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _stand_still(self, error: OSError) -> None:
+        self._close()
+        reason = error.strerror or str(error)
+        if not self.trouble:
+            self._trouble_since = time.time()
+            logger.error("the journal stands still, deliveries go on: %s (%s)", reason, self._folder)
+        self.trouble = reason
+        self._retry_at = time.monotonic() + RETRY_SECONDS
+        alarm.sound(reason=reason, since=self._trouble_since, lost=self.lost)
+
+    def _go_on(self) -> None:
+        if self.trouble:
+            logger.warning("the journal goes on; %d events were not written down", self.lost)
+            self.trouble, self.lost = "", 0
+            alarm.clear()
+
+
+def journal() -> Journal | None:
+    """This process' journal; None where journals are off."""
+    return _journal_of(os.getpid(), settings.JOURNAL) if settings.JOURNAL else None
+
+
+@cache
+def _journal_of(_pid: int, folder: str) -> Journal:
+    """By process: a fork has the queue of its parent but not the thread."""
+    made = Journal(Path(folder), keep_free=settings.JOURNAL_FREE_MB * 2**20)
+    atexit.register(made.close)
+    return made

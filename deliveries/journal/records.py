@@ -1,0 +1,75 @@
+"""What the services write into the journal: publishes, and what pullers did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.conf import settings
+
+from deliveries.journal.columns import Events
+from deliveries.journal.journal import journal
+from deliveries.rules.payload import NewMessage
+from pushhub import names
+from subscriptions.models import Subscription, Topic
+from subscriptions.selectors import PushSettings
+
+
+def published(*, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage], region: str) -> None:
+    """Messages were committed."""
+    if not settings.JOURNAL:
+        return
+    shared = {
+        "event": "publish",
+        "project": topic.project.project_id,
+        "region": region,
+        "topic": topic.name,
+        "topic_id": topic.pk,
+        "outcome": "accepted",
+        "response_class": "success",
+        "response_code": 0,
+    }
+    _append(ids, shared, bytes=[len(message.data) for message in messages])
+
+
+def pulled(
+    *, subscription: PushSettings, region: str, ids: Sequence[int], attempts: Sequence[int], outcome: str
+) -> None:
+    """A puller acked or nacked messages."""
+    if not settings.JOURNAL:
+        return
+    shared = {
+        "event": "pull",
+        "project": names.parse_subscription(subscription.name)[0],
+        "region": region,
+        "subscription": subscription.name,
+        "subscription_id": subscription.id,
+        "topic_id": subscription.topic_id,
+        "outcome": outcome,
+    }
+    _append(ids, shared, attempt=list(attempts))
+
+
+def dead_lettered(*, subscription: Subscription, region: str, attempts: Mapping[int, int]) -> None:
+    """Messages, given with how often each was attempted, went to the dead-letter topic."""
+    if not settings.JOURNAL:
+        return
+    shared = {
+        "event": "dead_letter",
+        "project": subscription.project.project_id,
+        "region": region,
+        "subscription": subscription.name,
+        "subscription_id": subscription.pk,
+        "topic_id": subscription.topic_id,
+        "outcome": "forwarded",
+    }
+    _append(list(attempts), shared, attempt=list(attempts.values()))
+
+
+def _append(ids: Sequence[int], shared: dict[str, Any], **columns: list[Any]) -> None:
+    kept = journal()
+    if kept is None or not ids:
+        return
+    shared["time"] = time.time_ns() // 1000
+    kept.append([Events(len(ids), {"message_id": [str(one) for one in ids], **columns}, shared)])

@@ -1,0 +1,1 @@
+"""Metrics under Cloud Monitoring's names: gauges that are taken each minute, and reading what was counted."""

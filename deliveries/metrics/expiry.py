@@ -1,0 +1,61 @@
+"""What time lets go of the metrics and of what they were counted from."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from django.conf import settings
+
+from deliveries.journal import files
+from deliveries.models import GaugeMinute, MetricHour, MetricMinute, Segment
+from deliveries.turns import write_transaction
+from pushhub.clock import Clock, utcnow
+
+logger = logging.getLogger(__name__)
+
+MINUTES_KEPT = timedelta(days=7)
+HOURS_KEPT = timedelta(days=90)
+#: Rows of a transaction: others wait for it.
+CHUNK = 5000
+
+
+def metrics_expire(*, clock: Clock = utcnow) -> int:
+    """Delete minutes and hours that are old enough, and the ledger's word of segments long gone. Days stay."""
+    now = clock()
+    # Twice as long as the segments, so that one cannot come back unknown.
+    noted = timedelta(days=2 * settings.JOURNAL_DAYS)
+    deleted = 0
+    kept_times = ((MetricMinute, MINUTES_KEPT), (GaugeMinute, MINUTES_KEPT), (MetricHour, HOURS_KEPT), (Segment, noted))
+    for model, kept in kept_times:
+        while True:
+            old = model._default_manager.filter(at__lt=now - kept).values_list("pk", flat=True)[:CHUNK]
+            with write_transaction():
+                count, _ = model._default_manager.filter(pk__in=list(old)).delete()
+            deleted += count
+            if count < CHUNK:
+                break
+    return deleted
+
+
+def segments_expire(folder: Path) -> int:
+    """Delete segments past PUSHHUB_JOURNAL_DAYS, counted or not, and the folders they leave empty."""
+    before_ms = (time.time() - settings.JOURNAL_DAYS * 86400) * 1000
+    gone = 0
+    for hour in sorted((folder / files.SEALED).glob("dt=*/hour=*")):
+        kept = False
+        for path in hour.iterdir():
+            named = files.NAME.fullmatch(path.name.strip(".").removesuffix(files.SEGMENT_SUFFIX))
+            if named is not None and int(named["opened_ms"]) < before_ms:
+                path.unlink()
+                gone += 1
+            else:
+                kept = True
+        if kept:
+            break  # the next ones are younger
+        hour.rmdir()
+        if not any(hour.parent.iterdir()):
+            hour.parent.rmdir()
+    return gone

@@ -1,0 +1,92 @@
+"""Gauges: how each subscription stands, written down once a minute. They come from here and need no Spark."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
+from django.db.models import Count, Min
+
+from deliveries import store
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.default import default_backlog
+from deliveries.models import Delivery, GaugeMinute
+from deliveries.rules.ids import publish_time_ms
+from deliveries.turns import write_transaction
+from pushhub.clock import Clock, utcnow
+from pushhub.names import subscription_name
+from subscriptions.models import Subscription
+
+#: With more subscriptions than that, those with nothing to tell are left out: a row a minute each is too much.
+ALL_UP_TO = 100
+#: A subscription that had something to tell is told of for so long afterwards, so that a curve comes down to zero.
+AFTERGLOW = timedelta(minutes=3)
+
+State = Mapping[str, str]
+
+
+def gauges_take(*, clock: Clock = utcnow) -> int:
+    """Write a row for each subscription; returns how many. May raise redis.RedisError and the database's errors."""
+    now = clock()
+    at = now.replace(second=0, microsecond=0)
+    waiting = _waiting()
+    subscriptions = dict(_names(waiting, at))
+    states = _states(subscriptions)
+    rows = [_row(name, at, now, waiting.get(pk, (0, None)), states.get(pk, [])) for pk, name in subscriptions.items()]
+    with write_transaction():
+        GaugeMinute.objects.bulk_create(
+            rows,
+            batch_size=2000,
+            update_conflicts=True,
+            unique_fields=["resource", "at"],
+            update_fields=["undelivered", "oldest_unacked_seconds", "outstanding", "push_window", "backoff_ms"],
+        )
+    return len(rows)
+
+
+def _waiting() -> dict[int, tuple[int, int | None]]:
+    """How many deliveries wait, and the id of the oldest, by subscription: one walk over an index."""
+    rows = Delivery.objects.order_by().values_list("subscription_id").annotate(Count("id"), Min("message_id"))
+    return {pk: (count, oldest) for pk, count, oldest in rows}
+
+
+def _names(waiting: Iterable[int], at: datetime) -> Iterable[tuple[int, str]]:
+    """The subscriptions to tell of, with their names."""
+    rows = Subscription.objects.order_by("id").values_list("id", "project__project_id", "subscription_id")
+    found = [(pk, subscription_name(project, name)) for pk, project, name in rows]
+    if len(found) <= ALL_UP_TO:
+        return found
+    recent = GaugeMinute.objects.filter(at__gte=at - AFTERGLOW, undelivered__gt=0)
+    told, owed = set(recent.values_list("resource", flat=True)), set(waiting)
+    return [(pk, name) for pk, name in found if pk in owed or name in told]
+
+
+def _states(subscriptions: Iterable[int]) -> dict[int, list[State]]:
+    """The states of each subscription's lanes, in one round trip."""
+    regions = {pk: {settings.REGION} for pk in subscriptions}
+    for pk in regions.keys() & set(store.subscriptions_waiting()):
+        regions[pk].update(store.lanes_waiting(pk))
+    lanes = [Lane(pk, region) for pk, names in regions.items() for region in sorted(names)]
+    found: dict[int, list[State]] = defaultdict(list)
+    for lane, state in zip(lanes, default_backlog().states(lanes), strict=True):
+        found[lane.subscription_id].append(state)
+    return found
+
+
+def _row(name: str, at: datetime, now: datetime, waiting: tuple[int, int | None], states: list[State]) -> GaugeMinute:
+    count, oldest = waiting
+    age = now - datetime.fromtimestamp(publish_time_ms(oldest) / 1000, UTC) if oldest is not None else timedelta()
+    resume = max((float(state.get("resume", 0)) for state in states), default=0.0)
+    return GaugeMinute(
+        project=name.split("/")[1],
+        resource=name,
+        at=at,
+        undelivered=count,
+        oldest_unacked_seconds=max(int(age.total_seconds()), 0),
+        outstanding=sum(int(float(state.get("out", 0))) for state in states),
+        push_window=sum(int(float(state.get("w", 0))) for state in states if state.get("mode") == "1"),
+        backoff_ms=max(int(resume - time.time() * 1000), 0),
+    )

@@ -1,0 +1,265 @@
+"""Time series in Cloud Monitoring's form, from the tables of metrics and gauges."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from deliveries.metrics.filters import Comparison
+from deliveries.metrics.kinds import KINDS, SUBSCRIPTION, Kind
+from deliveries.models import GaugeMinute, Metric, MetricDay, MetricHour, MetricMinute
+from deliveries.rules.histogram import SCALE, coarser, merged, quantile, upper_bound
+from pushhub.errors import InvalidArgument, clipped
+from pushhub.protojson import timestamp_format
+
+Labels = tuple[tuple[str, str], ...]
+
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+#: A distribution goes out two scales coarser: 9 % a bucket, some hundred buckets for what takes up to ten minutes.
+COARSER = 2
+PERCENTILES = {f"ALIGN_PERCENTILE_{name}": int(name) / 100 for name in ("99", "95", "50", "05")}
+#: What becomes of the points of a period. The first of each is what a DELTA and a GAUGE get without a word.
+DELTA_ALIGNERS = ("ALIGN_DELTA", "ALIGN_SUM", "ALIGN_RATE", "ALIGN_NONE")
+GAUGE_ALIGNERS = ("ALIGN_NEXT_OLDER", "ALIGN_MEAN", "ALIGN_MAX", "ALIGN_MIN", "ALIGN_NONE")
+#: Points of one request that are added up at most.
+MAX_POINTS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked for. `period` is a whole number of minutes; `aligner` is "" for that of the kind."""
+
+    project: str
+    comparisons: Sequence[Comparison]
+    start: datetime
+    end: datetime
+    period: timedelta = MINUTE
+    aligner: str = ""
+
+
+@dataclass(slots=True)
+class Cell:
+    """What one series has in one period."""
+
+    count: int = 0
+    latency_us_sum: int = 0
+    buckets: dict[int, int] = field(default_factory=dict)
+    gauges: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One curve: of a resource, with labels, by the beginning of the period."""
+
+    kind: Kind
+    resource: str
+    labels: Labels
+    cells: Mapping[datetime, Cell]
+
+
+def series_find(query: Query) -> list[Series]:
+    """The series that a filter chooses, in order of resource and labels."""
+    kind = _kind(query.comparisons)
+    cells = _gauges(kind, query) if kind.gauge else _counts(kind, query)
+    return [
+        Series(kind, resource, labels, cells[resource, labels])
+        for resource, labels in sorted(cells)
+        if _chosen(query, kind, resource, dict(labels))
+    ]
+
+
+def series_format(series: Series, query: Query, *, with_points: bool = True) -> dict[str, Any]:
+    """The JSON form of google.monitoring.v3.TimeSeries; the newest point comes first."""
+    kind, aligner = series.kind, aligner_of(series.kind, query.aligner)
+    value_type = "DOUBLE" if aligner in ("ALIGN_RATE", "ALIGN_MEAN", *PERCENTILES) else kind.value_type
+    found: dict[str, Any] = {
+        "metric": {"type": kind.type, **({"labels": dict(series.labels)} if series.labels else {})},
+        "resource": {"type": kind.resource_type, "labels": resource_labels(kind, series.resource)},
+        "metricKind": "GAUGE" if aligner in ("ALIGN_RATE", *PERCENTILES) else kind.metric_kind,
+        "valueType": value_type,
+        "unit": kind.unit,
+    }
+    if with_points:
+        found["points"] = [
+            {"interval": _interval(found["metricKind"], at, query.period), "value": _value(kind, aligner, cell, query)}
+            for at, cell in sorted(series.cells.items(), reverse=True)
+        ]
+    return found
+
+
+def aligner_of(kind: Kind, given: str) -> str:
+    allowed: tuple[str, ...] = GAUGE_ALIGNERS if kind.gauge else DELTA_ALIGNERS
+    if kind.value_type == "DISTRIBUTION":
+        allowed = ("ALIGN_DELTA", "ALIGN_SUM", "ALIGN_NONE", *PERCENTILES)
+    if given and given not in allowed:
+        raise InvalidArgument(
+            f"The aligner {clipped(given)} does not fit {kind.type}: give one of {', '.join(allowed)}.",
+            field="aggregation.perSeriesAligner",
+        )
+    return given or allowed[0]
+
+
+def resource_labels(kind: Kind, resource: str) -> dict[str, str]:
+    _, project, _, name = resource.split("/", 3)
+    return {"project_id": project, "subscription_id" if kind.resource_type == SUBSCRIPTION else "topic_id": name}
+
+
+def _kind(comparisons: Sequence[Comparison]) -> Kind:
+    types = [one for one in comparisons if one.path == "metric.type"]
+    if len(types) != 1 or types[0].is_negated or types[0].function != "equal":
+        raise InvalidArgument('The filter must choose one metric: metric.type = "...".', field="filter")
+    kind = KINDS.get(types[0].values[0])
+    if kind is None:
+        raise InvalidArgument(
+            f"There is no metric {clipped(types[0].values[0])}; there are {', '.join(sorted(KINDS))}.", field="filter"
+        )
+    return kind
+
+
+def _chosen(query: Query, kind: Kind, resource: str, labels: Mapping[str, str]) -> bool:
+    resource_has = resource_labels(kind, resource)
+    values = {
+        "metric.type": kind.type,
+        "resource.type": kind.resource_type,
+        "project": query.project,
+        **{f"resource.labels.{name}": value for name, value in resource_has.items()},
+        **{f"metric.labels.{name}": value for name, value in labels.items()},
+    }
+    return all(one.holds(values.get(one.path, "")) for one in query.comparisons)
+
+
+def _resource(kind: Kind, query: Query) -> dict[str, str]:
+    """The one resource that a filter asks for, in the database's words; empty for any other filter."""
+    collection = "subscription" if kind.resource_type == SUBSCRIPTION else "topic"
+    for one in query.comparisons:
+        if one.path == f"resource.labels.{collection}_id" and one.function == "equal" and not one.is_negated:
+            return {"resource": f"projects/{query.project}/{collection}s/{one.values[0]}"}
+    return {}
+
+
+Cells = dict[tuple[str, Labels], dict[datetime, Cell]]
+
+
+def _by_period() -> dict[datetime, Cell]:
+    return defaultdict(Cell)
+
+
+def _empty() -> Cells:
+    return defaultdict(_by_period)
+
+
+def _counts(kind: Kind, query: Query) -> Cells:
+    model, span = _table(query.period)
+    rows = model._default_manager.filter(
+        project=query.project,
+        event__in=kind.events,
+        # A point counts where it ends.
+        at__gt=query.start - span,
+        at__lte=query.end - span,
+        **_resource(kind, query),
+    )
+    if kind.classes:
+        rows = rows.filter(response_class__in=kind.classes)
+    if kind.but_classes:
+        rows = rows.exclude(response_class__in=kind.but_classes)
+    is_distribution = kind.value_type == "DISTRIBUTION"
+    wanted = ["resource", "event", "at", "response_class", "response_code", "count", "latency_us_sum"]
+    cells = _empty()
+    for row in _bounded(rows.values_list(*wanted, *(["buckets"] if is_distribution else []))):
+        resource, event, at, response_class, code, count, latency_sum = row[:7]
+        labels = _labels(kind, event, response_class, code)
+        cell = cells[resource, labels][floor(at, query.period)]
+        cell.count += count
+        cell.latency_us_sum += latency_sum
+        if is_distribution:
+            cell.buckets = merged([cell.buckets, {int(bucket): n for bucket, n in row[7].items()}])
+    return cells
+
+
+def _gauges(kind: Kind, query: Query) -> Cells:
+    rows = GaugeMinute.objects.filter(
+        project=query.project, at__gte=query.start, at__lte=query.end, **_resource(kind, query)
+    )
+    cells = _empty()
+    for resource, at, value in _bounded(rows.order_by("at").values_list("resource", "at", kind.gauge)):
+        cells[resource, ()][floor(at, query.period)].gauges.append(value)
+    return cells
+
+
+def _bounded(rows: Any) -> Iterable[Any]:
+    for number, row in enumerate(rows.iterator()):
+        if number == MAX_POINTS:
+            raise InvalidArgument("The interval has too many points: ask for less time, or one resource.")
+        yield row
+
+
+def _table(period: timedelta) -> tuple[type[Metric], timedelta]:
+    """The coarsest table that has such periods."""
+    tables: tuple[tuple[type[Metric], timedelta], ...] = ((MetricDay, DAY), (MetricHour, HOUR), (MetricMinute, MINUTE))
+    return next((model, span) for model, span in tables if not period % span)
+
+
+def _labels(kind: Kind, event: str, response_class: str, code: int) -> Labels:
+    values = {
+        "response_class": response_class,
+        # Where there was no answer, why.
+        "response_code": str(code) if code else response_class,
+        "delivery_type": event,
+    }
+    return tuple((name, values[name]) for name in kind.labels)
+
+
+def floor(at: datetime, period: timedelta) -> datetime:
+    """Where the period begins that a time is in."""
+    return at - (at - datetime(1970, 1, 1, tzinfo=UTC)) % period
+
+
+def _interval(metric_kind: str, at: datetime, period: timedelta) -> dict[str, str]:
+    end = at if metric_kind == "GAUGE" and period == MINUTE else at + period
+    start = end if metric_kind == "GAUGE" else at
+    return {"startTime": timestamp_format(start), "endTime": timestamp_format(end)}
+
+
+def _value(kind: Kind, aligner: str, cell: Cell, query: Query) -> dict[str, Any]:
+    if aligner in PERCENTILES:
+        return {"doubleValue": quantile(cell.buckets, PERCENTILES[aligner])}
+    if aligner == "ALIGN_RATE":
+        return {"doubleValue": cell.count / query.period.total_seconds()}
+    if kind.value_type == "DISTRIBUTION":
+        return {"distributionValue": _distribution(cell)}
+    if not kind.gauge:
+        return {"int64Value": str(cell.count)}
+    if aligner == "ALIGN_MEAN":
+        return {"doubleValue": sum(cell.gauges) / len(cell.gauges)}
+    return {"int64Value": str(CHOICES.get(aligner, _last)(cell.gauges))}
+
+
+def _last(values: Sequence[int]) -> int:
+    return values[-1]
+
+
+CHOICES: Mapping[str, Callable[[Sequence[int]], int]] = {"ALIGN_MAX": max, "ALIGN_MIN": min}
+
+
+def _distribution(cell: Cell) -> dict[str, Any]:
+    """google.api.Distribution with exponential buckets, exact but for coarser bounds."""
+    buckets: Mapping[int, int] = cell.buckets
+    for _ in range(COARSER):
+        buckets = coarser(buckets)
+    last = max(buckets, default=0)
+    count = sum(buckets.values())
+    return {
+        "count": str(count),
+        "mean": cell.latency_us_sum / count if count else 0.0,
+        "bucketOptions": {
+            "exponentialBuckets": {
+                "numFiniteBuckets": last + 1,
+                "growthFactor": upper_bound(1, scale=SCALE - COARSER),
+                "scale": 1,
+            }
+        },
+        "bucketCounts": [str(buckets.get(number, 0)) for number in range(last + 1)],
+    }

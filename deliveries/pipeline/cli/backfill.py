@@ -1,0 +1,47 @@
+"""`manage.py pipeline backfill`: counts a time that is past."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from django.conf import settings
+
+from deliveries.pipeline import ledger
+from deliveries.pipeline.cli.rollup import journal_folder
+from deliveries.pipeline.rollup import backfill
+from deliveries.pipeline.session import spark_session
+from pushhub.errors import InvalidArgument
+
+HELP = "Count segments of a time that is past, those that are not counted yet; may run beside the rollup."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--from", dest="since", required=True, type=moment, help="such as 2026-11-21T04:00Z")
+    parser.add_argument("--to", dest="until", type=moment, help="now, unless given")
+    parser.add_argument(
+        "--rebuild", action="store_true", help="also add up the hours and days of that time again, from the minutes"
+    )
+
+
+def run(*, stdout: TextIO, since: datetime, until: datetime | None, rebuild: bool, **_: Any) -> None:
+    until = until or datetime.now(UTC)
+    if since >= until:
+        raise InvalidArgument("--from must come before --to.")
+    session = spark_session(
+        "pushhub backfill", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
+    )
+    added = backfill(journal_folder(), session=session, since=since, until=until)
+    stdout.write(f"{added.rows} events of {added.segments} segments counted, {added.skipped} were counted before")
+    if rebuild:
+        stdout.write(f"{ledger.rebuild(since=since, until=until)} rows of hours and days added up again")
+
+
+def moment(text: str) -> datetime:
+    """A time, in UTC where it has no zone of its own."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is no time: give one like 2026-11-21T04:00Z") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

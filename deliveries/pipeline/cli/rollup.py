@@ -1,0 +1,45 @@
+"""`manage.py pipeline rollup`: from attempts to metrics, for as long as it runs."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any, TextIO
+
+from django.conf import settings
+
+from deliveries.pipeline.rollup import Rollup, only_runner
+from deliveries.pipeline.session import spark_session
+from pushhub.errors import FailedPrecondition
+
+HELP = "Count what the journal has into the metrics of minutes, hours and days."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--once", action="store_true", help="count what is there, then end")
+
+
+def run(*, stdout: TextIO, once: bool, **_: Any) -> None:
+    folder = journal_folder()
+    with only_runner(folder):
+        session = spark_session(
+            "pushhub rollup",
+            master=settings.SPARK_MASTER,
+            memory=settings.SPARK_MEMORY,
+            extra=settings.SPARK_CONF,
+            short=once,
+        )
+        rollup = Rollup(folder, session=session)
+        stdout.write(f"the rollup counts {folder}")
+        stdout.flush()
+        try:
+            rollup.once() if once else rollup.run()
+        except KeyboardInterrupt:
+            stdout.write("stopped")
+
+
+def journal_folder() -> Path:
+    """Where the journal is; FailedPrecondition where there is none."""
+    if not settings.JOURNAL:
+        raise FailedPrecondition("PUSHHUB_JOURNAL is off, so there is nothing to count.")
+    return Path(settings.JOURNAL)

@@ -1,0 +1,182 @@
+"""The rollup: a stream from segments to metrics, and the same for a time that is past.
+
+Spark calls `count` with each batch at least once; the ledger makes it exactly once. One runner a folder: after a
+driver's death its Java machine lives on for a second or two, and its successor must not start beside it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.db import DatabaseError, InterfaceError, close_old_connections
+
+from deliveries.journal import files, sealing
+from deliveries.pipeline import ledger
+from deliveries.pipeline.admission import ADMITTED, Admission, hours, segments
+from deliveries.pipeline.transforms import event_schema, partials
+from pushhub.errors import FailedPrecondition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT = "checkpoint"
+#: How often the stream looks for news, and how often new segments are looked at.
+TRIGGER_SECONDS = 5
+ADMISSION_SECONDS = 2.0
+#: What a batch holds at most: its partial sums come to the driver.
+FILES_A_BATCH = 64
+FIRST_PAUSE_SECONDS = 0.5
+LAST_PAUSE_SECONDS = 30.0
+
+
+class Rollup:
+    """Counts the segments of a journal's folder."""
+
+    def __init__(self, folder: Path, *, session: SparkSession) -> None:
+        self._folder = folder
+        self._session = session
+        self._admission = Admission(folder, job="rollup")
+        #: Links whose segments were counted in the batch before; Spark is done with them when the next one begins.
+        self._done: set[str] = set()
+        self._stopping = threading.Event()
+
+    def once(self) -> None:
+        """Count what is there, then return."""
+        self._admit()
+        query = self._writer().trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    def run(self) -> None:
+        """Count until the query ends, which it does only with an error."""
+        self._admit()
+        keeper = threading.Thread(target=self._keep_admitting, name="admission", daemon=True)
+        keeper.start()
+        try:
+            self._writer().trigger(processingTime=f"{TRIGGER_SECONDS} seconds").start().awaitTermination()
+        finally:
+            self._stopping.set()
+
+    def count(self, batch: DataFrame, number: int) -> None:
+        """Add one batch to the metrics."""
+        self._admission.unlink(self._done)
+        added = _persistently(partials_of(partials(batch).toArrow()), job="rollup")
+        self._done = ledger.noted(self._admission.links())
+        logger.debug("batch %d: %d segments, %d rows, %d skipped", number, added.segments, added.rows, added.skipped)
+
+    def _writer(self) -> Any:
+        from pyspark.sql import functions as f
+
+        events = (
+            self._session.readStream.schema(event_schema())
+            .option("pathGlobFilter", f"*{files.SEGMENT_SUFFIX}")
+            .option("maxFilesPerTrigger", FILES_A_BATCH)
+            .parquet(str(self._folder / ADMITTED))
+            # Only the stream knows the name; inside the batch it is lost.
+            .select("*", f.col("_metadata.file_name").alias("segment"))
+        )
+        checkpoint = str(self._folder / CHECKPOINT)
+        return events.writeStream.foreachBatch(self.count).option("checkpointLocation", checkpoint)
+
+    def _keep_admitting(self) -> None:
+        while not self._stopping.wait(ADMISSION_SECONDS):
+            try:
+                self._admit()
+            except (OSError, DatabaseError, InterfaceError) as error:
+                logger.warning("new segments are looked at later: %s", error)
+                close_old_connections()
+
+    def _admit(self) -> None:
+        sealing.seal_closed(self._folder)
+        self._admission.round()
+
+
+def backfill(folder: Path, *, session: SparkSession, since: datetime, until: datetime) -> ledger.Added:
+    """Count the segments with events of a time that the ledger has not; each as a whole."""
+    from pyspark.sql import functions as f
+
+    sealing.seal_closed(folder)
+    admission = Admission(folder, job="backfill")
+    found = [path for path in _between(folder / files.SEALED, since, until) if admission.check(path)]
+    known = ledger.noted(path.name for path in found)
+    wanted = [path for path in found if path.name not in known]
+    total = ledger.Added(0, len(known), 0)
+    for start in range(0, len(wanted), FILES_A_BATCH):
+        paths = [str(path) for path in wanted[start : start + FILES_A_BATCH]]
+        events = session.read.schema(event_schema()).parquet(*paths)
+        batch = events.select("*", f.col("_metadata.file_name").alias("segment"))
+        added = _persistently(partials_of(partials(batch).toArrow()), job="backfill")
+        total = ledger.Added(total.segments + added.segments, total.skipped + added.skipped, total.rows + added.rows)
+    return total
+
+
+def _between(sealed: Path, since: datetime, until: datetime) -> Iterator[Path]:
+    """Segments whose journal was opened in the time, or so shortly before that it may have events of it."""
+    first, last = (since - timedelta(hours=1)).timestamp() * 1000, until.timestamp() * 1000
+    for folder in hours(sealed):
+        for path in segments(folder):
+            named = files.NAME.fullmatch(path.name.removesuffix(files.SEGMENT_SUFFIX))
+            if named is None or first <= int(named["opened_ms"]) < last:
+                yield path
+
+
+def partials_of(table: pa.Table) -> list[ledger.Partial]:
+    """The partial sums that Spark has made, as the ledger takes them."""
+    return [
+        ledger.Partial(
+            row["segment"],
+            (
+                row["resource"] or "",
+                row["event"] or "",
+                datetime.fromtimestamp(row["minute"], UTC),
+                row["response_class"] or "",
+                row["response_code"],
+                row["host"],
+            ),
+            ledger.Sums(
+                row["project"] or "",
+                row["n"],
+                row["bytes"],
+                row["latency_us_sum"],
+                row["latency_us_max"],
+                dict(zip(row["buckets"], row["counts"], strict=True)),
+            ),
+        )
+        for row in table.to_pylist()
+    ]
+
+
+def _persistently(found: Sequence[ledger.Partial], *, job: str) -> ledger.Added:
+    """Add them, however long the database is away."""
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            return ledger.partials_add(found, job=job)
+        except (DatabaseError, InterfaceError) as error:
+            logger.warning("the metrics wait %.1f s for the database: %s", pause, error)
+            close_old_connections()
+        time.sleep(pause)
+        pause = min(2 * pause, LAST_PAUSE_SECONDS)
+
+
+@contextmanager
+def only_runner(folder: Path) -> Iterator[None]:
+    """Hold the folder; FailedPrecondition where another rollup does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / files.RUNNER_LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        if not files.lock(handle):
+            raise FailedPrecondition(f"another rollup runs on {folder}: there can be one only")
+        yield
+    finally:
+        os.close(handle)

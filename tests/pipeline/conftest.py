@@ -1,0 +1,25 @@
+"""One Spark session for all tests of the pipeline; without Java they are skipped, which CI does not allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from deliveries.pipeline import needs
+from deliveries.pipeline.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A small local session."""
+    if missing := needs.missing():
+        pytest.skip(missing)
+    quick = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}
+    session = spark_session("pushhub tests", master="local[2]", memory="512m", extra=quick, short=True)
+    yield session
+    session.stop()

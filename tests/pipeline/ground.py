@@ -1,0 +1,117 @@
+"""Made-up segments, and what the metrics must be: added up in plain Python, in another way than Spark's."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deliveries.journal import files
+from deliveries.journal.columns import Events, table_of
+from deliveries.models import Metric
+
+#: 2026-11-21T04:57:00Z; segments go on from there, over the hour's and some over the day's end.
+BEGIN = 1_795_237_020
+FIRST_ID = 911_742_875_595_837_440
+SUBSCRIPTIONS = ("alpha", "beta", "gamma")
+ANSWERS = ((200, ""), (200, ""), (200, ""), (204, ""), (404, ""), (503, ""), (0, "connect_failed"))
+
+Truth = dict[tuple[Any, ...], tuple[Any, ...]]
+
+
+def segment_name(number: int) -> str:
+    return f"host-1-{BEGIN * 1000 + number * 5000:013d}-{number}"
+
+
+def made_events(dice: random.Random, count: int, *, at: int) -> list[Events]:
+    """Attempts, with some publishes and pulls among them, around a time."""
+    parts = []
+    for subscription in SUBSCRIPTIONS:
+        answers = [dice.choice(ANSWERS) for _ in range(count)]
+        columns = {
+            "time": [int((at + dice.random() * 90) * 1e6) for _ in range(count)],
+            "message_id": [str(FIRST_ID + dice.randrange(2**30)) for _ in range(count)],
+            "attempt": [1] * count,
+            "outcome": ["ack" if code in (200, 204) else "nack" for code, _ in answers],
+            "response_code": [code for code, _ in answers],
+            "reason": [reason for _, reason in answers],
+            "latency_us": [int(dice.lognormvariate(10, 2)) for _ in range(count)],
+            "bytes": [dice.randrange(2000) for _ in range(count)],
+        }
+        name = f"projects/p/subscriptions/{subscription}"
+        shared = {"event": "push", "project": "p", "subscription": name, "subscription_id": 1, "host": "example.com"}
+        parts.append(Events(count, columns, shared))
+    moment = int(at * 1e6)
+    publish = {"event": "publish", "project": "p", "topic": "projects/p/topics/t", "time": moment, "bytes": 10}
+    pull = {"event": "pull", "project": "p", "subscription": "projects/p/subscriptions/pulled", "time": moment}
+    parts.append(Events(1, {"message_id": [str(FIRST_ID)]}, {**publish, "outcome": "accepted", "response_code": 0}))
+    parts.append(Events(1, {"message_id": [str(FIRST_ID)]}, {**pull, "outcome": dice.choice(["ack", "nack"])}))
+    return parts
+
+
+def write_segment(folder: Path, number: int, parts: Sequence[Events]) -> Path:
+    """Put a sealed segment where writers put them, in their way."""
+    path = files.segment_path(folder, segment_name(number))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hidden = path.with_name(f".{path.name}")
+    pq.write_table(table_of(parts), hidden)
+    return hidden.rename(path)
+
+
+def segments_make(folder: Path, numbers: Iterable[int], *, seed: int, count: int = 40) -> list[Path]:
+    """Segments of consecutive times; each third has events of long ago as well."""
+    paths = []
+    for number in numbers:
+        dice = random.Random(f"{seed}/{number}")
+        parts = made_events(dice, count, at=BEGIN + number * 5)
+        if number % 3 == 0:
+            parts += made_events(dice, 5, at=BEGIN - dice.randrange(200_000))
+        paths.append(write_segment(folder, number, parts))
+    return paths
+
+
+def truth_of(paths: Iterable[Path], *, seconds: int) -> Truth:
+    """Count, bytes, sum, maximum and buckets by key, for spans of so many seconds."""
+    counts: Counter[tuple[Any, ...]] = Counter()
+    sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
+    buckets: dict[tuple[Any, ...], Counter[str]] = defaultdict(Counter)
+    for path in paths:
+        for row in _rows(path):
+            at = row["time"] // 1_000_000
+            kind = row["response_class"] or row["outcome"]
+            resource = row["subscription"] or row["topic"]
+            key = (resource, row["event"], at - at % seconds, kind, row["response_code"] or 0, row["host"] or "")
+            counts[key] += 1
+            latency = row["latency_us"]
+            sums[key][0] += row["bytes"] or 0
+            sums[key][1] += latency or 0
+            sums[key][2] = max(sums[key][2], latency or 0)
+            if latency is not None:
+                buckets[key][str(math.ceil(math.log2(max(latency, 1)) * 32))] += 1
+    return {key: (counts[key], *sums[key], dict(buckets[key])) for key in counts}
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    table = pq.read_table(path)
+    times = table["time"].cast(pa.int64())
+    return table.set_column(table.schema.get_field_index("time"), "time", times).to_pylist()
+
+
+def metrics_of(model: type[Metric]) -> Truth:
+    """What the database has, in the same form."""
+    return {
+        (row.resource, row.event, int(row.at.timestamp()), row.response_class, row.response_code, row.host): (
+            row.count,
+            row.bytes,
+            row.latency_us_sum,
+            row.latency_us_max,
+            row.buckets,
+        )
+        for row in model._default_manager.all()
+    }

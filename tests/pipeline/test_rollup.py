@@ -1,0 +1,167 @@
+"""The rollup in this process: what it counts, what it puts aside, and what it counts once."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from deliveries.models import MetricDay, MetricHour, MetricMinute, Segment
+from deliveries.pipeline import ledger
+from deliveries.pipeline.admission import ADMITTED, QUARANTINE
+from deliveries.pipeline.rollup import CHECKPOINT, Rollup, backfill
+from tests.pipeline.ground import BEGIN, metrics_of, segments_make, truth_of, write_segment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SPANS = [(MetricMinute, 60), (MetricHour, 3600), (MetricDay, 86400)]
+EVER = {"since": datetime(2026, 1, 1, tzinfo=UTC), "until": datetime(2027, 1, 1, tzinfo=UTC)}
+
+
+def assert_counted(paths: list[Path]) -> None:
+    """Minutes, hours and days are those of exactly these segments."""
+    for model, seconds in SPANS:
+        assert metrics_of(model) == truth_of(paths, seconds=seconds), model.__name__
+    assert set(Segment.objects.filter(state="counted").values_list("name", flat=True)) == {p.name for p in paths}
+
+
+def test_segments_become_metrics(spark: SparkSession, tmp_path: Path) -> None:
+    """Given segments over the end of an hour, when they are counted, then the sums are those added up by hand."""
+    paths = segments_make(tmp_path, range(8), seed=1)
+
+    Rollup(tmp_path, session=spark).once()
+
+    assert_counted(paths)
+
+
+def test_late_and_disordered_segments_are_counted(spark: SparkSession, tmp_path: Path) -> None:
+    """Given segments that come in the wrong order, when the rollup runs between, then each is counted once."""
+    later = segments_make(tmp_path, range(6, 9), seed=2)
+    Rollup(tmp_path, session=spark).once()
+    earlier = segments_make(tmp_path, range(3), seed=2)
+    Rollup(tmp_path, session=spark).once()
+    Rollup(tmp_path, session=spark).once()
+
+    assert_counted([*earlier, *later])
+
+
+def test_a_lost_checkpoint_counts_nothing_twice(spark: SparkSession, tmp_path: Path) -> None:
+    """Given segments that were counted, when the checkpoint is deleted and all are offered again, then nothing is
+    added but what is new.
+    """
+    paths = segments_make(tmp_path, range(5), seed=3)
+    Rollup(tmp_path, session=spark).once()
+    shutil.rmtree(tmp_path / CHECKPOINT)
+    assert list((tmp_path / ADMITTED).glob("*.parquet")), "the links are there, for Spark to read them again"
+    paths += segments_make(tmp_path, range(5, 7), seed=3)
+
+    Rollup(tmp_path, session=spark).once()
+
+    assert_counted(paths)
+
+
+def test_a_backfill_beside_the_stream_counts_what_the_stream_has_not(spark: SparkSession, tmp_path: Path) -> None:
+    """Given some segments counted and some not, when a backfill goes over all and the stream after it, then each is
+    counted once.
+    """
+    paths = segments_make(tmp_path, range(4), seed=4)
+    Rollup(tmp_path, session=spark).once()
+    paths += segments_make(tmp_path, range(4, 8), seed=4)
+
+    added = backfill(tmp_path, session=spark, **EVER)
+    again = backfill(tmp_path, session=spark, **EVER)
+    Rollup(tmp_path, session=spark).once()
+
+    assert (added.segments, added.skipped) == (4, 4)
+    assert (again.segments, again.skipped) == (0, 8)
+    assert_counted(paths)
+
+
+def test_a_backfill_takes_the_time_it_was_given(spark: SparkSession, tmp_path: Path) -> None:
+    """Given segments of an hour and of the day after, when the hour is backfilled, then only its segments are."""
+    inside = segments_make(tmp_path, range(2), seed=5)
+    segments_make(tmp_path, [20_000], seed=5)
+    begin = datetime.fromtimestamp(BEGIN, UTC)
+
+    backfill(tmp_path, session=spark, since=begin, until=begin + timedelta(hours=1))
+
+    assert_counted(inside)
+
+
+def test_what_cannot_be_read_is_put_aside_with_the_reason(spark: SparkSession, tmp_path: Path) -> None:
+    """Given good segments among truncated and foreign files, when they are counted, then the good ones are, and the
+    others lie in quarantine, each noted with its reason.
+    """
+    good = segments_make(tmp_path, range(3), seed=6)
+    truncated, other_columns, other_types = segments_make(tmp_path, range(3, 6), seed=6)
+    truncated.write_bytes(truncated.read_bytes()[:-100])
+    pq.write_table(pa.table({"event": ["push"], "a": [1]}), other_columns)
+    table = pq.read_table(other_types)
+    pq.write_table(table.set_column(1, "time", table["time"].cast(pa.string())), other_types)
+    foreign = good[0].with_name("holiday.csv")
+    foreign.write_text("a,b\n")
+
+    Rollup(tmp_path, session=spark).once()
+
+    assert_counted(good)
+    reasons = dict(Segment.objects.filter(state="quarantined").values_list("name", "reason"))
+    assert reasons[truncated.name].startswith("not a whole Parquet file: ")
+    assert reasons[other_columns.name] == "foreign: no column subscription, time, topic"
+    assert reasons[other_types.name] == "foreign: column time is string and not timestamp"
+    assert reasons[foreign.name] == "foreign: not a name of ours"
+    assert {path.name for path in (tmp_path / QUARANTINE).iterdir()} == set(reasons)
+
+
+def test_older_segments_have_fewer_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """Given a segment of a release without the last columns, when it is counted, then they read as null."""
+    [path] = segments_make(tmp_path, [1], seed=7)
+    pq.write_table(pq.read_table(path).drop_columns(["worker", "schema_version", "push_window"]), path)
+
+    Rollup(tmp_path, session=spark).once()
+
+    assert_counted([path])
+
+
+def test_links_go_when_spark_is_done_with_them(spark: SparkSession, tmp_path: Path) -> None:
+    """Given a rollup that has gone on to a next batch, then the links of the first are gone and its segments stay."""
+    first = segments_make(tmp_path, range(2), seed=8)
+    rollup = Rollup(tmp_path, session=spark)
+    rollup.once()
+    second = segments_make(tmp_path, range(2, 4), seed=8)
+    rollup.once()
+
+    assert {path.name for path in (tmp_path / ADMITTED).glob("*.parquet")} == {path.name for path in second}
+    assert all(path.exists() for path in first)
+
+
+def test_hours_and_days_added_up_again_are_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """Given metrics whose hours and days were damaged, when they are rebuilt from the minutes, then they are right."""
+    paths = segments_make(tmp_path, range(6), seed=9)
+    Rollup(tmp_path, session=spark).once()
+    MetricHour.objects.update(count=1)
+    MetricDay.objects.update(latency_us_sum=0, buckets={})
+
+    ledger.rebuild(**EVER)
+
+    assert_counted(paths)
+
+
+def test_a_segment_of_unnamed_events_is_noted(spark: SparkSession, tmp_path: Path) -> None:
+    """Given a segment with nothing to count, when it is met, then it is in the ledger and does not come again."""
+    from deliveries.journal.columns import Events
+
+    shared = {"event": "drop", "time": BEGIN * 10**6, "outcome": "drop"}
+    path = write_segment(tmp_path, 1, [Events(1, {"message_id": ["1"]}, shared)])
+
+    Rollup(tmp_path, session=spark).once()
+
+    assert list(Segment.objects.values_list("name", "rows")) == [(path.name, 1)]
+    assert not MetricMinute.objects.exists()
