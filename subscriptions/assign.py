@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 
 from pushhub import names
-from pushhub.errors import InvalidArgument
+from pushhub.errors import InvalidArgument, Unimplemented
 from pushhub.protojson import duration_parse
 from subscriptions import endpoints, filters, policies, selectors
 from subscriptions.fields import EXPORTS
@@ -70,12 +70,21 @@ def _topic_retention(topic: Topic, value: Value) -> None:
     topic.message_retention_seconds = None if milliseconds is None else policies.retention(milliseconds)
 
 
+def unimplemented(field: str) -> Unimplemented:
+    """What would be kept and not acted upon is refused instead: messages would silently not go where it says."""
+    return Unimplemented(f"{field} is not implemented by PushHub.", field=field)
+
+
 def _topic_ingestion(topic: Topic, value: Value) -> None:
-    topic.ingestion_data_source_settings = value
+    if value is not None:
+        raise unimplemented("ingestionDataSourceSettings")
+    topic.ingestion_data_source_settings = None
 
 
 def _topic_transforms(topic: Topic, value: Value) -> None:
-    topic.message_transforms = value or []
+    if value:
+        raise unimplemented("messageTransforms")
+    topic.message_transforms = []
 
 
 TOPIC_FIELDS: Mapping[str, Callable[[Topic, Value], None]] = {
@@ -186,14 +195,17 @@ def _retry(subscription: Subscription, value: Value) -> None:
 
 def _export(name: str) -> Callable[[Subscription, Value], None]:
     def assign(subscription: Subscription, value: Value) -> None:
-        others = {key: other for key, other in subscription.exports.items() if key != name}
-        subscription.exports = others if value is None else others | {name: value}
+        if value is not None:
+            raise unimplemented(name)
+        subscription.exports = {key: other for key, other in subscription.exports.items() if key != name}
 
     return assign
 
 
 def _transforms(subscription: Subscription, value: Value) -> None:
-    subscription.message_transforms = value or []
+    if value:
+        raise unimplemented("messageTransforms")
+    subscription.message_transforms = []
 
 
 #: In this order, as defaults depend on what stands before: the ack deadline on exactly-once, retention on expiration.
@@ -216,15 +228,7 @@ SUBSCRIPTION_FIELDS: Mapping[str, Callable[[Subscription, Value], None]] = {
 
 def check_whole(subscription: Subscription) -> None:
     """The rules that look at more than one field."""
-    destinations = sorted(subscription.exports)
-    if subscription.push_endpoint:
-        destinations.insert(0, "pushConfig")
-    if len(destinations) > 1:
-        raise InvalidArgument(
-            f"A subscription has one destination at most. You passed {' and '.join(destinations)} in the request.",
-            field=destinations[1],
-        )
-    if subscription.enable_exactly_once_delivery and destinations:
+    if subscription.enable_exactly_once_delivery and subscription.push_endpoint:
         raise InvalidArgument(
             "Exactly-once delivery is for pull subscriptions only.", field="enableExactlyOnceDelivery"
         )

@@ -18,12 +18,14 @@ BAD_NAME = (
     "Invalid resource name given (name={name}). "
     "Refer to https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names for more information."
 )
-#: Every field of a topic that a caller can set, but for schemaSettings, which needs a schema.
+#: Every field of a topic that a caller can set and that is acted upon, but for schemaSettings, which needs a schema.
 FULL = {
     "labels": {"team": "shop"},
     "messageStoragePolicy": {"allowedPersistenceRegions": ["europe-west1"], "enforceInTransit": True},
     "kmsKeyName": "projects/p/locations/l/keyRings/r/cryptoKeys/k",
     "messageRetentionDuration": "86400s",
+}
+UNIMPLEMENTED: dict[str, Any] = {
     "ingestionDataSourceSettings": {
         "cloudStorage": {"bucket": "b", "avroFormat": {}, "minimumObjectCreateTime": "2026-01-02T03:04:05Z"},
         "platformLogsSettings": {"severity": "WARNING"},
@@ -44,6 +46,17 @@ def test_every_field_comes_back(api: Api) -> None:
 
     assert topic == {"name": "projects/shop/topics/orders", **FULL, "state": "ACTIVE"}
     assert api.get("topics/orders").body == topic
+
+
+@pytest.mark.parametrize("field", sorted(UNIMPLEMENTED))
+def test_what_would_not_be_acted_upon_is_unimplemented_by_name(api: Api, field: str) -> None:
+    body = {field: UNIMPLEMENTED[field]}
+    old = api.made("topics/old")
+
+    for answer in (api.put("topics/new", body), api.patch("topics/old", {"topic": body, "updateMask": field})):
+        assert (answer.status, answer.error["status"]) == (501, "UNIMPLEMENTED")
+        assert answer.error["message"] == f"{field} is not implemented by PushHub."
+    assert api.patch("topics/old", {"topic": {}, "updateMask": field}).body == old
 
 
 @pytest.mark.parametrize("field", sorted(FULL))
