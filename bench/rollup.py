@@ -12,10 +12,11 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.processes import BenchError, cpu_seconds, family, process, rss_mb, say, wait_until
+from bench.processes import BenchError, family, process, rss_mb, say, wait_until
 from bench.stand import Row, Stand, stand
 from deliveries.journal import files
 from deliveries.journal.columns import event_schema
@@ -28,6 +29,8 @@ SUBSCRIPTIONS = 50
 SEGMENT_ROWS = 20_000
 #: The first batches pay for the start of Java and its compiler: the steady rate leaves them out.
 WARM_SHARE = 0.3
+#: Java's compiler goes on for some time after the last batch.
+QUIET_SECONDS = 15
 
 #: pipeline/transforms.py in SQL.
 DUCKDB = """
@@ -58,9 +61,8 @@ def rollup(quick: bool) -> Row:
     with stand() as made:
         folder = made.folder / "segments"
         _write(folder, segments)
-        spark = _spark(made, segments)
+        spark = _spark(made, segments, idle_seconds=10 if quick else 30)
         expected = _counted()
-        idle = _idle(made, seconds=10 if quick else 30)
     with stand() as made:
         folder = made.folder / "segments"
         _write(folder, segments)
@@ -70,7 +72,7 @@ def rollup(quick: bool) -> Row:
     say(
         f"  rollup: Spark {spark['rate']:,.0f} attempts/s steady ({spark['whole']:,.0f} with its start,"
         f" {spark['rss']:.0f} MB), DuckDB {duck['rate']:,.0f} ({duck['query_rate']:,.0f} without SQLite);"
-        f" an idle stream takes {idle:.1f} % of a core"
+        f" an idle stream takes {spark['idle']:.1f} % of a core"
     )
     return {
         "rollup_per_second": round(spark["rate"]),
@@ -79,7 +81,7 @@ def rollup(quick: bool) -> Row:
         "rollup_attempts": segments * SEGMENT_ROWS,
         "rollup_duckdb_per_second": round(duck["rate"]),
         "rollup_duckdb_query_per_second": round(duck["query_rate"]),
-        "rollup_idle_percent_of_a_core": round(idle, 2),
+        "rollup_idle_percent_of_a_core": round(spark["idle"], 2),
     }
 
 
@@ -134,12 +136,12 @@ def _table(dice: Any, times: Any) -> pa.Table:
 
 @contextmanager
 def _runner(made: Stand) -> Iterator[int]:
-    command = [sys.executable, "-m", "django", "pipeline", "rollup"]
+    command = [sys.executable, "-m", "pushhub.processes", "rollup"]
     with process(command, env=made.env | {"PUSHHUB_SPARK_MASTER": "local[2]"}) as runner:
         yield runner.pid
 
 
-def _spark(made: Stand, segments: int) -> dict[str, float]:
+def _spark(made: Stand, segments: int, *, idle_seconds: int) -> dict[str, float]:
     began, peak = time.monotonic(), 0.0
     with _runner(made) as pid:
         done = threading.Event()
@@ -153,26 +155,25 @@ def _spark(made: Stand, segments: int) -> dict[str, float]:
         watcher.start()
         try:
             wait_until(lambda: Segment.objects.count() >= segments, seconds=300, what="the rollup", every=0.25)
+            whole = time.monotonic() - began
+            time.sleep(QUIET_SECONDS)
+            before = _spent(pid)
+            time.sleep(idle_seconds)
+            idle = (_spent(pid) - before) / idle_seconds * 100
         finally:
             done.set()
             watcher.join()
-    whole = time.monotonic() - began
-    # Rows of a batch are noted at the same time, within a millisecond or so.
+    # Segments of a batch are noted at the same time, within milliseconds.
     at = sorted(moment.timestamp() for moment in Segment.objects.values_list("at", flat=True))
-    warm = int(len(at) * WARM_SHARE) // FILES_A_BATCH * FILES_A_BATCH
-    start = at[max(warm - 1, 0)]
-    later = sum(moment > start + 0.5 for moment in at)
-    return {"rate": later * SEGMENT_ROWS / (at[-1] - start), "whole": segments * SEGMENT_ROWS / whole, "rss": peak}
+    start = at[max(int(len(at) * WARM_SHARE), FILES_A_BATCH) - 1]
+    later = sum(moment > start + 0.25 for moment in at)
+    steady = later * SEGMENT_ROWS / max(at[-1] - start, 0.001)
+    return {"rate": steady, "whole": segments * SEGMENT_ROWS / whole, "rss": peak, "idle": idle}
 
 
-def _idle(made: Stand, *, seconds: int) -> float:
-    """Of a stream that has nothing new to count."""
-    with _runner(made) as pid:
-        wait_until(lambda: len(family(pid)) > 1, seconds=60, what="Java")
-        time.sleep(20)
-        before = cpu_seconds(*family(pid))
-        time.sleep(seconds)
-        return (cpu_seconds(*family(pid)) - before) / seconds * 100
+def _spent(pid: int) -> float:
+    """Seconds of CPU, those of threads that have ended among them: Java's compiler has some."""
+    return sum(sum(psutil.Process(one).cpu_times()[:2]) for one in family(pid))
 
 
 def _duckdb(folder: Path) -> dict[str, float]:

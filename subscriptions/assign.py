@@ -70,21 +70,14 @@ def _topic_retention(topic: Topic, value: Value) -> None:
     topic.message_retention_seconds = None if milliseconds is None else policies.retention(milliseconds)
 
 
-def unimplemented(field: str) -> Unimplemented:
-    """What would be kept and not acted upon is refused instead: messages would silently not go where it says."""
-    return Unimplemented(f"{field} is not implemented by PushHub.", field=field)
+def _unsupported(field: str) -> Callable[[Any, Value], None]:
+    """What PushHub does not do is refused: taken and left undone, it would lose messages or leave them as they are."""
 
+    def refuse(row: Any, value: Value) -> None:
+        if value is not None and value != []:
+            raise Unimplemented(f"The field {field} is not supported by PushHub.", field=field)
 
-def _topic_ingestion(topic: Topic, value: Value) -> None:
-    if value is not None:
-        raise unimplemented("ingestionDataSourceSettings")
-    topic.ingestion_data_source_settings = None
-
-
-def _topic_transforms(topic: Topic, value: Value) -> None:
-    if value:
-        raise unimplemented("messageTransforms")
-    topic.message_transforms = []
+    return refuse
 
 
 TOPIC_FIELDS: Mapping[str, Callable[[Topic, Value], None]] = {
@@ -93,8 +86,8 @@ TOPIC_FIELDS: Mapping[str, Callable[[Topic, Value], None]] = {
     "kmsKeyName": _topic_kms_key_name,
     "schemaSettings": _topic_schema_settings,
     "messageRetentionDuration": _topic_retention,
-    "ingestionDataSourceSettings": _topic_ingestion,
-    "messageTransforms": _topic_transforms,
+    "ingestionDataSourceSettings": _unsupported("ingestionDataSourceSettings"),
+    "messageTransforms": _unsupported("messageTransforms"),
 }
 
 
@@ -193,21 +186,6 @@ def _retry(subscription: Subscription, value: Value) -> None:
     )
 
 
-def _export(name: str) -> Callable[[Subscription, Value], None]:
-    def assign(subscription: Subscription, value: Value) -> None:
-        if value is not None:
-            raise unimplemented(name)
-        subscription.exports = {key: other for key, other in subscription.exports.items() if key != name}
-
-    return assign
-
-
-def _transforms(subscription: Subscription, value: Value) -> None:
-    if value:
-        raise unimplemented("messageTransforms")
-    subscription.message_transforms = []
-
-
 #: In this order, as defaults depend on what stands before: the ack deadline on exactly-once, retention on expiration.
 SUBSCRIPTION_FIELDS: Mapping[str, Callable[[Subscription, Value], None]] = {
     "pushConfig": push_config,
@@ -221,8 +199,7 @@ SUBSCRIPTION_FIELDS: Mapping[str, Callable[[Subscription, Value], None]] = {
     "filter": _filter,
     "deadLetterPolicy": _dead_letter,
     "retryPolicy": _retry,
-    **{name: _export(name) for name in EXPORTS},
-    "messageTransforms": _transforms,
+    **{name: _unsupported(name) for name in (*EXPORTS, "messageTransforms")},
 }
 
 

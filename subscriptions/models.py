@@ -129,8 +129,6 @@ class Topic(models.Model):
     message_storage_policy = models.JSONField(null=True, blank=True)
     kms_key_name = models.CharField(max_length=1024, blank=True)
     schema_settings = models.JSONField(null=True, blank=True)
-    ingestion_data_source_settings = models.JSONField(null=True, blank=True)
-    message_transforms = models.JSONField(default=list, blank=True)
     tags = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -194,8 +192,6 @@ class Subscription(models.Model):
     minimum_backoff_ms = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no retry policy")
     maximum_backoff_ms = models.PositiveIntegerField(null=True, blank=True)
 
-    exports = models.JSONField(default=dict, blank=True, help_text="bigqueryConfig, cloudStorageConfig, bigtableConfig")
-    message_transforms = models.JSONField(default=list, blank=True)
     tags = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)

@@ -22,8 +22,6 @@ def topic_fields(topic: Topic) -> Fields:
             "kmsKeyName": topic.kms_key_name,
             "schemaSettings": topic.schema_settings,
             "messageRetentionDuration": _duration(topic.message_retention_seconds),
-            "ingestionDataSourceSettings": topic.ingestion_data_source_settings,
-            "messageTransforms": topic.message_transforms,
         }
     )
 
@@ -48,16 +46,12 @@ def subscription_fields(subscription: Subscription) -> Fields:
             "deadLetterPolicy": _dead_letter_policy(subscription),
             "retryPolicy": _retry_policy(subscription),
             "enableExactlyOnceDelivery": subscription.enable_exactly_once_delivery,
-            "messageTransforms": subscription.message_transforms,
-            **subscription.exports,
         }
     )
 
 
 def subscription_resource(subscription: Subscription) -> Fields:
     fields = subscription_fields(subscription)
-    for export in subscription.exports:
-        fields[export] = {**fields[export], "state": "ACTIVE"}
     if subscription.detached:
         fields["detached"] = True
     if subscription.topic and subscription.topic.message_retention_seconds:

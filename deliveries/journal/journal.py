@@ -114,6 +114,9 @@ class Journal:
                 self._close()
         except OSError as error:
             self._stand_still(error)
+        except Exception:
+            # Whatever it is, it must not end this thread.
+            logger.exception("some events are not journalled")
 
     def _write_waiting(self) -> None:
         while self._waiting:

@@ -52,7 +52,7 @@ def pulled(
 
 
 def dead_lettered(*, subscription: Subscription, region: str, attempts: Mapping[int, int]) -> None:
-    """Messages, given with how often each was attempted, went to the dead-letter topic."""
+    """Messages went to the dead-letter topic, each after so many attempts."""
     if not settings.JOURNAL:
         return
     shared = {
@@ -62,7 +62,7 @@ def dead_lettered(*, subscription: Subscription, region: str, attempts: Mapping[
         "subscription": subscription.name,
         "subscription_id": subscription.pk,
         "topic_id": subscription.topic_id,
-        "outcome": "forwarded",
+        "outcome": "dead_letter",
     }
     _append(list(attempts), shared, attempt=list(attempts.values()))
 

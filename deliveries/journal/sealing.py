@@ -6,6 +6,7 @@ Whoever gets the lock of a journal seals it: maintenance, mostly, or the rollup.
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 from deliveries.journal import files
@@ -31,7 +32,11 @@ def seal(folder: Path, path: Path) -> int:
         # Readers leave alone what begins with a dot.
         hidden = target.with_name(f".{target.name}")
         try:
-            pq.write_table(table_of(parts), hidden, compression="zstd", row_group_size=ROW_GROUP)
+            with hidden.open("wb") as file:
+                pq.write_table(table_of(parts), file, compression="zstd", row_group_size=ROW_GROUP)
+                file.flush()
+                # The journal goes next, so the segment must outlast the power.
+                os.fsync(file.fileno())
             hidden.rename(target)
         except OSError:
             hidden.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.db import DatabaseError, InterfaceError, close_old_connections
+from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections, connection
 
 from deliveries.journal import files, sealing
 from deliveries.pipeline import ledger
@@ -34,8 +34,10 @@ CHECKPOINT = "checkpoint"
 #: How often the stream looks for news, and how often new segments are looked at.
 TRIGGER_SECONDS = 5
 ADMISSION_SECONDS = 2.0
-#: What a batch holds at most: its partial sums come to the driver.
-FILES_A_BATCH = 64
+#: What a batch holds at most while there is a backlog: its partial sums come to the driver, and batches follow at once.
+FILES_A_BATCH = 16
+#: And later, when a batch begins no sooner than its trigger: more than can come in between.
+FILES_A_TRIGGER = 64
 FIRST_PAUSE_SECONDS = 0.5
 LAST_PAUSE_SECONDS = 30.0
 
@@ -54,33 +56,39 @@ class Rollup:
     def once(self) -> None:
         """Count what is there, then return."""
         self._admit()
-        query = self._writer().trigger(availableNow=True).start()
-        query.awaitTermination()
+        self._writer(files_a_batch=FILES_A_BATCH).trigger(availableNow=True).start().awaitTermination()
 
     def run(self) -> None:
-        """Count until the query ends, which it does only with an error."""
-        self._admit()
+        """Count what is there, then what comes, until the query ends, which it does only with an error."""
+        self.once()
         keeper = threading.Thread(target=self._keep_admitting, name="admission", daemon=True)
         keeper.start()
         try:
-            self._writer().trigger(processingTime=f"{TRIGGER_SECONDS} seconds").start().awaitTermination()
+            stream = self._writer(files_a_batch=FILES_A_TRIGGER)
+            stream.trigger(processingTime=f"{TRIGGER_SECONDS} seconds").start().awaitTermination()
         finally:
             self._stopping.set()
 
     def count(self, batch: DataFrame, number: int) -> None:
-        """Add one batch to the metrics."""
+        """Add one batch to the metrics. Called in a thread of py4j's, which may not be the one of the next batch."""
+        try:
+            self._count(batch, number)
+        finally:
+            connection.close()
+
+    def _count(self, batch: DataFrame, number: int) -> None:
         self._admission.unlink(self._done)
         added = _persistently(partials_of(partials(batch).toArrow()), job="rollup")
         self._done = ledger.noted(self._admission.links())
         logger.debug("batch %d: %d segments, %d rows, %d skipped", number, added.segments, added.rows, added.skipped)
 
-    def _writer(self) -> Any:
+    def _writer(self, *, files_a_batch: int) -> Any:
         from pyspark.sql import functions as f
 
         events = (
             self._session.readStream.schema(event_schema())
             .option("pathGlobFilter", f"*{files.SEGMENT_SUFFIX}")
-            .option("maxFilesPerTrigger", FILES_A_BATCH)
+            .option("maxFilesPerTrigger", files_a_batch)
             .parquet(str(self._folder / ADMITTED))
             # Only the stream knows the name; inside the batch it is lost.
             .select("*", f.col("_metadata.file_name").alias("segment"))
@@ -136,15 +144,15 @@ def partials_of(table: pa.Table) -> list[ledger.Partial]:
         ledger.Partial(
             row["segment"],
             (
-                row["resource"] or "",
-                row["event"] or "",
+                _clipped(row["resource"], 350),
+                _clipped(row["event"], 20),
                 datetime.fromtimestamp(row["minute"], UTC),
-                row["response_class"] or "",
+                _clipped(row["response_class"], 40),
                 row["response_code"],
-                row["host"],
+                _clipped(row["host"], 260),
             ),
             ledger.Sums(
-                row["project"] or "",
+                _clipped(row["project"], 63),
                 row["n"],
                 row["bytes"],
                 row["latency_us_sum"],
@@ -156,13 +164,18 @@ def partials_of(table: pa.Table) -> list[ledger.Partial]:
     ]
 
 
+def _clipped(text: str | None, length: int) -> str:
+    """What fits the metrics' columns: one odd event must not keep all others out of them."""
+    return (text or "").replace("\0", "")[:length]
+
+
 def _persistently(found: Sequence[ledger.Partial], *, job: str) -> ledger.Added:
     """Add them, however long the database is away."""
     pause = FIRST_PAUSE_SECONDS
     while True:
         try:
             return ledger.partials_add(found, job=job)
-        except (DatabaseError, InterfaceError) as error:
+        except (OperationalError, InterfaceError) as error:
             logger.warning("the metrics wait %.1f s for the database: %s", pause, error)
             close_old_connections()
         time.sleep(pause)

@@ -13,7 +13,7 @@ from deliveries.push.plans import PushPlan
 from deliveries.rules.outcome import Reason
 from pushhub import names
 
-#: A dead letter was nacked; that it went to the dead-letter topic is an event of its own (deadletters.py).
+#: That a nack went to the dead-letter topic is an event of its own (journal/records.py).
 OUTCOMES = {"a": "ack", "n": "nack", "r": "release", "x": "drop", "d": "nack"}
 
 

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil
 import pytest
 import requests
 
+from deliveries.pipeline import needs
 from tests.endtoend.running import COMMAND, ROOT, Running, environment, running
 from tests.ports import free_port, wait_for
 from tests.receiver import Receiver
@@ -90,7 +92,10 @@ def test_the_admin_login_is_shown_once_and_opens_the_admin(pushhub: Running) -> 
 
 
 def _holds(path: Path, text: str) -> bool:
-    return path.is_file() and text.encode() in path.read_bytes()
+    try:
+        return path.is_file() and text.encode() in path.read_bytes()
+    except FileNotFoundError:  # the journal's files come and go
+        return False
 
 
 @pytest.mark.parametrize("page", ["/admin/login/", "/docs"])
@@ -124,6 +129,31 @@ def test_flower_shows_deliveries_their_retries_and_the_worker(pushhub: Running, 
     wait_for(shown, what="the delivery in Flower")
     worker = requests.get(f"{pushhub.flower}/workers", params={"json": 1}, timeout=10).json()["data"]
     assert {one["hostname"].split("@")[0]: one["status"] for one in worker} == {"push": True, "maintenance": True}
+
+
+def test_attempts_become_metrics(pushhub: Running, receiver: Receiver) -> None:
+    """Given Java, as the rollup is then started too: when a message is pushed, then it is counted, by and by."""
+    if missing := needs.missing():
+        pytest.skip(missing)
+    assert "ready: rollup of metrics from " in pushhub.printed()
+    pushhub.put("topics/counted", {})
+    config = {"topic": "projects/demo/topics/counted", "pushConfig": {"pushEndpoint": receiver.url}}
+    pushhub.put("subscriptions/counted", config)
+    pushhub.post("topics/counted:publish", {"messages": [{"data": "eA=="}]})
+    receiver.wait(1)
+
+    def counted() -> list[str]:
+        now = datetime.now(UTC)
+        query = {
+            "filter": 'metric.type = "pubsub.googleapis.com/subscription/push_request_count"'
+            ' AND resource.labels.subscription_id = "counted"',
+            "interval.startTime": (now - timedelta(minutes=10)).isoformat(),
+            "interval.endTime": (now + timedelta(minutes=1)).isoformat(),
+        }
+        answer = requests.get(f"{pushhub.api}/v3/projects/demo/timeSeries", params=query, timeout=10).json()
+        return [one["metric"]["labels"]["response_code"] for one in answer.get("timeSeries", [])]
+
+    assert wait_for(counted, timeout_seconds=120, what="the metric") == ["204"]
 
 
 def test_a_second_start_says_which_port_is_taken_and_how_to_move_it(pushhub: Running) -> None:

@@ -12,10 +12,12 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from deliveries.pipeline import needs
 from pushhub import crew as crews
 from pushhub import supervisor
 from pushhub.crew import Crew, StartError
@@ -183,3 +185,25 @@ def test_an_unusable_data_folder_is_refused(tmp_path: Path) -> None:
         contextlib.ExitStack() as stack,
     ):
         stack.enter_context(supervisor.data_folder(tmp_path / "file" / "data"))
+
+
+@pytest.mark.parametrize(
+    ("journal", "missing", "started", "line"),
+    [
+        ("/data/segments", "", ["rollup"], ""),
+        ("/data/segments", "no Java found: install it", [], "not counted into metrics: no Java found: install it"),
+        ("", "", [], "not counted into metrics: PUSHHUB_JOURNAL is off"),
+    ],
+)
+def test_the_rollup_is_started_where_it_can_run(
+    journal: str, missing: str, started: list[str], line: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a machine with Java or without, when it is looked at, then one line says what keeps the rollup away."""
+    settings.JOURNAL = journal
+    monkeypatch.setattr(needs, "missing", lambda: missing)
+    output = io.StringIO()
+
+    assert supervisor.pipeline(Crew(output)) == started
+
+    assert line in output.getvalue()
+    assert output.getvalue().count("\n") == (1 if line else 0)

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from deliveries.deadletters import dead_letters_forward
 from deliveries.journal import alarm, files
 from deliveries.journal import journal as journals
 from deliveries.journal.sealing import seal_closed
@@ -20,6 +21,8 @@ from deliveries.metrics.gauges import gauges_take
 from deliveries.models import Delivery, GaugeMinute, MetricMinute, Segment
 from deliveries.rules.payload import NewMessage
 from deliveries.services import message_publish
+from deliveries.turns import write_transaction
+from subscriptions.models import Subscription
 from subscriptions.selectors import topic_get
 from tests.integration.conftest import Api
 from tests.ports import wait_for
@@ -159,6 +162,34 @@ def test_dead_letters_are_journalled(api: Api, folder: Path, redis_url: str) -> 
     (letter,) = [row for row in found if row["event"] == "dead_letter"]
     assert (letter["message_id"], letter["attempt"]) == (message_id, 5)
     assert letter["subscription"] == "projects/shop/subscriptions/push"
+
+
+def test_dead_letters_are_journalled_once_committed(api: Api, folder: Path) -> None:
+    """Given a message at its last attempt, when it goes to the dead-letter topic, then there is an event for that and
+    for its publish there.
+    """
+    api.put("topics/orders")
+    api.put("topics/dead")
+    policy = {"deadLetterTopic": "projects/shop/topics/dead", "maxDeliveryAttempts": 5}
+    api.put("subscriptions/pull", {"topic": TOPIC, "deadLetterPolicy": policy})
+    [message_id] = publish(1)
+
+    attempts = {int(message_id): 5}
+    with write_transaction():
+        forwarded = dead_letters_forward(
+            subscription_id=Subscription.objects.get().pk, region="local", attempts=attempts
+        )
+    forwarded.announce_all()
+    close_own()
+
+    found = {(row["event"], row["subscription"] or row["topic"]): row for row in rows(folder)}
+    assert set(found) == {
+        ("publish", TOPIC),
+        ("publish", "projects/shop/topics/dead"),
+        ("dead_letter", "projects/shop/subscriptions/pull"),
+    }
+    letter = found["dead_letter", "projects/shop/subscriptions/pull"]
+    assert (letter["message_id"], letter["attempt"]) == (message_id, 5)
 
 
 def test_a_disk_that_refuses_does_not_refuse_a_publish(api: Api, folder: Path) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from deliveries.journal.columns import Events
 from deliveries.models import MetricDay, MetricHour, MetricMinute, Segment
 from deliveries.pipeline import ledger
 from deliveries.pipeline.admission import ADMITTED, QUARANTINE
@@ -154,10 +155,20 @@ def test_hours_and_days_added_up_again_are_the_same(spark: SparkSession, tmp_pat
     assert_counted(paths)
 
 
+def test_odd_texts_are_clipped(spark: SparkSession, tmp_path: Path) -> None:
+    """Given an event with texts that no column takes, when it is counted, then it is, and the stream goes on."""
+    shared = {"event": "push" * 9, "project": "p" * 99, "subscription": "s\0" * 500, "host": "h" * 999, "region": ""}
+    events = Events(1, {"message_id": ["1"]}, {**shared, "time": BEGIN * 10**6, "outcome": "o" * 99})
+    write_segment(tmp_path, 1, [events])
+
+    Rollup(tmp_path, session=spark).once()
+
+    row = MetricMinute.objects.get()
+    assert (row.resource, len(row.host), row.count) == ("s" * 350, 260, 1)
+
+
 def test_a_segment_of_unnamed_events_is_noted(spark: SparkSession, tmp_path: Path) -> None:
     """Given a segment with nothing to count, when it is met, then it is in the ledger and does not come again."""
-    from deliveries.journal.columns import Events
-
     shared = {"event": "drop", "time": BEGIN * 10**6, "outcome": "drop"}
     path = write_segment(tmp_path, 1, [Events(1, {"message_id": ["1"]}, shared)])
 

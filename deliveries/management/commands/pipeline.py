@@ -17,6 +17,8 @@ class Command(BaseCommand):
     """Hands over to the module of the subcommand."""
 
     help = "The data pipeline: metrics, archive, replay, ingest and report."
+    #: They load every page of the console: a second and 50 MB that a pipeline has no use for.
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
