@@ -74,7 +74,7 @@ def _unsupported(field: str) -> Callable[[Any, Value], None]:
     """What PushHub does not do is refused: taken and left undone, it would lose messages or leave them as they are."""
 
     def refuse(row: Any, value: Value) -> None:
-        if value:
+        if value is not None and value != []:
             raise Unimplemented(f"The field {field} is not supported by PushHub.", field=field)
 
     return refuse

@@ -6,7 +6,7 @@ from django.db import migrations
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('subscriptions', '0010_schemas'),
+        ('subscriptions', '0009_snapshots'),
     ]
 
     operations = [
