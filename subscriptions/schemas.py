@@ -27,7 +27,7 @@ def schema_create(*, parent: str, schema_id: str, schema: object, caller: Princi
     project_id = names.parse_project(parent, field="parent")
     name = names.schema_name(project_id, schema_id)
     _plain(name, field="schemaId")
-    given = _read(schema)
+    given = schema_read(schema)
     check_name(given, name)
     compiled = definition_compile(given["type"], given["definition"])
     with transaction.atomic():
@@ -49,7 +49,7 @@ def schema_commit(*, name: str, request: object) -> SchemaRevision:
     _plain(name)
     read = fields.COMMIT_SCHEMA.read(request)
     check_name(read, name)
-    given = _read(read.get("schema", {}))
+    given = schema_read(read.get("schema", {}))
     check_name(given, name)
     compiled = definition_compile(given["type"], given["definition"])
     with transaction.atomic():
@@ -100,7 +100,7 @@ def schema_revision_delete(*, name: str, revision_id: str = "") -> SchemaRevisio
 
 def schema_validate(*, schema: object) -> None:
     """Raise InvalidArgument unless a ValidateSchemaRequest's schema could be created."""
-    given = _read(fields.VALIDATE_SCHEMA.read(schema).get("schema", {}))
+    given = schema_read(fields.VALIDATE_SCHEMA.read(schema).get("schema", {}))
     definition_compile(given["type"], given["definition"])
 
 
@@ -115,7 +115,7 @@ def message_validate(*, request: object) -> None:
         row = selectors.schema_revision_get(schema=schema, revision_id=names.parse_schema(read["name"])[2])
         check = _validators(row.pk, row.revision_id)[encoding]
     else:
-        given = _read(read["schema"])
+        given = schema_read(read["schema"])
         compiled = definition_compile(given["type"], given["definition"])
         check = validators(given["type"], given["definition"], compiled)[encoding]
     try:
@@ -174,7 +174,8 @@ def _validators(pk: int, revision_id: str) -> dict[str, Validator]:
     return validators(row.schema.type, row.definition, bytes(row.compiled))
 
 
-def _read(schema: object) -> dict[str, Any]:
+def schema_read(schema: object) -> dict[str, Any]:
+    """A Schema as a caller gives it, with a type and a definition, which may be empty."""
     given = fields.SCHEMA.read(schema)
     if "compiledProtoSchema" in given:
         raise Unimplemented("compiledProtoSchema is not implemented. Send the definition.", field="compiledProtoSchema")

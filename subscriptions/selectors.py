@@ -14,6 +14,9 @@ from pushhub.errors import NotFound, clipped
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
 from subscriptions.schemamodels import Schema, SchemaRevision
 
+#: Schemas in full may have 300 KB each, so that a page has fewer of them.
+FULL_SCHEMAS_PAGE = 100
+
 
 def resource_missing(resource_id: str, *, field: str = "") -> NotFound:
     return NotFound(f"Resource not found (resource={clipped(resource_id)}).", field=field)

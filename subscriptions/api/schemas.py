@@ -18,7 +18,6 @@ from subscriptions.resources import schema_resource
 TAGS = ["schemas"]
 SERVICE = "google.pubsub.v1.SchemaService."
 VIEWS = ("SCHEMA_VIEW_UNSPECIFIED", "BASIC", "FULL")
-FULL_PAGE = 100
 VIEW = OpenApiParameter("view", str, enum=VIEWS, description="BASIC leaves out the definition")
 SCHEMA_ID = OpenApiParameter("schemaId", str, required=True)
 REVISION_ID = OpenApiParameter("revisionId", str, description="Deprecated: say name@revision", deprecated=True)
@@ -160,7 +159,7 @@ class SchemaValidateMessage(ApiView):
 def _page(request: Request) -> tuple[Page, bool]:
     """A page whose schemas are shown in full has fewer of them: each may have 300 KB."""
     full = _is_full(request, default="BASIC")
-    return Page.read(request.query_params, cap=FULL_PAGE if full else 1000), full
+    return Page.read(request.query_params, cap=selectors.FULL_SCHEMAS_PAGE if full else 1000), full
 
 
 def _is_full(request: Request, *, default: str) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
-from google.pubsub_v1.types import schema as types
+from google.pubsub_v1.types import schema
 
 from pushhub import names
 from pushhub.principals import Principal
@@ -16,91 +17,89 @@ from subscriptions.rpc.calls import Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message
 from subscriptions.schemamodels import SchemaRevision
 
-Schema = types.Schema.pb()
-BASIC, FULL = types.SchemaView.BASIC, types.SchemaView.FULL
-#: A schema may have 300 KB, so a page of whole ones has fewer.
-FULL_PAGE = 100
+Schema = schema.Schema.pb()
+BASIC, FULL = int(schema.SchemaView.BASIC), int(schema.SchemaView.FULL)
 
 
-def shown(row: SchemaRevision, view: int = FULL) -> Any:
-    return to_message(schema_resource(row, full=view == FULL), Schema)
+def _answer(row: SchemaRevision, *, full: bool = True) -> Any:
+    return to_message(schema_resource(row, full=full), Schema)
 
 
-def create(request: Any, caller: Principal) -> Any:
+def _page(request: Any) -> tuple[Page, bool]:
+    full = request.view == FULL
+    query = {"pageSize": str(request.page_size), "pageToken": request.page_token}
+    return Page.read(query, cap=selectors.FULL_SCHEMAS_PAGE if full else 1000), full
+
+
+def schema_create(request: Any, caller: Principal) -> Any:
     given = to_dict(request.schema)
-    given.pop("name", None)  # clients may fill in what the id will make of it
     row = schemas.schema_create(parent=request.parent, schema_id=request.schema_id, schema=given, caller=caller)
-    return shown(row)
+    return _answer(row)
 
 
-def get(request: Any, caller: Principal) -> Any:
-    return shown(selectors.schema_named(name=request.name), request.view or FULL)
+def schema_get(request: Any, caller: Principal) -> Any:
+    return _answer(selectors.schema_named(name=request.name), full=request.view != BASIC)
 
 
-def list_all(request: Any, caller: Principal) -> Any:
+def schema_list(request: Any, caller: Principal) -> Any:
+    page, full = _page(request)
     owner = services.project_ensure(project=names.parse_project(request.parent, field="parent"), caller=caller)
-    view = request.view or BASIC
-    rows, token = paged(
-        selectors.schemas_of(owner), _page(request, view), keys=("schema_id",), scope=f"schemas {owner.pk}"
-    )
+    rows, token = paged(selectors.schemas_of(owner), page, keys=("schema_id",), scope=f"schemas {owner.pk}")
     latest = selectors.schema_revisions_latest(rows)
-    found = [shown(latest[row.pk], view) for row in rows]
-    return types.ListSchemasResponse.pb()(schemas=found, next_page_token=token)
+    found = [_answer(latest[row.pk], full=full) for row in rows]
+    return schema.ListSchemasResponse.pb()(schemas=found, next_page_token=token)
 
 
-def list_revisions(request: Any, caller: Principal) -> Any:
+def schema_revisions(request: Any, caller: Principal) -> Any:
+    page, full = _page(request)
     row = selectors.schema_get(name=request.name)
-    view = request.view or BASIC
-    rows, token = paged(
-        selectors.schema_revisions_of(row), _page(request, view), keys=("pk",), scope=f"revisions {row.pk}"
-    )
-    found = [shown(one, view) for one in rows]
-    return types.ListSchemaRevisionsResponse.pb()(schemas=found, next_page_token=token)
+    rows, token = paged(selectors.schema_revisions_of(row), page, keys=("pk",), scope=f"revisions {row.pk}")
+    found = [_answer(one, full=full) for one in rows]
+    return schema.ListSchemaRevisionsResponse.pb()(schemas=found, next_page_token=token)
 
 
-def commit(request: Any, caller: Principal) -> Any:
-    return shown(schemas.schema_commit(name=request.name, request=to_dict(request)))
+def schema_commit(request: Any, caller: Principal) -> Any:
+    return _answer(schemas.schema_commit(name=request.name, request={"schema": to_dict(request.schema)}))
 
 
-def rollback(request: Any, caller: Principal) -> Any:
-    return shown(schemas.schema_rollback(name=request.name, request=to_dict(request)))
+def schema_rollback(request: Any, caller: Principal) -> Any:
+    return _answer(schemas.schema_rollback(name=request.name, request={"revisionId": request.revision_id}))
 
 
-def delete_revision(request: Any, caller: Principal) -> Any:
-    return shown(schemas.schema_revision_delete(name=request.name, revision_id=request.revision_id))
+def schema_revision_delete(request: Any, caller: Principal) -> Any:
+    return _answer(schemas.schema_revision_delete(name=request.name, revision_id=request.revision_id))
 
 
-def delete(request: Any, caller: Principal) -> Empty:
+def schema_delete(request: Any, caller: Principal) -> Empty:
     schemas.schema_delete(name=request.name)
     return Empty()
 
 
-def validate(request: Any, caller: Principal) -> Any:
-    schemas.schema_validate(schema=to_dict(request))
-    return types.ValidateSchemaResponse.pb()()
+def schema_validate(request: Any, caller: Principal) -> Any:
+    schemas.schema_validate(schema={"parent": request.parent, "schema": to_dict(request.schema)})
+    return schema.ValidateSchemaResponse.pb()()
 
 
-def validate_message(request: Any, caller: Principal) -> Any:
-    schemas.message_validate(request=to_dict(request))
-    return types.ValidateMessageResponse.pb()()
-
-
-def _page(request: Any, view: int) -> Page:
-    query = {"pageSize": str(request.page_size), "pageToken": request.page_token}
-    return Page.read(query, cap=FULL_PAGE if view == FULL else 1000)
+def message_validate(request: Any, caller: Principal) -> Any:
+    given = {"parent": request.parent, "message": base64.b64encode(request.message).decode()}
+    if request.WhichOneof("schema_spec"):
+        spec = request.WhichOneof("schema_spec")
+        given[spec] = request.name if spec == "name" else to_dict(request.schema)
+    schemas.message_validate(request={**given, "encoding": request.encoding})
+    return schema.ValidateMessageResponse.pb()()
 
 
 METHODS: dict[str, Method] = {
-    "CreateSchema": Unary(types.CreateSchemaRequest.pb(), Schema, create),
-    "GetSchema": Unary(types.GetSchemaRequest.pb(), Schema, get),
-    "ListSchemas": Unary(types.ListSchemasRequest.pb(), types.ListSchemasResponse.pb(), list_all),
+    "CreateSchema": Unary(schema.CreateSchemaRequest.pb(), Schema, schema_create),
+    "GetSchema": Unary(schema.GetSchemaRequest.pb(), Schema, schema_get),
+    "ListSchemas": Unary(schema.ListSchemasRequest.pb(), schema.ListSchemasResponse.pb(), schema_list),
     "ListSchemaRevisions": Unary(
-        types.ListSchemaRevisionsRequest.pb(), types.ListSchemaRevisionsResponse.pb(), list_revisions
+        schema.ListSchemaRevisionsRequest.pb(), schema.ListSchemaRevisionsResponse.pb(), schema_revisions
     ),
-    "CommitSchema": Unary(types.CommitSchemaRequest.pb(), Schema, commit),
-    "RollbackSchema": Unary(types.RollbackSchemaRequest.pb(), Schema, rollback),
-    "DeleteSchemaRevision": Unary(types.DeleteSchemaRevisionRequest.pb(), Schema, delete_revision),
-    "DeleteSchema": Unary(types.DeleteSchemaRequest.pb(), Empty, delete),
-    "ValidateSchema": Unary(types.ValidateSchemaRequest.pb(), types.ValidateSchemaResponse.pb(), validate),
-    "ValidateMessage": Unary(types.ValidateMessageRequest.pb(), types.ValidateMessageResponse.pb(), validate_message),
+    "CommitSchema": Unary(schema.CommitSchemaRequest.pb(), Schema, schema_commit),
+    "RollbackSchema": Unary(schema.RollbackSchemaRequest.pb(), Schema, schema_rollback),
+    "DeleteSchemaRevision": Unary(schema.DeleteSchemaRevisionRequest.pb(), Schema, schema_revision_delete),
+    "DeleteSchema": Unary(schema.DeleteSchemaRequest.pb(), Empty, schema_delete),
+    "ValidateSchema": Unary(schema.ValidateSchemaRequest.pb(), schema.ValidateSchemaResponse.pb(), schema_validate),
+    "ValidateMessage": Unary(schema.ValidateMessageRequest.pb(), schema.ValidateMessageResponse.pb(), message_validate),
 }
