@@ -25,7 +25,8 @@ class AckId(NamedTuple):
 
 def ack_id_text(lease: AckId, *, secret: bytes) -> str:
     plain = ".".join(str(part) for part in lease).encode()
-    return base64.urlsafe_b64encode(_mac(plain, secret) + plain).decode().rstrip("=")
+    # It begins with a digit, so the text never begins with a hyphen, which command lines take for a flag.
+    return base64.urlsafe_b64encode(plain + _mac(plain, secret)).decode().rstrip("=")
 
 
 def ack_id_parse(text: str, *, secret: bytes) -> AckId | None:
@@ -36,7 +37,7 @@ def ack_id_parse(text: str, *, secret: bytes) -> AckId | None:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         return None
-    mac, plain = raw[:MAC_BYTES], raw[MAC_BYTES:]
+    plain, mac = raw[:-MAC_BYTES], raw[-MAC_BYTES:]
     if not hmac.compare_digest(mac, _mac(plain, secret)):
         return None
     subscription_id, region, message_id, times, attempt = plain.decode().split(".")

@@ -13,6 +13,7 @@ from deliveries.backlog.backlog import Lane
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.models import Delivery
+from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
 from deliveries.rules.payload import NewMessage
 from deliveries.services import message_publish
 from subscriptions.models import Subscription
@@ -308,3 +309,12 @@ def test_from_push_to_pull_and_back_nothing_is_lost(api: Api, receiver: Receiver
         puller.lapse()
         wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="the last ack")
     assert set(published[2:]) <= {request.json["message"]["messageId"] for request in receiver.requests}
+
+
+def test_an_ack_id_is_a_word_of_a_command_line() -> None:
+    """One that begins with a hyphen would be taken for a flag."""
+    texts = [ack_id_text(AckId(1, "local", number, 1, 1), secret=b"x") for number in range(500)]
+    assert {text[0] for text in texts} <= set("MNO")
+    assert [ack_id_parse(text, secret=b"x") for text in texts] == [AckId(1, "local", n, 1, 1) for n in range(500)]
+    assert ack_id_parse(texts[0], secret=b"y") is None
+    assert ack_id_parse("", secret=b"x") is None

@@ -58,7 +58,7 @@ def test_no_create_request_is_too_odd(
     ):
         before = rows()
         answer = send()
-        assert answer.status in (200, 400, 404), answer
+        assert answer.status in (200, 400, 404, 501), answer
         assert answer.status == 200 or rows() == before
     Subscription.objects.filter(subscription_id="fuzz").delete()
     Topic.objects.filter(topic_id="fuzz").delete()
@@ -79,5 +79,5 @@ def test_no_update_request_is_too_odd(
     ):
         before = shop.get("subscriptions/sub").body
         answer = send()
-        assert answer.status in (200, 400, 404), answer
+        assert answer.status in (200, 400, 404, 501), answer
         assert answer.status == 200 or shop.get("subscriptions/sub").body == before
