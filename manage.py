@@ -9,8 +9,8 @@ import sys
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
-    if sys.argv[1:2] == ["receive"]:
-        os.environ.setdefault("PUSHHUB_SECRET_KEY", "not used: a receiver signs nothing")
+    if sys.argv[1:2] and sys.argv[1] in ("receive", "pubsub", "iam", "projects"):
+        os.environ.setdefault("PUSHHUB_SECRET_KEY", "not used: these speak to a PushHub and are none")
     from django.core.management import execute_from_command_line
 
     from pushhub.environment import SettingError

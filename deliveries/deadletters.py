@@ -56,15 +56,9 @@ def dead_letters_forward(*, subscription_id: int, region: str, attempts: Mapping
         published = messages_store(topic=topic, messages=letters, region=region)
         forwarded.announce.append(published.offer)
     forwarded.message_ids = {row.pk for row in rows}
-    forwarded.announce.append(
-        partial(
-            records.dead_lettered,
-            subscription=source,
-            region=region,
-            attempts={row.pk: attempts[row.pk] for row in rows},
-        )
-    )
     store.deliveries_delete(subscription_id=subscription_id, region=region, message_ids=sorted(forwarded.message_ids))
+    counted = {message_id: attempts[message_id] for message_id in sorted(forwarded.message_ids)}
+    forwarded.announce.append(partial(records.dead_lettered, subscription=source, region=region, attempts=counted))
     return forwarded
 
 

@@ -19,6 +19,7 @@ import orjson
 from django.conf import settings
 
 from deliveries import store
+from deliveries.activity import note_activity
 from deliveries.backlog.backlog import Lane, Leases
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
@@ -69,6 +70,7 @@ def messages_pull(
             "You have passed an invalid argument to the service (argument=max_messages).", field="maxMessages"
         )
     ends = time.monotonic() + wait_seconds
+    note_activity([subscription.pk])
     while True:
         found = _settings_for_pull(subscription)
         received = _lease(found, min(max_messages, MAX_PULL), lease_seconds or found.ack_deadline_seconds)

@@ -7,6 +7,7 @@ import time
 from deliveries import store
 from deliveries.backlog import reconcile
 from deliveries.backlog.default import default_backlog
+from deliveries.retained import kept_from
 from deliveries.rules.ids import first_id_at
 from deliveries.turns import write_transaction
 
@@ -31,8 +32,9 @@ def settled_sweep() -> int:
         if to_id is None:
             after_id = 0
             break
+        kept = kept_from(store.topics_in_range(after_id=after_id, to_id=to_id))
         with write_transaction():
-            count = store.messages_delete_settled(after_id=after_id, to_id=to_id)
+            count = store.messages_delete_settled(after_id=after_id, to_id=to_id, kept_from=kept)
         deleted += count
         after_id = to_id
         idle += count < RANGE_SIZE // 10

@@ -5,7 +5,7 @@ Only these few are here; all else uses the ORM. Each works on SQLite and Postgre
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -188,15 +188,52 @@ def messages_range_end(*, after_id: int, before_id: int, size: int) -> int | Non
         return row[0] if row else None
 
 
-def messages_delete_settled(*, after_id: int, to_id: int) -> int:
-    """Those messages of a range that are owed to nobody; returns how many went."""
+def topics_in_range(*, after_id: int, to_id: int) -> list[int]:
+    """The topics that the messages of a range are of."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT DISTINCT topic_id FROM deliveries_message WHERE id > %s AND id <= %s", [after_id, to_id])
+        return [row[0] for row in cursor.fetchall()]
+
+
+def messages_delete_settled(*, after_id: int, to_id: int, kept_from: Mapping[int, int]) -> int:
+    """Those messages of a range that are owed to nobody and kept for nothing; returns how many went.
+
+    `kept_from` has, for a topic, the first id that is kept for seeks and snapshots.
+    """
+    kept = [(topic_id, first_id) for topic_id, first_id in kept_from.items() if first_id <= to_id]
     with connection.cursor() as cursor:
         cursor.execute(
             "DELETE FROM deliveries_message WHERE id > %s AND id <= %s AND NOT EXISTS"
-            " (SELECT 1 FROM deliveries_delivery d WHERE d.message_id = deliveries_message.id)",
-            [after_id, to_id],
+            " (SELECT 1 FROM deliveries_delivery d WHERE d.message_id = deliveries_message.id)"
+            " AND NOT EXISTS (SELECT 1 FROM deliveries_snapshotmessage s"
+            " WHERE s.message_id = deliveries_message.id AND s.included)"
+            + " AND NOT (topic_id = %s AND id >= %s)"
+            * len(kept),
+            [after_id, to_id, *(value for pair in kept for value in pair)],
         )
         return int(cursor.rowcount)
+
+
+def messages_of_topic(*, topic_id: int, after_id: int, limit: int) -> list[tuple[int, str, str]]:
+    """The next messages of a topic, in publish order: id, region and attributes."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id, region, attributes FROM deliveries_message WHERE topic_id = %s AND id > %s"
+            " ORDER BY id LIMIT %s",
+            [topic_id, after_id, limit],
+        )
+        return [(row[0], row[1], row[2]) for row in cursor.fetchall()]
+
+
+def snapshot_include(*, snapshot_id: int, subscription_id: int, before_id: int) -> None:
+    """Note down the deliveries of a subscription that wait now, up to `before_id`."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO deliveries_snapshotmessage (snapshot_id, message_id, region, included)"
+            " SELECT DISTINCT %s, message_id, region, %s FROM deliveries_delivery"
+            " WHERE subscription_id = %s AND message_id < %s",
+            [snapshot_id, True, subscription_id, before_id],
+        )
 
 
 def deliveries_delete_expired(*, subscription_id: int, before_id: int, limit: int) -> int:

@@ -9,11 +9,12 @@ from celery import shared_task
 from celery.app.task import Task
 from django.conf import settings
 
-from deliveries import retention
+from deliveries import activity, retention
 from deliveries.backlog import reconcile
 from deliveries.journal import upkeep
 from deliveries.metrics import expiry, gauges
 from deliveries.rules.taskmessage import TASK_NAME, DeliverTask
+from subscriptions.snapshots import snapshots_sweep
 
 
 class DeliverStrategyTask(Task[Any, Any]):
@@ -39,6 +40,12 @@ def backlog_audit() -> dict[str, int]:
     global _suspects
     _suspects, tokens = reconcile.audit_tokens(_suspects)
     return {"orphans": reconcile.audit(), "tokens": tokens, "purged": reconcile.purge_deleted()}
+
+
+@shared_task(name="deliveries.resources_sweep")
+def resources_sweep() -> dict[str, int]:
+    """Snapshots whose time is over, and subscriptions that nobody uses any more."""
+    return {"snapshots": snapshots_sweep(), "subscriptions": activity.expired_subscriptions_delete()}
 
 
 @shared_task(name="deliveries.messages_sweep")

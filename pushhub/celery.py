@@ -19,6 +19,8 @@ TRANSPORT_ALIASES["pushhub"] = "deliveries.push.transport:Transport"
 #: Seconds between the reconciler's rounds, and between sweeps of what retention lets go.
 AUDIT_SECONDS = 30
 SWEEP_SECONDS = 10
+#: Between looks for snapshots and subscriptions whose time is over.
+RESOURCES_SECONDS = 60
 #: And between looks at the signing keys' ages, at credentials that have ended, and at the log's oldest entries.
 KEYS_SECONDS = 300
 CREDENTIALS_SECONDS = 600
@@ -55,6 +57,7 @@ app.conf.update(
     beat_schedule={
         "backlog-audit": {"task": "deliveries.backlog_audit", "schedule": AUDIT_SECONDS},
         "messages-sweep": {"task": "deliveries.messages_sweep", "schedule": SWEEP_SECONDS},
+        "resources-sweep": {"task": "deliveries.resources_sweep", "schedule": RESOURCES_SECONDS},
         "journals-seal": {"task": "deliveries.journals_seal", "schedule": SEAL_SECONDS},
         "gauges-take": {"task": "deliveries.gauges_take", "schedule": GAUGE_SECONDS},
         "metrics-sweep": {"task": "deliveries.metrics_sweep", "schedule": METRICS_SWEEP_SECONDS},

@@ -42,12 +42,17 @@ logger = logging.getLogger("pushhub.grpcserver")
 
 def services() -> dict[str, dict[str, Method]]:
     """Every gRPC service and its methods. Django must be set up."""
-    from deliveries.rpc import messages, streaming
+    from deliveries.rpc import messages, snapshots, streaming
     from subscriptions.rpc import policies, subscriptions, topics
 
     return {
-        "google.pubsub.v1.Publisher": {**topics.METHODS, **messages.PUBLISHER},
-        "google.pubsub.v1.Subscriber": {**subscriptions.METHODS, **messages.SUBSCRIBER, **streaming.SUBSCRIBER},
+        "google.pubsub.v1.Publisher": {**topics.METHODS, **messages.PUBLISHER, **snapshots.PUBLISHER},
+        "google.pubsub.v1.Subscriber": {
+            **subscriptions.METHODS,
+            **messages.SUBSCRIBER,
+            **streaming.SUBSCRIBER,
+            **snapshots.SUBSCRIBER,
+        },
         "google.iam.v1.IAMPolicy": {**policies.METHODS},
     }
 

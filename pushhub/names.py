@@ -36,6 +36,10 @@ def subscription_name(project: str, subscription_id: str) -> str:
     return f"projects/{project}/subscriptions/{subscription_id}"
 
 
+def snapshot_name(project: str, snapshot_id: str) -> str:
+    return f"projects/{project}/snapshots/{snapshot_id}"
+
+
 def project_name(project: str) -> str:
     return f"projects/{project}"
 
@@ -86,6 +90,11 @@ def parse_topic(name: str, *, field: str = "name") -> tuple[str, str]:
 def parse_subscription(name: str, *, field: str = "name") -> tuple[str, str]:
     """The (project, subscription id) of a subscription's full name; InvalidArgument if it is not one."""
     return _parse(name, collection="subscriptions", field=field)
+
+
+def parse_snapshot(name: str, *, field: str = "name") -> tuple[str, str]:
+    """The (project, snapshot id) of a snapshot's full name; InvalidArgument if it is not one."""
+    return _parse(name, collection="snapshots", field=field)
 
 
 def parse_project(name: str, *, field: str = "project") -> str:

@@ -16,10 +16,10 @@ from django.utils.translation import gettext_lazy as _
 
 from pushhub.errors import PushHubError
 from pushhub.principals import Principal
-from subscriptions import adminforms, services
+from subscriptions import adminforms, services, snapshots
 from subscriptions.api.authentication import session_principal
 from subscriptions.iam import access, agents, service_accounts
-from subscriptions.models import Project, ServiceAccount, SigningKey, Subscription, Topic
+from subscriptions.models import Project, ServiceAccount, SigningKey, Snapshot, Subscription, Topic
 from subscriptions.policyadmin import permissions_link
 
 admin.site.site_header = "PushHub"
@@ -237,6 +237,26 @@ class SubscriptionAdmin(ServiceAdmin):
             services.push_config_modify(name=row.name, request={"pushConfig": {}}, caller=caller_of(request))
 
         self.for_each(request, queryset, "pubsub.subscriptions.update", pause)
+
+
+@admin.register(Snapshot)
+class SnapshotAdmin(ServiceAdmin):
+    """Snapshots, to look at and to delete; they are made over the API."""
+
+    delete_permission = "pubsub.snapshots.delete"
+    list_display = ("name", "topic", "expire_at", "created_at", "permissions")
+    list_display_links = None
+    search_fields = ("snapshot_id", "project__project_id")
+    list_select_related = ("project", "topic__project")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def delete_by_service(self, row: Snapshot) -> None:
+        snapshots.snapshot_delete(name=row.name)
 
 
 @admin.register(ServiceAccount)

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.conf import settings
 
-from pushhub.errors import InvalidArgument
+from pushhub.errors import InvalidArgument, Unimplemented
 from pushhub.protojson import duration_parse
 from subscriptions import endpoints, filters, policies, selectors
 from subscriptions.fields import EXPORTS
@@ -52,12 +52,14 @@ def _topic_retention(topic: Topic, value: Value) -> None:
     topic.message_retention_seconds = None if milliseconds is None else policies.retention(milliseconds)
 
 
-def _topic_ingestion(topic: Topic, value: Value) -> None:
-    topic.ingestion_data_source_settings = value
+def _unsupported(field: str) -> Callable[[Any, Value], None]:
+    """What PushHub does not do is refused: taken and left undone, it would lose messages or leave them as they are."""
 
+    def refuse(row: Any, value: Value) -> None:
+        if value:
+            raise Unimplemented(f"The field {field} is not supported by PushHub.", field=field)
 
-def _topic_transforms(topic: Topic, value: Value) -> None:
-    topic.message_transforms = value or []
+    return refuse
 
 
 TOPIC_FIELDS: Mapping[str, Callable[[Topic, Value], None]] = {
@@ -66,8 +68,8 @@ TOPIC_FIELDS: Mapping[str, Callable[[Topic, Value], None]] = {
     "kmsKeyName": _topic_kms_key_name,
     "schemaSettings": _topic_schema_settings,
     "messageRetentionDuration": _topic_retention,
-    "ingestionDataSourceSettings": _topic_ingestion,
-    "messageTransforms": _topic_transforms,
+    "ingestionDataSourceSettings": _unsupported("ingestionDataSourceSettings"),
+    "messageTransforms": _unsupported("messageTransforms"),
 }
 
 
@@ -166,18 +168,6 @@ def _retry(subscription: Subscription, value: Value) -> None:
     )
 
 
-def _export(name: str) -> Callable[[Subscription, Value], None]:
-    def assign(subscription: Subscription, value: Value) -> None:
-        others = {key: other for key, other in subscription.exports.items() if key != name}
-        subscription.exports = others if value is None else others | {name: value}
-
-    return assign
-
-
-def _transforms(subscription: Subscription, value: Value) -> None:
-    subscription.message_transforms = value or []
-
-
 #: In this order, as defaults depend on what stands before: the ack deadline on exactly-once, retention on expiration.
 SUBSCRIPTION_FIELDS: Mapping[str, Callable[[Subscription, Value], None]] = {
     "pushConfig": push_config,
@@ -191,22 +181,13 @@ SUBSCRIPTION_FIELDS: Mapping[str, Callable[[Subscription, Value], None]] = {
     "filter": _filter,
     "deadLetterPolicy": _dead_letter,
     "retryPolicy": _retry,
-    **{name: _export(name) for name in EXPORTS},
-    "messageTransforms": _transforms,
+    **{name: _unsupported(name) for name in (*EXPORTS, "messageTransforms")},
 }
 
 
 def check_whole(subscription: Subscription) -> None:
     """The rules that look at more than one field."""
-    destinations = sorted(subscription.exports)
-    if subscription.push_endpoint:
-        destinations.insert(0, "pushConfig")
-    if len(destinations) > 1:
-        raise InvalidArgument(
-            f"A subscription has one destination at most. You passed {' and '.join(destinations)} in the request.",
-            field=destinations[1],
-        )
-    if subscription.enable_exactly_once_delivery and destinations:
+    if subscription.enable_exactly_once_delivery and subscription.push_endpoint:
         raise InvalidArgument(
             "Exactly-once delivery is for pull subscriptions only.", field="enableExactlyOnceDelivery"
         )

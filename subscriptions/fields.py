@@ -236,6 +236,12 @@ SUBSCRIPTION = Message(
     output_only=frozenset({"detached", "topicMessageRetentionDuration", "state", "analyticsHubSubscriptionInfo"}),
 )
 
+SNAPSHOT = Message(
+    "Snapshot",
+    {"name": NAME, "topic": NAME, "expireTime": Timestamp(), "labels": LABELS},
+    output_only=frozenset({"topic", "expireTime"}),
+)
+
 SERVICE_ACCOUNT = Message(
     "ServiceAccount",
     {
@@ -256,6 +262,13 @@ UPDATE_TOPIC = Message("UpdateTopicRequest", {"topic": TOPIC, "updateMask": Stri
 UPDATE_SUBSCRIPTION = Message("UpdateSubscriptionRequest", {"subscription": SUBSCRIPTION, "updateMask": String(4096)})
 MODIFY_PUSH_CONFIG = Message("ModifyPushConfigRequest", {"subscription": NAME, "pushConfig": PUSH_CONFIG})
 DETACH_SUBSCRIPTION = Message("DetachSubscriptionRequest", {"subscription": NAME})
+CREATE_SNAPSHOT = Message("CreateSnapshotRequest", {"name": NAME, "subscription": NAME, "labels": LABELS, "tags": TAGS})
+UPDATE_SNAPSHOT = Message("UpdateSnapshotRequest", {"snapshot": SNAPSHOT, "updateMask": String(4096)})
+SEEK = Message(
+    "SeekRequest",
+    {"subscription": NAME, "time": Timestamp(), "snapshot": NAME},
+    oneofs={"target": ("time", "snapshot")},
+)
 CREATE_SERVICE_ACCOUNT = Message(
     "CreateServiceAccountRequest", {"accountId": String(100), "serviceAccount": SERVICE_ACCOUNT}
 )

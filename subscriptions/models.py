@@ -129,8 +129,6 @@ class Topic(models.Model):
     message_storage_policy = models.JSONField(null=True, blank=True)
     kms_key_name = models.CharField(max_length=1024, blank=True)
     schema_settings = models.JSONField(null=True, blank=True)
-    ingestion_data_source_settings = models.JSONField(null=True, blank=True)
-    message_transforms = models.JSONField(default=list, blank=True)
     tags = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -194,11 +192,10 @@ class Subscription(models.Model):
     minimum_backoff_ms = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no retry policy")
     maximum_backoff_ms = models.PositiveIntegerField(null=True, blank=True)
 
-    exports = models.JSONField(default=dict, blank=True, help_text="bigqueryConfig, cloudStorageConfig, bigtableConfig")
-    message_transforms = models.JSONField(default=list, blank=True)
     tags = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
+    active_at = models.DateTimeField(default=utcnow, help_text="Pulled or pushed with success, to the hour")
 
     class Meta:
         verbose_name = _("subscription")
@@ -212,6 +209,35 @@ class Subscription(models.Model):
     @property
     def name(self) -> str:
         return names.subscription_name(self.project.project_id, self.subscription_id)
+
+
+class Snapshot(models.Model):
+    """A subscription's backlog at one moment, kept to go back to; deliveries/snapshots.py has its messages."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="snapshots")
+    snapshot_id = models.CharField(max_length=255)
+    topic = models.ForeignKey(
+        Topic, on_delete=models.SET_NULL, related_name="snapshots", null=True, blank=True, help_text="Empty: deleted"
+    )
+    topic_pk = models.BigIntegerField(db_index=True, help_text="Of the topic, also once that is deleted")
+    boundary_id = models.BigIntegerField(help_text="Messages from here on belong to it, but for those it excludes")
+    expire_at = models.DateTimeField(db_index=True)
+    labels = models.JSONField(default=dict, blank=True)
+    tags = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("snapshot")
+        verbose_name_plural = _("snapshots")
+        ordering = ["project", "snapshot_id"]
+        constraints = [models.UniqueConstraint(fields=["project", "snapshot_id"], name="snapshot_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def name(self) -> str:
+        return names.snapshot_name(self.project.project_id, self.snapshot_id)
 
 
 class ServiceAccount(models.Model):

@@ -7,7 +7,7 @@ from typing import Any
 from pushhub.names import DELETED_TOPIC
 from pushhub.protojson import duration_format, timestamp_format
 from subscriptions.credentials import ServiceAccountKey
-from subscriptions.models import ServiceAccount, Subscription, Topic
+from subscriptions.models import ServiceAccount, Snapshot, Subscription, Topic
 
 Fields = dict[str, Any]
 
@@ -21,8 +21,6 @@ def topic_fields(topic: Topic) -> Fields:
             "kmsKeyName": topic.kms_key_name,
             "schemaSettings": topic.schema_settings,
             "messageRetentionDuration": _duration(topic.message_retention_seconds),
-            "ingestionDataSourceSettings": topic.ingestion_data_source_settings,
-            "messageTransforms": topic.message_transforms,
         }
     )
 
@@ -47,21 +45,28 @@ def subscription_fields(subscription: Subscription) -> Fields:
             "deadLetterPolicy": _dead_letter_policy(subscription),
             "retryPolicy": _retry_policy(subscription),
             "enableExactlyOnceDelivery": subscription.enable_exactly_once_delivery,
-            "messageTransforms": subscription.message_transforms,
-            **subscription.exports,
         }
     )
 
 
 def subscription_resource(subscription: Subscription) -> Fields:
     fields = subscription_fields(subscription)
-    for export in subscription.exports:
-        fields[export] = {**fields[export], "state": "ACTIVE"}
     if subscription.detached:
         fields["detached"] = True
     if subscription.topic and subscription.topic.message_retention_seconds:
         fields["topicMessageRetentionDuration"] = _duration(subscription.topic.message_retention_seconds)
     return {"name": subscription.name, **fields, "state": "ACTIVE"}
+
+
+def snapshot_resource(snapshot: Snapshot) -> Fields:
+    return _present(
+        {
+            "name": snapshot.name,
+            "topic": snapshot.topic.name if snapshot.topic else DELETED_TOPIC,
+            "expireTime": timestamp_format(snapshot.expire_at),
+            "labels": snapshot.labels,
+        }
+    )
 
 
 def push_config(subscription: Subscription) -> Fields:

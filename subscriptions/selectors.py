@@ -9,8 +9,9 @@ from django.conf import settings
 from django.db.models import Model, Q, QuerySet
 
 from pushhub import names
+from pushhub.clock import utcnow
 from pushhub.errors import NotFound, clipped
-from subscriptions.models import Project, ServiceAccount, Subscription, Topic
+from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
 
 
 def resource_missing(resource_id: str, *, field: str = "") -> NotFound:
@@ -60,6 +61,26 @@ def subscription_get(*, name: str, lock: bool = False) -> Subscription:
     if subscription is None:
         raise resource_missing(subscription_id)
     return subscription
+
+
+def snapshot_get(*, name: str, field: str = "name", lock: bool = False) -> Snapshot:
+    """The snapshot of a full name, unless its time is over. `lock` keeps it as it is until the transaction ends."""
+    project, snapshot_id = names.parse_snapshot(name, field=field)
+    rows = Snapshot.objects.select_for_update(of=("self",)) if lock else Snapshot.objects.all()
+    living = rows.select_related("project", "topic__project").filter(expire_at__gt=utcnow())
+    snapshot = living.filter(_of_project(project), snapshot_id=snapshot_id).first()
+    if snapshot is None:
+        raise resource_missing(snapshot_id, field=field)
+    return snapshot
+
+
+def snapshots_of(project: Project) -> QuerySet[Snapshot]:
+    rows = Snapshot.objects.filter(project=project, expire_at__gt=utcnow())
+    return rows.select_related("project", "topic__project")
+
+
+def snapshots_of_topic(topic: Topic) -> QuerySet[Snapshot]:
+    return Snapshot.objects.filter(topic=topic, expire_at__gt=utcnow()).select_related("project")
 
 
 def service_account_get(*, name: str, lock: bool = False) -> ServiceAccount:
@@ -126,6 +147,7 @@ class PushSettings:
     maximum_backoff_ms: int | None
     #: Whether `deliveryAttempt` is told: with a dead-letter policy, or always where a setting says so.
     shows_attempts: bool
+    #: How long what is not acknowledged stays: as long as the subscription says, or the topic if that is longer.
     retention_seconds: int
     attributes: Mapping[str, str]
     ordered: bool
@@ -160,6 +182,7 @@ PUSH_COLUMNS = (
     "enable_message_ordering",
     "enable_exactly_once_delivery",
     "filter",
+    "topic__message_retention_seconds",
 )
 
 
@@ -191,7 +214,7 @@ def _push_settings(rows: QuerySet[Subscription]) -> Iterable[PushSettings]:
             minimum_backoff_ms=minimum,
             maximum_backoff_ms=maximum,
             shows_attempts=attempts > 0 or settings.DELIVERY_ATTEMPT_ALWAYS,
-            retention_seconds=retention,
+            retention_seconds=max(retention, row[19] or 0),
             attributes=attributes,
             ordered=row[16],
             exactly_once=row[17],

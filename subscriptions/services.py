@@ -111,6 +111,7 @@ def topic_delete(*, name: str) -> None:
         row = selectors.topic_get(name=name, lock=True)
         row.subscriptions.update(topic=None, updated_at=utcnow())
         row.dead_letter_sources.update(dead_letter_topic=None, updated_at=utcnow())
+        row.snapshots.update(topic=None)
         signals.announce(signals.topic_deleted, topic_id=row.pk, name=row.name)
         row.delete()
 

@@ -30,11 +30,12 @@ LAYERS = {
     "turns": MODELS,
     "backlog": MIDDLE,
     "push": MIDDLE,
+    "publishing": MIDDLE,
+    "deadletters": MIDDLE,
+    "activity": MIDDLE,
     "journal": MIDDLE,
     # The columns that the journal and Spark share.
     "pipeline.schemas": PURE,
-    "publishing": MIDDLE,
-    "deadletters": MIDDLE,
     "iam": SERVICES,
     "services": SERVICES,
     "selectors": SERVICES,
@@ -49,12 +50,17 @@ LAYERS = {
     "policyadmin": SURFACES,
     "metricsadmin": SURFACES,
     "management": SURFACES,
+    "cli": SURFACES,
     "apps": START,
     "receivers": START,
 }
 
 #: What the data plane may use of the control plane; surfaces may also use the other app's surface.
-OPEN_TO_DELIVERIES = frozenset({"services", "selectors", "policies", "filters", "models", "signals", "iam"})
+OPEN_TO_DELIVERIES = frozenset(
+    {"services", "selectors", "policies", "filters", "fields", "snapshots", "models", "signals", "iam"}
+)
+#: And what its surfaces may use besides.
+OPEN_TO_SURFACES = frozenset({"api", "rpc", "paging", "resources"})
 
 #: Pure rules get the clock, the dice and the data as arguments.
 IMPURE = frozenset(
@@ -166,7 +172,7 @@ def _neighbour_reason(here: str, rest: list[str]) -> str:
     there = rest[0] if rest else ""
     if layer("deliveries", here) == PURE and there not in ("policies", "filters"):
         return "a pure rule imports pure rules only"
-    if there in OPEN_TO_DELIVERIES or (there in ("api", "rpc") and layer("deliveries", here) == SURFACES):
+    if there in OPEN_TO_DELIVERIES or (there in OPEN_TO_SURFACES and layer("deliveries", here) == SURFACES):
         return ""
     return "of the control plane, the data plane uses services, selectors, policies, models and signals"
 

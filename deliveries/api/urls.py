@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from deliveries.api import pull_views
+from deliveries.api import pull_views, snapshot_views
 from deliveries.api.time_series import TimeSeriesList
 from deliveries.api.views import PublishView
 
-SUBSCRIPTION = r"^v1/projects/(?P<project>[^/]+)/subscriptions/(?P<subscription>[^/]+)"
+PROJECT = r"^v1/projects/(?P<project>[^/]+)"
+TOPIC = PROJECT + r"/topics/(?P<topic>[^/]+)"
+SUBSCRIPTION = PROJECT + r"/subscriptions/(?P<subscription>[^/]+)"
 
 urlpatterns = [
+    re_path(TOPIC + r":publish$", PublishView.as_view()),
     re_path(r"^v3/projects/(?P<project>[^/]+)/timeSeries$", TimeSeriesList.as_view()),
-    re_path(r"^v1/projects/(?P<project>[^/]+)/topics/(?P<topic>[^/]+):publish$", PublishView.as_view()),
     re_path(SUBSCRIPTION + r":pull$", pull_views.SubscriptionPull.as_view()),
     re_path(SUBSCRIPTION + r":acknowledge$", pull_views.SubscriptionAcknowledge.as_view()),
+    re_path(SUBSCRIPTION + r":seek$", snapshot_views.SubscriptionSeek.as_view()),
+    re_path(PROJECT + r"/snapshots$", snapshot_views.SnapshotList.as_view()),
+    re_path(PROJECT + r"/snapshots/(?P<snapshot>[^/:]+)$", snapshot_views.SnapshotDetail.as_view()),
+    re_path(TOPIC + r"/snapshots$", snapshot_views.TopicSnapshotList.as_view()),
     re_path(SUBSCRIPTION + r":modifyAckDeadline$", pull_views.SubscriptionModifyAckDeadline.as_view()),
 ]

@@ -12,6 +12,7 @@ import redis
 from django.db import DatabaseError, InterfaceError, close_old_connections, connection
 
 from deliveries import store
+from deliveries.activity import note_activity
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement
 from deliveries.deadletters import Forwarded, dead_letters_forward
 from deliveries.push.flight import Batch, Flight
@@ -91,6 +92,7 @@ class Settler:
                     forwarded = _write(lanes)
                     written = True
                     forwarded.announce_all()
+                    note_activity({lane.subscription_id for lane in lanes if _has_ack(lanes[lane])})
                 flows = _give_back(self._backlog, lanes, self._dice, finished={self._worker: finished})
                 for batch, count in batches.items():
                     batch.left -= count
@@ -179,6 +181,10 @@ def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
             if nacks:
                 store.deliveries_nacked(subscription_id=lane.subscription_id, region=lane.region, nacks=nacks, at=now)
     return _marked(lanes, forwarded)
+
+
+def _has_ack(flights: Sequence[Flight]) -> bool:
+    return any(flight.code == "a" for flight in flights)
 
 
 def _is_spent(flight: Flight) -> bool:

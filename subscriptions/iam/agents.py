@@ -34,14 +34,13 @@ def references_check(subscription: Subscription, fields: set[str], *, caller: Pr
     """May `caller` set these fields, given what the subscription then acts through?
 
     Who creates or modifies a subscription that pushes as an account needs `iam.serviceAccounts.actAs` on it, whatever
-    is modified (seeds, "Authentication configuration"); likewise for the account of an export that is set. To send dead
+    is modified (seeds, "Authentication configuration"). To send dead
     letters to a topic needs `pubsub.topics.publish` there: a subscription must not be a way around a topic's policy.
     """
     if access.is_root(caller):
         return
-    exports = [export for field, export in subscription.exports.items() if field in fields]
-    emails = {subscription.oidc_service_account_email, *(export.get("serviceAccountEmail", "") for export in exports)}
-    for account in ServiceAccount.objects.filter(email__in=emails - {""}).select_related("project"):
+    emails = {subscription.oidc_service_account_email} - {""}
+    for account in ServiceAccount.objects.filter(email__in=emails).select_related("project"):
         access.require(caller, ACT_AS, account)
     if "deadLetterPolicy" in fields and subscription.dead_letter_topic is not None:
         access.require(caller, "pubsub.topics.publish", subscription.dead_letter_topic)

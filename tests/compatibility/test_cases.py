@@ -223,3 +223,18 @@ def test_a_made_up_ack_id_is_refused(client: Driver, subscription: str) -> None:
     code, message = refused(client, "Subscriber.Acknowledge", subscription=subscription, ackIds=["made-up"])
     assert code == "INVALID_ARGUMENT"
     assert "You have passed an invalid ack ID" in message
+
+
+def test_snapshots_and_seek(client: Driver, subscription: str) -> None:
+    client.call("Publisher.Publish", topic=TOPIC, messages=[{"data": data("kept")}])
+    name = f"{PROJECT}/snapshots/before"
+    made = client.call("Subscriber.CreateSnapshot", name=name, subscription=subscription, labels={"team": "a"})
+    assert (made["name"], made["topic"], made["labels"]) == (name, TOPIC, {"team": "a"})
+    assert client.call("Subscriber.GetSnapshot", snapshot=name)["topic"] == TOPIC
+    received = pulled(client, count=1)
+    client.call("Subscriber.Acknowledge", subscription=subscription, ackIds=[received[0]["ackId"]])
+    client.call("Subscriber.Seek", subscription=subscription, snapshot=name)
+    assert pulled(client, count=1)[0]["message"] == received[0]["message"]
+    client.call("Subscriber.Seek", subscription=subscription, time="2090-01-01T00:00:00Z")
+    client.call("Subscriber.DeleteSnapshot", snapshot=name)
+    assert refused(client, "Subscriber.GetSnapshot", snapshot=name)[0] == "NOT_FOUND"

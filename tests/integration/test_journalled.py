@@ -53,6 +53,10 @@ def publish(count: int) -> list[str]:
     return message_publish(topic=topic_get(name=TOPIC), messages=messages)
 
 
+def publish_one() -> list[str]:
+    return message_publish(topic=topic_get(name=TOPIC), messages=[NewMessage(b"x", {})])
+
+
 def rows(folder: Path) -> list[dict[str, Any]]:
     """Every event of the folder, after all that is closed was sealed."""
     seal_closed(folder)
@@ -137,6 +141,27 @@ def test_pullers_are_journalled(api: Api, folder: Path) -> None:
         ("ack", received[0]["message"]["messageId"]),
         ("nack", received[1]["message"]["messageId"]),
     ]
+
+
+def test_dead_letters_are_journalled(api: Api, folder: Path, redis_url: str) -> None:
+    """Given an endpoint that always fails, when the last attempt is made, then the letter is an event of its own."""
+    api.put("topics/orders")
+    api.put("topics/letters")
+    policy = {"deadLetterTopic": "projects/shop/topics/letters", "maxDeliveryAttempts": 5}
+    quick = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
+    with Receiver(default=503) as receiver, Worker(redis_url):
+        body = {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}}
+        api.made("subscriptions/push", {**body, "deadLetterPolicy": policy, "retryPolicy": quick})
+        (message_id,) = publish_one()
+        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="the dead letter")
+    close_own()
+
+    found = rows(folder)
+
+    assert [row["outcome"] for row in found if row["event"] == "push"] == ["nack"] * 5
+    (letter,) = [row for row in found if row["event"] == "dead_letter"]
+    assert (letter["message_id"], letter["attempt"]) == (message_id, 5)
+    assert letter["subscription"] == "projects/shop/subscriptions/push"
 
 
 def test_dead_letters_are_journalled_once_committed(api: Api, folder: Path) -> None:

@@ -75,13 +75,11 @@ class Model:
     def take(self) -> None:
         """Everything that may go out goes out: by a worker's fetch, or a puller's lease."""
         self.page()
+        fetched = self._fetch()
         if self.mode == Mode.PUSH:
-            self.batches += 1
-            reply = self.backlog.scripts.fetch(
-                keys=[queue_name("here"), work_key("w")], args=["here", self.batches, 100, self.backlog.limit]
-            )
-            taken = [(id_of(message), 0) for message in reply[0]]
+            taken = [(message_id, 0) for message_id in fetched]
         else:
+            self._release(fetched)
             leases = self.backlog.lease(LANE, count=100, duration_ms=10**9, countdown_ms=(0, 0))
             assert leases is not None
             if leases.page is not None:
@@ -90,6 +88,21 @@ class Model:
         for message_id, times in taken:
             self.check(message_id)
             self.out[message_id] = times
+
+    def _fetch(self) -> list[int]:
+        self.batches += 1
+        reply = self.backlog.scripts.fetch(
+            keys=[queue_name("here"), work_key("w")], args=["here", self.batches, 100, self.backlog.limit]
+        )
+        return [id_of(message) for message in reply[0]]
+
+    def _release(self, message_ids: list[int]) -> None:
+        """A worker that finds no endpoint any more gives back what was in its queue."""
+        for message_id in message_ids:
+            settlement = Settlement()
+            settlement.add(str(message_id), "r", 1.0)
+            settlement.returned += [0, task(message_id)]
+            self.backlog.settle({LANE: settlement}, dice=0.0, finished={})
 
     def check(self, message_id: int) -> None:
         key = self.rows[message_id]

@@ -24,6 +24,8 @@ FULL = {
     "messageStoragePolicy": {"allowedPersistenceRegions": ["europe-west1"], "enforceInTransit": True},
     "kmsKeyName": "projects/p/locations/l/keyRings/r/cryptoKeys/k",
     "messageRetentionDuration": "86400s",
+}
+UNSUPPORTED: dict[str, Any] = {
     "ingestionDataSourceSettings": {
         "cloudStorage": {"bucket": "b", "avroFormat": {}, "minimumObjectCreateTime": "2026-01-02T03:04:05Z"},
         "platformLogsSettings": {"severity": "WARNING"},
@@ -37,6 +39,14 @@ def test_a_topic_is_created_and_read_back(api: Api) -> None:
 
     assert topic == {"name": "projects/shop/topics/orders", "labels": {"team": "shop"}, "state": "ACTIVE"}
     assert api.get("topics/orders").body == topic
+
+
+@pytest.mark.parametrize("field", sorted(UNSUPPORTED))
+def test_what_is_not_supported_is_said_to_be(api: Api, field: str) -> None:
+    answer = api.put("topics/orders", {field: UNSUPPORTED[field]})
+    assert (answer.status, answer.error["status"]) == (501, "UNIMPLEMENTED")
+    assert field in answer.error["message"]
+    assert api.get("topics/orders").status == 404
 
 
 def test_every_field_comes_back(api: Api) -> None:

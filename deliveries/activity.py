@@ -1,0 +1,44 @@
+"""When subscriptions were last used, for the expiration policy (pubsub-spec.md, section 4.6), to the hour."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from datetime import timedelta
+
+from django.db.models import F
+from django.db.models.functions import Greatest
+
+from pushhub.clock import utcnow
+from subscriptions import services
+from subscriptions.models import Subscription
+
+#: No expiration policy is shorter than a day.
+NOTED_SECONDS = 3600.0
+
+_noted: dict[int, float] = {}
+
+
+def note_activity(subscription_ids: Iterable[int]) -> None:
+    """A pull, or a push that was acknowledged. One small statement an hour, subscription and process."""
+    now = time.monotonic()
+    due = [one for one in subscription_ids if now - _noted.get(one, -NOTED_SECONDS) >= NOTED_SECONDS]
+    if due:
+        Subscription.objects.filter(pk__in=due).update(active_at=utcnow())
+        _noted.update(dict.fromkeys(due, now))
+
+
+def expired_subscriptions_delete() -> int:
+    """Delete subscriptions that nobody has used for as long as their policy says; how many."""
+    rows = Subscription.objects.exclude(expiration_ttl_seconds=None).select_related("project")
+    rows = rows.annotate(used_at=Greatest(F("active_at"), F("updated_at")))
+    now = utcnow()
+    # Nothing is younger than a day that any policy lets go, so most rows never leave the database.
+    gone = [
+        row.name
+        for row in rows.filter(used_at__lt=now - timedelta(days=1) + timedelta(seconds=1)).iterator()
+        if row.used_at < now - timedelta(seconds=row.expiration_ttl_seconds or 0)
+    ]
+    for name in gone:
+        services.subscription_delete(name=name)
+    return len(gone)

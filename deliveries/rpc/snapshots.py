@@ -1,0 +1,82 @@
+"""Snapshots and seek over gRPC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.empty_pb2 import Empty
+from google.pubsub_v1.types import pubsub
+
+from deliveries.seeking import subscription_seek
+from deliveries.snapshots import snapshot_create
+from pushhub import names
+from pushhub.principals import Principal
+from subscriptions import fields, selectors, services, snapshots
+from subscriptions.paging import paged
+from subscriptions.resources import snapshot_resource
+from subscriptions.rpc.calls import Method, Unary
+from subscriptions.rpc.protobuf import to_dict, to_message, update_request
+from subscriptions.rpc.topics import page_of
+
+Snapshot = pubsub.Snapshot.pb()
+SeekResponse = pubsub.SeekResponse.pb()
+
+
+def create(request: Any, caller: Principal) -> Any:
+    row = snapshot_create(name=request.name, request=to_dict(request), caller=caller)
+    return to_message(snapshot_resource(row), Snapshot)
+
+
+def get(request: Any, caller: Principal) -> Any:
+    return to_message(snapshot_resource(selectors.snapshot_get(name=request.snapshot)), Snapshot)
+
+
+def update(request: Any, caller: Principal) -> Any:
+    given = update_request(request, "snapshot", fields.SNAPSHOT)
+    row = snapshots.snapshot_update(name=request.snapshot.name, request=given)
+    return to_message(snapshot_resource(row), Snapshot)
+
+
+def delete(request: Any, caller: Principal) -> Empty:
+    snapshots.snapshot_delete(name=request.snapshot)
+    return Empty()
+
+
+def list_of_project(request: Any, caller: Principal) -> Any:
+    owner = services.project_ensure(project=names.parse_project(request.project), caller=caller)
+    rows, token = paged(
+        selectors.snapshots_of(owner), page_of(request), keys=("snapshot_id",), scope=f"snapshots {owner.pk}"
+    )
+    found = [to_message(snapshot_resource(row), Snapshot) for row in rows]
+    return pubsub.ListSnapshotsResponse.pb()(snapshots=found, next_page_token=token)
+
+
+def list_of_topic(request: Any, caller: Principal) -> Any:
+    row = selectors.topic_get(name=request.topic)
+    rows, token = paged(
+        selectors.snapshots_of_topic(row),
+        page_of(request),
+        keys=("project__project_id", "snapshot_id"),
+        scope=f"topic snapshots {row.pk}",
+    )
+    return pubsub.ListTopicSnapshotsResponse.pb()(snapshots=[one.name for one in rows], next_page_token=token)
+
+
+def seek(request: Any, caller: Principal) -> Any:
+    subscription_seek(name=request.subscription, request=to_dict(request))
+    return SeekResponse()
+
+
+PUBLISHER: dict[str, Method] = {
+    "ListTopicSnapshots": Unary(
+        pubsub.ListTopicSnapshotsRequest.pb(), pubsub.ListTopicSnapshotsResponse.pb(), list_of_topic
+    )
+}
+SUBSCRIBER: dict[str, Method] = {
+    "CreateSnapshot": Unary(pubsub.CreateSnapshotRequest.pb(), Snapshot, create),
+    "GetSnapshot": Unary(pubsub.GetSnapshotRequest.pb(), Snapshot, get),
+    "UpdateSnapshot": Unary(pubsub.UpdateSnapshotRequest.pb(), Snapshot, update),
+    "DeleteSnapshot": Unary(pubsub.DeleteSnapshotRequest.pb(), Empty, delete),
+    "ListSnapshots": Unary(pubsub.ListSnapshotsRequest.pb(), pubsub.ListSnapshotsResponse.pb(), list_of_project),
+    "Seek": Unary(pubsub.SeekRequest.pb(), SeekResponse, seek),
+}

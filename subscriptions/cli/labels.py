@@ -1,0 +1,25 @@
+"""The flags of labels, the same for every resource that has some."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from subscriptions.cli.values import pairs, words
+from subscriptions.cli.verbs import Options, flag
+
+ON_CREATE = (flag("--labels", "labels: a=b,c=d", type=pairs, metavar="KEY=VALUE,..."),)
+ON_UPDATE = (
+    flag("--update-labels", "labels to add or to change", type=pairs, metavar="KEY=VALUE,..."),
+    flag("--remove-labels", "keys of labels to take off", type=words, metavar="KEY,..."),
+    flag("--clear-labels", "take all labels off", action="store_true"),
+)
+
+
+def are_changed(options: Options) -> bool:
+    return bool(options["update_labels"] or options["remove_labels"] or options["clear_labels"])
+
+
+def changed(present: Mapping[str, str], options: Options) -> dict[str, str]:
+    """The labels after an update."""
+    kept = {} if options["clear_labels"] else {**present, **(options["update_labels"] or {})}
+    return {key: value for key, value in kept.items() if key not in (options["remove_labels"] or [])}

@@ -1,0 +1,91 @@
+"""The verbs of policies, the same for every resource that has one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from subscriptions.cli.client import Client, CliError
+from subscriptions.cli.verbs import Flag, Options, Said, Verb, flag
+
+#: Somebody else may change the policy between the reading and the writing.
+TRIES = 5
+MEMBER = flag("--member", "user:ada@example.com, serviceAccount:..., group:..., domain:...", required=True)
+ROLE = flag("--role", "roles/pubsub.publisher, or the full name of a custom role", required=True)
+
+
+def policy_verbs(resource: Flag, name_of: Callable[[Options], str], *, read: str = "GET") -> dict[str, Verb]:
+    """`get-iam-policy` and its like, for a resource named by the argument `resource`."""
+
+    def get(client: Client, options: Options) -> Said:
+        return Said(_get(client, name_of(options), read))
+
+    def put(client: Client, options: Options) -> Said:
+        return Said(_set(client, name_of(options), _of_file(options["policy_file"])))
+
+    def add(client: Client, options: Options) -> Said:
+        return _edit(client, options, name_of(options), read, _added)
+
+    def remove(client: Client, options: Options) -> Said:
+        return _edit(client, options, name_of(options), read, _removed)
+
+    return {
+        "get-iam-policy": Verb("show who holds which roles", get, (resource,)),
+        "set-iam-policy": Verb("replace the policy", put, (resource, flag("policy_file", "a file in JSON or YAML"))),
+        "add-iam-policy-binding": Verb("bind one member more to a role", add, (resource, MEMBER, ROLE)),
+        "remove-iam-policy-binding": Verb("unbind a member from a role", remove, (resource, MEMBER, ROLE)),
+    }
+
+
+def _get(client: Client, name: str, read: str) -> Any:
+    return client.call(read, f"{name}:getIamPolicy")
+
+
+def _set(client: Client, name: str, policy: Any) -> Any:
+    return client.call("POST", f"{name}:setIamPolicy", {"policy": policy})
+
+
+def _edit(client: Client, options: Options, name: str, read: str, change: Callable[..., None]) -> Said:
+    for left in reversed(range(TRIES)):
+        policy = _get(client, name, read)
+        change(policy.setdefault("bindings", []), options["role"], options["member"])
+        try:
+            return Said(_set(client, name, policy), note=f"Updated IAM policy for [{name}].")
+        except CliError as error:
+            if error.status != "ABORTED" or not left:
+                raise
+    raise AssertionError("the last try raises")
+
+
+def _added(bindings: list[Any], role: str, member: str) -> None:
+    for binding in bindings:
+        if binding["role"] == role:
+            binding["members"] = list(dict.fromkeys([*binding["members"], member]))
+            return
+    bindings.append({"role": role, "members": [member]})
+
+
+def _removed(bindings: list[Any], role: str, member: str) -> None:
+    held = [binding for binding in bindings if binding["role"] == role and member in binding["members"]]
+    if not held:
+        raise CliError(f"Policy binding with the specified principal and role not found: {member} in {role}")
+    for binding in held:
+        binding["members"].remove(member)
+    bindings[:] = [binding for binding in bindings if binding["members"]]
+
+
+def _of_file(path: str) -> Any:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        found = json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror}") from None
+    except (ValueError, yaml.YAMLError):
+        raise CliError(f"{path}: neither JSON nor YAML") from None
+    if not isinstance(found, dict):
+        raise CliError(f"{path}: not a policy")
+    return found

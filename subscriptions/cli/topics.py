@@ -1,0 +1,122 @@
+"""`pubsub topics`."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from typing import Any
+
+from subscriptions.cli import labels
+from subscriptions.cli.client import Client
+from subscriptions.cli.policies import policy_verbs
+from subscriptions.cli.values import duration, full_name, pairs
+from subscriptions.cli.verbs import Options, Said, Verb, flag
+
+TOPIC = flag("topic", "an id such as orders, or projects/shop/topics/orders")
+TOPICS = flag("topics", "ids, or full names", nargs="+", metavar="topic")
+RETENTION = flag(
+    "--message-retention-duration",
+    "how long messages are kept for seeks: 10m to 31d",
+    type=duration,
+    metavar="DURATION",
+)
+LIMIT = flag("--limit", "at most that many", type=int)
+
+
+def topic_name(options: Options) -> str:
+    return full_name(options["topic"], "topics", options["project"])
+
+
+def create(client: Client, options: Options) -> Said:
+    made = []
+    for topic in options["topics"]:
+        body = {"labels": options["labels"], "messageRetentionDuration": options["message_retention_duration"]}
+        name = full_name(topic, "topics", options["project"])
+        made.append(client.call("PUT", name, {field: value for field, value in body.items() if value}))
+    return Said(_one_or_all(made), note=_notes("Created topic", made), form="none")
+
+
+def update(client: Client, options: Options) -> Said:
+    name = topic_name(options)
+    fields: dict[str, Any] = {}
+    if labels.are_changed(options):
+        fields["labels"] = labels.changed(client.call("GET", name).get("labels", {}), options)
+    if options["message_retention_duration"] or options["clear_message_retention_duration"]:
+        fields["messageRetentionDuration"] = options["message_retention_duration"]
+    body = {"topic": {key: value for key, value in fields.items() if value}, "updateMask": ",".join(fields)}
+    return Said(client.call("PATCH", name, body), note=f"Updated topic [{name}].")
+
+
+def delete(client: Client, options: Options) -> Said:
+    named = [full_name(topic, "topics", options["project"]) for topic in options["topics"]]
+    for name in named:
+        client.call("DELETE", name)
+    return Said(note=_notes("Deleted topic", [{"name": name} for name in named]))
+
+
+def describe(client: Client, options: Options) -> Said:
+    return Said(client.call("GET", topic_name(options)))
+
+
+def list_all(client: Client, options: Options) -> Said:
+    return Said(client.pages(f"projects/{options['project']}/topics", "topics", limit=options["limit"]))
+
+
+def list_subscriptions(client: Client, options: Options) -> Said:
+    return Said(client.pages(f"{topic_name(options)}/subscriptions", "subscriptions", limit=options["limit"]))
+
+
+def publish(client: Client, options: Options) -> Said:
+    text = sys.stdin.read() if options["message"] == "-" else options["message"] or ""
+    message = {
+        "data": base64.b64encode(text.encode()).decode(),
+        "attributes": options["attribute"],
+        "orderingKey": options["ordering_key"],
+    }
+    body = {"messages": [{field: value for field, value in message.items() if value}]}
+    return Said(client.call("POST", f"{topic_name(options)}:publish", body), columns=("messageIds",))
+
+
+def detach(client: Client, options: Options) -> Said:
+    name = full_name(options["subscription"], "subscriptions", options["project"])
+    client.call("POST", f"{name}:detach")
+    return Said(note=f"Detached subscription [{name}].")
+
+
+def _one_or_all(made: list[Any]) -> Any:
+    return made[0] if len(made) == 1 else made
+
+
+def _notes(words: str, rows: list[Any]) -> str:
+    return "\n".join(f"{words} [{row['name']}]." for row in rows)
+
+
+VERBS = {
+    "create": Verb("make topics", create, (TOPICS, *labels.ON_CREATE, RETENTION)),
+    "update": Verb(
+        "change a topic",
+        update,
+        (
+            TOPIC,
+            *labels.ON_UPDATE,
+            RETENTION,
+            flag("--clear-message-retention-duration", "keep messages no longer than needed", action="store_true"),
+        ),
+    ),
+    "delete": Verb("delete topics; their subscriptions live on", delete, (TOPICS,)),
+    "describe": Verb("show a topic", describe, (TOPIC,)),
+    "list": Verb("show a project's topics", list_all, (LIMIT,)),
+    "list-subscriptions": Verb("show the names of a topic's subscriptions", list_subscriptions, (TOPIC, LIMIT)),
+    "publish": Verb(
+        "publish one message",
+        publish,
+        (
+            TOPIC,
+            flag("--message", "the text; - reads it from standard input"),
+            flag("--attribute", "attributes: a=b,c=d", type=pairs, metavar="KEY=VALUE,..."),
+            flag("--ordering-key", "messages of a key are delivered in order"),
+        ),
+    ),
+    "detach-subscription": Verb("take a subscription off its topic", detach, (flag("subscription"),)),
+    **policy_verbs(TOPIC, topic_name),
+}

@@ -1,0 +1,58 @@
+"""What gcloud's flags take: durations, lists of pairs, names."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentTypeError
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+NEVER = "never"
+
+
+def duration(text: str) -> str:
+    """`600`, `10s`, `5m`, `1d12h`: as the API writes it."""
+    if re.fullmatch(r"\d{1,12}(\.\d{1,3})?s?", text, re.ASCII):
+        return text.removesuffix("s") + "s"
+    parts = re.findall(r"(\d{1,9})([smhd])", text, re.ASCII)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ArgumentTypeError(f"{text!r}: give a number and one of s, m, h, d, such as 10s, 5m or 1d12h")
+    return f"{sum(int(number) * UNITS[unit] for number, unit in parts)}s"
+
+
+def duration_or_never(text: str) -> str:
+    return NEVER if text == NEVER else duration(text)
+
+
+def seconds(text: str) -> int:
+    """A duration in whole seconds."""
+    found = duration(text).removesuffix("s")
+    if "." in found:
+        raise ArgumentTypeError(f"{text!r}: give whole seconds")
+    return int(found)
+
+
+def pairs(text: str) -> dict[str, str]:
+    """`a=b,c=d`; a value may hold `=`. As in gcloud, `^;^a=b;c=d` splits at another sign."""
+    sign = ","
+    chosen = re.match(r"\^(.)\^", text)
+    if chosen is not None:
+        sign, text = chosen[1], text[chosen.end() :]
+    found: dict[str, str] = {}
+    for part in text.split(sign) if text else []:
+        key, equals, value = part.partition("=")
+        if not equals or not key:
+            raise ArgumentTypeError(f"{part!r}: give key=value, several separated by commas")
+        found[key] = value
+    return found
+
+
+def words(text: str) -> list[str]:
+    """A list separated by commas."""
+    return [word for word in text.split(",") if word]
+
+
+def full_name(given: str, collection: str, project: str) -> str:
+    """`orders` or `projects/p/topics/orders`."""
+    if given.startswith("projects/"):
+        return given
+    return f"projects/{project}/{collection}/{given}"

@@ -1,0 +1,14 @@
+"""`manage.py iam service-accounts ...`, with gcloud's words."""
+
+from __future__ import annotations
+
+from subscriptions.cli import accounts
+from subscriptions.cli.command import CliCommand
+
+
+class Command(CliCommand):
+    """Service accounts from the command line."""
+
+    help = "Service accounts of a PushHub, their keys and policies, over REST, with gcloud's words and flags."
+    word = "iam"
+    tree = {"service-accounts": {**accounts.VERBS, "keys": accounts.KEY_VERBS}}

@@ -1,0 +1,293 @@
+"""The command line's flags: what each becomes in the request, and what is printed."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError
+from typing import Any
+
+import pytest
+
+from subscriptions.cli import accounts, projects, snapshots, subscriptions, topics, values
+from subscriptions.cli.client import CliError, Fields
+from subscriptions.cli.output import rendered, table
+from subscriptions.cli.verbs import Verb
+
+
+class Recorder:
+    """Answers every call with what it was given, and with some labels."""
+
+    def __init__(self, **present: Any) -> None:
+        self.calls: list[tuple[str, str, Fields]] = []
+        self._present = {"labels": {"a": "1", "b": "2"}, "topic": "projects/p/topics/orders", "etag": "x", **present}
+
+    def call(self, method: str, path: str, body: Fields | None = None, **query: Any) -> Fields:
+        self.calls.append((method, path, body or {}))
+        return {"name": path, **self._present}
+
+    def pages(self, path: str, collection: str, **query: Any) -> list[Any]:
+        self.calls.append(("GET", path, query))
+        return []
+
+
+def run(verbs: dict[str, Verb], verb: str, *words: str, **present: Any) -> list[tuple[str, str, Fields]]:
+    """The calls that a command line makes, in the project `p`."""
+    parser = ArgumentParser()
+    for flag in verbs[verb].flags:
+        flag.add(parser)
+    client = Recorder(**present)
+    options = {**vars(parser.parse_args(words)), "project": "p", "format": None}
+    verbs[verb].run(client, options)  # type: ignore[arg-type]
+    return client.calls
+
+
+def body(verbs: dict[str, Verb], verb: str, *words: str) -> Fields:
+    return run(verbs, verb, *words)[-1][2]
+
+
+CREATE = ("worker", "--topic", "orders")
+
+
+@pytest.mark.parametrize(
+    ("flags", "fields"),
+    [
+        (["--push-endpoint=https://e.com/"], {"pushConfig": {"pushEndpoint": "https://e.com/"}}),
+        (
+            [
+                "--push-endpoint=https://e.com/",
+                "--push-auth-service-account=a@p.iam.gserviceaccount.com",
+                "--push-auth-token-audience=x",
+            ],
+            {
+                "pushConfig": {
+                    "pushEndpoint": "https://e.com/",
+                    "oidcToken": {"serviceAccountEmail": "a@p.iam.gserviceaccount.com", "audience": "x"},
+                }
+            },
+        ),
+        (["--push-no-wrapper"], {"pushConfig": {"noWrapper": {}}}),
+        (
+            ["--push-no-wrapper", "--push-no-wrapper-write-metadata"],
+            {"pushConfig": {"noWrapper": {"writeMetadata": True}}},
+        ),
+        (["--push-attributes=x-pushhub-rate=5"], {"pushConfig": {"attributes": {"x-pushhub-rate": "5"}}}),
+        (["--ack-deadline=60"], {"ackDeadlineSeconds": 60}),
+        (["--ack-deadline=1m"], {"ackDeadlineSeconds": 60}),
+        (["--message-retention-duration=7d"], {"messageRetentionDuration": "604800s"}),
+        (["--retain-acked-messages"], {"retainAckedMessages": True}),
+        (["--no-retain-acked-messages"], {"retainAckedMessages": False}),
+        (["--expiration-period=31d"], {"expirationPolicy": {"ttl": "2678400s"}}),
+        (["--expiration-period=never"], {"expirationPolicy": {}}),
+        (["--min-retry-delay=10s"], {"retryPolicy": {"minimumBackoff": "10s"}}),
+        (
+            ["--min-retry-delay=10", "--max-retry-delay=600s"],
+            {"retryPolicy": {"minimumBackoff": "10s", "maximumBackoff": "600s"}},
+        ),
+        (["--dead-letter-topic=dead"], {"deadLetterPolicy": {"deadLetterTopic": "projects/p/topics/dead"}}),
+        (
+            ["--dead-letter-topic=dead", "--dead-letter-topic-project=q", "--max-delivery-attempts=7"],
+            {"deadLetterPolicy": {"deadLetterTopic": "projects/q/topics/dead", "maxDeliveryAttempts": 7}},
+        ),
+        (["--enable-message-ordering"], {"enableMessageOrdering": True}),
+        (["--enable-exactly-once-delivery"], {"enableExactlyOnceDelivery": True}),
+        (["--message-filter=attributes:x"], {"filter": "attributes:x"}),
+        (["--labels=a=b,c=d"], {"labels": {"a": "b", "c": "d"}}),
+        (["--topic-project=q"], {"topic": "projects/q/topics/orders"}),
+    ],
+)
+def test_flags_of_a_new_subscription(flags: list[str], fields: Fields) -> None:
+    plain = {
+        "topic": "projects/p/topics/orders",
+        "pushConfig": {},
+        "enableMessageOrdering": False,
+        "filter": "",
+        "labels": {},
+    }
+    assert body(subscriptions.VERBS, "create", *CREATE, *flags) == {**plain, **fields}
+
+
+@pytest.mark.parametrize(
+    ("flags", "fields", "mask"),
+    [
+        (["--ack-deadline=60"], {"ackDeadlineSeconds": 60}, "ackDeadlineSeconds"),
+        (["--push-endpoint="], {"pushConfig": {}}, "pushConfig"),
+        (["--clear-retry-policy"], {}, "retryPolicy"),
+        (["--clear-dead-letter-policy"], {}, "deadLetterPolicy"),
+        (["--update-labels=b=3,c=4"], {"labels": {"a": "1", "b": "3", "c": "4"}}, "labels"),
+        (["--remove-labels=a"], {"labels": {"b": "2"}}, "labels"),
+        (["--clear-labels"], {"labels": {}}, "labels"),
+        (
+            ["--topic=orders", "--expiration-period=2d", "--no-enable-exactly-once-delivery"],
+            {"enableExactlyOnceDelivery": False, "expirationPolicy": {"ttl": "172800s"}},
+            "enableExactlyOnceDelivery,expirationPolicy",
+        ),
+    ],
+)
+def test_flags_of_an_update_are_its_mask(flags: list[str], fields: Fields, mask: str) -> None:
+    calls = run(subscriptions.VERBS, "update", "worker", *flags)
+    assert calls[-1] == (
+        "PATCH",
+        "projects/p/subscriptions/worker",
+        {"subscription": fields, "updateMask": mask},
+    )
+
+
+@pytest.mark.parametrize(
+    ("verbs", "words", "last"),
+    [
+        (topics.VERBS, ["create", "orders"], ("PUT", "projects/p/topics/orders", {})),
+        (topics.VERBS, ["create", "projects/q/topics/orders"], ("PUT", "projects/q/topics/orders", {})),
+        (
+            topics.VERBS,
+            ["create", "t", "--message-retention-duration=1d", "--labels=a=b"],
+            ("PUT", "projects/p/topics/t", {"labels": {"a": "b"}, "messageRetentionDuration": "86400s"}),
+        ),
+        (
+            topics.VERBS,
+            ["update", "t", "--clear-message-retention-duration"],
+            ("PATCH", "projects/p/topics/t", {"topic": {}, "updateMask": "messageRetentionDuration"}),
+        ),
+        (topics.VERBS, ["delete", "a", "b"], ("DELETE", "projects/p/topics/b", {})),
+        (topics.VERBS, ["list-subscriptions", "t"], ("GET", "projects/p/topics/t/subscriptions", {"limit": None})),
+        (topics.VERBS, ["detach-subscription", "s"], ("POST", "projects/p/subscriptions/s:detach", {})),
+        (
+            topics.VERBS,
+            ["publish", "t", "--message=hi", "--attribute=a=b", "--ordering-key=k"],
+            (
+                "POST",
+                "projects/p/topics/t:publish",
+                {"messages": [{"data": "aGk=", "attributes": {"a": "b"}, "orderingKey": "k"}]},
+            ),
+        ),
+        (
+            subscriptions.VERBS,
+            ["ack", "s", "--ack-ids=x,y"],
+            ("POST", "projects/p/subscriptions/s:acknowledge", {"ackIds": ["x", "y"]}),
+        ),
+        (
+            subscriptions.VERBS,
+            ["modify-message-ack-deadline", "s", "--ack-ids=x", "--ack-deadline=0"],
+            ("POST", "projects/p/subscriptions/s:modifyAckDeadline", {"ackIds": ["x"], "ackDeadlineSeconds": 0}),
+        ),
+        (
+            subscriptions.VERBS,
+            ["modify-push-config", "s", "--push-endpoint=https://e.com/"],
+            (
+                "POST",
+                "projects/p/subscriptions/s:modifyPushConfig",
+                {"pushConfig": {"pushEndpoint": "https://e.com/"}},
+            ),
+        ),
+        (
+            subscriptions.VERBS,
+            ["seek", "s", "--time=2026-01-01T00:00:00Z"],
+            ("POST", "projects/p/subscriptions/s:seek", {"time": "2026-01-01T00:00:00Z"}),
+        ),
+        (
+            subscriptions.VERBS,
+            ["seek", "s", "--snapshot=before", "--snapshot-project=q"],
+            ("POST", "projects/p/subscriptions/s:seek", {"snapshot": "projects/q/snapshots/before"}),
+        ),
+        (
+            snapshots.VERBS,
+            ["create", "before", "--subscription=s", "--subscription-project=q"],
+            (
+                "PUT",
+                "projects/p/snapshots/before",
+                {"subscription": "projects/q/subscriptions/s", "labels": {}},
+            ),
+        ),
+        (
+            snapshots.VERBS,
+            ["update", "before", "--remove-labels=b"],
+            (
+                "PATCH",
+                "projects/p/snapshots/before",
+                {"snapshot": {"labels": {"a": "1"}}, "updateMask": "labels"},
+            ),
+        ),
+        (
+            accounts.VERBS,
+            ["create", "pusher", "--display-name=P", "--description=d"],
+            (
+                "POST",
+                "projects/p/serviceAccounts",
+                {"accountId": "pusher", "serviceAccount": {"displayName": "P", "description": "d"}},
+            ),
+        ),
+        (
+            accounts.VERBS,
+            ["update", "e@x", "--display-name="],
+            (
+                "PATCH",
+                "projects/-/serviceAccounts/e@x",
+                {"serviceAccount": {"displayName": ""}, "updateMask": "displayName"},
+            ),
+        ),
+        (accounts.VERBS, ["disable", "e@x"], ("POST", "projects/-/serviceAccounts/e@x:disable", {})),
+        (
+            accounts.KEY_VERBS,
+            ["delete", "k1", "--iam-account=e@x"],
+            ("DELETE", "projects/-/serviceAccounts/e@x/keys/k1", {}),
+        ),
+        (
+            projects.VERBS,
+            ["create", "shop", "--name=Shop", "--folder=12"],
+            ("POST", "projects", {"projectId": "shop", "name": "Shop", "parent": {"type": "folder", "id": "12"}}),
+        ),
+    ],
+)
+def test_command_lines_and_their_requests(verbs: dict[str, Verb], words: list[str], last: Any) -> None:
+    assert run(verbs, *words)[-1] == last
+
+
+def test_a_topic_that_is_not_the_subscriptions_own_is_refused() -> None:
+    with pytest.raises(CliError, match="is a subscription to projects/p/topics/orders and not to projects/p/topics/x"):
+        run(subscriptions.VERBS, "update", "worker", "--topic=x", "--ack-deadline=60")
+
+
+def test_bindings_are_added_to_what_is_there_and_removed() -> None:
+    words = ["t", "--member=user:b@x", "--role=roles/viewer"]
+    bindings = [{"role": "roles/viewer", "members": ["user:a@x"]}]
+    added = run(topics.VERBS, "add-iam-policy-binding", *words, bindings=bindings)[-1][2]["policy"]
+    assert added["bindings"] == [{"role": "roles/viewer", "members": ["user:a@x", "user:b@x"]}]
+    assert added["etag"] == "x", "what others change meanwhile is not lost"
+    removed = run(topics.VERBS, "remove-iam-policy-binding", *words, bindings=added["bindings"])[-1][2]["policy"]
+    assert removed["bindings"] == [{"role": "roles/viewer", "members": ["user:a@x"]}]
+    with pytest.raises(CliError, match="not found"):
+        run(topics.VERBS, "remove-iam-policy-binding", *words, bindings=[])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("10", "10s"), ("10s", "10s"), ("0.5s", "0.5s"), ("5m", "300s"), ("2h", "7200s"), ("1d12h", "129600s")],
+)
+def test_durations(text: str, found: str) -> None:
+    assert values.duration(text) == found
+
+
+@pytest.mark.parametrize("text", ["", "x", "5w", "-5s", "5 m", "m5", "1d12"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="give a number and one of"):
+        values.duration(text)
+
+
+def test_pairs() -> None:
+    assert values.pairs("a=b,c=d=e,f=") == {"a": "b", "c": "d=e", "f": ""}
+    assert values.pairs("^;^a=b,c;d=e") == {"a": "b,c", "d": "e"}
+    assert values.pairs("") == {}
+    for wrong in ("a", "=b", "a=b,,c=d"):
+        with pytest.raises(ArgumentTypeError, match="key=value"):
+            values.pairs(wrong)
+
+
+def test_formats() -> None:
+    rows = [{"name": "a", "topic": "t", "n": 1}, {"name": "世界", "topic": None}]
+    assert rendered(rows, "table", columns=("name", "topic")) == "NAME  TOPIC\na     t\n世界"
+    assert rendered(rows[0], "json", columns=()) == '{\n  "name": "a",\n  "topic": "t",\n  "n": 1\n}'
+    assert rendered(rows, "yaml", columns=()) == "n: 1\nname: a\ntopic: t\n---\nname: 世界\ntopic: null"
+    assert rendered(["x", "y"], "yaml", columns=()) == "x\n---\ny"
+    assert rendered(rows, "none", columns=()) == ""
+
+
+def test_a_table_aligns_whatever_the_script() -> None:
+    assert table([["世界", "x"], ["é", "y"]], heads=["data", "ackId"]) == "DATA  ACK_ID\n世界  x\né     y"
