@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from deliveries.publishing import messages_store
 from deliveries.rules.payload import NewMessage
 from subscriptions.models import Topic
+from subscriptions.schemas import message_stamps
 
 
 def message_publish(*, topic: Topic, messages: Sequence[NewMessage], region: str = "") -> list[str]:
@@ -15,6 +17,12 @@ def message_publish(*, topic: Topic, messages: Sequence[NewMessage], region: str
     All or nothing: when it returns, every message is committed; when it raises, none is. Redis may be away: then
     the deliveries wait in the database until the reconciler finds them.
     """
+    if topic.schema_settings:
+        stamps = message_stamps(topic.schema_settings, [message.data for message in messages])
+        messages = [
+            replace(message, attributes={**message.attributes, **stamp})
+            for message, stamp in zip(messages, stamps, strict=True)
+        ]
     published = messages_store(topic=topic, messages=messages, region=region)
     published.offer()
     return [str(message_id) for message_id in published.ids]

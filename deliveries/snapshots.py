@@ -42,7 +42,7 @@ def snapshot_create(*, name: str, request: object, caller: Principal = OPERATOR)
         source = selectors.subscription_get(name=given["subscription"], lock=True)
         if Snapshot.objects.filter(project=project, snapshot_id=snapshot_id).exists():
             raise already_exists(snapshot_id)
-        _refuse_too_many(project.pk)
+        _refuse_too_many(project.pk, source.topic_id)
         row = Snapshot(project=project, snapshot_id=snapshot_id, labels=labels, tags=given.get("tags", {}))
         _describe(row, source)
         try:
@@ -54,9 +54,14 @@ def snapshot_create(*, name: str, request: object, caller: Principal = OPERATOR)
     return row
 
 
-def _refuse_too_many(project_pk: int) -> None:
-    if Snapshot.objects.filter(project_id=project_pk).count() >= MAX_SNAPSHOTS:
-        raise ResourceExhausted(f"The project has {MAX_SNAPSHOTS} snapshots, and may not have more.")
+def _refuse_too_many(project_pk: int, topic_pk: int | None) -> None:
+    """The same number is the most of a project and of a topic, whose snapshots may be in other projects."""
+    for what, rows in (
+        ("project", Snapshot.objects.filter(project_id=project_pk)),
+        ("topic", Snapshot.objects.filter(topic_pk=topic_pk or 0)),
+    ):
+        if rows.count() >= MAX_SNAPSHOTS:
+            raise ResourceExhausted(f"The {what} has {MAX_SNAPSHOTS} snapshots, and may not have more.")
 
 
 def _describe(row: Snapshot, source: Subscription) -> None:

@@ -1,175 +1,296 @@
-"""Writes docs/compatibility.md: every method and field of the Pub/Sub v1 API, and what PushHub does with it.
+"""Writes docs/compatibility.md: `python docs/compatibility.py`; a test says when that is due.
 
-    python docs/compatibility.py          # writes the file
-    python docs/compatibility.py --check  # says by its exit code whether the file is up to date
-
-Methods come from the client libraries (the discovery document for REST, gapic_metadata.json for gRPC) and are looked up
-in the routes and servicers. Fields come from the proto descriptors and are looked up in the tables that requests are
-read by. Only what is taken without having an effect is written down here, as no table says that.
+What Google has comes from the discovery document of pubsub v1 and from the proto descriptors of the client library.
+What PushHub has is looked up where requests meet it: the OpenAPI document, which is made from the routes and from the
+field tables that requests are read with, the table of gRPC methods, and the functions that take a field's value or
+refuse it.
 """
 
 from __future__ import annotations
 
-import argparse
+import ast
 import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "compatibility.md"
-#: Fields that are kept and given back, and change nothing.
-WITHOUT_EFFECT = {
-    ("Topic", "kms_key_name"): "kept; the database's own encryption is all there is",
-    ("Topic", "message_storage_policy"): "kept; messages stay where the database is",
-    ("Topic", "tags"): "taken when it is created, not given back, as in production",
-    ("Subscription", "tags"): "taken when it is created, not given back, as in production",
-    ("Subscription", "analytics_hub_subscription_info"): "output only, never set",
-    ("Topic", "satisfies_pzs"): "output only, never set",
-    ("Subscription", "state"): "always ACTIVE",
-    ("Topic", "state"): "always ACTIVE",
-}
-#: Messages whose fields are listed, and the table each is read by.
-RESOURCES = ("Topic", "Subscription", "PushConfig", "Snapshot", "Schema", "PubsubMessage")
+DONE, REFUSED, MISSING = "done", "refused: UNIMPLEMENTED", "no"
+#: Of two places that a message is used in, the better one counts.
+ORDER = [MISSING, REFUSED, DONE]
+HEAD = """\
+# Compatibility with Cloud Pub/Sub v1
+
+Made by `python docs/compatibility.py` from the discovery document (revision {revision}) and the proto descriptors on
+the one side, PushHub's routes, field tables and gRPC methods on the other. Don't edit it: a test compares.
+
+"done" of a field says that it is read and acted upon, or given; what is not acted upon is refused by name. Of a
+message that gRPC alone has, it says that its method is served by code that names the field. The others marked "no" are
+parts of what is refused, or what no method sends or takes.
+
+Of {methods} REST methods {methods_done} are done, of {calls} gRPC methods {calls_done}, of {fields} fields
+{fields_done}; {fields_refused} more are refused.
+"""
+#: What the services of the client library consist of; its generated code describes messages only.
+SERVICES = ("Publisher", "Subscriber", "SchemaService")
+
+Json = dict[str, Any]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    given = parser.parse_args()
-    text = document()
-    if given.check:
-        return int(not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text)
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
+def discovery() -> Json:
+    """Google's own description of its REST API, as google-api-python-client brings it."""
+    import googleapiclient
+
+    [package] = googleapiclient.__path__
+    document = Path(package, "discovery_cache", "documents", "pubsub.v1.json").read_text(encoding="utf-8")
+    found: Json = json.loads(document)
+    return found
 
 
-def document() -> str:
-    """The whole file."""
-    rest, rpcs = list(rest_rows()), list(rpc_rows())
-    lines = [
-        "# Compatibility with Pub/Sub v1",
-        "",
-        "Written by `python docs/compatibility.py` from the official clients' own descriptions of the API and from",
-        "PushHub's routes, servicers and field tables. A test compares.",
-        "",
-        f"REST: {_count(rest)} methods. gRPC: {_count(rpcs)} methods.",
-        "",
-        "## REST",
-        "",
-        "| method | address | |",
-        "|---|---|---|",
-        *(f"| `{name}` | `{verb} {path}` | {_mark(done)} |" for name, verb, path, done in rest),
-        "",
-        "## gRPC",
-        "",
-        "| method | |",
-        "|---|---|",
-        *(f"| `{name}` | {_mark(done)} |" for name, done in rpcs),
-    ]
-    for name in RESOURCES:
-        lines += ["", f"## {name}", "", "| field | |", "|---|---|"]
-        lines += [f"| `{field}` | {state} |" for field, state in field_rows(name)]
-    return "\n".join(lines) + "\n"
+def methods_of(resource: Json) -> Iterator[Json]:
+    """The methods of a resource of the discovery document and of those in it."""
+    yield from resource.get("methods", {}).values()
+    for inside in resource.get("resources", {}).values():
+        yield from methods_of(inside)
 
 
-def _mark(done: bool) -> str:
-    return "done" if done else "**not there**"
+def operations() -> dict[tuple[str, str], Json]:
+    """PushHub's own operations by HTTP method and path, in which each id is `*`."""
+    from drf_spectacular.generators import SchemaGenerator
+
+    document = SchemaGenerator().get_schema(public=True)  # type: ignore[no-untyped-call]
+    return {
+        (verb.upper(), _shape(path)): operation
+        for path, found in document["paths"].items()
+        for verb, operation in found.items()
+    }
 
 
-def _count(rows: list[Any]) -> str:
-    return f"{sum(row[-1] for row in rows)} of {len(rows)}"
+def _shape(path: str) -> str:
+    return re.sub(r"\{[^}]*\}", "*", path).strip("/")
 
 
-def rest_rows() -> Iterator[tuple[str, str, str, bool]]:
-    """Each method of the discovery document: its id, HTTP method, address, and whether a view answers it."""
-    from django.urls import Resolver404, resolve
-    from googleapiclient import discovery_cache
+def refusals() -> dict[tuple[str, str], Callable[[object], object]]:
+    """The functions that take the value of a message's field, by the names of both."""
+    from subscriptions import assign, schemas
+    from subscriptions.models import Subscription, Topic
 
-    folder = Path(discovery_cache.__file__).parent / "documents"
-    found = json.loads((folder / "pubsub.v1.json").read_text(encoding="utf-8"))
-    for method in sorted(_methods(found), key=lambda method: str(method["id"])):
-        address = "/" + re.sub(r"\{[^}]*\}", "something", method["flatPath"])
+    found: dict[tuple[str, str], Callable[[object], object]] = {}
+    for name, taken in assign.TOPIC_FIELDS.items():
+        found["Topic", name] = lambda value, taken=taken: taken(Topic(), value)  # type: ignore[misc]
+    for name, taken_too in assign.SUBSCRIPTION_FIELDS.items():
+        found["Subscription", name] = lambda value, taken=taken_too: taken(Subscription(), value)  # type: ignore[misc]
+    found["Schema", "compiledProtoSchema"] = lambda value: schemas.schema_read({"compiledProtoSchema": value})
+    return found
+
+
+class Fields:
+    """Which fields of which messages are done, found by walking Google's messages and PushHub's side by side."""
+
+    def __init__(self, document: Json) -> None:
+        self.schemas: Json = document["schemas"]
+        self.takers = refusals()
+        self.found: dict[str, dict[str, str]] = {
+            name: dict.fromkeys(schema.get("properties", {}), MISSING) for name, schema in self.schemas.items()
+        }
+
+    def walk(self, name: str, ours: Json, *, refused: bool = False) -> None:
+        """`ours` is the JSON schema of what PushHub reads or gives where Google has the message `name`."""
+        for field, theirs in self.schemas[name].get("properties", {}).items():
+            known = ours.get("properties", {}).get(field)
+            if known is None:
+                continue
+            is_refused = refused or self._refuses(name, field, known)
+            status = REFUSED if is_refused else DONE
+            self.found[name][field] = max(self.found[name][field], status, key=ORDER.index)
+            inside = theirs.get("items", theirs).get("$ref")
+            if inside:
+                self.walk(inside, known.get("items", known), refused=is_refused)
+
+    def _refuses(self, name: str, field: str, known: Json) -> bool:
+        """Asks the code that takes the value; that it may dislike the sample is another matter."""
+        from pushhub.errors import PushHubError, Unimplemented
+
+        taken = self.takers.get((name, field))
+        if taken is None or known.get("type") not in ("object", "array") or "additionalProperties" in known:
+            return False
         try:
-            view: Any = resolve(address).func
-            done = method["httpMethod"] in getattr(view.view_class, "methods", {})
-        except Resolver404:
-            done = False
-        yield method["id"].removeprefix("pubsub.projects."), method["httpMethod"], method["flatPath"], done
+            taken([{}] if known["type"] == "array" else {})
+        except Unimplemented:
+            return True
+        except PushHubError:
+            return False
+        return False
 
 
-def _methods(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield from part.get("methods", {}).values()
-    for resource in part.get("resources", {}).values():
-        yield from _methods(resource)
+def rest_rows(document: Json, served: Mapping[tuple[str, str], Json], fields: Fields) -> list[list[str]]:
+    """A row for each REST method; on the way, its messages are walked."""
+    rows = []
+    for method in sorted(methods_of(document), key=lambda one: str(one["id"])):
+        operation = served.get((method["httpMethod"], _shape(method["flatPath"])))
+        queries = [name for name, one in method["parameters"].items() if one["location"] == "query"]
+        lacking = [name for name in queries if operation is None or name not in _parameters(operation)]
+        if operation is not None:
+            _walk_messages(method, operation, fields)
+        status = MISSING if operation is None else DONE + "".join(f", without `{name}`" for name in lacking)
+        rows.append([f"`{method['id'].removeprefix('pubsub.projects.')}`", f"`{method['httpMethod']}`", status])
+    return rows
 
 
-def rpc_rows() -> Iterator[tuple[str, bool]]:
-    """Each method of the gRPC clients, and whether a servicer answers it."""
-    from google import pubsub_v1
-    from google.iam.v1 import iam_policy_pb2
+def _parameters(operation: Json) -> set[str]:
+    return {one["name"] for one in operation.get("parameters", ())}
 
+
+def _walk_messages(method: Json, operation: Json, fields: Fields) -> None:
+    answer = operation["responses"]["200"]["content"]["application/json"]["schema"]
+    fields.walk(method["response"]["$ref"], answer)
+    if "request" in method and "requestBody" in operation:
+        body = operation["requestBody"]["content"]["application/json"]["schema"]
+        fields.walk(method["request"]["$ref"], body)
+
+
+def proto_methods() -> Iterator[tuple[str, str]]:
+    """(service, method) of each RPC, which the client library's transports name."""
+    import google.pubsub_v1
+
+    [package] = google.pubsub_v1.__path__
+    for service in SERVICES:
+        folder = re.sub(r"(?<!^)(?=[A-Z])", "_", service).lower()
+        source = Path(package, "services", folder, "transports", "grpc.py").read_text(encoding="utf-8")
+        for name in sorted(set(re.findall(rf'"/google\.pubsub\.v1\.{service}/(\w+)"', source))):
+            yield f"google.pubsub.v1.{service}", name
+    for name in ("GetIamPolicy", "SetIamPolicy", "TestIamPermissions"):
+        yield "google.iam.v1.IAMPolicy", name
+
+
+def grpc_rows() -> list[list[str]]:
+    """A row for each RPC."""
     from pushhub.grpcserver import services
 
-    served = {f"{service}.{name}" for service, methods in services().items() for name in methods}
-    found = json.loads((Path(pubsub_v1.__file__).parent / "gapic_metadata.json").read_text(encoding="utf-8"))
-    names = [
-        f"google.pubsub.v1.{service}.{method}"
-        for service, described in found["services"].items()
-        for method in described["clients"]["grpc"]["rpcs"]
+    served = services()
+    return [
+        [f"`{service}.{name}`", DONE if name in served.get(service, {}) else MISSING]
+        for service, name in proto_methods()
     ]
-    policy = iam_policy_pb2.DESCRIPTOR.services_by_name["IAMPolicy"]
-    names += [f"google.iam.v1.IAMPolicy.{method.name}" for method in policy.methods]
-    for name in sorted(names):
-        yield name, name in served
 
 
-def field_rows(name: str) -> Iterator[tuple[str, str]]:
-    """Each field of a message, and what becomes of it."""
+def proto_fields() -> Iterator[tuple[str, str, int, str]]:
+    """(message, json name, number, proto name) of each field of the descriptors, messages by their last names."""
     from google.pubsub_v1.types import pubsub, schema
 
-    described = getattr(pubsub, name, None) or getattr(schema, name)
-    table = _table(name)
-    for field in described.pb().DESCRIPTOR.fields:
-        if table is None or field.json_name not in table.fields:
-            yield field.name, "**not there**"
-        elif _is_refused(name, field.json_name):
-            yield field.name, "refused with UNIMPLEMENTED"
-        else:
-            yield field.name, WITHOUT_EFFECT.get((name, field.name), "done")
+    seen = set()
+    for module in (pubsub, schema):
+        pending = list(module.Topic.pb().DESCRIPTOR.file.message_types_by_name.values() if module is pubsub else ())
+        pending += list(module.Schema.pb().DESCRIPTOR.file.message_types_by_name.values() if module is schema else ())
+        while pending:
+            message = pending.pop(0)
+            pending += message.nested_types
+            if message.full_name in seen or message.GetOptions().map_entry:
+                continue
+            seen.add(message.full_name)
+            for field in message.fields:
+                yield message.name, field.json_name, field.number, field.name
 
 
-def _table(name: str) -> Any:
-    from deliveries.api.publish_request import PUBSUB_MESSAGE
-    from subscriptions import fields
-
-    tables = {"PushConfig": "PUSH_CONFIG", "PubsubMessage": ""}
-    return PUBSUB_MESSAGE if name == "PubsubMessage" else getattr(fields, tables.get(name, name.upper()), None)
-
-
-def _is_refused(name: str, field: str) -> bool:
-    """Whether setting it is refused: asked of the very function that sets it."""
-    from pushhub.errors import Unimplemented
-    from subscriptions import assign
-
-    assigned = {"Topic": assign.TOPIC_FIELDS, "Subscription": assign.SUBSCRIPTION_FIELDS}.get(name, {}).get(field)
-    if assigned is None or not assigned.__qualname__.startswith("_unsupported"):
-        return False
-    try:
-        assigned(object(), {"something": "set"})  # type: ignore[arg-type]
-    except Unimplemented:
-        return True
-    return False
+def attributes_read() -> set[str]:
+    """What the gRPC servicers read of requests or give in answers, from their source."""
+    found = set()
+    for folder in ("subscriptions/rpc", "deliveries/rpc"):
+        for path in (ROOT / folder).glob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Attribute):
+                    found.add(node.attr)
+                elif isinstance(node, ast.keyword) and node.arg:
+                    found.add(node.arg)
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    found.add(node.value)
+    return found
 
 
-if __name__ == "__main__":
+def messages_served() -> set[str]:
+    """The messages that the gRPC methods take and give, and those in them, by their last names."""
+    from pushhub.grpcserver import services
+
+    pending = [
+        kind.DESCRIPTOR
+        for methods in services().values()
+        for method in methods.values()
+        for kind in (method.request, method.answer)
+    ]
+    found = set()
+    while pending:
+        message = pending.pop()
+        if message.full_name not in found:
+            found.add(message.full_name)
+            pending += [field.message_type for field in message.fields if field.message_type is not None]
+    return {name.rpartition(".")[2] for name in found}
+
+
+def field_rows(fields: Fields) -> list[list[str]]:
+    """A row for each field that the discovery document or a descriptor has."""
+    numbers = {(message, field): (number, proto) for message, field, number, proto in proto_fields()}
+    read, served = attributes_read(), messages_served()
+    rows = {
+        (message, field): status for message, statuses in fields.found.items() for field, status in statuses.items()
+    }
+    for key, (_, proto) in numbers.items():
+        if key not in rows:  # gRPC alone has it: REST says the same in its addresses, or not at all
+            rows[key] = DONE if proto in read and key[0] in served else MISSING
+    return [
+        [f"`{message}.{field}`", str(numbers[message, field][0]) if (message, field) in numbers else "", status]
+        for (message, field), status in sorted(rows.items())
+    ]
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _done(rows: list[list[str]]) -> int:
+    return sum(row[-1] == DONE for row in rows)
+
+
+def page() -> str:
+    """The whole of docs/compatibility.md. Django must be set up."""
+    document = discovery()
+    fields = Fields(document)
+    methods = rest_rows(document, operations(), fields)
+    calls, messages = grpc_rows(), field_rows(fields)
+    head = HEAD.format(
+        revision=document["revision"],
+        methods=len(methods),
+        methods_done=_done(methods),
+        calls=len(calls),
+        calls_done=_done(calls),
+        fields=len(messages),
+        fields_done=_done(messages),
+        fields_refused=sum(row[-1] == REFUSED for row in messages),
+    )
+    parts = [
+        head,
+        "## REST methods\n",
+        table(["method", "HTTP", "PushHub"], methods),
+        "## gRPC methods\n",
+        table(["method", "PushHub"], calls),
+        "## Fields\n",
+        table(["field", "number", "PushHub"], messages),
+    ]
+    return "\n".join(parts)
+
+
+def main() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     sys.path.insert(0, str(ROOT))
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
-    os.environ.setdefault("PUSHHUB_SECRET_KEY", "not used: this only looks at the code")
     import django
 
     django.setup()
-    sys.exit(main())
+    TARGET.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

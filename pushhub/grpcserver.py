@@ -43,7 +43,7 @@ logger = logging.getLogger("pushhub.grpcserver")
 def services() -> dict[str, dict[str, Method]]:
     """Every gRPC service and its methods. Django must be set up."""
     from deliveries.rpc import messages, snapshots, streaming
-    from subscriptions.rpc import policies, subscriptions, topics
+    from subscriptions.rpc import policies, schemas, subscriptions, topics
 
     return {
         "google.pubsub.v1.Publisher": {**topics.METHODS, **messages.PUBLISHER, **snapshots.PUBLISHER},
@@ -53,6 +53,7 @@ def services() -> dict[str, dict[str, Method]]:
             **streaming.SUBSCRIBER,
             **snapshots.SUBSCRIBER,
         },
+        "google.pubsub.v1.SchemaService": {**schemas.METHODS},
         "google.iam.v1.IAMPolicy": {**policies.METHODS},
     }
 

@@ -8,9 +8,14 @@ from pushhub.errors import InvalidArgument, clipped
 
 #: What a subscription shows as its topic once that is deleted.
 DELETED_TOPIC = "_deleted-topic_"
+#: The same of a topic's schema.
+DELETED_SCHEMA = "_deleted-schema_"
 
 #: Topics and subscriptions alike. `goog` in any letter case is not for users.
 ID_PATTERN = re.compile(r"(?!goog)[a-z][a-z0-9\-_.~+%]{2,254}", re.IGNORECASE | re.ASCII)
+
+#: Of a schema, after the `@`.
+REVISION_PATTERN = re.compile(r"[0-9a-f]{8}", re.ASCII)
 
 #: Wider than Google's own rule (`[a-z][-a-z0-9]{4,28}[a-z0-9]`), as local projects are called `test` or `my_project`;
 #: a project's number is as good as its id, and `example.com:shop` is an id of a domain's project.
@@ -34,6 +39,10 @@ def topic_name(project: str, topic_id: str) -> str:
 
 def subscription_name(project: str, subscription_id: str) -> str:
     return f"projects/{project}/subscriptions/{subscription_id}"
+
+
+def schema_name(project: str, schema_id: str) -> str:
+    return f"projects/{project}/schemas/{schema_id}"
 
 
 def snapshot_name(project: str, snapshot_id: str) -> str:
@@ -115,6 +124,14 @@ def parse_service_account(name: str, *, field: str = "name") -> tuple[str, str]:
     if not parts[3] or "\0" in parts[3]:
         raise invalid_name(name, field=field)
     return parts[1], parts[3]
+
+
+def parse_schema(name: str, *, field: str = "name") -> tuple[str, str, str]:
+    """The (project, schema id, revision id) of a schema's full name; the last is empty where it names no revision."""
+    schema, _, revision = name.partition("@")
+    if revision and not REVISION_PATTERN.fullmatch(revision):
+        raise invalid_name(name, field=field)
+    return *_parse(schema, collection="schemas", field=field), revision
 
 
 def parse_owned(name: str, *, collection: str, field: str = "name") -> tuple[str, str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.conf import settings
 
+from pushhub import names
 from pushhub.errors import InvalidArgument, Unimplemented
 from pushhub.protojson import duration_parse
 from subscriptions import endpoints, filters, policies, selectors
@@ -41,10 +42,27 @@ def _topic_kms_key_name(topic: Topic, value: Value) -> None:
 
 
 def _topic_schema_settings(topic: Topic, value: Value) -> None:
-    if value is not None:  # there are no schemas yet, so that none can be found
-        schema = value.get("schema", "")
-        raise selectors.resource_missing(schema.rpartition("/")[2], field="schemaSettings.schema")
-    topic.schema_settings = None
+    """The schema by its canonical name, so that its deletion finds the topic. What is deleted may stay as it is."""
+    if value is None or value == topic.schema_settings:
+        topic.schema_settings = value
+        return
+    field = "schemaSettings.schema"
+    name = value.get("schema", "")
+    if names.parse_schema(name, field=field)[2]:
+        raise names.invalid_name(name, field=field)
+    if not value.get("encoding"):
+        raise InvalidArgument("The encoding must be JSON or BINARY.", field="schemaSettings.encoding")
+    schema = selectors.schema_get(name=name, field=field, lock=True)
+    ends = [
+        selectors.schema_revision_get(schema=schema, revision_id=value[end], field=f"schemaSettings.{end}").pk
+        for end in ("firstRevisionId", "lastRevisionId")
+        if end in value
+    ]
+    if ends != sorted(ends):
+        raise InvalidArgument(
+            "The first revision must not be newer than the last.", field="schemaSettings.firstRevisionId"
+        )
+    topic.schema_settings = {**value, "schema": schema.name}
 
 
 def _topic_retention(topic: Topic, value: Value) -> None:
@@ -56,7 +74,7 @@ def _unsupported(field: str) -> Callable[[Any, Value], None]:
     """What PushHub does not do is refused: taken and left undone, it would lose messages or leave them as they are."""
 
     def refuse(row: Any, value: Value) -> None:
-        if value:
+        if value is not None and value != []:
             raise Unimplemented(f"The field {field} is not supported by PushHub.", field=field)
 
     return refuse

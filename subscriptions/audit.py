@@ -27,7 +27,9 @@ from subscriptions.models import AuditEntry, Policy
 #: Columns that hold secrets, or nothing but a secret's digest.
 SECRET_COLUMNS = frozenset({"private_key", "digest", "token_digest", "password", "certificate", "public_key"})
 #: Said of the row by other columns, or by the entry itself.
-DULL_COLUMNS = frozenset({"updated_at", "created_at", "generation", "last_login", "last_used_at", "active_at"})
+DULL_COLUMNS = frozenset(
+    {"compiled", "updated_at", "created_at", "generation", "last_login", "last_used_at", "active_at"}
+)
 #: Attributes of a push configuration that are no secret: the others may well be one.
 OPEN_ATTRIBUTES = ("x-goog-version", "x-pushhub-")
 HIDDEN = "…"

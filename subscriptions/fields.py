@@ -111,6 +111,7 @@ INGESTION = Message(
     oneofs={"source": ("awsKinesis", "cloudStorage", "azureEventHubs", "awsMsk", "confluentCloud")},
 )
 
+ENCODING = Enum("ENCODING_UNSPECIFIED", "JSON", "BINARY")
 TOPIC = Message(
     "Topic",
     {
@@ -125,7 +126,7 @@ TOPIC = Message(
             "SchemaSettings",
             {
                 "schema": NAME,
-                "encoding": Enum("ENCODING_UNSPECIFIED", "JSON", "BINARY"),
+                "encoding": ENCODING,
                 "firstRevisionId": String(64),
                 "lastRevisionId": String(64),
             },
@@ -256,6 +257,29 @@ SERVICE_ACCOUNT = Message(
         "disabled": Bool(),
     },
     output_only=frozenset({"projectId", "uniqueId", "email", "oauth2ClientId", "disabled", "etag"}),
+)
+
+SCHEMA_TYPE = Enum("TYPE_UNSPECIFIED", "PROTOCOL_BUFFER", "AVRO")
+SCHEMA = Message(
+    "Schema",
+    {
+        "name": NAME,
+        "type": SCHEMA_TYPE,
+        # Bounded for good by schemarules, whose error has production's form.
+        "definition": String(1_000_000),
+        "compiledProtoSchema": Message("CompiledProtoSchema", {"rootMessage": String(), "compiledBytes": String()}),
+        "revisionId": String(64),
+        "revisionCreateTime": Timestamp(),
+    },
+    output_only=frozenset({"revisionId", "revisionCreateTime"}),
+)
+COMMIT_SCHEMA = Message("CommitSchemaRequest", {"name": NAME, "schema": SCHEMA})
+ROLLBACK_SCHEMA = Message("RollbackSchemaRequest", {"name": NAME, "revisionId": String(64)})
+VALIDATE_SCHEMA = Message("ValidateSchemaRequest", {"parent": NAME, "schema": SCHEMA})
+VALIDATE_MESSAGE = Message(
+    "ValidateMessageRequest",
+    # 10 MB in base64.
+    {"parent": NAME, "name": NAME, "schema": SCHEMA, "message": String(14_000_000), "encoding": ENCODING},
 )
 
 UPDATE_TOPIC = Message("UpdateTopicRequest", {"topic": TOPIC, "updateMask": String(4096)})

@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pushhub import names
 from pushhub.clock import utcnow
-from subscriptions import credentials  # noqa: F401 - models that Django is to find from here
+from subscriptions import credentials, schemamodels  # noqa: F401 - models that Django is to find from here
 
 
 def new_project_number() -> int:

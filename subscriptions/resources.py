@@ -8,6 +8,7 @@ from pushhub.names import DELETED_TOPIC
 from pushhub.protojson import duration_format, timestamp_format
 from subscriptions.credentials import ServiceAccountKey
 from subscriptions.models import ServiceAccount, Snapshot, Subscription, Topic
+from subscriptions.schemamodels import SchemaRevision
 
 Fields = dict[str, Any]
 
@@ -83,6 +84,17 @@ def push_config(subscription: Subscription) -> Fields:
         },
         messages=("pubsubWrapper", "noWrapper"),
     )
+
+
+def schema_resource(revision: SchemaRevision, *, full: bool = True) -> Fields:
+    """A schema at one of its revisions; without the definition unless it is asked for in full."""
+    return {
+        "name": revision.schema.name,
+        "type": revision.schema.type,
+        **({"definition": revision.definition} if full else {}),
+        "revisionId": revision.revision_id,
+        "revisionCreateTime": timestamp_format(revision.created_at),
+    }
 
 
 def service_account_resource(account: ServiceAccount) -> Fields:

@@ -6,12 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django.conf import settings
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Max, Model, Q, QuerySet
 
 from pushhub import names
 from pushhub.clock import utcnow
 from pushhub.errors import NotFound, clipped
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
+from subscriptions.schemamodels import Schema, SchemaRevision
+
+#: Schemas in full may have 300 KB each, so that a page has fewer of them.
+FULL_SCHEMAS_PAGE = 100
 
 
 def resource_missing(resource_id: str, *, field: str = "") -> NotFound:
@@ -61,6 +65,52 @@ def subscription_get(*, name: str, lock: bool = False) -> Subscription:
     if subscription is None:
         raise resource_missing(subscription_id)
     return subscription
+
+
+def schema_get(*, name: str, field: str = "name", lock: bool = False) -> Schema:
+    """The schema of a full name, which may name a revision. `lock` keeps it as it is until the transaction ends."""
+    project, schema_id, _ = names.parse_schema(name, field=field)
+    rows = Schema.objects.select_for_update(of=("self",)) if lock else Schema.objects.all()
+    schema = rows.select_related("project").filter(_of_project(project), schema_id=schema_id).first()
+    if schema is None:
+        raise resource_missing(schema_id, field=field)
+    return schema
+
+
+def schema_revision_get(*, schema: Schema, revision_id: str = "", field: str = "name") -> SchemaRevision:
+    """A revision of a schema, the latest if none is named."""
+    rows = schema_revisions_of(schema)
+    found = (rows.filter(revision_id=revision_id) if revision_id else rows).order_by("-pk").first()
+    if found is None:
+        raise resource_missing(f"{schema.schema_id}@{revision_id}", field=field)
+    return found
+
+
+def schema_named(*, name: str) -> SchemaRevision:
+    """The revision of a full name, in which `@` and the revision may be left out for the latest."""
+    return schema_revision_get(schema=schema_get(name=name), revision_id=names.parse_schema(name)[2])
+
+
+def schemas_of(project: Project) -> QuerySet[Schema]:
+    return Schema.objects.filter(project=project).select_related("project")
+
+
+def schema_revisions_of(schema: Schema) -> QuerySet[SchemaRevision]:
+    return SchemaRevision.objects.filter(schema=schema).select_related("schema__project")
+
+
+def schema_revisions_latest(schemas: Iterable[Schema]) -> dict[int, SchemaRevision]:
+    """The latest revision of each, by the schema's key."""
+    latest = SchemaRevision.objects.filter(schema__in=list(schemas)).order_by().values("schema").annotate(key=Max("pk"))
+    rows = SchemaRevision.objects.filter(pk__in=latest.values("key")).select_related("schema__project")
+    return {row.schema_id: row for row in rows.defer("compiled")}
+
+
+def schema_revision_ids(*, name: str) -> list[tuple[int, str]]:
+    """(key, revision id) of each revision of a schema, newest first: what a publish needs to know of them."""
+    project, schema_id, _ = names.parse_schema(name)
+    rows = SchemaRevision.objects.filter(schema__project__project_id=project, schema__schema_id=schema_id)
+    return list(rows.order_by("-pk").values_list("pk", "revision_id"))
 
 
 def snapshot_get(*, name: str, field: str = "name", lock: bool = False) -> Snapshot:

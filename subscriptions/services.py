@@ -11,13 +11,14 @@ from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 
 from pushhub import names
 from pushhub.clock import utcnow
-from pushhub.errors import AlreadyExists, FailedPrecondition, InvalidArgument, clipped
+from pushhub.errors import AlreadyExists, FailedPrecondition, InvalidArgument, ResourceExhausted, clipped
 from pushhub.principals import OPERATOR, Principal
 from pushhub.protojson import Message
-from subscriptions import assign, fields, hierarchy, masks, perimeters, selectors, signals
+from subscriptions import assign, fields, hierarchy, masks, perimeters, policies, selectors, signals
 from subscriptions.iam import access, agents, grants
 from subscriptions.models import Folder, Organization, Project, Subscription, Topic
 from subscriptions.resources import push_config, subscription_fields, topic_fields
@@ -83,15 +84,17 @@ def topic_create(*, name: str, topic: object, caller: Principal = OPERATOR) -> T
     given = fields.TOPIC.read(topic)
     check_name(given, name)
     row = Topic(topic_id=topic_id, tags=given.get("tags", {}))
-    for field, assigned in assign.TOPIC_FIELDS.items():
-        assigned(row, given.get(field))
     with transaction.atomic():
         row.project = project_ensure(project=project_id, caller=caller)
+        for field, assigned in assign.TOPIC_FIELDS.items():
+            assigned(row, given.get(field))
+        agents.schema_check(row, set(given), caller=caller)
+        _check_quota("topics in the project", Topic.objects.filter(project=row.project), policies.TOPICS_PER_PROJECT)
         _insert(row, topic_id, Topic.objects.filter(project=row.project, topic_id=topic_id).exists())
     return row
 
 
-def topic_update(*, name: str, request: object) -> Topic:
+def topic_update(*, name: str, request: object, caller: Principal = OPERATOR) -> Topic:
     """`request` is an UpdateTopicRequest: the topic and the mask of what to take from it."""
     names.parse_topic(name)
     given, paths = _update_request(request, name, fields.UPDATE_TOPIC, "topic", TOPIC_MUTABLE)
@@ -101,6 +104,7 @@ def topic_update(*, name: str, request: object) -> Topic:
         for field, assigned in assign.TOPIC_FIELDS.items():
             if field in {path[0] for path in paths}:
                 assigned(row, wanted.get(field))
+        agents.schema_check(row, {path[0] for path in paths}, caller=caller)
         row.save()
     return row
 
@@ -131,6 +135,7 @@ def subscription_create(*, name: str, subscription: object, caller: Principal = 
         assign.check_whole(row)
         agents.references_check(row, set(given), caller=caller)
         perimeters.push_check(row, {}, push_config(row))
+        _check_subscription_quotas(row)
         taken = Subscription.objects.filter(project=row.project, subscription_id=subscription_id).exists()
         _insert(row, subscription_id, taken)
         signals.announce(signals.subscription_created, subscription_id=row.pk, name=row.name)
@@ -213,6 +218,19 @@ def _insert(row: Topic | Subscription, resource_id: str, taken: bool) -> None:
             row.save(force_insert=True)
     except IntegrityError:
         raise already_exists(resource_id) from None
+
+
+def _check_subscription_quotas(row: Subscription) -> None:
+    of_project = Subscription.objects.filter(project=row.project)
+    _check_quota("subscriptions in the project", of_project, policies.SUBSCRIPTIONS_PER_PROJECT)
+    of_topic = Subscription.objects.filter(topic=row.topic, detached=False)
+    _check_quota("subscriptions attached to the topic", of_topic, policies.SUBSCRIPTIONS_PER_TOPIC)
+
+
+def _check_quota(what: str, rows: QuerySet[Any], limit: int) -> None:
+    """Two at the same time may both be the last: a quota is there against running away, and one over does no harm."""
+    if rows.count() >= limit:
+        raise ResourceExhausted(f"Quota exceeded: there are {limit} {what}, which is the maximum.")
 
 
 def _update_request(

@@ -25,6 +25,8 @@ LAYERS = {
     "pushed": PURE,
     "models": MODELS,
     "credentials": MODELS,
+    "schemamodels": MODELS,
+    "schemarules": PURE,
     "signals": MODELS,
     "store": MODELS,
     "turns": MODELS,
@@ -57,7 +59,7 @@ LAYERS = {
 
 #: What the data plane may use of the control plane; surfaces may also use the other app's surface.
 OPEN_TO_DELIVERIES = frozenset(
-    {"services", "selectors", "policies", "filters", "fields", "snapshots", "models", "signals", "iam"}
+    {"services", "selectors", "policies", "filters", "fields", "snapshots", "schemas", "models", "signals", "iam"}
 )
 #: And what its surfaces may use besides.
 OPEN_TO_SURFACES = frozenset({"api", "rpc", "paging", "resources"})

@@ -54,7 +54,9 @@ class TopicDetail(ApiView):
         operation_id="topics_patch", tags=TAGS, request=body(fields.UPDATE_TOPIC), responses=message(fields.TOPIC)
     )
     def patch(self, request: Request, project: str, topic: str) -> Response:
-        row = services.topic_update(name=names.topic_name(project, topic), request=request.data)
+        row = services.topic_update(
+            name=names.topic_name(project, topic), request=request.data, caller=caller_of(request)
+        )
         return Response(topic_resource(row))
 
     @extend_schema(operation_id="topics_delete", tags=TAGS, responses=EMPTY)

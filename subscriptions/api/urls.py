@@ -5,12 +5,13 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerView
 
-from subscriptions.api import iamurls, identityurls, oauth2, pages, subscriptions, topics
+from subscriptions.api import iamurls, identityurls, oauth2, pages, schemas, subscriptions, topics
 from subscriptions.api.base import MethodNotFound
 
 #: A segment may hold anything; whether it is a name is for `pushhub.names` to say, in an answer with a reason.
 PROJECT = r"^v1/projects/(?P<project>[^/]+)"
 TOPIC = PROJECT + r"/topics/(?P<topic>[^/]+)"
+SCHEMA = PROJECT + r"/schemas/(?P<schema>[^/]+)"
 SUBSCRIPTION = PROJECT + r"/subscriptions/(?P<subscription>[^/]+)"
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -31,5 +32,13 @@ urlpatterns: list[URLPattern | URLResolver] = [
     re_path(SUBSCRIPTION + r":modifyPushConfig$", subscriptions.SubscriptionPushConfig.as_view()),
     re_path(SUBSCRIPTION + r":detach$", subscriptions.SubscriptionDetach.as_view()),
     re_path(SUBSCRIPTION + r"$", subscriptions.SubscriptionDetail.as_view()),
+    re_path(PROJECT + r"/schemas$", schemas.SchemaList.as_view()),
+    re_path(PROJECT + r"/schemas:validate$", schemas.SchemaValidate.as_view()),
+    re_path(PROJECT + r"/schemas:validateMessage$", schemas.SchemaValidateMessage.as_view()),
+    re_path(SCHEMA + r":commit$", schemas.SchemaCommit.as_view()),
+    re_path(SCHEMA + r":rollback$", schemas.SchemaRollback.as_view()),
+    re_path(SCHEMA + r":deleteRevision$", schemas.SchemaDeleteRevision.as_view()),
+    re_path(SCHEMA + r":listRevisions$", schemas.SchemaRevisionList.as_view()),
+    re_path(SCHEMA + r"$", schemas.SchemaDetail.as_view()),
     re_path(r"^v1/", MethodNotFound.as_view()),
 ]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pushhub.names import DELETED_SCHEMA
 from pushhub.principals import OPERATOR, Principal
+from subscriptions import selectors
 from subscriptions.iam import access, grants
 from subscriptions.iam.roles import ACT_AS, GET_OPEN_ID_TOKEN, TOKEN_CREATOR
-from subscriptions.models import Project, ServiceAccount, Subscription
+from subscriptions.models import Project, ServiceAccount, Subscription, Topic
 
 
 def service_agent(project: Project) -> Principal:
@@ -44,3 +46,10 @@ def references_check(subscription: Subscription, fields: set[str], *, caller: Pr
         access.require(caller, ACT_AS, account)
     if "deadLetterPolicy" in fields and subscription.dead_letter_topic is not None:
         access.require(caller, "pubsub.topics.publish", subscription.dead_letter_topic)
+
+
+def schema_check(topic: Topic, fields: set[str], *, caller: Principal) -> None:
+    """May `caller` have a topic's messages checked against the schema that these fields name?"""
+    settings = topic.schema_settings
+    if "schemaSettings" in fields and settings and settings["schema"] != DELETED_SCHEMA and not access.is_root(caller):
+        access.require(caller, "pubsub.schemas.attach", selectors.schema_get(name=settings["schema"]))

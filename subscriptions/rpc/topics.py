@@ -28,7 +28,9 @@ def topic_create(request: Any, caller: Principal) -> Any:
 
 
 def topic_update(request: Any, caller: Principal) -> Any:
-    row = services.topic_update(name=request.topic.name, request=update_request(request, "topic", fields.TOPIC))
+    row = services.topic_update(
+        name=request.topic.name, request=update_request(request, "topic", fields.TOPIC), caller=caller
+    )
     return to_message(topic_resource(row), Topic)
 
 

@@ -18,7 +18,7 @@ BAD_NAME = (
     "Invalid resource name given (name={name}). "
     "Refer to https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names for more information."
 )
-#: Every field of a topic that a caller can set, but for schemaSettings, which needs a schema.
+#: Every field of a topic that a caller can set and that is acted upon, but for schemaSettings, which needs a schema.
 FULL = {
     "labels": {"team": "shop"},
     "messageStoragePolicy": {"allowedPersistenceRegions": ["europe-west1"], "enforceInTransit": True},

@@ -1,0 +1,171 @@
+"""Schemas over REST."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from pushhub import names
+from pushhub.errors import InvalidArgument, clipped
+from subscriptions import fields, schemas, selectors, services
+from subscriptions.api.base import ApiView, caller_of
+from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
+from subscriptions.api.topics import listed
+from subscriptions.paging import Page, paged
+from subscriptions.resources import schema_resource
+
+TAGS = ["schemas"]
+SERVICE = "google.pubsub.v1.SchemaService."
+VIEWS = ("SCHEMA_VIEW_UNSPECIFIED", "BASIC", "FULL")
+VIEW = OpenApiParameter("view", str, enum=VIEWS, description="BASIC leaves out the definition")
+SCHEMA_ID = OpenApiParameter("schemaId", str, required=True)
+REVISION_ID = OpenApiParameter("revisionId", str, description="Deprecated: say name@revision", deprecated=True)
+
+
+class SchemaList(ApiView):
+    """The schemas of a project."""
+
+    methods = {"GET": SERVICE + "ListSchemas", "POST": SERVICE + "CreateSchema"}
+
+    @extend_schema(
+        operation_id="schemas_list", tags=TAGS, parameters=[*PAGING, VIEW], responses=list_of("schemas", fields.SCHEMA)
+    )
+    def get(self, request: Request, project: str) -> Response:
+        page, full = _page(request)
+        owner = services.project_ensure(project=project, caller=caller_of(request))
+        rows, token = paged(selectors.schemas_of(owner), page, keys=("schema_id",), scope=f"schemas {owner.pk}")
+        latest = selectors.schema_revisions_latest(rows)
+        return Response(listed("schemas", [schema_resource(latest[row.pk], full=full) for row in rows], token))
+
+    @extend_schema(
+        operation_id="schemas_create",
+        tags=TAGS,
+        parameters=[SCHEMA_ID],
+        request=body(fields.SCHEMA),
+        responses=message(fields.SCHEMA),
+    )
+    def post(self, request: Request, project: str) -> Response:
+        row = schemas.schema_create(
+            parent=names.project_name(project),
+            schema_id=request.query_params.get("schemaId") or request.query_params.get("schema_id") or "",
+            schema=request.data,
+            caller=caller_of(request),
+        )
+        return Response(schema_resource(row))
+
+
+class SchemaDetail(ApiView):
+    """One schema, or one revision of it."""
+
+    methods = {"GET": SERVICE + "GetSchema", "DELETE": SERVICE + "DeleteSchema"}
+
+    @extend_schema(operation_id="schemas_get", tags=TAGS, parameters=[VIEW], responses=message(fields.SCHEMA))
+    def get(self, request: Request, project: str, schema: str) -> Response:
+        full = _is_full(request, default="FULL")
+        return Response(schema_resource(selectors.schema_named(name=names.schema_name(project, schema)), full=full))
+
+    @extend_schema(operation_id="schemas_delete", tags=TAGS, responses=EMPTY)
+    def delete(self, request: Request, project: str, schema: str) -> Response:
+        schemas.schema_delete(name=names.schema_name(project, schema))
+        return Response({})
+
+
+class SchemaCommit(ApiView):
+    """A new revision."""
+
+    methods = {"POST": SERVICE + "CommitSchema"}
+
+    @extend_schema(
+        operation_id="schemas_commit", tags=TAGS, request=body(fields.COMMIT_SCHEMA), responses=message(fields.SCHEMA)
+    )
+    def post(self, request: Request, project: str, schema: str) -> Response:
+        row = schemas.schema_commit(name=names.schema_name(project, schema), request=request.data)
+        return Response(schema_resource(row))
+
+
+class SchemaRollback(ApiView):
+    """A new revision like an old one."""
+
+    methods = {"POST": SERVICE + "RollbackSchema"}
+
+    @extend_schema(
+        operation_id="schemas_rollback",
+        tags=TAGS,
+        request=body(fields.ROLLBACK_SCHEMA),
+        responses=message(fields.SCHEMA),
+    )
+    def post(self, request: Request, project: str, schema: str) -> Response:
+        row = schemas.schema_rollback(name=names.schema_name(project, schema), request=request.data)
+        return Response(schema_resource(row))
+
+
+class SchemaDeleteRevision(ApiView):
+    """The end of one revision."""
+
+    methods = {"DELETE": SERVICE + "DeleteSchemaRevision"}
+
+    @extend_schema(
+        operation_id="schemas_deleteRevision", tags=TAGS, parameters=[REVISION_ID], responses=message(fields.SCHEMA)
+    )
+    def delete(self, request: Request, project: str, schema: str) -> Response:
+        revision_id = request.query_params.get("revisionId") or request.query_params.get("revision_id") or ""
+        name = names.schema_name(project, schema)
+        return Response(schema_resource(schemas.schema_revision_delete(name=name, revision_id=revision_id)))
+
+
+class SchemaRevisionList(ApiView):
+    """The revisions of a schema, oldest first."""
+
+    methods = {"GET": SERVICE + "ListSchemaRevisions"}
+
+    @extend_schema(
+        operation_id="schemas_listRevisions",
+        tags=TAGS,
+        parameters=[*PAGING, VIEW],
+        responses=list_of("schemas", fields.SCHEMA),
+    )
+    def get(self, request: Request, project: str, schema: str) -> Response:
+        page, full = _page(request)
+        row = selectors.schema_get(name=names.schema_name(project, schema))
+        rows, token = paged(selectors.schema_revisions_of(row), page, keys=("pk",), scope=f"revisions {row.pk}")
+        return Response(listed("schemas", [schema_resource(one, full=full) for one in rows], token))
+
+
+class SchemaValidate(ApiView):
+    """Whether a schema could be created."""
+
+    methods = {"POST": SERVICE + "ValidateSchema"}
+
+    @extend_schema(operation_id="schemas_validate", tags=TAGS, request=body(fields.VALIDATE_SCHEMA), responses=EMPTY)
+    def post(self, request: Request, project: str) -> Response:
+        schemas.schema_validate(schema=request.data)
+        return Response({})
+
+
+class SchemaValidateMessage(ApiView):
+    """Whether a message is as a schema says."""
+
+    methods = {"POST": SERVICE + "ValidateMessage"}
+
+    @extend_schema(
+        operation_id="schemas_validateMessage", tags=TAGS, request=body(fields.VALIDATE_MESSAGE), responses=EMPTY
+    )
+    def post(self, request: Request, project: str) -> Response:
+        schemas.message_validate(request=request.data)
+        return Response({})
+
+
+def _page(request: Request) -> tuple[Page, bool]:
+    """A page whose schemas are shown in full has fewer of them: each may have 300 KB."""
+    full = _is_full(request, default="BASIC")
+    return Page.read(request.query_params, cap=selectors.FULL_SCHEMAS_PAGE if full else 1000), full
+
+
+def _is_full(request: Request, *, default: str) -> bool:
+    """The view, by its name or, as clients that ask for numbers send it, its number."""
+    given = request.query_params.get("view", "")
+    view = VIEWS[int(given)] if given in ("0", "1", "2") else given or VIEWS[0]
+    if view not in VIEWS:
+        raise InvalidArgument(f"Invalid value at 'view' (TYPE_ENUM), \"{clipped(given)}\"", field="view")
+    return (default if view == VIEWS[0] else view) == "FULL"
