@@ -1,13 +1,17 @@
-"""Writes docs/compatibility.md: `python docs/compatibility.py`; a test says when that is due.
+"""Writes docs/compatibility.md: every method and field of the Pub/Sub v1 API, and what PushHub does with it.
+
+    python docs/compatibility.py          # writes the file
+    python docs/compatibility.py --check  # says by its exit code whether the file is up to date
 
 What Google has comes from the discovery document of pubsub v1 and from the proto descriptors of the client library.
 What PushHub has is looked up where requests meet it: the OpenAPI document, which is made from the routes and from the
 field tables that requests are read with, the table of gRPC methods, and the functions that take a field's value or
-refuse it.
+refuse it. Only what is taken without having an effect is written down here, as no table says that.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import os
@@ -22,6 +26,18 @@ TARGET = ROOT / "docs" / "compatibility.md"
 DONE, REFUSED, MISSING = "done", "refused: UNIMPLEMENTED", "no"
 #: Of two places that a message is used in, the better one counts.
 ORDER = [MISSING, REFUSED, DONE]
+#: Fields that are kept and given back, and change nothing.
+WITHOUT_EFFECT = {
+    ("Topic", "kmsKeyName"): "kept; the database's own encryption is all there is",
+    ("Topic", "messageStoragePolicy"): "kept; messages stay where the database is",
+    ("Topic", "tags"): "taken when it is created, not given back, as in production",
+    ("Subscription", "tags"): "taken when it is created, not given back, as in production",
+    ("Snapshot", "tags"): "taken when it is created, not given back, as in production",
+    ("Subscription", "analyticsHubSubscriptionInfo"): "output only, never set",
+    ("Topic", "satisfiesPzs"): "output only, never set",
+    ("Subscription", "state"): "always ACTIVE",
+    ("Topic", "state"): "always ACTIVE",
+}
 HEAD = """\
 # Compatibility with Cloud Pub/Sub v1
 
@@ -241,7 +257,11 @@ def field_rows(fields: Fields) -> list[list[str]]:
         if key not in rows:  # gRPC alone has it: REST says the same in its addresses, or not at all
             rows[key] = DONE if proto in read and key[0] in served else MISSING
     return [
-        [f"`{message}.{field}`", str(numbers[message, field][0]) if (message, field) in numbers else "", status]
+        [
+            f"`{message}.{field}`",
+            str(numbers[message, field][0]) if (message, field) in numbers else "",
+            _with_effect((message, field), status),
+        ]
         for (message, field), status in sorted(rows.items())
     ]
 
@@ -249,6 +269,10 @@ def field_rows(fields: Fields) -> list[list[str]]:
 def table(head: list[str], rows: list[list[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _with_effect(key: tuple[str, str], status: str) -> str:
+    return WITHOUT_EFFECT.get(key, DONE) if status == DONE else status
 
 
 def _done(rows: list[list[str]]) -> int:
@@ -283,14 +307,22 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def main() -> None:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-    sys.path.insert(0, str(ROOT))
-    import django
-
-    django.setup()
-    TARGET.write_text(page(), encoding="utf-8")
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    given = parser.parse_args()
+    text = page()
+    if given.check:
+        return int(not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text)
+    TARGET.write_text(text, encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.path.insert(0, str(ROOT))
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
+    os.environ.setdefault("PUSHHUB_SECRET_KEY", "not used: this only looks at the code")
+    import django
+
+    django.setup()
+    sys.exit(main())

@@ -81,6 +81,11 @@ class Receiver:
         return int(self._server.server_address[1])
 
     @property
+    def connections(self) -> int:
+        """How many were opened, whether or not a request came over them."""
+        return self._connections
+
+    @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/push"
 
