@@ -29,6 +29,9 @@ def spark_session(
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Without it glibc keeps a heap for each of Java's threads, which is worth some hundred megabytes.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     builder = SparkSession.builder.appName(name).master(master)
