@@ -155,3 +155,31 @@ class Segment(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class ArchiveFile(models.Model):
+    """The manifest of the archive: a Parquet file that is part of it (pipeline/archive.py)."""
+
+    path = models.CharField(max_length=500, unique=True, help_text="Below the archive's folder")
+    first_id = models.BigIntegerField(help_text="It has messages from this id on")
+    last_id = models.BigIntegerField(help_text="And up to this one")
+    rows = models.BigIntegerField()
+    bytes = models.BigIntegerField()
+    written_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("archived file")
+        verbose_name_plural = _("archived files")
+        ordering = ["first_id", "path"]
+
+    def __str__(self) -> str:
+        return self.path
+
+
+class ArchiveMark(models.Model):
+    """How far the archive reaches: messages up to this id may be let go."""
+
+    through_id = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return str(self.through_id)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 
+from django.conf import settings
+
 from deliveries import store
 from deliveries.backlog import reconcile
 from deliveries.backlog.default import default_backlog
+from deliveries.models import ArchiveMark
 from deliveries.retained import kept_from
 from deliveries.rules.ids import first_id_at
 from deliveries.turns import write_transaction
@@ -24,7 +27,7 @@ CURSOR_KEY = "ph:sweep"
 def settled_sweep() -> int:
     """Delete messages that are owed to nobody; returns how many. Each run goes on where the last one stopped."""
     client = default_backlog().client
-    before_id = first_id_at(time.time_ns() // 1_000_000 - SETTLED_GRACE_MS)
+    before_id = min(first_id_at(time.time_ns() // 1_000_000 - SETTLED_GRACE_MS), archived_before())
     after_id = int(client.get(CURSOR_KEY) or 0)
     deleted = idle = 0
     for _ in range(MAX_RANGES):
@@ -44,12 +47,20 @@ def settled_sweep() -> int:
     return deleted
 
 
+def archived_before() -> int:
+    """Where archiving is on, no message from this id on is let go: it isn't archived yet."""
+    if not settings.ARCHIVING:
+        return store.LAST_ID
+    through_id = ArchiveMark.objects.filter(pk=1).values_list("through_id", flat=True).first()
+    return (through_id or 0) + 1
+
+
 def expired_sweep() -> int:
     """Delete deliveries past their retention; the workers drop those that Redis still holds. Returns how many."""
     now_ms = time.time_ns() // 1_000_000
     deleted = 0
-    for subscription_id, settings in reconcile.settings_waiting():
-        before_id = first_id_at(now_ms - settings.retention_seconds * 1000)
+    for subscription_id, found in reconcile.settings_waiting():
+        before_id = first_id_at(now_ms - found.retention_seconds * 1000)
         while True:
             with write_transaction():
                 count = store.deliveries_delete_expired(

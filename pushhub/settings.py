@@ -130,6 +130,9 @@ JOURNAL_FREE_MB = env.number("JOURNAL_FREE_MB", 256)
 #: How long segments are kept, so how far back `pipeline backfill` reaches.
 JOURNAL_DAYS = env.number("JOURNAL_DAYS", 7, least=1)
 
+#: The archive's folder, and whether messages stay in the database until they are archived.
+ARCHIVE = env.text("ARCHIVE", str(DATA_DIR / "archive"))
+ARCHIVING = env.switch("ARCHIVING")
 #: Where Spark runs: in the process of each pipeline command, or a cluster.
 SPARK_MASTER = env.text("SPARK_MASTER", "local[*]")
 #: The heap of a pipeline command.
