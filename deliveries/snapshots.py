@@ -56,10 +56,10 @@ def snapshot_create(*, name: str, request: object, caller: Principal = OPERATOR)
 
 def _refuse_too_many(project_pk: int, topic_pk: int | None) -> None:
     """The same number is the most of a project and of a topic, whose snapshots may be in other projects."""
-    counted = {"project": Snapshot.objects.filter(project_id=project_pk)}
-    if topic_pk is not None:
-        counted["topic"] = Snapshot.objects.filter(topic_id=topic_pk)
-    for what, rows in counted.items():
+    for what, rows in (
+        ("project", Snapshot.objects.filter(project_id=project_pk)),
+        ("topic", Snapshot.objects.filter(topic_pk=topic_pk or 0)),
+    ):
         if rows.count() >= MAX_SNAPSHOTS:
             raise ResourceExhausted(f"The {what} has {MAX_SNAPSHOTS} snapshots, and may not have more.")
 

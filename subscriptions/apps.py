@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
 
 
 class SubscriptionsConfig(AppConfig):
     """The control plane."""
 
     name = "subscriptions"
+    verbose_name = _("Topics, subscriptions and access")
 
     def ready(self) -> None:
         # The imports register pages of the console.

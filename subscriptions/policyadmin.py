@@ -47,7 +47,7 @@ class GrantForm(forms.Form):
 
     def __init__(self, resource: tree.Resource, data: Any = None) -> None:
         super().__init__(data)
-        self.fields["role"].choices = role_choices(resource)  # type: ignore[attr-defined]
+        self.fields["role"].choices = [("", _("Choose a role")), *role_choices(resource)]  # type: ignore[attr-defined]
 
 
 def role_choices(resource: tree.Resource) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -10,12 +11,15 @@ from typing import Any, Protocol
 
 import grpc
 import httplib2
+from google import pubsub_v1 as generated
 from google.api_core.exceptions import GoogleAPICallError
 from google.cloud import pubsub_v1
 from google.iam.v1 import iam_policy_pb2
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.pubsub_v1 import PublisherClient as GeneratedPublisher
+from google.pubsub_v1 import SchemaServiceClient as GeneratedSchemas
 from google.pubsub_v1 import SubscriberClient as GeneratedSubscriber
+from google.pubsub_v1.services.schema_service.transports import SchemaServiceGrpcTransport as SchemaTransport
 from googleapiclient.discovery import build
 from googleapiclient.errors import HttpError
 
@@ -51,6 +55,16 @@ REST = {
     "Subscriber.UpdateSnapshot": ("snapshots", "patch", "snapshot.name", "*"),
     "Subscriber.DeleteSnapshot": ("snapshots", "delete", "snapshot", ""),
     "Subscriber.Seek": ("subscriptions", "seek", "subscription", "*"),
+    "SchemaService.CreateSchema": ("schemas", "create", "parent", "schema"),
+    "SchemaService.GetSchema": ("schemas", "get", "name", ""),
+    "SchemaService.ListSchemas": ("schemas", "list", "parent", ""),
+    "SchemaService.ListSchemaRevisions": ("schemas", "listRevisions", "name", ""),
+    "SchemaService.CommitSchema": ("schemas", "commit", "name", "*"),
+    "SchemaService.RollbackSchema": ("schemas", "rollback", "name", "*"),
+    "SchemaService.DeleteSchemaRevision": ("schemas", "deleteRevision", "name", ""),
+    "SchemaService.DeleteSchema": ("schemas", "delete", "name", ""),
+    "SchemaService.ValidateSchema": ("schemas", "validate", "parent", "*"),
+    "SchemaService.ValidateMessage": ("schemas", "validateMessage", "parent", "*"),
     "Publisher.GetIamPolicy": ("topics", "getIamPolicy", "resource", ""),
     "Publisher.SetIamPolicy": ("topics", "setIamPolicy", "resource", "*"),
     "Publisher.TestIamPermissions": ("topics", "testIamPermissions", "resource", "*"),
@@ -81,14 +95,19 @@ class PythonGrpc:
     def __init__(self) -> None:
         self.publisher = pubsub_v1.PublisherClient()
         self.subscriber = pubsub_v1.SubscriberClient()
+        # This one does not know the variable.
+        channel = grpc.insecure_channel(os.environ["PUBSUB_EMULATOR_HOST"])
+        self.schemas = GeneratedSchemas(transport=SchemaTransport(channel=channel))
 
     def call(self, method: str, **request: Any) -> Fields:
         service, _, name = method.partition(".")
         word = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
         # Of publish, the generated method, which the client hides behind its batches.
-        kind, client = (
-            (GeneratedPublisher, self.publisher) if service == "Publisher" else (GeneratedSubscriber, self.subscriber)
-        )
+        kind, client = {
+            "Publisher": (GeneratedPublisher, self.publisher),
+            "Subscriber": (GeneratedSubscriber, self.subscriber),
+            "SchemaService": (GeneratedSchemas, self.schemas),
+        }[service]
         try:
             answer = getattr(kind, word)(client, request=_message(name, request))
         except GoogleAPICallError as error:
@@ -99,6 +118,7 @@ class PythonGrpc:
         self.publisher.stop()
         self.publisher.transport.close()
         self.subscriber.close()
+        self.schemas.transport.close()
 
 
 class PythonRest:
@@ -117,8 +137,10 @@ class PythonRest:
         outer, _, inner = key.partition(".")
         arguments = {inner: request[outer][inner]} if inner else {outer: request[outer]}
         rest = {name: value for name, value in request.items() if inner or name != outer}
-        if body:
+        if body == "*":
             arguments["body"] = rest
+        elif body:
+            arguments |= {name: value for name, value in rest.items() if name != body} | {"body": rest[body]}
         else:
             arguments |= rest
         try:
@@ -181,7 +203,7 @@ def _message(name: str, request: Fields) -> Any:
     if name in ("GetIamPolicy", "SetIamPolicy", "TestIamPermissions"):
         return ParseDict(request, getattr(iam_policy_pb2, f"{name}Request")())
     kinds = {"CreateTopic": "Topic", "CreateSubscription": "Subscription"}
-    kind = getattr(pubsub_v1.types, kinds.get(name, f"{name}Request"))
+    kind = getattr(generated, kinds.get(name, f"{name}Request"))
     return kind.wrap(ParseDict(request, kind.pb()()))
 
 

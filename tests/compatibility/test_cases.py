@@ -238,3 +238,40 @@ def test_snapshots_and_seek(client: Driver, subscription: str) -> None:
     client.call("Subscriber.Seek", subscription=subscription, time="2090-01-01T00:00:00Z")
     client.call("Subscriber.DeleteSnapshot", snapshot=name)
     assert refused(client, "Subscriber.GetSnapshot", snapshot=name)[0] == "NOT_FOUND"
+
+
+def test_the_life_of_a_schema(client: Driver) -> None:
+    definition = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}'
+    schema = {"type": "AVRO", "definition": definition}
+    name = f"{PROJECT}/schemas/orders"
+    made = client.call("SchemaService.CreateSchema", parent=PROJECT, schemaId="orders", schema=schema)
+    assert (made["name"], made["definition"]) == (name, definition)
+    first = made["revisionId"]
+    wider = definition.replace("]}", ', {"name": "s", "type": "string", "default": ""}]}')
+    committed = client.call(
+        "SchemaService.CommitSchema", name=name, schema={"name": name, "type": "AVRO", "definition": wider}
+    )
+    assert committed["revisionId"] != first
+    assert client.call("SchemaService.GetSchema", name=f"{name}@{first}")["definition"] == definition
+    answer = client.call("SchemaService.ListSchemaRevisions", name=name)
+    assert len(answer.get("items", answer.get("schemas", []))) == 2
+    rolled = client.call("SchemaService.RollbackSchema", name=name, revisionId=first)
+    assert rolled["definition"] == definition
+    client.call("SchemaService.DeleteSchemaRevision", name=f"{name}@{first}")
+    client.call("SchemaService.ValidateSchema", parent=PROJECT, schema=schema)
+    assert (
+        refused(
+            client, "SchemaService.ValidateSchema", parent=PROJECT, schema={"type": "AVRO", "definition": "nonsense"}
+        )[0]
+        == "INVALID_ARGUMENT"
+    )
+    client.call(
+        "SchemaService.ValidateMessage", parent=PROJECT, schema=schema, message=data('{"n": 1}'), encoding="JSON"
+    )
+    client.call("Publisher.CreateTopic", name=TOPIC, schemaSettings={"schema": name, "encoding": "JSON"})
+    client.call("Publisher.Publish", topic=TOPIC, messages=[{"data": data('{"n": 1}')}])
+    assert refused(client, "Publisher.Publish", topic=TOPIC, messages=[{"data": data('{"n": "x"}')}])[0] == (
+        "INVALID_ARGUMENT"
+    )
+    client.call("SchemaService.DeleteSchema", name=name)
+    assert refused(client, "SchemaService.GetSchema", name=name)[0] == "NOT_FOUND"

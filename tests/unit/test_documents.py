@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +97,3 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
 def test_links_lead_somewhere(path: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
     assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
-
-
-def test_the_table_of_compatibility_says_what_is_so() -> None:
-    script = ROOT / "docs" / "compatibility.py"
-    ran = subprocess.run([sys.executable, "-W", "ignore", str(script), "--check"], capture_output=True, text=True)
-    assert ran.returncode == 0, f"run python docs/compatibility.py {ran.stderr}"
