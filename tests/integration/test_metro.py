@@ -1,7 +1,8 @@
 """Metro's weak points (LESSONS.md, section 1) that no other test has: one test a row, by its number.
 
 Elsewhere: 1 and 2 in test_delivery.py (killed workers), 5 in test_rest_subscriptions.py (every field, every mask), 9 in
-test_push_client.py and test_push_dials.py, 10 in test_outages.py, 11 in test_environment.py, 14 in test_publish.py.
+test_push_answers.py (redirects) and test_push_dials.py, 10 in test_outages.py, 11 in test_environment.py, 14 in
+test_publish.py.
 """
 
 from __future__ import annotations

@@ -12,8 +12,11 @@ import pytest
 from deliveries.rules.payload import NewMessage
 from deliveries.services import message_publish
 from pushhub.names import DELETED_SCHEMA
+from subscriptions.iam.custom_roles import role_create
+from subscriptions.iam.grants import role_grant
 from subscriptions.models import Topic
 from subscriptions.schemarules import limits
+from subscriptions.selectors import project_get, schema_get
 from subscriptions.services import project_create
 from tests.integration.conftest import Answer, Api
 
@@ -285,3 +288,25 @@ def test_a_publish_without_a_schema_makes_no_more_queries(api: Api, django_asser
     with django_assert_max_num_queries(8) as found:
         message_publish(topic=topic, messages=[NewMessage(b"x", {})])
     assert not [query for query in found.captured_queries if "schema" in query["sql"]]
+
+
+def test_a_topic_uses_a_schema_only_by_leave_of_who_owns_it(api: Api) -> None:
+    created(api)
+    api.made("topics/plain")
+    api.sign_in("ada@example.com")
+    shop, schema = project_get(project="shop"), schema_get(name=NAME)
+    role = role_create(
+        shop, {"roleId": "topics", "role": {"includedPermissions": ["pubsub.topics.create", "pubsub.topics.update"]}}
+    )
+    role_grant(shop, role=role.name, member="user:ada@example.com")
+    settings = {"schemaSettings": {"schema": NAME, "encoding": "JSON"}}
+
+    def tried() -> list[int]:
+        return [
+            api.put("topics/new", settings).status,
+            api.patch("topics/plain", {"topic": settings, "updateMask": "schemaSettings"}).status,
+        ]
+
+    assert tried() == [403, 403] and not Topic.objects.filter(topic_id="new").exists()
+    role_grant(schema, role="roles/pubsub.admin", member="user:ada@example.com")
+    assert tried() == [200, 200]
