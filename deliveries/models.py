@@ -183,3 +183,24 @@ class ArchiveMark(models.Model):
 
     def __str__(self) -> str:
         return str(self.through_id)
+
+
+class PublishJob(models.Model):
+    """A replay or an ingest, and how far it has come: moved in the same transaction as what it publishes."""
+
+    job_id = models.CharField(max_length=100, unique=True)
+    kind = models.CharField(max_length=10, help_text="replay or ingest")
+    spec = models.JSONField(help_text="What it was asked to do: the same id must ask for the same")
+    position = models.BigIntegerField(default=0, help_text="Replay: the last message id. Ingest: rows read")
+    published = models.BigIntegerField(default=0)
+    rejected = models.BigIntegerField(default=0)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("publish job")
+        verbose_name_plural = _("publish jobs")
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.job_id}"

@@ -49,14 +49,19 @@ class Published:
         offer_quietly(self.ids, self.messages, subscribers=self.subscribers, region=self.region)
 
 
-def messages_store(*, topic: Topic, messages: Sequence[NewMessage], region: str = "") -> Published:
-    """Store messages and their deliveries, in the caller's transaction or one of their own, without offering them."""
+def messages_store(
+    *, topic: Topic, messages: Sequence[NewMessage], region: str = "", only: int | None = None
+) -> Published:
+    """Store messages and their deliveries, in the caller's transaction or one of their own, without offering them.
+
+    `only` is the primary key of the one subscription that is owed them, where not all are.
+    """
     region = region or settings.REGION
     attempt = 1
     while True:
         ids = _message_ids.take(len(messages), now_ms=time.time_ns() // 1_000_000)
         try:
-            subscribers = _commit(topic=topic, ids=ids, messages=messages, region=region)
+            subscribers = _commit(topic=topic, ids=ids, messages=messages, region=region, only=only)
             return Published(topic, ids, messages, subscribers, region)
         except IntegrityError:
             _message_ids.renumber(node=secrets.randbelow(NODE_SIZE))
@@ -65,13 +70,15 @@ def messages_store(*, topic: Topic, messages: Sequence[NewMessage], region: str 
             attempt += 1
 
 
-def _commit(*, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage], region: str) -> list[PushSettings]:
+def _commit(
+    *, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage], region: str, only: int | None
+) -> list[PushSettings]:
     """Insert everything in one transaction; returns the subscriptions that own the messages now.
 
     They are read inside it: a subscription owns each message published after its create answer.
     """
     with write_transaction():
-        subscribers = subscriptions_of_topic(topic.pk)
+        subscribers = [one for one in subscriptions_of_topic(topic.pk) if only in (None, one.id)]
         store.messages_insert(
             [
                 (message_id, topic.pk, region, message.data, attributes_text(message.attributes), message.ordering_key)

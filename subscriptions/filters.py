@@ -8,13 +8,14 @@ factor  := ( expr ) | attributes:key | attributes.key = "v" | attributes.key != 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import NoReturn
+from typing import Generic, NoReturn, Protocol, TypeVar
 
 from pushhub.errors import InvalidArgument, clipped
 
 MAX_FILTER_BYTES = 256
+T = TypeVar("T")
 Attributes = Mapping[str, str]
 Matcher = Callable[[Attributes], bool]
 
@@ -31,6 +32,44 @@ ESCAPE = re.compile(r'\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|([0-7]{3})|(["\\/
 NAMED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
+class Algebra(Protocol[T]):
+    """What a filter's parts become: predicates here, Spark's columns in the pipeline."""
+
+    #: The words that paths begin with, and whether a path may have several keys.
+    roots: Mapping[str, bool]
+
+    def has(self, root: str, path: Sequence[str]) -> T: ...
+    def equal(self, root: str, path: Sequence[str], value: str) -> T: ...
+    def starts(self, root: str, path: Sequence[str], start: str) -> T: ...
+    def negate(self, one: T) -> T: ...
+    def every(self, terms: Sequence[T]) -> T: ...
+    def some(self, terms: Sequence[T]) -> T: ...
+
+
+class Predicates:
+    """Functions of a message's attributes."""
+
+    roots: Mapping[str, bool] = {"attributes": False}
+
+    def has(self, root: str, path: Sequence[str]) -> Matcher:
+        return lambda attributes: path[0] in attributes
+
+    def equal(self, root: str, path: Sequence[str], value: str) -> Matcher:
+        return lambda attributes: attributes.get(path[0]) == value
+
+    def starts(self, root: str, path: Sequence[str], start: str) -> Matcher:
+        return lambda attributes: path[0] in attributes and attributes[path[0]].startswith(start)
+
+    def negate(self, one: Matcher) -> Matcher:
+        return lambda attributes: not one(attributes)
+
+    def every(self, terms: Sequence[Matcher]) -> Matcher:
+        return lambda attributes: all(term(attributes) for term in terms)
+
+    def some(self, terms: Sequence[Matcher]) -> Matcher:
+        return lambda attributes: any(term(attributes) for term in terms)
+
+
 @lru_cache(maxsize=4096)
 def matcher(text: str) -> Matcher:
     """Whether a message with such attributes passes; an empty filter lets all pass. Raises InvalidArgument."""
@@ -41,28 +80,34 @@ def matcher(text: str) -> Matcher:
             f"length is {MAX_FILTER_BYTES} bytes.",
             field="filter",
         )
-    return _Parser(text).whole() if text.strip() else _everything
+    return filter_read(text, Predicates()) if text.strip() else _everything
+
+
+def filter_read(text: str, algebra: Algebra[T]) -> T:
+    """A filter that isn't empty, in terms of `algebra`; InvalidArgument says at which character it goes wrong."""
+    return _Parser(text, algebra).whole()
 
 
 def _everything(_attributes: Attributes) -> bool:
     return True
 
 
-class _Parser:
+class _Parser(Generic[T]):
     """Reads one token ahead. A filter is short, so parentheses cannot nest deep."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, algebra: Algebra[T]) -> None:
         self._text = text
+        self._algebra = algebra
         self._at = 0
         self._next()
 
-    def whole(self) -> Matcher:
+    def whole(self) -> T:
         found = self._expression()
         if self._kind:
             self._refuse("AND, OR or the end of the filter")
         return found
 
-    def _expression(self) -> Matcher:
+    def _expression(self) -> T:
         terms = [self._term()]
         joint = self._symbol if self._is_word("AND", "OR") else ""
         while joint and self._is_word(joint):
@@ -72,18 +117,15 @@ class _Parser:
             self._refuse(f"parentheses, as {joint} and {self._symbol} stand beside each other")
         if len(terms) == 1:
             return terms[0]
-        if joint == "AND":
-            return lambda attributes: all(term(attributes) for term in terms)
-        return lambda attributes: any(term(attributes) for term in terms)
+        return self._algebra.every(terms) if joint == "AND" else self._algebra.some(terms)
 
-    def _term(self) -> Matcher:
+    def _term(self) -> T:
         if not (self._is_word("NOT") or self._symbol == "-"):
             return self._factor()
         self._next()
-        inner = self._factor()
-        return lambda attributes: not inner(attributes)
+        return self._algebra.negate(self._factor())
 
-    def _factor(self) -> Matcher:
+    def _factor(self) -> T:
         if self._symbol == "(":
             self._next()
             inner = self._expression()
@@ -91,34 +133,45 @@ class _Parser:
             return inner
         if self._is_word("hasPrefix"):
             return self._prefix()
-        self._take("attributes")
+        root = self._root()
         if self._symbol == ":":
             self._next()
-            wanted = self._key()
-            return lambda attributes: wanted in attributes
-        key = self._attribute()
+            return self._algebra.has(root, self._keys(root))
+        path = self._path(root)
         sign = self._symbol
         if sign not in ("=", "!="):
             self._refuse("= or !=")
         self._next()
-        value = self._string()
-        if sign == "=":
-            return lambda attributes: attributes.get(key) == value
-        return lambda attributes: attributes.get(key) != value
+        is_equal = self._algebra.equal(root, path, self._string())
+        return is_equal if sign == "=" else self._algebra.negate(is_equal)
 
-    def _prefix(self) -> Matcher:
+    def _prefix(self) -> T:
         self._next()
         self._take("(")
-        self._take("attributes")
-        key = self._attribute()
+        root = self._root()
+        path = self._path(root)
         self._take(",")
         start = self._string()
         self._take(")")
-        return lambda attributes: key in attributes and attributes[key].startswith(start)
+        return self._algebra.starts(root, path, start)
 
-    def _attribute(self) -> str:
+    def _root(self) -> str:
+        if not self._is_word(*self._algebra.roots):
+            self._refuse(" or ".join(self._algebra.roots))
+        root = self._symbol
+        self._next()
+        return root
+
+    def _path(self, root: str) -> list[str]:
         self._take(".")
-        return self._key()
+        return self._keys(root)
+
+    def _keys(self, root: str) -> list[str]:
+        keys = [self._key()]
+        while self._algebra.roots[root] and self._symbol == ".":
+            self._next()
+            keys.append(self._key())
+        return keys
 
     def _key(self) -> str:
         if self._kind == "word":

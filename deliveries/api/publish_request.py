@@ -24,9 +24,12 @@ RESERVED_PREFIX = "goog"
 class PublishedMessage(Protocol):
     """A google.pubsub.v1.PubsubMessage as its protobuf class has it."""
 
-    data: bytes
-    attributes: Mapping[str, str]
-    ordering_key: str
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def attributes(self) -> Mapping[str, str]: ...
+    @property
+    def ordering_key(self) -> str: ...
 
 
 class Bytes(Kind):

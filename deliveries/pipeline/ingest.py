@@ -1,0 +1,65 @@
+"""Ingest: rows of any files that Spark reads, as messages of a topic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from deliveries.api.publish_request import published_messages_read
+from deliveries.pipeline.publishjobs import Item
+from deliveries.rules.payload import NewMessage
+from pushhub.errors import InvalidArgument, PushHubError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS = ("parquet", "csv", "json")
+
+
+def rows_read(session: SparkSession, *, source: str, form: str) -> DataFrame:
+    """The rows, in an order that is the same each time: file by file, as their names are."""
+    reader = session.read
+    return reader.csv(source, header=True) if form == "csv" else reader.format(form).load(source)
+
+
+def messages_of(
+    rows: DataFrame, *, data_column: str, attribute_columns: Sequence[str], ordering_key_column: str
+) -> DataFrame:
+    """data, attributes, ordering_key; without a column for it, the data is the whole row in JSON."""
+    from pyspark.sql import functions as f
+
+    named = [name for name in (data_column, *attribute_columns, ordering_key_column) if name]
+    for name in named:
+        if name not in rows.columns:
+            raise InvalidArgument(f"The source has no column {name!r}. It has: {', '.join(rows.columns)}.", field=name)
+    data = (
+        f.col(f"`{data_column}`") if data_column else f.to_json(f.struct(*[f.col(f"`{one}`") for one in rows.columns]))
+    )
+    attributes = [part for one in attribute_columns for part in (f.lit(one), f.col(f"`{one}`").cast("string"))]
+    return rows.select(
+        data.cast("binary").alias("data"),
+        (f.create_map(*attributes) if attributes else f.lit(None)).cast("map<string,string>").alias("attributes"),
+        (f.col(f"`{ordering_key_column}`") if ordering_key_column else f.lit("")).cast("string").alias("ordering_key"),
+    )
+
+
+def items(messages: DataFrame, *, position: int, reject: Callable[[str], object]) -> Iterator[Item]:
+    """Each row from `position` on; what cannot be published is told to `reject`, as a line of JSON, and left out."""
+    for number, row in enumerate(messages.toLocalIterator(prefetchPartitions=True), start=1):
+        if number <= position:
+            continue
+        attributes = {key: value for key, value in (row.attributes or {}).items() if value is not None}
+        given = NewMessage(bytes(row.data or b""), attributes, row.ordering_key or "")
+        try:
+            (checked,) = published_messages_read([given])
+        except PushHubError as error:
+            reject(_line(number, error.message, given))
+            yield None, number
+            continue
+        yield checked, number
+
+
+def _line(number: int, why: str, message: NewMessage) -> str:
+    shown: dict[str, Any] = {"row": number, "reason": why, "data": message.data[:1000].decode(errors="replace")}
+    return json.dumps(shown | {"attributes": dict(message.attributes)}, ensure_ascii=False)

@@ -1,0 +1,109 @@
+"""A real standalone cluster with authentication, and local-cluster: the same work by one setting."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from deliveries.models import ArchiveFile
+from deliveries.pipeline import needs
+from deliveries.rules.payload import NewMessage
+from deliveries.services import message_publish
+from subscriptions import services
+from subscriptions.selectors import topic_get
+from tests.ports import free_port, wait_for
+from tests.workers import ROOT, database_url
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "projects/shop/topics/orders"
+SECRET = "spark.authenticate=true,spark.authenticate.secret=only-for-this-test"
+SMALL = {"SPARK_DAEMON_MEMORY": "128m", "SPARK_NO_DAEMONIZE": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+@pytest.fixture(autouse=True)
+def spark_is_there() -> None:
+    if missing := needs.missing():
+        pytest.skip(missing)
+
+
+@contextmanager
+def daemon(kind: str, *words: str, log: Path, folder: Path) -> Iterator[None]:
+    """A master or a worker, that knows the secret."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    conf = folder / "conf"
+    conf.mkdir(exist_ok=True)
+    (conf / "spark-defaults.conf").write_text(SECRET.replace(",", "\n").replace("=", " "))
+    options = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {' '.join('-D' + one for one in SECRET.split(','))}"
+    env = os.environ | SMALL | {"SPARK_CONF_DIR": str(conf), "SPARK_DAEMON_JAVA_OPTS": options}
+    env |= {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    name = f"org.apache.spark.deploy.{kind.lower()}.{kind}"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [str(home / "bin" / "spark-class"), name, *words], env=env, stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def archive(root: Path, master: str, conf: str) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {
+        "PUSHHUB_SPARK_MASTER": master,
+        "PUSHHUB_SPARK_CONF": conf,
+        "PUSHHUB_DATABASE_URL": database_url(),
+        "PUSHHUB_SECRET_KEY": "x",
+    }
+    command = [sys.executable, "-W", "ignore", "-m", "tests.pipeline.cluster_job", str(root)]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=240)
+
+
+@pytest.fixture
+def published(redis_url: str) -> list[str]:
+    services.topic_create(name=TOPIC, topic={})
+    messages = [NewMessage(str(number).encode(), {}) for number in range(100)]
+    return message_publish(topic=topic_get(name=TOPIC), messages=messages)
+
+
+def test_a_standalone_master_with_two_workers_and_a_secret(published: list[str], tmp_path: Path) -> None:
+    port = free_port()
+    master = f"spark://127.0.0.1:{port}"
+    log = tmp_path / "master.log"
+    limits = "spark.executor.memory=512m,spark.cores.max=2,spark.executor.cores=1"
+    with ExitStack() as stack:
+        words = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port()))
+        stack.enter_context(daemon("Master", *words, log=log, folder=tmp_path))
+        wait_for(lambda: "ALIVE" in log.read_text(), timeout_seconds=60, what="the master")
+        for number in range(2):
+            own = tmp_path / f"worker-{number}"
+            own.mkdir()
+            words = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--work-dir", str(own))
+            words = (*words, "--webui-port", str(free_port()), master)
+            stack.enter_context(daemon("Worker", *words, log=tmp_path / f"worker-{number}.log", folder=tmp_path))
+        registered = re.compile(r"Registering worker")
+        wait_for(lambda: len(registered.findall(log.read_text())) == 2, timeout_seconds=60, what="the workers")
+
+        ran = archive(tmp_path / "archive", master, f"{limits},{SECRET}")
+        assert ran.returncode == 0, ran.stderr[-3000:]
+        assert ran.stdout.strip() == "100 messages, 2 executors"
+        assert sum(row.rows for row in ArchiveFile.objects.all()) == 100
+
+        stranger = archive(tmp_path / "other", master, f"{limits},spark.authenticate=false")
+        assert stranger.returncode != 0, "a driver without the secret is refused"
+
+
+def test_local_cluster(published: list[str], tmp_path: Path) -> None:
+    ran = archive(tmp_path, "local-cluster[2,1,1024]", "spark.executor.memory=512m")
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert ran.stdout.strip() == "100 messages, 2 executors"

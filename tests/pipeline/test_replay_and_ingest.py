@@ -1,0 +1,193 @@
+"""Replay and ingest: what is chosen, what is published, and that it is published once."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from django.core.management import CommandError, call_command
+
+from deliveries import pull
+from deliveries.models import Delivery, Message, PublishJob
+from deliveries.pipeline import publishjobs
+from deliveries.pipeline.archive import Archiver
+from deliveries.pipeline.filters import filter_column
+from deliveries.rules.payload import NewMessage
+from deliveries.services import message_publish
+from pushhub.errors import InvalidArgument
+from subscriptions import services
+from subscriptions.selectors import subscription_get, topic_get
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "projects/shop/topics/orders"
+WORKER = "projects/shop/subscriptions/worker"
+OTHER = "projects/shop/subscriptions/other"
+BEGIN = datetime.now(UTC) - timedelta(hours=1)
+EVER = ["--from", BEGIN.isoformat(), "--to", (BEGIN + timedelta(days=2)).isoformat()]
+
+
+@pytest.fixture
+def archived(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any) -> None:
+    """60 messages in the archive and none in the database; two subscriptions made since."""
+    settings.ARCHIVE = str(tmp_path / "archive")
+    settings.SPARK_MASTER = "local[2]"
+    services.topic_create(name=TOPIC, topic={})
+    messages = [
+        NewMessage(
+            json.dumps({"n": number, "customer": {"name": f"ada {number % 3}"}}).encode(),
+            {"kind": "order" if number % 2 else "return"},
+        )
+        for number in range(60)
+    ]
+    message_publish(topic=topic_get(name=TOPIC), messages=messages)
+    Archiver(Path(settings.ARCHIVE), session=spark).run(closed_ms=-1000)
+    Message.objects.all().delete()
+    for name in (WORKER, OTHER):
+        services.subscription_create(name=name, subscription={"topic": TOPIC})
+
+
+def run(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    call_command("pipeline", *words)
+    return capsys.readouterr().out
+
+
+def numbers(name: str = WORKER) -> list[int]:
+    received = pull.messages_pull(subscription=subscription_get(name=name), max_messages=1000)
+    import base64
+
+    return [json.loads(base64.b64decode(one.message["data"]))["n"] for one in received]
+
+
+def test_a_replay_to_a_topic_publishes_each_message_once_in_order(
+    archived: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "published 60 messages" in run("replay", "--topic", TOPIC, *EVER, "--id", "again", capsys=capsys)
+    assert numbers() == list(range(60))
+    assert numbers(OTHER) == list(range(60))
+    run("replay", "--topic", TOPIC, *EVER, "--id", "again", capsys=capsys)
+    assert Message.objects.count() == 60
+    run("replay", "--topic", TOPIC, *EVER, "--id", "once more", capsys=capsys)
+    assert Message.objects.count() == 120
+
+
+def test_a_replay_to_a_subscription_is_for_that_one_alone(archived: None, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--filter", 'attributes.kind = "order" AND NOT hasPrefix(json.customer.name, "ada 1")']
+    run("replay", "--subscription", WORKER, *EVER, *words, capsys=capsys)
+    assert numbers() == [n for n in range(60) if n % 2 and n % 3 != 1]
+    assert numbers(OTHER) == []
+
+
+def test_a_dry_run_says_and_does_nothing(archived: None, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    call_command("pipeline", "replay", "--topic", TOPIC, *EVER, "--dry-run")
+    assert "plan: 60 messages" in capsys.readouterr().err
+    assert (Message.objects.count(), PublishJob.objects.count()) == (0, 0)
+
+
+def test_a_replay_that_is_killed_goes_on_where_it_was(
+    archived: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishjobs, "BATCH", 7)
+    real = publishjobs._publish
+    calls: list[int] = []
+
+    def dying(*arguments: Any, **named: Any) -> int:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(publishjobs, "_publish", dying)
+    with pytest.raises(KeyboardInterrupt):
+        run("replay", "--topic", TOPIC, *EVER, capsys=capsys)
+    assert Message.objects.count() == 21
+    run("replay", "--topic", TOPIC, *EVER, capsys=capsys)
+    assert numbers() == list(range(60))
+
+
+def test_an_id_stands_for_one_replay(archived: None, capsys: pytest.CaptureFixture[str]) -> None:
+    run("replay", "--topic", TOPIC, *EVER, "--id", "one", capsys=capsys)
+    with pytest.raises(CommandError, match="was asked for something else"):
+        run("replay", "--subscription", WORKER, *EVER, "--id", "one", capsys=capsys)
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [("attributes.kind = order", "character 19"), ("json.a", "character 7"), ("data = 1", "character 1")],
+)
+def test_a_filter_that_cannot_be_read_says_where(spark: SparkSession, text: str, where: str) -> None:
+    with pytest.raises(InvalidArgument, match=where):
+        filter_column(text)
+    with pytest.raises(InvalidArgument, match="cannot be"):
+        filter_column('json."a\'] , b[\'" = "x"')
+    with pytest.raises(InvalidArgument, match="1000 are the most"):
+        filter_column("x" * 1001)
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "json"])
+def test_rows_of_files_become_messages(
+    spark: SparkSession, redis_url: str, tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str], settings: Any
+) -> None:
+    settings.SPARK_MASTER = "local[2]"
+    services.topic_create(name=TOPIC, topic={})
+    rows = [{"body": f"語 {number}", "kind": "k" if number else None, "key": "o"} for number in range(5)]
+    rows.append({"body": None, "kind": None, "key": "o"})
+    source = tmp_path / f"rows.{form}"
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), source)
+    elif form == "json":
+        source.write_text("\n".join(json.dumps(row) for row in rows))
+    else:
+        source.write_text("body,kind,key\n" + "\n".join(",".join(row[c] or "" for c in row) for row in rows))
+    words = ["--data-column", "body", "--attributes", "kind", "--ordering-key-column", "key", "--format", form]
+
+    said = run("ingest", str(source), "--topic", TOPIC, *words, capsys=capsys)
+
+    assert "published 5 messages, rejected 1" in said
+    stored = list(Message.objects.order_by("pk"))
+    assert [bytes(row.data).decode() for row in stored] == [f"語 {number}" for number in range(5)]
+    assert [row.attributes for row in stored] == ["", *['{"kind":"k"}'] * 4]
+    assert {row.ordering_key for row in stored} == {"o"}
+    (line,) = (tmp_path / f"rows.{form}.rejected").read_text().splitlines()
+    assert json.loads(line)["row"] == 6
+    assert "is empty" in json.loads(line)["reason"]
+    run("ingest", str(source), "--topic", TOPIC, *words, capsys=capsys)
+    assert Message.objects.count() == 5, "under one id no row is published twice"
+
+
+def test_without_a_data_column_the_row_is_the_data(
+    spark: SparkSession, redis_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Any
+) -> None:
+    settings.SPARK_MASTER = "local[2]"
+    services.topic_create(name=TOPIC, topic={})
+    source = tmp_path / "rows.parquet"
+    pq.write_table(pa.Table.from_pylist([{"a": 1, "b": "x"}]), source)
+    run("ingest", str(source), "--topic", TOPIC, capsys=capsys)
+    assert json.loads(bytes(Message.objects.get().data)) == {"a": 1, "b": "x"}
+    assert not Delivery.objects.exists()
+
+
+def test_bad_sources_are_refused_in_one_line(
+    spark: SparkSession, redis_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Any
+) -> None:
+    settings.SPARK_MASTER = "local[2]"
+    services.topic_create(name=TOPIC, topic={})
+    with pytest.raises(CommandError, match="cannot be read as parquet"):
+        run("ingest", str(tmp_path / "none"), "--topic", TOPIC, capsys=capsys)
+    source = tmp_path / "rows.parquet"
+    pq.write_table(pa.Table.from_pylist([{"a": 1}]), source)
+    with pytest.raises(CommandError, match="no column 'b'. It has: a"):
+        run("ingest", str(source), "--topic", TOPIC, "--data-column", "b", capsys=capsys)
+    with pytest.raises(CommandError, match="Resource not found"):
+        run("ingest", str(source), "--topic", TOPIC + "-none", capsys=capsys)
+    assert not PublishJob.objects.exists()
