@@ -27,7 +27,7 @@ from deliveries import store
 from deliveries.api.publish_request import publish_request_parse
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
-from deliveries.models import Delivery, Message
+from deliveries.models import ArchiveFile, Delivery, Message, PublishJob
 from deliveries.push.rejected import rejected
 from deliveries.rules.payload import publish_time_text
 from deliveries.services import message_publish
@@ -206,3 +206,20 @@ def _lanes(subscription_id: int) -> Sequence[dict[str, Any]] | None:
         }
         for region, state in states.items()
     ]
+
+
+@admin.register(PublishJob)
+class PublishJobAdmin(ReadOnlyAdmin):
+    """Replays and ingests, and how far each has come."""
+
+    list_display = ("job_id", "kind", "published", "rejected", "created_at", "finished_at")
+    list_filter = ("kind",)
+    search_fields = ("job_id",)
+
+
+@admin.register(ArchiveFile)
+class ArchiveFileAdmin(ReadOnlyAdmin):
+    """The manifest of the archive."""
+
+    list_display = ("path", "rows", "bytes", "written_at")
+    search_fields = ("path",)

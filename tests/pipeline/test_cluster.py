@@ -60,6 +60,7 @@ def daemon(kind: str, *words: str, log: Path, folder: Path) -> Iterator[None]:
 
 def archive(root: Path, master: str, conf: str) -> subprocess.CompletedProcess[str]:
     env = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "pushhub.settings",
         "PUSHHUB_SPARK_MASTER": master,
         "PUSHHUB_SPARK_CONF": conf,
         "PUSHHUB_DATABASE_URL": database_url(),
