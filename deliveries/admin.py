@@ -24,10 +24,10 @@ from django.utils.translation import gettext_lazy
 
 from deliveries import metricsadmin as metricsadmin
 from deliveries import store
-from deliveries.api.publish_request import publish_request_parse
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.models import ArchiveFile, Delivery, Message, PublishJob
+from deliveries.publishrequest import publish_request_parse
 from deliveries.push.rejected import rejected
 from deliveries.rules.payload import publish_time_text
 from deliveries.services import message_publish

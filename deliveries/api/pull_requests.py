@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deliveries.api.publish_request import PUBSUB_MESSAGE
+from deliveries.publishrequest import PUBSUB_MESSAGE
 from pushhub.protojson import Bool, Integer, Message, Repeated, String
 
 NAME = String(2048)

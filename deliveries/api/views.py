@@ -6,7 +6,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from deliveries.api.publish_request import PUBLISH_REQUEST, PUBLISH_RESPONSE, publish_request_parse, region_parse
+from deliveries.publishrequest import PUBLISH_REQUEST, PUBLISH_RESPONSE, publish_request_parse, region_parse
 from deliveries.services import message_publish
 from pushhub.names import topic_name
 from subscriptions.api.base import ApiView

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from deliveries.api.publish_request import published_messages_read
 from deliveries.pipeline.publishjobs import Item
+from deliveries.publishrequest import published_messages_read
 from deliveries.rules.payload import NewMessage
 from pushhub.errors import InvalidArgument, PushHubError
 

@@ -8,8 +8,8 @@ from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1.types import pubsub
 
 from deliveries import pull
-from deliveries.api.publish_request import published_messages_read, region_parse
 from deliveries.api.views import REGION_HEADER
+from deliveries.publishrequest import published_messages_read, region_parse
 from deliveries.rpc.bell import bell
 from deliveries.rpc.protobuf import received_messages
 from deliveries.rpc.streams import leases_changed

@@ -223,7 +223,7 @@ def test_just_over_a_limit_is_refused_in_productions_words_and_just_within_is_ta
 
 def test_data_is_bounded_by_the_request_it_comes_in(shop: Api) -> None:
     """Over REST base64 meets the bound of the body first; gRPC brings the 10 MB as they are."""
-    from deliveries.api.publish_request import publish_request_parse
+    from deliveries.publishrequest import publish_request_parse
     from pushhub.errors import InvalidArgument
 
     fits = "A" * (10_000_000 // 3 * 4)
