@@ -157,7 +157,7 @@ def _store(
         address=who.address[:64],
         surface=who.surface,
         method=who.method[:200],
-        action=action,
+        action=action[:100],
         kind=kind,
         resource=resource[:700],
         before=before,

@@ -412,7 +412,7 @@ class AuditEntry(models.Model):
     address = models.CharField(_("from address"), max_length=64, blank=True)
     surface = models.CharField(_("surface"), max_length=20)
     method = models.CharField(_("method"), max_length=200, blank=True)
-    action = models.CharField(_("action"), max_length=20)
+    action = models.CharField(_("action"), max_length=100)
     kind = models.CharField(_("kind"), max_length=40)
     resource = models.CharField(_("resource"), max_length=700, db_index=True)
     before = models.JSONField(_("before"), null=True)
