@@ -63,6 +63,12 @@ ROWS = {
         "attempts counted into metrics, on Spark and in DuckDB",
         ("rollup_per_second", "rollup_duckdb_per_second", "rollup_idle_percent_of_a_core"),
     ),
+    "archive": Row(
+        "archive",
+        "archive",
+        "messages of 1 KiB to Parquet, replayed, and ingested from a file",
+        ("archive_per_second", "replay_per_second", "ingest_per_second"),
+    ),
     "idle": Row("costs", "idle", "the worker and Redis with nothing to do", ("idle_percent_of_a_core",)),
 }
 

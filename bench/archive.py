@@ -1,0 +1,78 @@
+"""The archive, and what is published from it and from files: messages a second, with Java's start left out."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.message import TOPIC
+from bench.processes import BenchError, say
+from bench.stand import Row, stand
+from deliveries.models import Message
+from deliveries.pipeline import ingest, needs, replay
+from deliveries.pipeline.archive import Archiver
+from deliveries.pipeline.publishjobs import job_begin, job_run
+from deliveries.pipeline.session import spark_session
+from deliveries.rules.payload import NewMessage
+from deliveries.services import message_publish
+from subscriptions.selectors import topic_get
+
+#: As in the issue: messages of 1 KiB.
+DATA = b'{"order": 12345, "text": "' + b"x" * 990 + b'"}'
+WARM = 20_000
+
+
+def archive(quick: bool) -> Row:
+    """Archive messages, replay some of them, and ingest as many from a file; one subscription pulls."""
+    if missing := needs.missing():
+        raise BenchError(missing)
+    count, bulk = (60_000, 10_000) if quick else (400_000, 60_000)
+    session = spark_session("bench", master="local[2]", memory="512m")
+    with stand() as made, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
+        made.subscribe("")
+        topic = topic_get(name=TOPIC)
+        archiver = Archiver(Path(folder), session=session)
+        _publish(WARM)
+        archiver.run(closed_ms=-1000)  # Java compiles
+        _publish(count)
+        began = time.monotonic()
+        archiver.run(closed_ms=-1000)
+        archive_rate = count / (time.monotonic() - began)
+        size = sum(path.stat().st_size for path in Path(folder).rglob("*.parquet"))
+
+        now = datetime.now(UTC)
+        span = {"since": now - timedelta(hours=1), "until": now + timedelta(hours=1)}
+        chosen = replay.chosen(session, root=Path(folder), topic=TOPIC, filter="", **span).limit(bulk)
+        job = job_begin(job_id="bench", kind="replay", spec={})
+        began = time.monotonic()
+        job_run(job, replay.items(chosen, after_id=0), topic=topic)
+        replay_rate = job.published / (time.monotonic() - began)
+
+        source = Path(folder) / "rows.parquet"
+        pq.write_table(pa.table({"data": [DATA] * bulk}), source)
+        rows = ingest.rows_read(session, source=str(source), form="parquet")
+        messages = ingest.messages_of(rows, data_column="data", attribute_columns=(), ordering_key_column="")
+        job = job_begin(job_id="bench ingest", kind="ingest", spec={})
+        began = time.monotonic()
+        job_run(job, ingest.items(messages, position=0, reject=say), topic=topic)
+        ingest_rate = job.published / (time.monotonic() - began)
+        if Message.objects.count() != WARM + count + 2 * bulk:
+            raise BenchError("some messages were published twice, or not at all")
+    say(f"  archive {archive_rate:,.0f}/s, replay {replay_rate:,.0f}/s, ingest {ingest_rate:,.0f}/s")
+    return {
+        "archive_per_second": round(archive_rate),
+        "archive_bytes_a_message": round(size / (WARM + count), 1),
+        "replay_per_second": round(replay_rate),
+        "ingest_per_second": round(ingest_rate),
+    }
+
+
+def _publish(count: int) -> None:
+    topic = topic_get(name=TOPIC)
+    for _ in range(count // 1000):
+        message_publish(topic=topic, messages=[NewMessage(DATA, {})] * 1000)
