@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,10 @@ from pushhub.errors import FailedPrecondition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+#: Messages that are held at a time.
+WINDOW_ROWS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +61,36 @@ def plan(messages: DataFrame) -> Plan:
 
 
 def items(messages: DataFrame, *, after_id: int) -> Iterator[Item]:
-    """In the order in which they were published, from behind `after_id` on."""
-    ordered = messages.where(messages["id"] > after_id).orderBy("id")
-    for row in ordered.select("id", "data", "attributes", "ordering_key").toLocalIterator(prefetchPartitions=True):
-        yield NewMessage(bytes(row.data or b""), dict(row.attributes or {}), row.ordering_key or ""), row.id
+    """In the order in which they were published, from behind `after_id` on; a window of time after the other.
+
+    A window comes over as Arrow, which is several times as fast as row by row, and is small enough to be held.
+    """
+    from pyspark.sql import functions as f
+
+    left = messages.where(f.col("id") > after_id)
+    time = f.unix_micros("publish_time")
+    for begins, ends in _windows(left):
+        window = left.where((time > begins) & (time <= ends)).orderBy("id")
+        found = window.select("id", "data", "attributes", "ordering_key").toArrow()
+        for batch in found.to_batches(max_chunksize=1000):
+            columns = (batch.column(name).to_pylist() for name in ("id", "data", "attributes", "ordering_key"))
+            for message_id, data, attributes, ordering_key in zip(*columns, strict=True):
+                yield NewMessage(data or b"", dict(attributes or ()), ordering_key or ""), message_id
+
+
+def _windows(messages: DataFrame) -> list[tuple[int, int]]:
+    """Spans of time, from behind the first moment to the second, with about as many messages each."""
+    from pyspark.sql import functions as f
+
+    timed = messages.select(f.unix_micros("publish_time").cast("double").alias("time"))
+    count = timed.count()
+    if not count:
+        return []
+    parts = count // WINDOW_ROWS + 1
+    # Microseconds since 1970 fit a double exactly.
+    edges = timed.approxQuantile("time", [part / parts for part in range(1, parts + 1)], 1 / (20 * parts))
+    bounds = [-1, *sorted({int(edge) for edge in edges[:-1]}), 1 << 62]
+    return list(pairwise(bounds))
 
 
 def _files(since: datetime, until: datetime) -> list[str]:
