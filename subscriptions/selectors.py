@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS
 from django.db.models import Max, Model, Q, QuerySet
 
 from pushhub import names
 from pushhub.clock import utcnow
 from pushhub.errors import NotFound, clipped
+from pushhub.prepared import PreparedRows
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
 from subscriptions.schemamodels import Schema, SchemaRevision
 
@@ -49,11 +52,38 @@ def owned_row(model: type[Model], *, project: str, **ids: str) -> Model | None:
 def topic_get(*, name: str, field: str = "name", lock: bool = False) -> Topic:
     """The topic of a full name. `lock` keeps it as it is until the transaction ends."""
     project, topic_id = names.parse_topic(name, field=field)
-    topics = Topic.objects.select_for_update(of=("self",)) if lock else Topic.objects.all()
-    topic = topics.select_related("project").filter(_of_project(project), topic_id=topic_id).first()
+    if lock or project.isdecimal():
+        topics = Topic.objects.select_for_update(of=("self",)) if lock else Topic.objects.all()
+        topic = topics.select_related("project").filter(_of_project(project), topic_id=topic_id).first()
+    else:
+        topic = _topic_find(project, topic_id)
     if topic is None:
         raise resource_missing(topic_id, field=field)
     return topic
+
+
+def _columns(model: type[Model]) -> list[str]:
+    return [field.attname for field in model._meta.concrete_fields]
+
+
+_topics = PreparedRows(
+    lambda project, topic_id: (
+        Topic.objects.filter(project__project_id=project, topic_id=topic_id)
+        .order_by()
+        .values_list(*_columns(Topic), *(f"project__{name}" for name in _columns(Project)))
+    ),
+    slots=("a project", "a topic"),
+)
+
+
+def _topic_find(project_id: str, topic_id: str) -> Topic | None:
+    """A topic with its project, at a third of what the ORM's objects take: each publish asks for one."""
+    for row in _topics(project_id, topic_id):
+        split = len(Topic._meta.concrete_fields)
+        topic = Topic.from_db(DEFAULT_DB_ALIAS, _columns(Topic), row[:split])
+        topic.project = Project.from_db(DEFAULT_DB_ALIAS, _columns(Project), row[split:])
+        return topic
+    return None
 
 
 def subscription_get(*, name: str, lock: bool = False) -> Subscription:
@@ -238,36 +268,44 @@ PUSH_COLUMNS = (
 
 def push_settings(ids: Iterable[int]) -> dict[int, PushSettings]:
     """The settings of those of `ids` that exist."""
-    return {found.id: found for found in _push_settings(Subscription.objects.filter(id__in=list(ids)))}
+    rows = Subscription.objects.filter(id__in=list(ids)).order_by("id").values_list(*PUSH_COLUMNS)
+    return {found.id: found for found in map(_push_settings, rows)}
 
 
 def subscriptions_of_topic(topic_id: int) -> list[PushSettings]:
     """Who is owed a message published now: the subscriptions attached to the topic."""
-    return list(_push_settings(Subscription.objects.filter(topic_id=topic_id, detached=False)))
+    return [_push_settings(row) for row in _attached(topic_id)]
 
 
-def _push_settings(rows: QuerySet[Subscription]) -> Iterable[PushSettings]:
-    for row in rows.order_by("id").values_list(*PUSH_COLUMNS):
-        (pk, project, subscription_id, topic_id, endpoint, ack_deadline, email, audience) = row[:8]
-        (wrapper, write_metadata, detached, minimum, maximum, attempts, retention, attributes) = row[8:16]
-        yield PushSettings(
-            id=pk,
-            name=names.subscription_name(project, subscription_id),
-            topic_id=topic_id,
-            endpoint=endpoint,
-            ack_deadline_seconds=ack_deadline,
-            service_account_email=email,
-            audience=audience or endpoint,
-            no_wrapper=wrapper == Subscription.Wrapper.NONE,
-            write_metadata=write_metadata,
-            detached=detached,
-            minimum_backoff_ms=minimum,
-            maximum_backoff_ms=maximum,
-            shows_attempts=attempts > 0 or settings.DELIVERY_ATTEMPT_ALWAYS,
-            retention_seconds=max(retention, row[19] or 0),
-            attributes=attributes,
-            ordered=row[16],
-            exactly_once=row[17],
-            max_delivery_attempts=attempts,
-            filter=row[18],
-        )
+_attached = PreparedRows(
+    lambda topic_id: (
+        Subscription.objects.filter(topic_id=topic_id, detached=False).order_by("id").values_list(*PUSH_COLUMNS)
+    ),
+    slots=(-1,),
+)
+
+
+def _push_settings(row: Sequence[Any]) -> PushSettings:
+    (pk, project, subscription_id, topic_id, endpoint, ack_deadline, email, audience) = row[:8]
+    (wrapper, write_metadata, detached, minimum, maximum, attempts, retention, attributes) = row[8:16]
+    return PushSettings(
+        id=pk,
+        name=names.subscription_name(project, subscription_id),
+        topic_id=topic_id,
+        endpoint=endpoint,
+        ack_deadline_seconds=ack_deadline,
+        service_account_email=email,
+        audience=audience or endpoint,
+        no_wrapper=wrapper == Subscription.Wrapper.NONE,
+        write_metadata=write_metadata,
+        detached=detached,
+        minimum_backoff_ms=minimum,
+        maximum_backoff_ms=maximum,
+        shows_attempts=attempts > 0 or settings.DELIVERY_ATTEMPT_ALWAYS,
+        retention_seconds=max(retention, row[19] or 0),
+        attributes=attributes,
+        ordered=row[16],
+        exactly_once=row[17],
+        max_delivery_attempts=attempts,
+        filter=row[18],
+    )

@@ -1,0 +1,50 @@
+"""Queries whose SQL is made once: for those on the path of each message, where Django's compiling costs the most.
+
+A query is written with the ORM as ever; a `Slot` stands for what changes from call to call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, connection
+from django.db.models import QuerySet
+from django.db.models.sql.compiler import SQLCompiler
+
+_Compiled = tuple[SQLCompiler, str, tuple[Any, ...]]
+
+
+class PreparedRows:
+    """The rows of a `values_list` query whose parameters are the slots, in the order of `slots`.
+
+    `make` builds the query around the slots' values. They only mark places: each must be unlike the others and unlike
+    every other parameter of the query, and of the type that is given later.
+    """
+
+    def __init__(self, make: Callable[..., QuerySet[Any, Any]], *, slots: tuple[str | int, ...]) -> None:
+        self._make = make
+        self._slots = slots
+        # A compiler belongs to its connection, and a connection to its thread.
+        self._local = threading.local()
+
+    def __call__(self, *given: str | int) -> Iterator[Sequence[Any]]:
+        """The rows for the values given, one a slot."""
+        compiler, sql, parameters = self._compiled()
+        values = dict(zip(self._slots, given, strict=True))
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [values.get(one, one) for one in parameters])
+            found = cursor.fetchall()
+        return compiler.results_iter([found], tuple_expected=True)
+
+    def _compiled(self) -> _Compiled:
+        kept: _Compiled | None = getattr(self._local, "kept", None)
+        if kept is None:
+            compiler = self._make(*self._slots).query.get_compiler(using=DEFAULT_DB_ALIAS)
+            sql, parameters = compiler.as_sql()
+            missing = [slot for slot in self._slots if slot not in parameters]
+            if missing:
+                raise ValueError(f"slots that the query does not have as parameters: {missing}")
+            kept = self._local.kept = (compiler, sql, tuple(parameters))
+        return kept
