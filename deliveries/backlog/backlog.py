@@ -11,7 +11,7 @@ import redis
 from django.conf import settings
 
 from deliveries.backlog.connection import redis_client
-from deliveries.backlog.scripts import Scripts
+from deliveries.backlog.scripts import Scripts, call_all
 from deliveries.rules.limits import Limits
 from deliveries.rules.taskmessage import queue_name
 
@@ -129,14 +129,11 @@ class Backlog:
 
     def offer(self, offers: Iterable[Offer]) -> None:
         """Append new deliveries, in one round trip for all lanes."""
-        pipe = self.client.pipeline(transaction=False)
-        for offer in offers:
-            self.scripts.offer(
-                keys=[offer.lane.key],
-                args=[int(offer.mode), self.limit, "", "", "", "", "", *_flat(offer.messages)],
-                client=pipe,
-            )
-        pipe.execute()
+        calls = [
+            (offer.lane.key, [int(offer.mode), self.limit, "", "", "", "", "", *_flat(offer.messages)])
+            for offer in offers
+        ]
+        call_all(self.client, self.scripts.offer, calls)
 
     def offer_page(
         self,
@@ -160,11 +157,10 @@ class Backlog:
         self, settlements: dict[Lane, Settlement], *, dice: float, finished: dict[str, list[str]]
     ) -> dict[Lane, LaneFlow]:
         """End the leases of a batch, and forget the finished batches of each worker in `finished`."""
-        pipe = self.client.pipeline(transaction=False)
-        for lane, settlement in settlements.items():
-            self.scripts.settle(
-                keys=[lane.key],
-                args=[
+        calls = [
+            (
+                lane.key,
+                [
                     self.limit,
                     repr(dice),
                     ",".join(settlement.message_ids),
@@ -172,13 +168,12 @@ class Backlog:
                     ",".join(settlement.latencies_ms),
                     *settlement.returned,
                 ],
-                client=pipe,
             )
-        for worker, batches in finished.items():
-            if batches:
-                pipe.hdel(work_key(worker), *batches)
-        replies = pipe.execute()
-        return {lane: LaneFlow(int(reply[2]), int(reply[3])) for lane, reply in zip(settlements, replies, strict=False)}
+            for lane, settlement in settlements.items()
+        ]
+        done = [("HDEL", work_key(worker), *batches) for worker, batches in finished.items() if batches]
+        replies = call_all(self.client, self.scripts.settle, calls, then=done)
+        return {lane: LaneFlow(int(reply[2]), int(reply[3])) for lane, reply in zip(settlements, replies, strict=True)}
 
     def beat(self, worker: str = "") -> Health:
         """Renew a worker's heartbeat and put back what the dead held."""

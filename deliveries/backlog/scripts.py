@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import redis
 from redis.commands.core import Script
+from redis.exceptions import NoScriptError
 
 FOLDER = Path(__file__).parent
 VERBS = (
@@ -51,3 +54,29 @@ class Scripts:
         self.extend = Script(client, source("extend"))
         self.leased = Script(client, source("leased"))
         self.release = Script(client, source("release"))
+
+
+def call_all(
+    client: redis.Redis,
+    script: Script,
+    calls: Sequence[tuple[str, Sequence[Any]]],
+    *,
+    then: Sequence[Sequence[Any]] = (),
+) -> list[Any]:
+    """The replies of calls, each a key and arguments, made in one round trip; `then` are plain commands after them.
+
+    A pipeline of redis-py's own asks whether Redis has the script first, each time, which is a round trip more.
+    """
+    pipe = client.pipeline(transaction=False)
+    for key, args in calls:
+        pipe.evalsha(script.sha, 1, key, *args)
+    for command in then:
+        pipe.execute_command(*command)  # type: ignore[no-untyped-call]
+    replies: list[Any] = pipe.execute(raise_on_error=False)
+    for index, reply in enumerate(replies):
+        if isinstance(reply, NoScriptError):
+            key, args = calls[index]
+            replies[index] = script(keys=[key], args=args)
+        elif isinstance(reply, Exception):
+            raise reply
+    return replies[: len(calls)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
@@ -29,6 +30,8 @@ OnSettled = Callable[[Sequence[Flight], Mapping[Lane, LaneFlow]], None]
 
 #: One round settles at most that many results: a longer transaction would hold SQLite's write lock too long.
 ROUND_SIZE = 1000
+#: A round is followed by a pause as long as it took, and no longer than that.
+GATHER_SECONDS = 0.01
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 5.0
 
@@ -65,7 +68,10 @@ class Settler:
         while True:
             self._ready.wait()
             self._ready.clear()
+            began = time.monotonic()
             self._settle_waiting()
+            # Few results at a time cost a commit each, for which publishers wait: as long again for more to gather.
+            self._stopping.wait(min(time.monotonic() - began, GATHER_SECONDS))
             if self._stopping.is_set() and not self._results:
                 connection.close()
                 return

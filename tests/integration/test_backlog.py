@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 
 from deliveries.backlog.backlog import Backlog, Lane, Mode, Offer, PageRequest, Settlement, work_key
 from deliveries.backlog.connection import client_of
@@ -336,3 +337,24 @@ def test_a_lane_cut_short_is_looked_at_again_though_its_page_is_on_the_way(redis
     assert backlog.state(LANE)["spill"] == "1"
     assert wake is not None
     assert wake - (seconds * 1000 + microseconds / 1000) < 1000
+
+
+def test_scripts_that_redis_lost_are_loaded_again_in_the_middle_of_a_batch(backlog: Backlog) -> None:
+    other = Lane(8, "here")
+    for lane in (LANE, other):
+        backlog.configure(lane, mode=Mode.PUSH, action="new")
+    pairs = [(i, task(i)) for i in ids(1)]
+    backlog.client.script_flush()
+    backlog.offer([Offer(lane, mode=Mode.PUSH, messages=pairs) for lane in (LANE, other)])
+    assert [backlog.known(lane, ids(1)) for lane in (LANE, other)] == [[True], [True]]
+    fetch(backlog)
+    backlog.client.script_flush()
+    settle(backlog, "a", *ids(1), batch="1")
+    assert backlog.known(LANE, ids(1)) == [False]
+    assert not backlog.client.exists(work_key("w")), "the finished batch is forgotten as well"
+
+
+def test_an_error_of_redis_in_a_batch_is_raised(backlog: Backlog) -> None:
+    backlog.client.set(f"ph:{LANE.key}:s", "not a hash")
+    with pytest.raises(redis.ResponseError):
+        offer(backlog, *ids(1))
