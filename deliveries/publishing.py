@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 import redis
 from django.conf import settings
-from django.db import IntegrityError
+from django.db import IntegrityError, connection
 
 from deliveries import store
 from deliveries.backlog.backlog import Lane, Offer
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure, mode_of
+from deliveries.groupcommit import GroupCommit
 from deliveries.journal import records
 from deliveries.rules.ids import NODE_SIZE, MessageIds
 from deliveries.rules.payload import NewMessage, attributes_text, publish_time_text, wire_message
@@ -56,13 +57,29 @@ def messages_store(
 
     `only` is the primary key of the one subscription that is owed them, where not all are.
     """
-    region = region or settings.REGION
+    request = Request(topic, messages, region or settings.REGION, only)
+    if connection.vendor != "sqlite" or connection.in_atomic_block:
+        return _commit([request])[0]  # PostgreSQL groups commits itself
+    return _groups.commit(request)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Messages that are to be stored."""
+
+    topic: Topic
+    messages: Sequence[NewMessage]
+    region: str
+    only: int | None
+
+
+def _commit(requests: Sequence[Request]) -> list[Published]:
+    """Insert everything in one transaction, under new ids."""
     attempt = 1
     while True:
-        ids = _message_ids.take(len(messages), now_ms=time.time_ns() // 1_000_000)
         try:
-            subscribers = _commit(topic=topic, ids=ids, messages=messages, region=region, only=only)
-            return Published(topic, ids, messages, subscribers, region)
+            with write_transaction():
+                return [_insert(request) for request in requests]
         except IntegrityError:
             _message_ids.renumber(node=secrets.randbelow(NODE_SIZE))
             if attempt == ID_TRIES:
@@ -70,25 +87,24 @@ def messages_store(
             attempt += 1
 
 
-def _commit(
-    *, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage], region: str, only: int | None
-) -> list[PushSettings]:
-    """Insert everything in one transaction; returns the subscriptions that own the messages now.
+def _insert(request: Request) -> Published:
+    """The subscriptions are read inside the transaction: each owns what is published after its create answer."""
+    topic, messages, region = request.topic, request.messages, request.region
+    ids = _message_ids.take(len(messages), now_ms=time.time_ns() // 1_000_000)
+    subscribers = [one for one in subscriptions_of_topic(topic.pk) if request.only in (None, one.id)]
+    store.messages_insert(
+        [
+            (message_id, topic.pk, region, message.data, attributes_text(message.attributes), message.ordering_key)
+            for message_id, message in zip(ids, messages, strict=True)
+        ]
+    )
+    for subscriber in subscribers:
+        owed = owed_by(subscriber, messages)
+        store.deliveries_insert([(ids[index], subscriber.id, region, 0, "") for index in owed])
+    return Published(topic, ids, messages, subscribers, region)
 
-    They are read inside it: a subscription owns each message published after its create answer.
-    """
-    with write_transaction():
-        subscribers = [one for one in subscriptions_of_topic(topic.pk) if only in (None, one.id)]
-        store.messages_insert(
-            [
-                (message_id, topic.pk, region, message.data, attributes_text(message.attributes), message.ordering_key)
-                for message_id, message in zip(ids, messages, strict=True)
-            ]
-        )
-        for subscriber in subscribers:
-            owed = owed_by(subscriber, messages)
-            store.deliveries_insert([(ids[index], subscriber.id, region, 0, "") for index in owed])
-    return subscribers
+
+_groups = GroupCommit(_commit)
 
 
 def owed_by(subscriber: PushSettings, messages: Sequence[NewMessage]) -> Sequence[int]:

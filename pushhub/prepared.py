@@ -13,7 +13,7 @@ from django.db import DEFAULT_DB_ALIAS, connection
 from django.db.models import QuerySet
 from django.db.models.sql.compiler import SQLCompiler
 
-_Compiled = tuple[SQLCompiler, str, tuple[Any, ...]]
+_Compiled = tuple[SQLCompiler, str, tuple[Any, ...], Any]
 
 
 class PreparedRows:
@@ -31,12 +31,11 @@ class PreparedRows:
 
     def __call__(self, *given: str | int) -> Iterator[Sequence[Any]]:
         """The rows for the values given, one a slot."""
-        compiler, sql, parameters = self._compiled()
+        compiler, sql, parameters, converters = self._compiled()
         values = dict(zip(self._slots, given, strict=True))
         with connection.cursor() as cursor:
             cursor.execute(sql, [values.get(one, one) for one in parameters])
-            found = cursor.fetchall()
-        return compiler.results_iter([found], tuple_expected=True)
+            return iter(compiler.apply_converters(cursor.fetchall(), converters))
 
     def _compiled(self) -> _Compiled:
         kept: _Compiled | None = getattr(self._local, "kept", None)
@@ -46,5 +45,6 @@ class PreparedRows:
             missing = [slot for slot in self._slots if slot not in parameters]
             if missing:
                 raise ValueError(f"slots that the query does not have as parameters: {missing}")
-            kept = self._local.kept = (compiler, sql, tuple(parameters))
+            converters = compiler.get_converters([selected[0] for selected in compiler.select])
+            kept = self._local.kept = (compiler, sql, tuple(parameters), converters)
         return kept

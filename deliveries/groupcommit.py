@@ -1,0 +1,74 @@
+"""Commits of many threads made one: SQLite has a single writer, and each commit of its own waits for the disk."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Request = TypeVar("Request")
+Result = TypeVar("Result")
+
+#: One transaction takes at most so many requests: the first of them waits for the last.
+GROUP_SIZE = 32
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting(Generic[Request, Result]):
+    request: Request
+    result: Result | None = None
+    error: Exception | None = None
+    is_done: bool = False
+
+
+class GroupCommit(Generic[Request, Result]):
+    """Requests of threads that wait for the same lock are committed together, by the first of them to get it.
+
+    `commit` stores requests in one transaction, all or none, and returns a result for each.
+    """
+
+    def __init__(self, commit: Callable[[Sequence[Request]], list[Result]]) -> None:
+        self._commit = commit
+        self._waiting: deque[_Waiting[Request, Result]] = deque()
+        self._leading = threading.Lock()
+
+    def commit(self, request: Request) -> Result:
+        """Returns once the request is committed; raises what kept it from being so."""
+        mine: _Waiting[Request, Result] = _Waiting(request)
+        self._waiting.append(mine)
+        while not mine.is_done:
+            with self._leading:
+                if not mine.is_done:
+                    self._lead()
+        if mine.error is not None:
+            raise mine.error
+        assert mine.result is not None
+        return mine.result
+
+    def _lead(self) -> None:
+        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), GROUP_SIZE))]
+        try:
+            if not self._commit_group(group):
+                # One of them may be at fault, and the others must not fail with it.
+                for one in group:
+                    self._commit_group([one])
+        finally:
+            # Whatever ends this thread, the others go on without it.
+            self._waiting.extendleft(one for one in reversed(group) if not one.is_done)
+
+    def _commit_group(self, group: Sequence[_Waiting[Request, Result]]) -> bool:
+        """False when a group of several failed, so that nothing is known of any of them."""
+        try:
+            results = self._commit([one.request for one in group])
+        except Exception as error:
+            if len(group) > 1:
+                return False
+            group[0].error = error
+            group[0].is_done = True
+            return True
+        for one, result in zip(group, results, strict=True):
+            one.result = result
+            one.is_done = True
+        return True
