@@ -34,7 +34,7 @@ from deliveries.rules.taskmessage import DeliverTask, body_parse
 from deliveries.turns import write_transaction
 from pushhub.errors import FailedPrecondition, InvalidArgument, clipped
 from subscriptions.models import Subscription
-from subscriptions.selectors import PushSettings, push_settings, resource_missing
+from subscriptions.selectors import PushSettings, push_settings_of, resource_missing
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ def _leases_read(subscription: Subscription, ack_ids: Sequence[str]) -> list[Ack
 
 
 def _settings(subscription: Subscription) -> PushSettings:
-    found = push_settings([subscription.pk]).get(subscription.pk)
+    found = push_settings_of(subscription.pk)
     if found is None:
         raise resource_missing(subscription.subscription_id)
     if found.detached:

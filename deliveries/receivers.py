@@ -11,7 +11,7 @@ from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
 from subscriptions import signals
-from subscriptions.selectors import push_settings
+from subscriptions.selectors import push_settings_of
 
 
 def connect() -> None:
@@ -22,7 +22,7 @@ def connect() -> None:
 
 def on_created(sender: Any, *, subscription_id: int, **_: Any) -> None:
     """The lane begins with nothing waiting, so that its first messages need no look into the database."""
-    found = push_settings([subscription_id]).get(subscription_id)
+    found = push_settings_of(subscription_id)
     if found is not None:
         lane = Lane(subscription_id, settings.REGION)
         lane_configure(lane, found, action="new")
@@ -31,7 +31,7 @@ def on_created(sender: Any, *, subscription_id: int, **_: Any) -> None:
 def on_changed(sender: Any, *, subscription_id: int, **_: Any) -> None:
     """Workers read the settings again; a lane that leaves or joins push is told so."""
     default_backlog().announce_change(subscription_id)
-    found = push_settings([subscription_id]).get(subscription_id)
+    found = push_settings_of(subscription_id)
     if found is None:
         return
     for region in _regions(subscription_id):

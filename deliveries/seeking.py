@@ -26,7 +26,7 @@ from pushhub.protojson import timestamp_parse
 from subscriptions import fields, selectors
 from subscriptions.filters import matcher
 from subscriptions.models import Snapshot, Subscription
-from subscriptions.selectors import push_settings
+from subscriptions.selectors import push_settings_of
 from subscriptions.services import check_name
 
 #: Messages looked at in one transaction.
@@ -118,7 +118,7 @@ def _insert_missing(subscription_id: int, rows: Sequence[tuple[int, str, str]]) 
 
 
 def _read_anew(subscription_id: int) -> None:
-    found = push_settings([subscription_id]).get(subscription_id)
+    found = push_settings_of(subscription_id)
     if found is None:
         return
     for region in {settings.REGION, *store.lanes_waiting(subscription_id)}:

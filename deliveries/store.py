@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection
 
@@ -25,8 +25,7 @@ MessageRow = tuple[int, int, str, bytes, str, str]
 DeliveryRow = tuple[int, int, str, int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class PageRow:
+class PageRow(NamedTuple):
     """A delivery waiting in the database, with its message."""
 
     message_id: int

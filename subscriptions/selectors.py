@@ -272,6 +272,17 @@ def push_settings(ids: Iterable[int]) -> dict[int, PushSettings]:
     return {found.id: found for found in map(_push_settings, rows)}
 
 
+def push_settings_of(subscription_id: int) -> PushSettings | None:
+    """The settings of one subscription; None once it is deleted."""
+    return next(map(_push_settings, _settings_row(subscription_id)), None)
+
+
+_settings_row = PreparedRows(
+    lambda subscription_id: Subscription.objects.filter(id=subscription_id).order_by().values_list(*PUSH_COLUMNS),
+    slots=(-1,),
+)
+
+
 def subscriptions_of_topic(topic_id: int) -> list[PushSettings]:
     """Who is owed a message published now: the subscriptions attached to the topic."""
     return [_push_settings(row) for row in _attached(topic_id)]

@@ -10,7 +10,9 @@ from pathlib import Path
 APPS = ("subscriptions", "deliveries")
 
 #: The leaves of pushhub/: anybody may import them. What is not named here is wiring, which nobody else imports.
-LEAVES = frozenset({"clock", "environment", "errors", "metrics", "names", "ports", "principals", "protojson"})
+LEAVES = frozenset(
+    {"clock", "environment", "errors", "metrics", "names", "ports", "prepared", "principals", "protojson"}
+)
 
 #: Layers inside an app, lowest first: a module imports its own layer and lower ones. What lies at the top of an app's
 #: folder and is not named here is a part of the services.
@@ -30,6 +32,7 @@ LAYERS = {
     "signals": MODELS,
     "store": MODELS,
     "turns": MODELS,
+    "groupcommit": MODELS,
     "backlog": MIDDLE,
     "push": MIDDLE,
     "publishing": MIDDLE,

@@ -12,7 +12,7 @@ from deliveries.backlog.backlog import Lane, PageRequest
 from deliveries.backlog.default import default_backlog
 from deliveries.rules.payload import INLINE_BYTES, wire_text
 from deliveries.rules.taskmessage import TaskTemplate, escaped, escaped_text, reference
-from subscriptions.selectors import push_settings
+from subscriptions.selectors import push_settings_of
 
 #: Larger pages cost no less a message, and while one is rendered the worker's other threads wait.
 PAGE_ROWS = 500
@@ -26,7 +26,7 @@ def page_in(request: PageRequest) -> None:
         subscription_id=lane.subscription_id, region=lane.region, from_id=request.from_id, limit=size
     )
     next_id = rows[-1].message_id + 1 if rows else request.from_id
-    found = push_settings([lane.subscription_id]).get(lane.subscription_id)
+    found = push_settings_of(lane.subscription_id)
     orderings = [digest(row.ordering_key) for row in rows] if found is not None and found.ordered else []
     default_backlog().offer_page(
         request, render_rows(lane, rows), next_id=next_id, complete=len(rows) < size, orderings=orderings

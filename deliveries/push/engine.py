@@ -82,7 +82,7 @@ class Engine:
         if settings is None:
             return flight.settle_as("x")
         task = flight.task
-        if publish_time_ms(task.message_id) < now_ms - settings.retention_seconds * 1000:
+        if publish_time_ms(flight.message_id) < now_ms - settings.retention_seconds * 1000:
             return flight.settle_as("x", "expired")
         if plan.refusal:
             return flight.settle_as("n", plan.refusal)

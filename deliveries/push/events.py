@@ -119,7 +119,7 @@ def _received(flight: Flight, started: float) -> dict[str, Any]:
     return {
         "uuid": flight.task_id,
         "name": TASK_NAME,
-        "args": f"({subscription!r}, message {task.message_id}, attempt {task.attempt})",
+        "args": f"({subscription!r}, message {flight.message_id}, attempt {task.attempt})",
         "kwargs": "{}",
         "retries": task.attempt - 1,
         "root_id": flight.task_id,

@@ -38,6 +38,7 @@ class Flight:
         "finished",
         "lane",
         "latency_ms",
+        "message_id",
         "plan",
         "reason",
         "shown",
@@ -52,6 +53,7 @@ class Flight:
     ) -> None:
         self.task = task
         self.task_id = task_id
+        self.message_id = task.message_id
         #: The payload was read from the database and does not go back to Redis.
         self.by_reference = task.is_reference
         self.batch = batch

@@ -30,8 +30,9 @@ OnSettled = Callable[[Sequence[Flight], Mapping[Lane, LaneFlow]], None]
 
 #: One round settles at most that many results: a longer transaction would hold SQLite's write lock too long.
 ROUND_SIZE = 1000
-#: A round is followed by a pause as long as it took, and no longer than that.
-GATHER_SECONDS = 0.01
+#: The pause after a round of few results is as long as the round took, and that long after one of many.
+GATHER_SECONDS = 0.02
+MANY = 64
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 5.0
 
@@ -69,21 +70,26 @@ class Settler:
             self._ready.wait()
             self._ready.clear()
             began = time.monotonic()
-            self._settle_waiting()
-            # Few results at a time cost a commit each, for which publishers wait: as long again for more to gather.
-            self._stopping.wait(min(time.monotonic() - began, GATHER_SECONDS))
+            count = self._settle_round()
             if self._stopping.is_set() and not self._results:
                 connection.close()
                 return
+            if count < ROUND_SIZE:
+                # Few results at a time cost a commit each, for which publishers wait: let some gather.
+                spent = time.monotonic() - began
+                self._stopping.wait(GATHER_SECONDS if count >= MANY else min(spent, GATHER_SECONDS))
 
-    def _settle_waiting(self) -> None:
-        while self._results:
-            # The engine appends at the end while this takes from the front: both are atomic.
-            taken = self._results[:ROUND_SIZE]
-            del self._results[: len(taken)]
-            flows = self._settle_until_done(taken)
-            if flows is not None:
-                self._on_settled(taken, flows)
+    def _settle_round(self) -> int:
+        """Settle what waits, as much as a round takes; returns how many."""
+        # The engine appends at the end while this takes from the front: both are atomic.
+        taken = self._results[:ROUND_SIZE]
+        del self._results[: len(taken)]
+        flows = self._settle_until_done(taken) if taken else None
+        if flows is not None:
+            self._on_settled(taken, flows)
+        if self._results:
+            self._ready.set()
+        return len(taken)
 
     def _settle_until_done(self, flights: Sequence[Flight]) -> dict[Lane, LaneFlow] | None:
         """Try for as long as it takes: an outage costs time, never a result. None when stopping ended it early."""
@@ -153,7 +159,7 @@ def next_task(flight: Flight, attempt: int) -> str:
     """The Celery message of the next attempt; a payload that came by reference goes on by reference."""
     task = flight.task
     template = TaskTemplate(subscription_id=task.subscription_id, region=task.region, attempt=attempt)
-    message = reference(task.message_id) if flight.by_reference else task.message
+    message = reference(flight.message_id) if flight.by_reference else task.message
     return template.render(str(task.message["messageId"]), escaped(message))
 
 
@@ -170,19 +176,19 @@ def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
     forwarded: dict[Lane, Forwarded] = {}
     with write_transaction():
         for lane, flights in lanes.items():
-            gone = [flight.task.message_id for flight in flights if flight.code in "ax"]
+            gone = [flight.message_id for flight in flights if flight.code in "ax"]
             if gone:
                 store.deliveries_delete(subscription_id=lane.subscription_id, region=lane.region, message_ids=gone)
-            spent = {flight.task.message_id: flight.task.attempt for flight in flights if _is_spent(flight)}
+            spent = {flight.message_id: flight.task.attempt for flight in flights if _is_spent(flight)}
             if spent:
                 forwarded[lane] = dead_letters_forward(
                     subscription_id=lane.subscription_id, region=lane.region, attempts=spent
                 )
             letters = forwarded[lane].message_ids if spent else set()
             nacks = [
-                store.Nack(flight.task.message_id, flight.task.attempt, flight.result_text)
+                store.Nack(flight.message_id, flight.task.attempt, flight.result_text)
                 for flight in flights
-                if flight.code == "n" and flight.task.message_id not in letters
+                if flight.code == "n" and flight.message_id not in letters
             ]
             if nacks:
                 store.deliveries_nacked(subscription_id=lane.subscription_id, region=lane.region, nacks=nacks, at=now)
@@ -205,7 +211,7 @@ def _marked(lanes: dict[Lane, list[Flight]], forwarded: dict[Lane, Forwarded]) -
     for lane, found in forwarded.items():
         every.announce += found.announce
         for flight in lanes[lane]:
-            if flight.code == "n" and flight.task.message_id in found.message_ids:
+            if flight.code == "n" and flight.message_id in found.message_ids:
                 flight.code = "d"
     return every
 

@@ -85,7 +85,7 @@ def _fill(flight: Flight) -> bool:
     """Read a payload that was left in the database; a message that is gone from there is owed to nobody."""
     if not flight.task.is_reference:
         return True
-    message = Message.objects.filter(pk=flight.task.message_id).first()
+    message = Message.objects.filter(pk=flight.message_id).first()
     if message is None:
         flight.settle_as("x", "gone")
         return False

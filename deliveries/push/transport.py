@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache
 from time import monotonic
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ from kombu.utils.encoding import bytes_to_str
 from redis.exceptions import NoScriptError
 
 from deliveries.backlog.scripts import source
-from deliveries.rules.taskmessage import QUEUE_PREFIX
+from deliveries.rules.taskmessage import QUEUE_PREFIX, own_parse
 
 #: The longest sleep on the bell: a lost ring, or a wake that somebody else moved, costs that at most.
 MAX_SLEEP_SECONDS = 2.0
@@ -45,6 +46,9 @@ class Fetcher(Protocol):
 
     def take(self, message: dict[str, Any]) -> bool:
         """Take a decoded message of the deliver task; false for any other, which then goes Celery's way."""
+
+    def take_delivery(self, task_id: str, body: str) -> bool:
+        """The same of a message that is known to be of the deliver task."""
 
     def hand_back(self, message: dict[str, Any]) -> None:
         """A decoded message that came after its queue was cancelled."""
@@ -211,9 +215,12 @@ class Channel(BaseChannel):  # type: ignore[misc]
         queue = QUEUE_PREFIX + region
         # Cancelled while the reply was on its way: what came is handed back.
         is_wanted = queue in self.connection._callbacks
-        take, deliver = fetcher.take, self.connection._deliver
+        take, take_delivery, deliver = fetcher.take, fetcher.take_delivery, self.connection._deliver
         for message in messages:
             try:
+                parts = own_parse(message) if is_wanted else None
+                if parts is not None and take_delivery(*parts):
+                    continue
                 raw = orjson.loads(message)
                 if not is_wanted:
                     fetcher.hand_back(raw)
@@ -232,5 +239,6 @@ class Transport(BaseTransport):  # type: ignore[misc]
     fetcher: Fetcher | None = None
 
 
+@cache
 def _sha(text: str) -> str:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()

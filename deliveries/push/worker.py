@@ -99,9 +99,12 @@ class PushWorker:
 
     def take(self, message: dict[str, Any]) -> bool:
         headers = message["headers"]
-        if headers["task"] != TASK_NAME or not self.has_strategy:
+        return headers["task"] == TASK_NAME and self.take_delivery(headers["id"], message["body"])
+
+    def take_delivery(self, task_id: str, body: str | bytes) -> bool:
+        if not self.has_strategy:
             return False
-        flight = self._fly(headers["id"], message["body"])
+        flight = self._fly(task_id, body)
         if flight is None:
             return True
         if flight.task_id in self._revoked:
@@ -119,10 +122,10 @@ class PushWorker:
         try:
             task = body_parse(body)
             lane = self._lane(task.subscription_id, task.region)
+            flight = Flight(task, task_id, batch=self._batch, lane=lane, finish=self.settler.finish)
         except (ValueError, TypeError, KeyError) as error:
             reject(repr(body)[:4096], reason=type(error).__name__)
             return None
-        flight = Flight(task, task_id, batch=self._batch, lane=lane, finish=self.settler.finish)
         if self._batch is not None:
             self._batch.left += 1
         self.outstanding[task_id] = flight

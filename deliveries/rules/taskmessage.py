@@ -15,6 +15,11 @@ import orjson
 
 TASK_NAME = "deliveries.deliver"
 QUEUE_PREFIX = "deliveries."
+#: The parts of a rendered message that `own_parse` goes by.
+_HEAD = '{"headers":{"id":"'
+_AFTER_IDENTITY = f'","lang":"py","task":"{TASK_NAME}",'
+_BODY = '"},"body":"'
+_HEAD_BYTES, _AFTER_IDENTITY_BYTES, _BODY_BYTES = _HEAD.encode(), _AFTER_IDENTITY.encode(), _BODY.encode()
 EMBED = '{"callbacks":null,"errbacks":null,"chain":null,"chord":null}'
 
 
@@ -54,7 +59,7 @@ class TaskTemplate:
     def __init__(self, *, subscription_id: int, region: str, attempt: int) -> None:
         self._suffix = f".{subscription_id}.{region}"
         self._after_identity = (
-            f'","lang":"py","task":"{TASK_NAME}","root_id":null,"parent_id":null,"group":null,'
+            f'{_AFTER_IDENTITY}"root_id":null,"parent_id":null,"group":null,'
             f'"retries":{attempt - 1},"eta":null,"expires":null,"timelimit":[null,null],"ignore_result":true,'
             f'"kwargsrepr":"{{}}","argsrepr":"({subscription_id}, \'{region}\', {attempt}, '
         )
@@ -63,14 +68,14 @@ class TaskTemplate:
             f'"priority":0,"delivery_info":{{"exchange":"","routing_key":"{queue_name(region)}"}},"delivery_tag":"'
         )
         arguments = f'[[{subscription_id},"{region}",{attempt},'
-        self._before_message = '"},"body":"' + _escape(arguments)
+        self._before_message = _BODY + _escape(arguments)
         self._after_message = _escape(f"],{{}},{EMBED}]") + '"}'
 
     def render(self, message_id: str, escaped_message: str) -> str:
         """The task message for a message whose JSON text, escaped by `escaped`, is given."""
         identity = message_id + self._suffix
         return (
-            f'{{"headers":{{"id":"{identity}{self._after_identity}{message_id}{self._after_id}{identity}'
+            f"{_HEAD}{identity}{self._after_identity}{message_id}{self._after_id}{identity}"
             f"{self._before_message}{escaped_message}{self._after_message}"
         )
 
@@ -92,6 +97,19 @@ def escaped_text(message: str) -> str:
 def reference(message_id: int) -> dict[str, str]:
     """What stands in a task for a message whose payload is left in the database."""
     return {"messageId": str(message_id)}
+
+
+def own_parse(message: bytes) -> tuple[str, str] | None:
+    """Task id and body of a message that a template rendered; None for any other, which is to be decoded as a whole.
+
+    Decoding the rest, always the same, takes three times as long. Raises a ValueError where the body is no JSON string.
+    """
+    end = message.find(b'"', len(_HEAD))
+    # What comes before the body is all ours, and quotes inside it are escaped: the first is the right one.
+    at = message.find(_BODY_BYTES, end)
+    if at < 0 or not message.startswith(_HEAD_BYTES) or not message.startswith(_AFTER_IDENTITY_BYTES, end):
+        return None
+    return message[len(_HEAD) : end].decode(), orjson.loads(message[at + len(_BODY) - 1 : -1])
 
 
 def body_parse(body: str | bytes) -> DeliverTask:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 
 import orjson
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deliveries.rules.payload import attributes_text, wire_message, wire_text
-from deliveries.rules.taskmessage import TaskTemplate, body_parse, escaped, escaped_text, reference
+from deliveries.rules.taskmessage import TaskTemplate, body_parse, escaped, escaped_text, own_parse, reference
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
+@example(b"", {'"},"body":"': '"},"body":"'}, '"},"body":"[1]"}', 1, 5)
 @given(
     data=st.binary(max_size=100),
     attributes=st.dictionaries(TEXT, TEXT, max_size=4),
@@ -26,7 +28,9 @@ def test_what_is_rendered_is_read_back(
 ) -> None:
     message = wire_message(message_id, data, attributes, key)
     template = TaskTemplate(subscription_id=7, region="here", attempt=attempt)
-    rendered = json.loads(template.render(str(message_id), escaped(message)))
+    text = template.render(str(message_id), escaped(message))
+    rendered = json.loads(text)
+    assert own_parse(text.encode()) == (rendered["headers"]["id"], rendered["body"])
     task = body_parse(rendered["body"])
     assert (task.subscription_id, task.region, task.attempt, task.message) == (7, "here", attempt, message)
     assert task.message_id == message_id
@@ -51,3 +55,24 @@ def test_the_id_stands_first_where_the_scripts_look_for_it() -> None:
 def test_a_reference_has_no_payload() -> None:
     rendered = TaskTemplate(subscription_id=7, region="here", attempt=1).render("12", escaped(reference(12)))
     assert body_parse(json.loads(rendered)["body"]).is_reference
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"{}",
+        b'{"headers":{"id":"12.7.here',
+        b'{"headers":{"id":"12","lang":"py","task":"another"},"body":"[]"}',
+        b'{"headers":{"task":"deliveries.deliver","id":"12"},"body":"[]"}',
+        b'{"headers":{"id":"12","lang":"py","task":"deliveries.deliver","x":1},"rest":"[]"}',
+    ],
+)
+def test_another_message_is_not_taken_apart(message: bytes) -> None:
+    assert own_parse(message) is None
+
+
+def test_a_cut_message_is_an_error() -> None:
+    rendered = TaskTemplate(subscription_id=7, region="here", attempt=1).render("12", escaped(reference(12)))
+    with pytest.raises(ValueError, match="end of data"):
+        own_parse(rendered[:-10].encode())
