@@ -16,7 +16,7 @@ from bench.stand import Row, stand
 from deliveries.models import Message
 from deliveries.pipeline import ingest, needs, replay
 from deliveries.pipeline.archive import Archiver
-from deliveries.pipeline.publishjobs import job_begin, job_run
+from deliveries.pipeline.publishjobs import Target, job_begin, job_divide, job_run, parts_left, progress_of
 from deliveries.pipeline.session import spark_session
 from deliveries.rules.payload import NewMessage
 from deliveries.services import message_publish
@@ -50,17 +50,22 @@ def archive(quick: bool) -> Row:
         chosen = replay.chosen(session, root=Path(folder), topic=TOPIC, filter="", **span)
         job = job_begin(job_id="bench", kind="replay", spec={})
         began = time.monotonic()
-        job_run(job, replay.items(chosen, after_id=0), topic=topic)
-        replay_rate = job.published / (time.monotonic() - began)
+        job_divide(job, replay.divided(chosen))
+        frames = [(part.number, replay.part_frame(chosen, part)) for part in parts_left(job)]
+        job_run(job, frames, session=session, target=Target(topic), in_order=False)
+        replay_rate = progress_of(job).published / (time.monotonic() - began)
 
         source = Path(folder) / "rows.parquet"
-        pq.write_table(pa.table({"data": [DATA] * bulk}), source)
+        pq.write_table(pa.table({"data": [DATA] * bulk}), source, row_group_size=bulk // 8)
+        # As a file large enough to be divided would be.
+        session.conf.set("spark.sql.files.maxPartitionBytes", str(source.stat().st_size // 8))
         rows = ingest.rows_read(session, source=str(source), form="parquet")
         messages = ingest.messages_of(rows, data_column="data", attribute_columns=(), ordering_key_column="")
         job = job_begin(job_id="bench ingest", kind="ingest", spec={})
         began = time.monotonic()
-        job_run(job, ingest.items(messages, position=0, reject=say), topic=topic)
-        ingest_rate = job.published / (time.monotonic() - began)
+        job_divide(job, [(0, None)] * messages.rdd.getNumPartitions())
+        job_run(job, [(None, messages)], session=session, target=Target(topic), in_order=False)
+        ingest_rate = progress_of(job).published / (time.monotonic() - began)
         if Message.objects.count() != 2 * (WARM + count) + bulk:
             raise BenchError("some messages were published twice, or not at all")
     say(f"  archive {archive_rate:,.0f}/s, replay {replay_rate:,.0f}/s, ingest {ingest_rate:,.0f}/s")

@@ -12,23 +12,22 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.core.paginator import Paginator
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from deliveries import metricsadmin as metricsadmin
+from deliveries import publishjobsadmin as publishjobsadmin
 from deliveries import store
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
-from deliveries.models import ArchiveFile, Delivery, Message, PublishJob
+from deliveries.models import ArchiveFile, Delivery, Message
 from deliveries.publishrequest import publish_request_parse
 from deliveries.push.rejected import rejected
+from deliveries.readonlyadmin import ReadOnlyAdmin
 from deliveries.rules.payload import publish_time_text
 from deliveries.services import message_publish
 from pushhub.errors import PushHubError
@@ -37,34 +36,6 @@ from subscriptions.iam.methods import authorize
 from subscriptions.models import Subscription, Topic
 
 SHOWN_BYTES = 2000
-
-
-class UncountedPaginator(Paginator):  # type: ignore[type-arg]
-    """Pages without counting a table of millions: it says that there is always more, up to a bound."""
-
-    MOST = 10_000
-
-    @cached_property
-    def count(self) -> int:
-        rows: QuerySet[Any] = self.object_list  # type: ignore[assignment]
-        return len(rows.order_by().values_list("pk", flat=True)[: self.MOST])
-
-
-class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Rows that only the engine writes."""
-
-    show_full_result_count = False
-    paginator = UncountedPaginator
-    list_per_page = 50
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
 
 @admin.register(Message)
@@ -206,15 +177,6 @@ def _lanes(subscription_id: int) -> Sequence[dict[str, Any]] | None:
         }
         for region, state in states.items()
     ]
-
-
-@admin.register(PublishJob)
-class PublishJobAdmin(ReadOnlyAdmin):
-    """Replays and ingests, and how far each has come."""
-
-    list_display = ("job_id", "kind", "published", "rejected", "created_at", "finished_at")
-    list_filter = ("kind",)
-    search_fields = ("job_id",)
 
 
 @admin.register(ArchiveFile)

@@ -54,6 +54,8 @@ LAYERS = {
     "credentialadmin": SURFACES,
     "policyadmin": SURFACES,
     "metricsadmin": SURFACES,
+    "publishjobsadmin": SURFACES,
+    "readonlyadmin": SURFACES,
     "management": SURFACES,
     "cli": SURFACES,
     "apps": START,

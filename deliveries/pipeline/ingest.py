@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from deliveries.pipeline.publishjobs import Item
-from deliveries.publishrequest import published_messages_read
-from deliveries.rules.payload import NewMessage
-from pushhub.errors import InvalidArgument, PushHubError
+from pushhub.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,24 +38,3 @@ def messages_of(
         (f.create_map(*attributes) if attributes else f.lit(None)).cast("map<string,string>").alias("attributes"),
         (f.col(f"`{ordering_key_column}`") if ordering_key_column else f.lit("")).cast("string").alias("ordering_key"),
     )
-
-
-def items(messages: DataFrame, *, position: int, reject: Callable[[str], object]) -> Iterator[Item]:
-    """Each row from `position` on; what cannot be published is told to `reject`, as a line of JSON, and left out."""
-    for number, row in enumerate(messages.toLocalIterator(prefetchPartitions=True), start=1):
-        if number <= position:
-            continue
-        attributes = {key: value for key, value in (row.attributes or {}).items() if value is not None}
-        given = NewMessage(bytes(row.data or b""), attributes, row.ordering_key or "")
-        try:
-            (checked,) = published_messages_read([given])
-        except PushHubError as error:
-            reject(_line(number, error.message, given))
-            yield None, number
-            continue
-        yield checked, number
-
-
-def _line(number: int, why: str, message: NewMessage) -> str:
-    shown: dict[str, Any] = {"row": number, "reason": why, "data": message.data[:1000].decode(errors="replace")}
-    return json.dumps(shown | {"attributes": dict(message.attributes)}, ensure_ascii=False)

@@ -1,29 +1,51 @@
-"""Publishing in bulk from Spark, each message at most once a job: what replay and ingest have in common.
+"""Publishing in bulk from Spark's executors, each message at most once a job: what replay and ingest have in common.
 
-Spark reads, filters and sorts; this process publishes a batch and moves the job's position in one transaction, so that
-a job that was killed goes on where it was, and nothing is published twice under one job id.
+This process divides the work, watches how far it has come and gathers the rejects; the tasks publish (parts.py).
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import re
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from django.db import transaction
+from django.db import connection, transaction
+from django.db.models import Sum
 
-from deliveries.models import PublishJob
-from deliveries.publishing import messages_store
-from deliveries.rules.payload import NewMessage
-from deliveries.turns import write_transaction
+from deliveries.models import PublishJob, PublishPart, PublishReject
+from deliveries.pipeline.parts import COLUMNS, Task, publish
+from deliveries.pipeline.service import Service
 from pushhub.clock import utcnow
-from pushhub.errors import FailedPrecondition
+from pushhub.errors import FailedPrecondition, NotFound, clipped
 from subscriptions.models import Topic
 
-BATCH = 1000
-BATCH_BYTES = 10_000_000
-#: A message, the position once it is published, and how many rows were refused before it.
-Item = tuple[NewMessage | None, int]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PROGRESS_SECONDS = 0.5
+PYTHON_ERROR = re.compile(r"(?!org\.|java\.|scala\.)[A-Za-z_][\w.]*(?:Error|Exception|DoesNotExist): ")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job has come."""
+
+    published: int
+    rejected: int
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Who gets the messages, and how fast: `rate` messages a second, or 0."""
+
+    topic: Topic
+    only: int | None = None
+    rate: int = 0
 
 
 def job_begin(*, job_id: str, kind: str, spec: dict[str, Any]) -> PublishJob:
@@ -35,47 +57,125 @@ def job_begin(*, job_id: str, kind: str, spec: dict[str, Any]) -> PublishJob:
     return job
 
 
+def job_find(job_id: str) -> PublishJob:
+    job = PublishJob.objects.filter(job_id=job_id).first()
+    if job is None:
+        raise NotFound(f"There is no job {clipped(job_id)}.")
+    return job
+
+
+def job_divide(job: PublishJob, ends: Sequence[tuple[int, int | None]]) -> None:
+    """Divide a job into parts, each from behind a position to another, once and for all."""
+    with transaction.atomic():
+        found = PublishJob.objects.select_for_update().get(pk=job.pk)
+        if found.parts is None:
+            PublishPart.objects.bulk_create(
+                PublishPart(job=job, number=number, position=after, until=until)
+                for number, (after, until) in enumerate(ends)
+            )
+            PublishJob.objects.filter(pk=job.pk).update(parts=len(ends))
+    job.refresh_from_db()
+
+
+def parts_left(job: PublishJob) -> list[PublishPart]:
+    return list(PublishPart.objects.filter(job=job, finished=False).order_by("number"))
+
+
+def progress_of(job: PublishJob) -> Progress:
+    sums = PublishPart.objects.filter(job=job).aggregate(published=Sum("published"), rejected=Sum("rejected"))
+    return Progress(sums["published"] or 0, sums["rejected"] or 0)
+
+
 def job_run(
     job: PublishJob,
-    items: Iterable[Item],
+    frames: Sequence[tuple[int | None, DataFrame]],
     *,
-    topic: Topic,
-    only: int | None = None,
-    rate: int = 0,
-    progress: Callable[[PublishJob], object] = lambda _: None,
+    session: SparkSession,
+    target: Target,
+    in_order: bool,
+    show: Callable[[Progress], object] = lambda _: None,
 ) -> None:
-    """Publish all items from the job's position on, at most `rate` a second; an item without a message is a reject."""
-    if topic.schema_settings:
-        raise FailedPrecondition(f"{topic.name} has a schema, which bulk publishing does not check.")
-    began, done = time.monotonic(), 0
-    batch: list[Item] = []
-    size = 0
-    limit = min(BATCH, rate) if rate else BATCH
-    for item in items:
-        batch.append(item)
-        size += len(item[0].data) if item[0] is not None else 0
-        if len(batch) < limit and size < BATCH_BYTES:
-            continue
-        done += _publish(job, batch, topic=topic, only=only)
-        batch, size = [], 0
-        progress(job)
-        if rate:
-            time.sleep(max(began + done / rate - time.monotonic(), 0.0))
-    if batch:
-        _publish(job, batch, topic=topic, only=only)
-    job.finished_at = utcnow()
-    job.save(update_fields=["finished_at"])
-    progress(job)
+    """Publish frames of (position,) data, attributes and ordering key, each as the part of its number.
+
+    Without a number a frame's partitions are the parts. `in_order` publishes one part after the other.
+    """
+    if target.topic.schema_settings:
+        raise FailedPrecondition(f"{target.topic.name} has a schema, which bulk publishing does not check.")
+    PublishJob.objects.filter(pk=job.pk).update(failure="")
+    at_once = 1 if in_order else _at_once(session)
+    if target.rate:
+        at_once = min(at_once, target.rate)
+    tasks = min(at_once, sum(frame.rdd.getNumPartitions() if number is None else 1 for number, frame in frames) or 1)
+    service = Service.here(journal=str(session.sparkContext.master).startswith("local["))
+    task = Task(service, job.pk, target.topic.pk, target.only, target.rate / tasks)
+    try:
+        _run_all([partial(_run_frame, frame, task, number) for number, frame in frames], at_once, job, show)
+    except BaseException as error:
+        session.sparkContext.cancelAllJobs()
+        failure = _shown(error)
+        PublishJob.objects.filter(pk=job.pk).update(failure=failure)
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise FailedPrecondition(f"{failure}; run it again and it goes on from there.") from error
+    PublishJob.objects.filter(pk=job.pk).update(finished_at=utcnow())
+    job.refresh_from_db()
 
 
-def _publish(job: PublishJob, batch: Sequence[Item], *, topic: Topic, only: int | None) -> int:
-    messages = [message for message, _ in batch if message is not None]
-    with write_transaction():
-        published = messages_store(topic=topic, messages=messages, only=only) if messages else None
-        job.position = batch[-1][1]
-        job.published += len(messages)
-        job.rejected += len(batch) - len(messages)
-        job.save(update_fields=["position", "published", "rejected"])
-    if published is not None:
-        published.offer()
-    return len(messages)
+def rejects_write(job: PublishJob, path: Path) -> None:
+    """Move a finished job's rejects to a file, a line each."""
+    rows = PublishReject.objects.filter(part__job=job)
+    if not rows.exists():
+        return
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in rows.values_list("line", flat=True).iterator())
+    except OSError as error:
+        raise FailedPrecondition(f"--rejects {path}: {error.strerror}") from None
+    rows.delete()
+
+
+def _shown(error: BaseException) -> str:
+    """One line: of an error in a task, Spark tells with the traces of two languages around it."""
+    lines = [line for line in str(error).splitlines() if PYTHON_ERROR.match(line)]
+    return clipped(lines[-1] if lines else f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def _at_once(session: SparkSession) -> int:
+    """How many tasks the session's executors run at a time."""
+    return max(session.sparkContext.defaultParallelism, 1)
+
+
+def _run_frame(frame: DataFrame, task: Task, number: int | None) -> None:
+    """One job of Spark's, from a thread of its own."""
+    wanted = [name for name in ("position", *COLUMNS) if name in frame.columns]
+    frame.select(*wanted).mapInArrow(partial(publish, task=task, number=number), "nothing string").count()
+
+
+def _run_all(
+    jobs: Sequence[Callable[[], None]], at_once: int, job: PublishJob, show: Callable[[Progress], object]
+) -> None:
+    """Run them, some at once, and tell of the progress; the first error is raised when the others have ended."""
+    left = list(jobs)
+    stopping = threading.Event()
+
+    def run(one: Callable[[], None]) -> None:
+        try:
+            if not stopping.is_set():
+                one()
+        except BaseException:
+            stopping.set()
+            raise
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="part") as pool:
+        running: set[Future[None]] = {pool.submit(run, one) for one in left}
+        try:
+            while running:
+                done, running = wait(running, timeout=PROGRESS_SECONDS, return_when=FIRST_COMPLETED)
+                show(progress_of(job))
+                for future in done:
+                    future.result()
+        finally:
+            stopping.set()
+    show(progress_of(job))

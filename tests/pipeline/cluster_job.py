@@ -1,9 +1,11 @@
-"""What the test of clusters runs in a process of its own: one archive run on the master that it is told."""
+"""What the test of clusters runs in a process of its own, on the master it is told: all that the pipeline does."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import django
@@ -11,22 +13,29 @@ import django
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
 
 
-def main(root: str) -> None:
+def main(topic: str, rows: str) -> None:
     django.setup()
     from django.conf import settings
+    from django.core.management import call_command
 
-    from deliveries.pipeline import archive
+    from deliveries.pipeline import archive, replay
+    from deliveries.pipeline.rollup import Rollup
     from deliveries.pipeline.session import spark_session
 
-    archive.RANGE_ROWS = 20
+    archive.RANGE_ROWS = replay.PART_ROWS = 20
     session = spark_session(
         "cluster test", master=settings.SPARK_MASTER, memory="512m", extra=settings.SPARK_CONF, short=True
     )
-    done = archive.Archiver(Path(root), session=session).run(closed_ms=-1000)
+    archived = archive.Archiver(Path(settings.ARCHIVE), session=session).run(closed_ms=-1000).messages
+    now = datetime.now(UTC)
+    span = ["--from", (now - timedelta(hours=1)).isoformat(), "--to", (now + timedelta(hours=1)).isoformat()]
+    call_command("pipeline", "replay", "--topic", topic, *span, "--id", "replayed")
+    call_command("pipeline", "ingest", rows, "--topic", topic, "--data-column", "body", "--id", "ingested")
+    Rollup(Path(settings.JOURNAL), session=session).once()
     executors = session.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
-    print(f"{done.messages} messages, {executors} executors")
     session.stop()
+    print(json.dumps({"archived": archived, "executors": executors}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from deliveries.models import ArchiveFile
+from deliveries.models import ArchiveFile, Delivery, Message, MetricMinute, PublishPart
 from deliveries.pipeline import needs
 from deliveries.rules.payload import NewMessage
 from deliveries.services import message_publish
 from subscriptions import services
 from subscriptions.selectors import topic_get
+from tests.pipeline.ground import metrics_of, segments_make, truth_of
 from tests.ports import free_port, wait_for
 from tests.workers import ROOT, database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 TOPIC = "projects/shop/topics/orders"
+WORKER = "projects/shop/subscriptions/worker"
 SECRET = "spark.authenticate=true,spark.authenticate.secret=only-for-this-test"
 SMALL = {"SPARK_DAEMON_MEMORY": "128m", "SPARK_NO_DAEMONIZE": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
 
@@ -58,26 +64,55 @@ def daemon(kind: str, *words: str, log: Path, folder: Path) -> Iterator[None]:
         process.wait(timeout=30)
 
 
-def archive(root: Path, master: str, conf: str) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {
-        "DJANGO_SETTINGS_MODULE": "pushhub.settings",
-        "PUSHHUB_SPARK_MASTER": master,
-        "PUSHHUB_SPARK_CONF": conf,
-        "PUSHHUB_DATABASE_URL": database_url(),
-        "PUSHHUB_SECRET_KEY": "x",
-    }
-    command = [sys.executable, "-W", "ignore", "-m", "tests.pipeline.cluster_job", str(root)]
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=240)
+class Work:
+    """A hundred messages to archive and replay, five rows to ingest with one that is refused, and segments to count."""
+
+    def __init__(self, folder: Path, redis_url: str) -> None:
+        self.folder = folder
+        self.redis_url = redis_url
+        services.topic_create(name=TOPIC, topic={})
+        services.subscription_create(name=WORKER, subscription={"topic": TOPIC})
+        messages = [NewMessage(str(number).encode(), {}) for number in range(100)]
+        message_publish(topic=topic_get(name=TOPIC), messages=messages)
+        self.rows = folder / "rows.parquet"
+        bodies: list[str | None] = [f"row {number}" for number in range(5)]
+        pq.write_table(pa.table({"body": [*bodies, None]}), self.rows)
+        self.segments = segments_make(folder / "segments", range(4), seed=8)
+
+    def run(self, master: str, conf: str) -> subprocess.CompletedProcess[str]:
+        env = os.environ | {
+            "DJANGO_SETTINGS_MODULE": "pushhub.settings",
+            "PUSHHUB_SPARK_MASTER": master,
+            "PUSHHUB_SPARK_CONF": conf,
+            "PUSHHUB_DATABASE_URL": database_url(),
+            "PUSHHUB_REDIS_URL": self.redis_url,
+            "PUSHHUB_SECRET_KEY": "x",
+            "PUSHHUB_ARCHIVE": str(self.folder / "archive"),
+            "PUSHHUB_JOURNAL": str(self.folder / "segments"),
+        }
+        command = [sys.executable, "-W", "ignore", "-m", "tests.pipeline.cluster_job", TOPIC, str(self.rows)]
+        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=500)
+
+    def assert_done(self, ran: subprocess.CompletedProcess[str]) -> None:
+        assert ran.returncode == 0, ran.stderr[-3000:]
+        assert json.loads(ran.stdout.splitlines()[-1]) == {"archived": 100, "executors": 2}
+        assert sum(row.rows for row in ArchiveFile.objects.all()) == 100
+        published = Counter(bytes(row.data).decode() for row in Message.objects.all())
+        once, twice = [f"row {number}" for number in range(5)], [str(number) for number in range(100)]
+        assert published == Counter([*once, *twice, *twice])
+        assert Delivery.objects.count() == 205
+        assert PublishPart.objects.filter(job__job_id="replayed").count() > 1
+        assert sum(row.rejected for row in PublishPart.objects.all()) == 1
+        assert "is empty" in Path(f"{self.rows}.rejected").read_text()
+        assert metrics_of(MetricMinute) == truth_of(self.segments, seconds=60)
 
 
 @pytest.fixture
-def published(redis_url: str) -> list[str]:
-    services.topic_create(name=TOPIC, topic={})
-    messages = [NewMessage(str(number).encode(), {}) for number in range(100)]
-    return message_publish(topic=topic_get(name=TOPIC), messages=messages)
+def work(redis_url: str, tmp_path: Path) -> Work:
+    return Work(tmp_path, redis_url)
 
 
-def test_a_standalone_master_with_two_workers_and_a_secret(published: list[str], tmp_path: Path) -> None:
+def test_a_standalone_master_with_two_workers_and_a_secret(work: Work, tmp_path: Path) -> None:
     port = free_port()
     master = f"spark://127.0.0.1:{port}"
     log = tmp_path / "master.log"
@@ -95,16 +130,11 @@ def test_a_standalone_master_with_two_workers_and_a_secret(published: list[str],
         registered = re.compile(r"Registering worker")
         wait_for(lambda: len(registered.findall(log.read_text())) == 2, timeout_seconds=60, what="the workers")
 
-        ran = archive(tmp_path / "archive", master, f"{limits},{SECRET}")
-        assert ran.returncode == 0, ran.stderr[-3000:]
-        assert ran.stdout.strip() == "100 messages, 2 executors"
-        assert sum(row.rows for row in ArchiveFile.objects.all()) == 100
+        work.assert_done(work.run(master, f"{limits},{SECRET}"))
 
-        stranger = archive(tmp_path / "other", master, f"{limits},spark.authenticate=false")
+        stranger = work.run(master, f"{limits},spark.authenticate=false")
         assert stranger.returncode != 0, "a driver without the secret is refused"
 
 
-def test_local_cluster(published: list[str], tmp_path: Path) -> None:
-    ran = archive(tmp_path, "local-cluster[2,1,1024]", "spark.executor.memory=512m")
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    assert ran.stdout.strip() == "100 messages, 2 executors"
+def test_local_cluster(work: Work) -> None:
+    work.assert_done(work.run("local-cluster[2,1,1024]", "spark.executor.memory=512m"))

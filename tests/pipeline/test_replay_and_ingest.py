@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +17,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from deliveries import pull
-from deliveries.models import Delivery, Message, PublishJob
-from deliveries.pipeline import publishjobs
+from deliveries.models import Delivery, Message, PublishJob, PublishPart
+from deliveries.pipeline import parts, publishjobs, replay
 from deliveries.pipeline.archive import Archiver
 from deliveries.pipeline.filters import filter_column
 from deliveries.rules.payload import NewMessage
@@ -22,6 +26,8 @@ from deliveries.services import message_publish
 from pushhub.errors import InvalidArgument
 from subscriptions import services
 from subscriptions.selectors import subscription_get, topic_get
+from tests.ports import wait_for
+from tests.workers import ROOT, database_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,24 +101,51 @@ def test_a_dry_run_says_and_does_nothing(archived: None, capsys: pytest.CaptureF
 
 
 def test_a_replay_that_is_killed_goes_on_where_it_was(
+    archived: None, redis_url: str, capsys: pytest.CaptureFixture[str], settings: Any
+) -> None:
+    """The driver dies; its task may live a moment longer, beside the one that takes its place."""
+    words = ["replay", "--topic", TOPIC, *EVER, "--id", "killed"]
+    env = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "pushhub.settings",
+        "PUSHHUB_DATABASE_URL": database_url(),
+        "PUSHHUB_REDIS_URL": redis_url,
+        "PUSHHUB_ARCHIVE": settings.ARCHIVE,
+        "PUSHHUB_SPARK_MASTER": "local[2]",
+    }
+    command = [sys.executable, "manage.py", "pipeline", *words, "--rate", "10"]
+    process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: Message.objects.count() >= 20, timeout_seconds=120, what="a third of the replay")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert Message.objects.count() < 60
+    assert PublishJob.objects.get().finished_at is None
+    run("replay", "--resume", "killed", capsys=capsys)
+    assert sorted(numbers()) == list(range(60))
+    assert PublishJob.objects.get().finished_at is not None
+
+
+def test_parts_are_published_side_by_side_and_each_message_once(
     archived: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishjobs, "BATCH", 7)
-    real = publishjobs._publish
-    calls: list[int] = []
+    monkeypatch.setattr(replay, "PART_ROWS", 10)
+    assert "published 60 messages" in run("replay", "--topic", TOPIC, *EVER, capsys=capsys)
+    assert PublishPart.objects.filter(finished=True).count() == PublishJob.objects.get().parts
+    assert PublishPart.objects.count() > 1
+    assert sorted(numbers()) == list(range(60))
 
-    def dying(*arguments: Any, **named: Any) -> int:
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return real(*arguments, **named)
 
-    monkeypatch.setattr(publishjobs, "_publish", dying)
-    with pytest.raises(KeyboardInterrupt):
-        run("replay", "--topic", TOPIC, *EVER, capsys=capsys)
-    assert Message.objects.count() == 21
+def test_of_two_attempts_of_one_task_the_later_loses(
+    archived: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where Spark gives up an executor that is merely slow: both have read the same position."""
     run("replay", "--topic", TOPIC, *EVER, capsys=capsys)
-    assert numbers() == list(range(60))
+    part = PublishPart.objects.get()
+    part.position = 0
+    with pytest.raises(RuntimeError, match="another attempt"):
+        parts._publish(part, [(1, NewMessage(b"x", {}), "")], topic=topic_get(name=TOPIC), only=None)
+    assert Message.objects.count() == 60
 
 
 def test_an_id_stands_for_one_replay(archived: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,3 +224,20 @@ def test_bad_sources_are_refused_in_one_line(
     with pytest.raises(CommandError, match="Resource not found"):
         run("ingest", str(source), "--topic", TOPIC + "-none", capsys=capsys)
     assert not PublishJob.objects.exists()
+
+
+def test_an_error_in_a_task_is_one_line_and_the_job_goes_on_later(
+    archived: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_topic(service: Any, job: int, topic: int, only: int | None, rate: float) -> parts.Task:
+        return parts.Task(service, job, -1, only, rate)
+
+    words = ["replay", "--topic", TOPIC, *EVER, "--id", "one"]
+    monkeypatch.setattr(publishjobs, "Task", without_topic)
+    with pytest.raises(CommandError, match="Topic matching query does not exist.*it goes on from there") as refused:
+        run(*words, capsys=capsys)
+    assert "\n" not in str(refused.value)
+    assert "does not exist" in PublishJob.objects.get().failure
+    monkeypatch.undo()
+    assert "published 60" in run(*words, capsys=capsys)
+    assert PublishJob.objects.get().failure == ""

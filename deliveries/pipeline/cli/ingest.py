@@ -8,9 +8,17 @@ from typing import Any, TextIO
 
 from django.conf import settings
 
-from deliveries.models import PublishJob
 from deliveries.pipeline import ingest
-from deliveries.pipeline.publishjobs import job_begin, job_run
+from deliveries.pipeline.publishjobs import (
+    Progress,
+    Target,
+    job_begin,
+    job_divide,
+    job_run,
+    parts_left,
+    progress_of,
+    rejects_write,
+)
 from deliveries.pipeline.session import spark_session
 from pushhub.errors import FailedPrecondition, InvalidArgument
 from subscriptions.selectors import topic_get
@@ -55,17 +63,24 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, **
     }
     job = job_begin(job_id=options["id"] or f"ingest {source} {topic.name}"[:100], kind="ingest", spec=spec)
     path = Path(options["rejects"] or f"{source.rstrip('/')}.rejected")
+    if options["ordering_key_column"]:
+        # Rows of one key must go out in their order.
+        messages = messages.coalesce(1)
+    count = messages.rdd.getNumPartitions()
+    job_divide(job, [(0, None)] * count)
+    if job.parts != count:
+        raise FailedPrecondition(f"{source} was in {job.parts} parts when {job.job_id} began, and is in {count} now.")
 
-    def show(job: PublishJob) -> None:
-        stderr.write(f"\r{job.published:,} published, {job.rejected:,} rejected", ending="")  # type: ignore[call-arg]
+    def show(now: Progress) -> None:
+        stderr.write(f"\r{now.published:,} published, {now.rejected:,} rejected", ending="")  # type: ignore[call-arg]
 
-    with Rejects(path) as rejects:
-        items = ingest.items(messages, position=job.position, reject=rejects.add)
-        job_run(job, items, topic=topic, rate=rate, progress=show)
+    frames = [(None, messages)] if parts_left(job) else []
+    job_run(job, frames, session=session, target=Target(topic, rate=rate), in_order=False, show=show)
+    rejects_write(job, path)
     stderr.write("")
-    stdout.write(
-        f"published {job.published:,} messages, rejected {job.rejected:,}" + (f": see {path}" if job.rejected else "")
-    )
+    done = progress_of(job)
+    where = f": see {path}" if done.rejected else ""
+    stdout.write(f"published {done.published:,} messages, rejected {done.rejected:,}{where}")
 
 
 def _rows(session: Any, source: str, form: str) -> Any:
@@ -75,26 +90,3 @@ def _rows(session: Any, source: str, form: str) -> Any:
         return ingest.rows_read(session, source=source, form=form)
     except AnalysisException as error:
         raise InvalidArgument(f"{source} cannot be read as {form}: {error.getCondition()}", field="source") from None
-
-
-class Rejects:
-    """A side file that comes into being with its first line."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: TextIO | None = None
-
-    def __enter__(self) -> Rejects:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def add(self, line: str) -> None:
-        if self._file is None:
-            try:
-                self._file = self._path.open("a", encoding="utf-8")
-            except OSError as error:
-                raise FailedPrecondition(f"--rejects {self._path}: {error.strerror}") from None
-        self._file.write(line + "\n")

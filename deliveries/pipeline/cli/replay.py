@@ -12,12 +12,11 @@ from django.conf import settings
 
 from deliveries.models import PublishJob
 from deliveries.pipeline import replay
-from deliveries.pipeline.publishjobs import job_begin, job_run
+from deliveries.pipeline.publishjobs import Progress, job_divide, job_find, job_run, parts_left, progress_of
+from deliveries.pipeline.replays import ReplaySpec, replay_begin
 from deliveries.pipeline.session import spark_session
-from pushhub.errors import FailedPrecondition, PushHubError
+from pushhub.errors import InvalidArgument, PushHubError
 from pushhub.protojson import timestamp_parse
-from subscriptions.models import Topic
-from subscriptions.selectors import subscription_get, topic_get
 
 HELP = "Publish archived messages once more, to a topic or to one of its subscriptions."
 
@@ -31,10 +30,11 @@ def moment(text: str) -> datetime:
 
 def add_arguments(parser: ArgumentParser) -> None:
     to = parser.add_mutually_exclusive_group(required=True)
-    to.add_argument("--topic", help="projects/shop/topics/orders: to all its subscriptions")
-    to.add_argument("--subscription", help="projects/shop/subscriptions/worker: to this one alone")
-    parser.add_argument("--from", dest="since", type=moment, required=True, help="published at this time or later")
-    parser.add_argument("--to", dest="until", type=moment, required=True, help="and before this time")
+    to.add_argument("--topic", default="", help="projects/shop/topics/orders: to all its subscriptions")
+    to.add_argument("--subscription", default="", help="projects/shop/subscriptions/worker: to this one alone")
+    to.add_argument("--resume", default="", metavar="ID", help="go on with the replay of that id; no more is needed")
+    parser.add_argument("--from", dest="since", type=moment, help="published at this time or later")
+    parser.add_argument("--to", dest="until", type=moment, help="and before this time")
     parser.add_argument("--filter", default="", help='such as attributes.kind = "order" AND json.total = "5"')
     parser.add_argument("--rate", type=int, default=0, help="at most so many messages a second")
     parser.add_argument("--dry-run", action="store_true", help="say what would be published, and end")
@@ -42,39 +42,44 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(*, stdout: TextIO, stderr: TextIO, dry_run: bool, rate: int, **options: Any) -> None:
-    topic, only = _target(options)
+    if rate < 0:
+        raise InvalidArgument("--rate: give a number of messages a second, or 0 for as fast as it goes.", field="rate")
+    resumed = job_find(options["resume"]) if options["resume"] else None
+    spec = ReplaySpec.of(resumed) if resumed is not None else _spec(options)
+    target = spec.target(rate=rate)
     session = spark_session(
         "pushhub replay", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
     )
-    since, until = options["since"], options["until"]
-    root = Path(settings.ARCHIVE)
-    messages = replay.chosen(session, root=root, topic=topic.name, since=since, until=until, filter=options["filter"])
+    messages = replay.chosen(
+        session,
+        root=Path(settings.ARCHIVE),
+        topic=target.topic.name,
+        since=spec.since,
+        until=spec.until,
+        filter=spec.filter,
+    )
     plan = replay.plan(messages)
     stderr.write(f"plan: {plan.messages:,} messages, {plan.bytes:,} bytes, from {plan.first} to {plan.last}")
     if dry_run:
         return
-    spec = {
-        "topic": topic.name,
-        "subscription": options["subscription"] or "",
-        "from": since.isoformat(),
-        "to": until.isoformat(),
-        "filter": options["filter"],
-    }
-    job = job_begin(job_id=options["id"] or f"replay {' '.join(spec.values())}"[:100], kind="replay", spec=spec)
-    items = replay.items(messages, after_id=job.position)
+    job = resumed or replay_begin(spec, job_id=options["id"])
+    if job.parts is None:
+        job_divide(job, replay.divided(messages))
+        PublishJob.objects.filter(pk=job.pk).update(total=plan.messages)
+    frames = [(part.number, replay.part_frame(messages, part)) for part in parts_left(job)]
 
-    def show(job: PublishJob) -> None:
-        stderr.write(f"\r{job.published:,} of {plan.messages:,}", ending="")  # type: ignore[call-arg]
+    def show(now: Progress) -> None:
+        stderr.write(f"\r{now.published:,} of {plan.messages:,}", ending="")  # type: ignore[call-arg]
 
-    job_run(job, items, topic=topic, only=only, rate=rate, progress=show)
+    job_run(job, frames, session=session, target=target, in_order=plan.ordered, show=show)
     stderr.write("")
-    stdout.write(f"published {job.published:,} messages as {job.job_id}")
+    stdout.write(f"published {progress_of(job).published:,} messages as {job.job_id}")
 
 
-def _target(options: dict[str, Any]) -> tuple[Topic, int | None]:
-    if options["topic"]:
-        return topic_get(name=options["topic"], field="topic"), None
-    found = subscription_get(name=options["subscription"])
-    if found.topic is None or found.detached:
-        raise FailedPrecondition(f"{found.name} has no topic any more.")
-    return found.topic, found.pk
+def _spec(options: dict[str, Any]) -> ReplaySpec:
+    for name, given in (("--from", options["since"]), ("--to", options["until"])):
+        if given is None:
+            raise InvalidArgument(f"{name} is needed: a time such as 2026-11-21T12:00:00Z.", field=name)
+    spec = ReplaySpec(options["topic"], options["subscription"], options["since"], options["until"], options["filter"])
+    spec.check()
+    return spec

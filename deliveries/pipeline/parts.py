@@ -1,0 +1,143 @@
+"""A part of a replay or an ingest, published where Spark's task runs.
+
+A batch is published and the part's position moved in one transaction. A task that is run again goes on from there, and
+of two attempts of one task the later loses: so each message is published at most once a job.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deliveries.pipeline.service import Service
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deliveries.models import PublishPart
+    from deliveries.rules.payload import NewMessage
+
+BATCH = 1000
+BATCH_BYTES = 10_000_000
+#: What a task takes: `position` is a message's id in the archive; without that column rows are counted.
+COLUMNS = ("data", "attributes", "ordering_key")
+
+#: Position, a message that is good or nothing, and otherwise the line that says why it was rejected.
+Item = tuple[int, "NewMessage | None", str]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What every task of a job is told."""
+
+    service: Service
+    job: int
+    topic: int
+    #: The primary key of the only subscription that gets the messages, or None for all.
+    only: int | None
+    #: Messages a second of one task; 0 is as fast as it goes.
+    rate: float
+
+
+def publish(batches: Iterator[pa.RecordBatch], *, task: Task, number: int | None) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: publishes the rows as the part of that number, or as that of Spark's partition."""
+    from pyspark import TaskContext
+
+    if number is None:
+        context = TaskContext.get()
+        assert context is not None
+        number = context.partitionId()
+    task.service.enter()
+    from django.db import connection
+
+    try:
+        _publish_part(batches, task=task, number=number)
+    finally:
+        connection.close()
+    return iter(())
+
+
+def _publish_part(batches: Iterator[pa.RecordBatch], *, task: Task, number: int) -> None:
+    from deliveries.models import PublishPart
+    from subscriptions.models import Topic
+
+    part = PublishPart.objects.get(job=task.job, number=number)
+    topic = Topic.objects.select_related("project").get(pk=task.topic)
+    size = max(min(BATCH, int(task.rate)), 1) if task.rate else BATCH
+    began, done = time.monotonic(), 0
+    for batch in _gathered(_items(batches, part), size=size):
+        done += _publish(part, batch, topic=topic, only=task.only)
+        if task.rate:
+            time.sleep(max(began + done / task.rate - time.monotonic(), 0.0))
+    PublishPart.objects.filter(pk=part.pk).update(finished=True)
+
+
+def _items(batches: Iterable[pa.RecordBatch], part: PublishPart) -> Iterator[Item]:
+    """What comes behind the part's position, checked as a publish is."""
+    from deliveries.publishrequest import published_messages_read
+    from deliveries.rules.payload import NewMessage
+    from pushhub.errors import PushHubError
+
+    position = 0
+    for batch in batches:
+        columns = [batch.column(name).to_pylist() for name in COLUMNS]
+        named = batch.column("position").to_pylist() if "position" in batch.schema.names else None
+        for index, (data, attributes, ordering_key) in enumerate(zip(*columns, strict=True)):
+            position = named[index] if named else position + 1
+            if position <= part.position:
+                continue
+            present = {key: value for key, value in attributes or () if value is not None}
+            given = NewMessage(data or b"", present, ordering_key or "")
+            if named:
+                yield position, given, ""  # it was published before
+                continue
+            try:
+                yield position, published_messages_read([given])[0], ""
+            except PushHubError as error:
+                yield position, None, _line(part.number, position, error.message, given)
+
+
+def _gathered(items: Iterable[Item], *, size: int) -> Iterator[list[Item]]:
+    batch: list[Item] = []
+    weight = 0
+    for item in items:
+        batch.append(item)
+        weight += len(item[1].data) if item[1] is not None else 0
+        if len(batch) >= size or weight >= BATCH_BYTES:
+            yield batch
+            batch, weight = [], 0
+    if batch:
+        yield batch
+
+
+def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int | None) -> int:
+    from django.db.models import F
+
+    from deliveries.models import PublishPart, PublishReject
+    from deliveries.publishing import messages_store
+    from deliveries.turns import write_transaction
+
+    messages = [message for _, message, _ in batch if message is not None]
+    rejects = [PublishReject(part=part, row=position, line=line) for position, message, line in batch if not message]
+    position = batch[-1][0]
+    with write_transaction():
+        moved = PublishPart.objects.filter(pk=part.pk, position=part.position).update(
+            position=position, published=F("published") + len(messages), rejected=F("rejected") + len(rejects)
+        )
+        if not moved:
+            raise RuntimeError(f"part {part.number} is being published by another attempt of this task")
+        published = messages_store(topic=topic, messages=messages, only=only) if messages else None
+        PublishReject.objects.bulk_create(rejects)
+    part.position = position
+    if published is not None:
+        published.offer()
+    return len(batch)
+
+
+def _line(part: int, row: int, why: str, message: NewMessage) -> str:
+    shown: dict[str, Any] = {"part": part, "row": row, "reason": why}
+    shown |= {"data": message.data[:1000].decode(errors="replace"), "attributes": dict(message.attributes)}
+    return json.dumps(shown, ensure_ascii=False)

@@ -1,0 +1,59 @@
+"""How the tasks of Spark reach the service: they publish as a process of its own would, on whatever host they run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlencode
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The settings that a task's process takes on. They hold secrets and travel with the task alone."""
+
+    environ: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def here(cls, *, journal: bool) -> Service:
+        """The service of this process. Only tasks of this machine can write its journal."""
+        from django.conf import settings
+
+        return cls(
+            {
+                "DJANGO_SETTINGS_MODULE": "pushhub.settings",
+                "PUSHHUB_DATA": str(settings.DATA_DIR),
+                "PUSHHUB_DATABASE_URL": database_url(),
+                "PUSHHUB_REDIS_URL": settings.REDIS_URL,
+                "PUSHHUB_SECRET_KEY": settings.SECRET_KEY,
+                "PUSHHUB_REGION": settings.REGION,
+                "PUSHHUB_BACKLOG_LIMIT": str(settings.BACKLOG_LIMIT),
+                "PUSHHUB_JOURNAL": str(settings.JOURNAL) if journal and settings.JOURNAL else "off",
+                "PUSHHUB_LOG_LEVEL": "WARNING",
+            }
+        )
+
+    def enter(self) -> None:
+        """Make Django ready in this process, once."""
+        import django
+        from django.apps import apps
+
+        if not apps.ready:
+            os.environ.update(self.environ)
+            django.setup()
+
+
+def database_url() -> str:
+    """The URL by which another process reaches this one's database."""
+    from django.db import connection
+
+    config: dict[str, Any] = connection.settings_dict
+    if connection.vendor == "sqlite":
+        return f"sqlite:///{config['NAME']}"
+    quoted = {key: quote(str(config.get(key) or ""), safe="") for key in ("USER", "PASSWORD", "HOST", "PORT", "NAME")}
+    secret = f":{quoted['PASSWORD']}" if quoted["PASSWORD"] else ""
+    port = f":{quoted['PORT']}" if quoted["PORT"] else ""
+    options = {name: value for name, value in config.get("OPTIONS", {}).items() if isinstance(value, str)}
+    query = f"?{urlencode(options)}" if options else ""
+    return f"postgres://{quoted['USER']}{secret}@{quoted['HOST']}{port}/{quoted['NAME']}{query}"
