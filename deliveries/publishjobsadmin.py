@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,7 @@ def start(job: PublishJob, *, rate: int) -> None:
     command = [sys.executable, "manage.py", "pipeline", "replay", "--resume", job.job_id, "--rate", str(rate)]
     try:
         with log.open("ab") as output:
-            subprocess.Popen(  # noqa: S603 - our own command, and arguments that no shell reads
+            process = subprocess.Popen(  # noqa: S603 - our own command, and arguments that no shell reads
                 command,
                 cwd=settings.BASE_DIR,
                 stdin=subprocess.DEVNULL,
@@ -135,3 +136,5 @@ def start(job: PublishJob, *, rate: int) -> None:
             )
     except OSError as error:
         raise FailedPrecondition(f"The replay cannot be started: {error.strerror}") from None
+    # Who waits for it takes its remains out of the system's table.
+    threading.Thread(target=process.wait, name="replay", daemon=True).start()

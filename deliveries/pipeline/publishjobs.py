@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from deliveries.models import PublishJob, PublishPart, PublishReject
 from deliveries.pipeline.parts import COLUMNS, Task, publish
 from deliveries.pipeline.service import Service
 from pushhub.clock import utcnow
-from pushhub.errors import FailedPrecondition, NotFound, clipped
+from pushhub.errors import FailedPrecondition, NotFound, PushHubError, clipped
 from subscriptions.models import Topic
 
 if TYPE_CHECKING:
@@ -64,6 +65,17 @@ def job_find(job_id: str) -> PublishJob:
     return job
 
 
+@contextmanager
+def failure_noted(job: PublishJob) -> Iterator[None]:
+    """Keep with the job why its run ended early; that of the run before is forgotten."""
+    PublishJob.objects.filter(pk=job.pk).update(failure="")
+    try:
+        yield
+    except BaseException as error:
+        PublishJob.objects.filter(pk=job.pk).update(failure=_shown(error) or type(error).__name__)
+        raise
+
+
 def job_divide(job: PublishJob, ends: Sequence[tuple[int, int | None]]) -> None:
     """Divide a job into parts, each from behind a position to another, once and for all."""
     with transaction.atomic():
@@ -101,7 +113,6 @@ def job_run(
     """
     if target.topic.schema_settings:
         raise FailedPrecondition(f"{target.topic.name} has a schema, which bulk publishing does not check.")
-    PublishJob.objects.filter(pk=job.pk).update(failure="")
     at_once = 1 if in_order else _at_once(session)
     if target.rate:
         at_once = min(at_once, target.rate)
@@ -110,13 +121,9 @@ def job_run(
     task = Task(service, job.pk, target.topic.pk, target.only, target.rate / tasks)
     try:
         _run_all([partial(_run_frame, frame, task, number) for number, frame in frames], at_once, job, show)
-    except BaseException as error:
+    except Exception as error:
         session.sparkContext.cancelAllJobs()
-        failure = _shown(error)
-        PublishJob.objects.filter(pk=job.pk).update(failure=failure)
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        raise FailedPrecondition(f"{failure}; run it again and it goes on from there.") from error
+        raise FailedPrecondition(f"{_shown(error)}; run it again and it goes on from there.") from error
     PublishJob.objects.filter(pk=job.pk).update(finished_at=utcnow())
     job.refresh_from_db()
 
@@ -136,6 +143,8 @@ def rejects_write(job: PublishJob, path: Path) -> None:
 
 def _shown(error: BaseException) -> str:
     """One line: of an error in a task, Spark tells with the traces of two languages around it."""
+    if isinstance(error, PushHubError):
+        return error.message
     lines = [line for line in str(error).splitlines() if PYTHON_ERROR.match(line)]
     return clipped(lines[-1] if lines else f"{type(error).__name__}: {error}".splitlines()[0])
 

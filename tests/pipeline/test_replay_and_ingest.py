@@ -21,6 +21,8 @@ from deliveries.models import Delivery, Message, PublishJob, PublishPart
 from deliveries.pipeline import parts, publishjobs, replay
 from deliveries.pipeline.archive import Archiver
 from deliveries.pipeline.filters import filter_column
+from deliveries.pipeline.replays import ReplaySpec, replay_begin
+from deliveries.publishjobsadmin import start
 from deliveries.rules.payload import NewMessage
 from deliveries.services import message_publish
 from pushhub.errors import InvalidArgument
@@ -67,6 +69,17 @@ def run(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
+def environment(redis_url: str, archive: str) -> dict[str, str]:
+    """What makes another process one of this test's service."""
+    return {
+        "DJANGO_SETTINGS_MODULE": "pushhub.settings",
+        "PUSHHUB_DATABASE_URL": database_url(),
+        "PUSHHUB_REDIS_URL": redis_url,
+        "PUSHHUB_ARCHIVE": archive,
+        "PUSHHUB_SPARK_MASTER": "local[2]",
+    }
+
+
 def numbers(name: str = WORKER) -> list[int]:
     received = pull.messages_pull(subscription=subscription_get(name=name), max_messages=1000)
     import base64
@@ -105,13 +118,7 @@ def test_a_replay_that_is_killed_goes_on_where_it_was(
 ) -> None:
     """The driver dies; its task may live a moment longer, beside the one that takes its place."""
     words = ["replay", "--topic", TOPIC, *EVER, "--id", "killed"]
-    env = os.environ | {
-        "DJANGO_SETTINGS_MODULE": "pushhub.settings",
-        "PUSHHUB_DATABASE_URL": database_url(),
-        "PUSHHUB_REDIS_URL": redis_url,
-        "PUSHHUB_ARCHIVE": settings.ARCHIVE,
-        "PUSHHUB_SPARK_MASTER": "local[2]",
-    }
+    env = os.environ | environment(redis_url, settings.ARCHIVE)
     command = [sys.executable, "manage.py", "pipeline", *words, "--rate", "10"]
     process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True, stderr=subprocess.DEVNULL)
     try:
@@ -241,3 +248,23 @@ def test_an_error_in_a_task_is_one_line_and_the_job_goes_on_later(
     monkeypatch.undo()
     assert "published 60" in run(*words, capsys=capsys)
     assert PublishJob.objects.get().failure == ""
+
+
+def test_the_console_starts_a_replay_in_a_process_of_its_own(
+    archived: None, redis_url: str, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    for name, value in environment(redis_url, settings.ARCHIVE).items():
+        monkeypatch.setenv(name, value)
+    until = BEGIN + timedelta(days=2)
+    vain = replay_begin(ReplaySpec("", OTHER, BEGIN, until, ""))
+    services.subscription_delete(name=OTHER)
+    full = replay_begin(ReplaySpec("", WORKER, BEGIN, until, 'attributes.kind = "order"'))
+    start(full, rate=0)
+    start(vain, rate=0)
+    wait_for(lambda: PublishJob.objects.exclude(finished_at=None).exists(), timeout_seconds=120, what="the replay")
+    wait_for(lambda: PublishJob.objects.exclude(failure="").exists(), timeout_seconds=120, what="the other's failure")
+    assert sorted(numbers()) == [number for number in range(60) if number % 2]
+    full.refresh_from_db()
+    vain.refresh_from_db()
+    assert (full.total, full.failure) == (30, "")
+    assert vain.failure == "Resource not found (resource=other)."

@@ -12,6 +12,7 @@ from deliveries.pipeline import ingest
 from deliveries.pipeline.publishjobs import (
     Progress,
     Target,
+    failure_noted,
     job_begin,
     job_divide,
     job_run,
@@ -75,8 +76,9 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, **
         stderr.write(f"\r{now.published:,} published, {now.rejected:,} rejected", ending="")  # type: ignore[call-arg]
 
     frames = [(None, messages)] if parts_left(job) else []
-    job_run(job, frames, session=session, target=Target(topic, rate=rate), in_order=False, show=show)
-    rejects_write(job, path)
+    with failure_noted(job):
+        job_run(job, frames, session=session, target=Target(topic, rate=rate), in_order=False, show=show)
+        rejects_write(job, path)
     stderr.write("")
     done = progress_of(job)
     where = f": see {path}" if done.rejected else ""

@@ -12,7 +12,15 @@ from django.conf import settings
 
 from deliveries.models import PublishJob
 from deliveries.pipeline import replay
-from deliveries.pipeline.publishjobs import Progress, job_divide, job_find, job_run, parts_left, progress_of
+from deliveries.pipeline.publishjobs import (
+    Progress,
+    failure_noted,
+    job_divide,
+    job_find,
+    job_run,
+    parts_left,
+    progress_of,
+)
 from deliveries.pipeline.replays import ReplaySpec, replay_begin
 from deliveries.pipeline.session import spark_session
 from pushhub.errors import InvalidArgument, PushHubError
@@ -45,34 +53,50 @@ def run(*, stdout: TextIO, stderr: TextIO, dry_run: bool, rate: int, **options: 
     if rate < 0:
         raise InvalidArgument("--rate: give a number of messages a second, or 0 for as fast as it goes.", field="rate")
     resumed = job_find(options["resume"]) if options["resume"] else None
-    spec = ReplaySpec.of(resumed) if resumed is not None else _spec(options)
-    target = spec.target(rate=rate)
-    session = spark_session(
-        "pushhub replay", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
-    )
-    messages = replay.chosen(
-        session,
-        root=Path(settings.ARCHIVE),
-        topic=target.topic.name,
-        since=spec.since,
-        until=spec.until,
-        filter=spec.filter,
-    )
-    plan = replay.plan(messages)
-    stderr.write(f"plan: {plan.messages:,} messages, {plan.bytes:,} bytes, from {plan.first} to {plan.last}")
-    if dry_run:
+    if resumed is not None:
+        with failure_noted(resumed):
+            work = _Work(ReplaySpec.of(resumed), rate, stderr)
+            _publish(work, resumed, stdout)
         return
-    job = resumed or replay_begin(spec, job_id=options["id"])
+    work = _Work(_spec(options), rate, stderr)
+    if not dry_run:
+        job = replay_begin(work.spec, job_id=options["id"])
+        with failure_noted(job):
+            _publish(work, job, stdout)
+
+
+class _Work:
+    """What is to be published; the plan is told at once."""
+
+    def __init__(self, spec: ReplaySpec, rate: int, stderr: TextIO) -> None:
+        self.spec = spec
+        self.stderr = stderr
+        self.target = spec.target(rate=rate)
+        self.session = spark_session(
+            "pushhub replay", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
+        )
+        self.messages = replay.chosen(
+            self.session,
+            root=Path(settings.ARCHIVE),
+            topic=self.target.topic.name,
+            since=spec.since,
+            until=spec.until,
+            filter=spec.filter,
+        )
+        self.plan = plan = replay.plan(self.messages)
+        stderr.write(f"plan: {plan.messages:,} messages, {plan.bytes:,} bytes, from {plan.first} to {plan.last}")
+
+    def show(self, now: Progress) -> None:
+        self.stderr.write(f"\r{now.published:,} of {self.plan.messages:,}", ending="")  # type: ignore[call-arg]
+
+
+def _publish(work: _Work, job: PublishJob, stdout: TextIO) -> None:
     if job.parts is None:
-        job_divide(job, replay.divided(messages))
-        PublishJob.objects.filter(pk=job.pk).update(total=plan.messages)
-    frames = [(part.number, replay.part_frame(messages, part)) for part in parts_left(job)]
-
-    def show(now: Progress) -> None:
-        stderr.write(f"\r{now.published:,} of {plan.messages:,}", ending="")  # type: ignore[call-arg]
-
-    job_run(job, frames, session=session, target=target, in_order=plan.ordered, show=show)
-    stderr.write("")
+        job_divide(job, replay.divided(work.messages))
+        PublishJob.objects.filter(pk=job.pk).update(total=work.plan.messages)
+    frames = [(part.number, replay.part_frame(work.messages, part)) for part in parts_left(job)]
+    job_run(job, frames, session=work.session, target=work.target, in_order=work.plan.ordered, show=work.show)
+    work.stderr.write("")
     stdout.write(f"published {progress_of(job).published:,} messages as {job.job_id}")
 
 
