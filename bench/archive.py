@@ -50,7 +50,7 @@ def archive(quick: bool) -> Row:
         chosen = replay.chosen(session, root=Path(folder), topic=TOPIC, filter="", **span)
         job = job_begin(job_id="bench", kind="replay", spec={})
         began = time.monotonic()
-        job_divide(job, replay.divided(chosen))
+        job_divide(job, replay.divided(chosen), total=WARM + count)
         frames = [(part.number, replay.part_frame(chosen, part)) for part in parts_left(job)]
         job_run(job, frames, session=session, target=Target(topic), in_order=False)
         replay_rate = progress_of(job).published / (time.monotonic() - began)
@@ -63,7 +63,7 @@ def archive(quick: bool) -> Row:
         messages = ingest.messages_of(rows, data_column="data", attribute_columns=(), ordering_key_column="")
         job = job_begin(job_id="bench ingest", kind="ingest", spec={})
         began = time.monotonic()
-        job_divide(job, [(0, None)] * messages.rdd.getNumPartitions())
+        job_divide(job, [(0, None)] * messages.rdd.getNumPartitions(), total=bulk)
         job_run(job, [(None, messages)], session=session, target=Target(topic), in_order=False)
         ingest_rate = progress_of(job).published / (time.monotonic() - began)
         if Message.objects.count() != 2 * (WARM + count) + bulk:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PROGRESS_SECONDS = 0.5
+BAR_WIDTH = 30
 PYTHON_ERROR = re.compile(r"(?!org\.|java\.|scala\.)[A-Za-z_][\w.]*(?:Error|Exception|DoesNotExist): ")
 
 
@@ -47,6 +48,13 @@ class Target:
     topic: Topic
     only: int | None = None
     rate: int = 0
+
+
+def bar(done: int, total: int) -> str:
+    """A line that shows how far something is, for a terminal."""
+    share = min(done / total, 1.0) if total else 1.0
+    filled = int(share * BAR_WIDTH)
+    return f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {share:4.0%}  {done:,} of {total:,}"
 
 
 def job_begin(*, job_id: str, kind: str, spec: dict[str, Any]) -> PublishJob:
@@ -76,8 +84,8 @@ def failure_noted(job: PublishJob) -> Iterator[None]:
         raise
 
 
-def job_divide(job: PublishJob, ends: Sequence[tuple[int, int | None]]) -> None:
-    """Divide a job into parts, each from behind a position to another, once and for all."""
+def job_divide(job: PublishJob, ends: Sequence[tuple[int, int | None]], *, total: int) -> None:
+    """Divide a job of so many messages into parts, each from behind a position to another, once and for all."""
     with transaction.atomic():
         found = PublishJob.objects.select_for_update().get(pk=job.pk)
         if found.parts is None:
@@ -85,7 +93,7 @@ def job_divide(job: PublishJob, ends: Sequence[tuple[int, int | None]]) -> None:
                 PublishPart(job=job, number=number, position=after, until=until)
                 for number, (after, until) in enumerate(ends)
             )
-            PublishJob.objects.filter(pk=job.pk).update(parts=len(ends))
+            PublishJob.objects.filter(pk=job.pk).update(parts=len(ends), total=total)
     job.refresh_from_db()
 
 

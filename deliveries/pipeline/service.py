@@ -50,7 +50,7 @@ def database_url() -> str:
 
     config: dict[str, Any] = connection.settings_dict
     if connection.vendor == "sqlite":
-        return f"sqlite:///{config['NAME']}"
+        return f"sqlite:///{quote(str(config['NAME']))}"
     quoted = {key: quote(str(config.get(key) or ""), safe="") for key in ("USER", "PASSWORD", "HOST", "PORT", "NAME")}
     secret = f":{quoted['PASSWORD']}" if quoted["PASSWORD"] else ""
     port = f":{quoted['PORT']}" if quoted["PORT"] else ""

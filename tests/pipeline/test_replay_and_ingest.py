@@ -155,6 +155,19 @@ def test_of_two_attempts_of_one_task_the_later_loses(
     assert Message.objects.count() == 60
 
 
+@pytest.mark.parametrize(
+    ("done", "total", "line"),
+    [
+        (0, 0, "[##############################] 100%  0 of 0"),
+        (0, 50, "[..............................]   0%  0 of 50"),
+        (1500, 3000, "[###############...............]  50%  1,500 of 3,000"),
+        (4000, 3000, "[##############################] 100%  4,000 of 3,000"),
+    ],
+)
+def test_progress_is_a_bar(done: int, total: int, line: str) -> None:
+    assert publishjobs.bar(done, total) == line
+
+
 def test_an_id_stands_for_one_replay(archived: None, capsys: pytest.CaptureFixture[str]) -> None:
     run("replay", "--topic", TOPIC, *EVER, "--id", "one", capsys=capsys)
     with pytest.raises(CommandError, match="was asked for something else"):

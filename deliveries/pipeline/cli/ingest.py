@@ -12,6 +12,7 @@ from deliveries.pipeline import ingest
 from deliveries.pipeline.publishjobs import (
     Progress,
     Target,
+    bar,
     failure_noted,
     job_begin,
     job_divide,
@@ -68,12 +69,14 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, **
         # Rows of one key must go out in their order.
         messages = messages.coalesce(1)
     count = messages.rdd.getNumPartitions()
-    job_divide(job, [(0, None)] * count)
+    if job.parts is None:
+        job_divide(job, [(0, None)] * count, total=messages.count())
     if job.parts != count:
         raise FailedPrecondition(f"{source} was in {job.parts} parts when {job.job_id} began, and is in {count} now.")
 
     def show(now: Progress) -> None:
-        stderr.write(f"\r{now.published:,} published, {now.rejected:,} rejected", ending="")  # type: ignore[call-arg]
+        shown = bar(now.published + now.rejected, job.total or 0)
+        stderr.write(f"\r{shown}, {now.rejected:,} rejected", ending="")  # type: ignore[call-arg]
 
     frames = [(None, messages)] if parts_left(job) else []
     with failure_noted(job):

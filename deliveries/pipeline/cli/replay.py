@@ -14,6 +14,7 @@ from deliveries.models import PublishJob
 from deliveries.pipeline import replay
 from deliveries.pipeline.publishjobs import (
     Progress,
+    bar,
     failure_noted,
     job_divide,
     job_find,
@@ -87,13 +88,12 @@ class _Work:
         stderr.write(f"plan: {plan.messages:,} messages, {plan.bytes:,} bytes, from {plan.first} to {plan.last}")
 
     def show(self, now: Progress) -> None:
-        self.stderr.write(f"\r{now.published:,} of {self.plan.messages:,}", ending="")  # type: ignore[call-arg]
+        self.stderr.write("\r" + bar(now.published, self.plan.messages), ending="")  # type: ignore[call-arg]
 
 
 def _publish(work: _Work, job: PublishJob, stdout: TextIO) -> None:
     if job.parts is None:
-        job_divide(job, replay.divided(work.messages))
-        PublishJob.objects.filter(pk=job.pk).update(total=work.plan.messages)
+        job_divide(job, replay.divided(work.messages), total=work.plan.messages)
     frames = [(part.number, replay.part_frame(work.messages, part)) for part in parts_left(job)]
     job_run(job, frames, session=work.session, target=work.target, in_order=work.plan.ordered, show=work.show)
     work.stderr.write("")
