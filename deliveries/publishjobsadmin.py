@@ -12,6 +12,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
+from django.contrib.admin.widgets import AdminTextInputWidget
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet, Sum
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -88,18 +89,23 @@ class ReplayForm(forms.Form):
 
     name = forms.CharField(
         label=gettext_lazy("Topic or subscription"),
+        widget=AdminTextInputWidget,
         help_text="projects/shop/topics/orders, projects/shop/subscriptions/worker",
     )
     since = forms.DateTimeField(label=gettext_lazy("Published at or after (UTC)"))
     until = forms.DateTimeField(label=gettext_lazy("and before (UTC)"))
     filter = forms.CharField(
-        label=gettext_lazy("Filter"), required=False, help_text='attributes.kind = "order" AND json.total = "5"'
+        label=gettext_lazy("Filter"),
+        required=False,
+        widget=AdminTextInputWidget,
+        help_text='attributes.kind = "order" AND json.total = "5"',
     )
     rate = forms.IntegerField(label=gettext_lazy("Messages a second, at most"), required=False, min_value=1)
     job_id = forms.CharField(
         label=gettext_lazy("Id"),
         required=False,
         max_length=100,
+        widget=AdminTextInputWidget,
         help_text=gettext_lazy("No message is published twice under one id; empty: one made of the rest."),
     )
 
