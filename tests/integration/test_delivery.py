@@ -384,8 +384,8 @@ def test_a_slow_endpoint_is_nacked_at_its_deadline(api: Api, receiver: Receiver,
 
 
 def test_inspect_shows_what_is_outstanding(api: Api, receiver: Receiver, redis_url: str) -> None:
-    receiver.default = Answer(204, delay_seconds=5)
-    subscribe(api, receiver)
+    receiver.default = Answer(204, delay_seconds=300)  # the receiver's end ends it
+    subscribe(api, receiver, ackDeadlineSeconds=600)
     [message_id] = publish(1)
     with Worker(redis_url, PUSHHUB_DRAIN_SECONDS="0") as worker:
         wait_for(lambda: receiver.outstanding == 1, what="the push")
