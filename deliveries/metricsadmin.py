@@ -19,6 +19,7 @@ from deliveries.journal.alarm import Alarm, alarms
 from deliveries.metrics import charts, curves
 from deliveries.metrics.series import floor
 from deliveries.models import Segment
+from deliveries.readonlyadmin import ReadOnlyAdmin
 from pushhub.clock import utcnow
 from subscriptions.models import Subscription
 
@@ -33,23 +34,13 @@ RANGES = {
 
 
 @admin.register(Segment)
-class SegmentAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class SegmentAdmin(ReadOnlyAdmin):
     """Segments that were counted or put aside, and the pages of charts."""
 
     list_display = ("name", "state", "reason", "rows", "job", "at")
     list_filter = ("state", "job")
     search_fields = ("name",)
     ordering = ("-at",)
-    show_full_result_count = False
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view

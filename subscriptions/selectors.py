@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from django.conf import settings
@@ -62,6 +63,7 @@ def topic_get(*, name: str, field: str = "name", lock: bool = False) -> Topic:
     return topic
 
 
+@cache
 def _columns(model: type[Model]) -> list[str]:
     return [field.attname for field in model._meta.concrete_fields]
 

@@ -9,22 +9,12 @@ import sys
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
-from urllib.parse import quote
+from typing import Self
 
-from django.db import connection
-
+from deliveries.pipeline.service import database_url as database_url
 from tests.ports import wait_for
 
 ROOT = Path(__file__).parent.parent
-
-
-def database_url() -> str:
-    """The URL by which another process reaches the test's database."""
-    config: dict[str, Any] = connection.settings_dict
-    if connection.vendor == "sqlite":
-        return f"sqlite:///{config['NAME']}"
-    return f"postgres://{config['USER']}@{quote(str(config['HOST']), safe='')}/{config['NAME']}"
 
 
 class Worker:

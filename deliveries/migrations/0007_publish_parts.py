@@ -11,18 +11,6 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        migrations.RemoveField(
-            model_name='publishjob',
-            name='position',
-        ),
-        migrations.RemoveField(
-            model_name='publishjob',
-            name='published',
-        ),
-        migrations.RemoveField(
-            model_name='publishjob',
-            name='rejected',
-        ),
         migrations.AddField(
             model_name='publishjob',
             name='failure',

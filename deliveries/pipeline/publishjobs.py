@@ -122,10 +122,9 @@ def job_run(
     if target.topic.schema_settings:
         raise FailedPrecondition(f"{target.topic.name} has a schema, which bulk publishing does not check.")
     at_once = 1 if in_order else _at_once(session)
-    if target.rate:
-        at_once = min(at_once, target.rate)
+    # So many run at a time, and share the rate.
     tasks = min(at_once, sum(frame.rdd.getNumPartitions() if number is None else 1 for number, frame in frames) or 1)
-    service = Service.here(journal=str(session.sparkContext.master).startswith("local["))
+    service = Service.here(journal=str(session.sparkContext.master).partition("[")[0] == "local")
     task = Task(service, job.pk, target.topic.pk, target.only, target.rate / tasks)
     try:
         _run_all([partial(_run_frame, frame, task, number) for number, frame in frames], at_once, job, show)
@@ -172,7 +171,6 @@ def _run_all(
     jobs: Sequence[Callable[[], None]], at_once: int, job: PublishJob, show: Callable[[Progress], object]
 ) -> None:
     """Run them, some at once, and tell of the progress; the first error is raised when the others have ended."""
-    left = list(jobs)
     stopping = threading.Event()
 
     def run(one: Callable[[], None]) -> None:
@@ -186,7 +184,7 @@ def _run_all(
             connection.close()
 
     with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="part") as pool:
-        running: set[Future[None]] = {pool.submit(run, one) for one in left}
+        running: set[Future[None]] = {pool.submit(run, one) for one in jobs}
         try:
             while running:
                 done, running = wait(running, timeout=PROGRESS_SECONDS, return_when=FIRST_COMPLETED)

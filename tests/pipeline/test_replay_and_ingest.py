@@ -143,9 +143,7 @@ def test_parts_are_published_side_by_side_and_each_message_once(
     assert sorted(numbers()) == list(range(60))
 
 
-def test_of_two_attempts_of_one_task_the_later_loses(
-    archived: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_attempts_of_one_task_the_later_loses(archived: None, capsys: pytest.CaptureFixture[str]) -> None:
     """As where Spark gives up an executor that is merely slow: both have read the same position."""
     run("replay", "--topic", TOPIC, *EVER, capsys=capsys)
     part = PublishPart.objects.get()
