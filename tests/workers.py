@@ -14,13 +14,16 @@ from typing import Self
 from deliveries.pipeline.service import database_url as database_url
 from tests.ports import wait_for
 
+CELERY = "import sys; from celery.__main__ import main; sys.exit(main())"
 ROOT = Path(__file__).parent.parent
 
 
 class Worker:
-    """One worker process. Leaving the block stops it warmly; `kill` is kill -9."""
+    """One worker process. Leaving the block stops it warmly; `kill` is kill -9. `first` is code that it runs first."""
 
-    def __init__(self, redis_url: str, *, name: str = "push", stock: bool = False, **settings: str) -> None:
+    def __init__(
+        self, redis_url: str, *, name: str = "push", stock: bool = False, first: str = "", **settings: str
+    ) -> None:
         self._log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")  # noqa: SIM115 - closed in __exit__
         broker = ["-b", "redis+socket://" + redis_url.removeprefix("unix://")] if stock else []
         options = ["-Q", "deliveries.local", "-P", "solo", "-n", f"{name}@test", "--events", "--without-mingle"]
@@ -34,7 +37,7 @@ class Worker:
             | settings
         )
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "celery", *broker, "-A", "pushhub", "worker", *options],
+            [sys.executable, "-W", "ignore", "-c", f"{first}\n{CELERY}", *broker, "-A", "pushhub", "worker", *options],
             cwd=ROOT,
             env=self._env,
             stdout=self._log,

@@ -38,6 +38,10 @@ local QUEUE_DEPTH, SHORT_SLICE, SLICE_MS = 300, 16, 4
 --- Tokens that come back may go out again at once. Beyond that a lane's outstanding grow by so many a millisecond, with
 --- a burst for a start: a window of thousands that opens all at once would take every worker's time from its neighbours.
 local GROWTH_PER_MS, GROWTH_BURST = 3, 150
+--- A sleeping worker looks at the lanes at least so often (push/transport.py); what is due sooner must be told to one.
+local SLEEP_MS = 2000
+--- The verb whose reply tells a worker when the next lane is due sets this: it need not be rung for that as well.
+local tells_wake = false
 
 local function now_ms()
   local time = redis.call('TIME')
@@ -238,9 +242,15 @@ local function lapse(key, now, minimum, maximum)
   set_where(key, over, 'r')
 end
 
+-- Whether no lane is due before that time, so that no worker knows of it.
+local function is_nearest(at)
+  local nearest = redis.call('ZRANGE', PREFIX .. 'wake', 0, 0, 'WITHSCORES')
+  return not nearest[2] or at < tonumber(nearest[2])
+end
+
 -- Says when the lane must be looked at again, or that nothing but an event will change it. `is_cut`: its window has room
 -- for more than the queue took.
-local function schedule(lane, key, state, now, is_cut)
+local function schedule(lane, key, region, state, now, is_cut)
   local at = nil
   if is_cut then
     at = now + SLICE_MS
@@ -259,7 +269,10 @@ local function schedule(lane, key, state, now, is_cut)
   -- The page that was promised may never come.
   if state.paging > now then at = math.min(at or state.paging + 1, state.paging + 1) end
   if at then
-    redis.call('ZADD', PREFIX .. 'wake', math.max(at, now + 1), lane)
+    at = math.max(at, now + 1)
+    -- A lane that was cut has just filled the queue, which wakes the workers anyway.
+    if not is_cut and not tells_wake and at < now + SLEEP_MS and is_nearest(at) then ring(region) end
+    redis.call('ZADD', PREFIX .. 'wake', at, lane)
   else
     redis.call('ZREM', PREFIX .. 'wake', lane)
   end
@@ -335,7 +348,7 @@ local function pump(lane, state, now, limit, returned)
       if redis.call('LLEN', queue) == moved then ring(region) end
     end
   end
-  schedule(lane, key, state, now, is_cut)
+  schedule(lane, key, region, state, now, is_cut)
   local page = want_page(lane, key, state, now, limit / 2)
   if page then ring(region) end
   return moved, page

@@ -5,6 +5,7 @@
 --   KEYS[1]  deliveries.<region>     KEYS[2]  ph:work:<worker>, hash: batch -> its messages (msgpack)
 --   ARGV[1]  region   ARGV[2]  the batch's name   ARGV[3]  at most that many   ARGV[4]  how many may wait in a lane
 -- Reads ph:epoch; moves ph:wake, ph:page, ph:bell:<region>; owns ph:work:<worker>; pumps lanes (common.lua).
+tells_wake = true
 local now = now_ms()
 local limit = tonumber(ARGV[4])
 for _, lane in ipairs(redis.call('ZRANGEBYSCORE', PREFIX .. 'wake', '-inf', now, 'LIMIT', 0, 32)) do

@@ -8,6 +8,7 @@ record of each unacknowledged message is not kept. Queues other than `deliveries
 from __future__ import annotations
 
 import hashlib
+import logging
 from dataclasses import dataclass
 from functools import cache
 from time import monotonic
@@ -19,12 +20,13 @@ from kombu.utils.encoding import bytes_to_str
 from redis.exceptions import NoScriptError
 
 from deliveries.backlog.scripts import source
+from deliveries.push.alarm import Alarm
 from deliveries.rules.taskmessage import QUEUE_PREFIX, own_parse
 
-#: The longest sleep on the bell: a lost ring, or a wake that somebody else moved, costs that at most.
+logger = logging.getLogger(__name__)
+
+#: The longest sleep on the bell: a lost ring costs that at most. common.lua knows it too.
 MAX_SLEEP_SECONDS = 2.0
-#: Redis takes a timeout of 0 for "for ever".
-MIN_SLEEP_SECONDS = 0.001
 
 
 def full_bell(work: str) -> str:
@@ -103,7 +105,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         self._turn = 0
         #: Regions whose last fetch found nothing.
         self._quiet: set[str] = set()
-        self._sleep_seconds = MAX_SLEEP_SECONDS
+        self._alarm: Alarm | None = None
         #: What the reply that comes next answers, whatever has been cancelled since it was asked for.
         self._awaited: _Fetch | _Sleep | None = None
         self._fetch_source = source("fetch")
@@ -160,8 +162,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         self._quiet.clear()
         bells = [f"ph:bell:{region}" for region in self._regions]
         others = [queue for queue in self.active_queues if not queue.startswith(QUEUE_PREFIX)]
-        self.client.connection.send_command("BRPOP", *bells, *others, f"{self._sleep_seconds:.3f}")
-        self._sleep_seconds = MAX_SLEEP_SECONDS
+        self.client.connection.send_command("BRPOP", *bells, *others, f"{MAX_SLEEP_SECONDS:.3f}")
 
     def _send_rest(self, work: str) -> None:
         """This worker is full: sleep on its own bell, which its settler rings, and leave the region's to others."""
@@ -204,13 +205,32 @@ class Channel(BaseChannel):  # type: ignore[misc]
                 self.connection._deliver(orjson.loads(item), queue)
         return True
 
+    def _wake_after(self, seconds: float) -> None:
+        """Some lane is due then, and this worker goes to sleep.
+
+        To be called while a reply is read: kombu's hub does not see a timer in time that is made as it begins to poll.
+        """
+        if self._alarm is None:
+            self._alarm = Alarm(clock=monotonic, call_later=self.connection.loop.call_later, ring=self._ring)
+        self._alarm.set(seconds)
+
+    def _ring(self) -> None:
+        if not self._regions:
+            return
+        bell = f"ph:bell:{self._regions[0]}"
+        try:
+            with self.conn_or_acquire() as client, client.pipeline(transaction=False) as pipe:
+                pipe.lpush(bell, "1").ltrim(bell, 0, 0).execute()
+        except self.connection_errors:
+            logger.debug("ring put off: Redis is away")
+
     def _deliver_batch(self, fetcher: Fetcher, awaited: _Fetch, reply: list[Any]) -> None:
         messages, wait_ms, epoch, pages = reply
         region = awaited.region
         if not messages:
             self._quiet.add(region)
-            if wait_ms >= 0:
-                self._sleep_seconds = max(min(self._sleep_seconds, wait_ms / 1000), MIN_SLEEP_SECONDS)
+            if 0 <= wait_ms < MAX_SLEEP_SECONDS * 1000:
+                self._wake_after(wait_ms / 1000)
         fetcher.fetched(region, awaited.batch, messages, epoch=int(epoch), pages=pages)
         queue = QUEUE_PREFIX + region
         # Cancelled while the reply was on its way: what came is handed back.
@@ -237,6 +257,12 @@ class Transport(BaseTransport):  # type: ignore[misc]
     Channel = Channel
     driver_name = "pushhub"
     fetcher: Fetcher | None = None
+    #: kombu's hub, once the worker runs.
+    loop: Any = None
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        self.loop = loop
+        super().register_with_event_loop(connection, loop)
 
 
 @cache

@@ -358,3 +358,53 @@ def test_an_error_of_redis_in_a_batch_is_raised(backlog: Backlog) -> None:
     backlog.client.set(f"ph:{LANE.key}:s", "not a hash")
     with pytest.raises(redis.ResponseError):
         offer(backlog, *ids(1))
+
+
+def rings(backlog: Backlog) -> int:
+    """How often the bell was rung since this was last asked: once is kept of however many."""
+    bell = f"ph:bell:{LANE.region}"
+    found = int(backlog.client.llen(bell))  # type: ignore[arg-type]
+    backlog.client.delete(bell)
+    return found
+
+
+def test_a_retry_that_is_due_before_all_else_is_told_to_a_sleeping_worker(backlog: Backlog) -> None:
+    """A worker that knows of nothing to come sleeps for seconds: the countdown begins at 100 ms."""
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(1))
+    fetch(backlog)
+    rings(backlog)
+    settle(backlog, "n", *ids(1), delay_ms=800)
+    assert rings(backlog)
+
+
+def test_a_lane_that_is_due_later_than_another_rings_nobody(backlog: Backlog) -> None:
+    other = Lane(8, "here")
+    for lane in (LANE, other):
+        backlog.configure(lane, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(1))
+    fetch(backlog)
+    backlog.client.zadd("ph:wake", {other.key: 1})
+    rings(backlog)
+    settle(backlog, "n", *ids(1), delay_ms=800)
+    assert not rings(backlog)
+
+
+def test_what_is_due_after_the_longest_sleep_rings_nobody(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(1))
+    fetch(backlog)
+    rings(backlog)
+    settle(backlog, "n", *ids(1), delay_ms=60_000)
+    assert not rings(backlog)
+
+
+def test_a_fetch_tells_when_the_next_lane_is_due_and_rings_nobody_for_it(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new", limits=Limits(rate=2, burst=1))
+    offer(backlog, *ids(3))
+    fetch(backlog)
+    rings(backlog)
+    backlog.client.zadd("ph:wake", {LANE.key: 1})
+    _, wait_ms, *_ = fetch(backlog)
+    assert 0 < wait_ms <= 500
+    assert not rings(backlog)

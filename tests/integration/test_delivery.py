@@ -436,3 +436,25 @@ def test_an_endpoint_that_hangs_does_not_slow_the_others(api: Api, receiver: Rec
             )
             assert 1 <= len(hanging.requests) <= 3
     assert ids_received(receiver) == Counter(published)
+
+
+SLEEPS_FOR_HOURS = "from deliveries.push import transport; transport.MAX_SLEEP_SECONDS = 7200"
+
+
+def test_a_worker_that_sleeps_is_woken_for_a_retry(api: Api, receiver: Receiver, redis_url: str) -> None:
+    """Else it would come at the end of the sleep: seconds after its countdown, which begins at 100 ms."""
+    receiver.script([500, 500])
+    subscribe(api, receiver)
+    with Worker(redis_url, first=SLEEPS_FOR_HOURS):
+        publish(1)
+        settled()
+    assert len(receiver.requests) == 3
+
+
+def test_a_rate_limit_holds_though_nothing_else_wakes_the_worker(api: Api, receiver: Receiver, redis_url: str) -> None:
+    attributes = {"x-pushhub-rate": "50", "x-pushhub-burst": "1"}
+    subscribe(api, receiver, pushConfig={"pushEndpoint": receiver.url, "attributes": attributes})
+    with Worker(redis_url, first=SLEEPS_FOR_HOURS):
+        publish(100)
+        settled()
+    assert len(receiver.requests) == 100
