@@ -17,11 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.db import connection
 
 from deliveries import store
 from deliveries.models import ArchiveFile, ArchiveMark, Message
 from deliveries.pipeline.archivereading import Source, read_ranges
+from deliveries.pipeline.service import database_url
 from deliveries.rules.ids import EPOCH_MS, TIME_SHIFT, first_id_at
 from deliveries.turns import write_transaction
 from pushhub.errors import FailedPrecondition
@@ -190,15 +190,4 @@ def waiting(*, closed_ms: int = CLOSED_MS) -> int:
 def source() -> Source:
     """The service's database, as tasks reach it."""
     topics = {row.pk: (row.project.project_id, row.name) for row in Topic.objects.select_related("project")}
-    config = connection.settings_dict
-    if connection.vendor == "sqlite":
-        database = str(config["NAME"])
-    else:
-        words = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
-        database = " ".join(f"{word}={_quoted(config[key])}" for word, key in words.items() if config.get(key))
-    return Source(connection.vendor, database, topics, EPOCH_MS, TIME_SHIFT)
-
-
-def _quoted(value: object) -> str:
-    escaped = str(value).replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    return Source(database_url(), topics, EPOCH_MS, TIME_SHIFT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 #: Rows of one Arrow batch.
 BATCH_ROWS = 5_000
+SQLITE = "sqlite:///"
 DELETED_TOPIC = ("_deleted-project_", "_deleted-topic_")
 QUERY = (
     "SELECT id, topic_id, data, attributes, ordering_key FROM deliveries_message"
@@ -23,9 +24,8 @@ QUERY = (
 class Source:
     """How a task reaches the database, and what topics are called."""
 
-    vendor: str
-    #: The file of SQLite, or a connection string of PostgreSQL.
-    database: str
+    #: Holds a password where PostgreSQL asks for one, so it is not shown.
+    database_url: str = field(repr=False)
     #: Project and full name, by primary key.
     topics: Mapping[int, tuple[str, str]]
     #: Milliseconds since 1970 of the ids' epoch, and how far the time is shifted (rules/ids.py).
@@ -53,13 +53,14 @@ def _read_range(source: Source, after: int, to: int) -> Iterator[pa.RecordBatch]
 
 def _connected(source: Source) -> tuple[Any, str]:
     """A connection that reads only, and its mark for parameters."""
-    if source.vendor == "sqlite":
+    if source.database_url.startswith(SQLITE):
         import sqlite3
 
-        return sqlite3.connect(f"file:{source.database}?mode=ro", uri=True, timeout=60), "?"
+        path = source.database_url.removeprefix(SQLITE)  # quoted, as SQLite's own URIs are
+        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=60), "?"
     import psycopg
 
-    return psycopg.connect(source.database), "%s"
+    return psycopg.connect(source.database_url), "%s"
 
 
 def _batch(source: Source, rows: list[Any]) -> pa.RecordBatch:
