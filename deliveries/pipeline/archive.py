@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-
 from deliveries import store
 from deliveries.models import ArchiveFile, ArchiveMark, Message
 from deliveries.pipeline.archivereading import Source, read_ranges
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 #: A publish takes far less than that from drawing its ids to its commit: older ids are all there or never will be.
 CLOSED_MS = 60_000
-#: Messages that one task reads, and ranges of one step; after each step what is done is done.
+#: Messages of one range, and ranges of one step; after each step what is done is done.
 RANGE_ROWS = 25_000
 STEP_RANGES = 16
 #: Files of a day below this are worth to be made one.
@@ -122,7 +121,8 @@ class Archiver:
 
     def _step(self, ranges: Ranges) -> Archived:
         first, last = ranges[0][0] + 1, ranges[-1][1]
-        frame = self._session.createDataFrame(ranges, "after long, to long").repartition(len(ranges))
+        # As many partitions as there are cores, each of neighbouring ranges.
+        frame = self._session.createDataFrame(ranges, "after long, to long")
         messages = frame.mapInArrow(partial(read_ranges, source=source()), SCHEMA)
         rows = self._written(messages, f"{first}-{last}", first=first, last=last)
         with write_transaction():
@@ -136,8 +136,10 @@ class Archiver:
 
         shutil.rmtree(self._temporary, ignore_errors=True)
         dated = messages.withColumn("dt", f.date_format("publish_time", "yyyy-MM-dd"))
-        grouped = dated.repartition("project", "dt").sortWithinPartitions("project", "dt", "topic", "publish_time")
-        writer = grouped.write.partitionBy("project", "dt").option("compression", "zstd")
+        # Each task writes what it read. To bring a day's messages together first would cost more than half of the rate,
+        # and leave a project's day to one core.
+        ordered = dated.sortWithinPartitions("project", "dt", "topic", "publish_time")
+        writer = ordered.write.partitionBy("project", "dt").option("compression", "zstd")
         writer.parquet(_address(self._temporary))
         rows = []
         for number, path in enumerate(sorted(self._temporary.rglob("*.parquet"))):
