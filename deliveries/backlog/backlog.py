@@ -284,6 +284,10 @@ class Backlog:
             pipe.hgetall(f"{PREFIX}{lane.key}:s")
         return [{name.decode(): value.decode() for name, value in raw.items()} for raw in pipe.execute()]
 
+    def ring(self, region: str) -> None:
+        """Wake one worker that sleeps on a region's bell; where none does, the next to lie down gets up at once."""
+        self.client.lpush(f"{PREFIX}bell:{region}", "1")
+
     def queue_length(self, region: str) -> int:
         return int(self.client.llen(queue_name(region)))
 

@@ -34,7 +34,7 @@ local CHUNK = 500
 local PAGING_MS = 5000
 --- Whoever waits in a queue has at most about so many before it: a lane with more to send fills the queue in slices, a
 --- moment apart, between which its neighbours' messages come in. A short lane always gets its first few in.
-local QUEUE_DEPTH, SHORT_SLICE, SLICE_MS = 300, 16, 4
+local QUEUE_DEPTH, SHORT_SLICE, SLICE_MS = 300, 16, 10
 --- Tokens that come back may go out again at once. Beyond that a lane's outstanding grow by so many a millisecond, with
 --- a burst for a start: a window of thousands that opens all at once would take every worker's time from its neighbours.
 local GROWTH_PER_MS, GROWTH_BURST = 3, 150

@@ -8,7 +8,6 @@ record of each unacknowledged message is not kept. Queues other than `deliveries
 from __future__ import annotations
 
 import hashlib
-import logging
 from dataclasses import dataclass
 from functools import cache
 from time import monotonic
@@ -22,8 +21,6 @@ from redis.exceptions import NoScriptError
 from deliveries.backlog.scripts import source
 from deliveries.push.alarm import Alarm
 from deliveries.rules.taskmessage import QUEUE_PREFIX, own_parse
-
-logger = logging.getLogger(__name__)
 
 #: The longest sleep on the bell: a lost ring costs that at most. common.lua knows it too.
 MAX_SLEEP_SECONDS = 2.0
@@ -54,6 +51,9 @@ class Fetcher(Protocol):
 
     def hand_back(self, message: dict[str, Any]) -> None:
         """A decoded message that came after its queue was cancelled."""
+
+    def ring(self, region: str) -> None:
+        """Wake a worker that sleeps on the region's bell, likely this one."""
 
     def undecodable(self, message: bytes) -> None:
         """A message that is no JSON of ours."""
@@ -215,14 +215,8 @@ class Channel(BaseChannel):  # type: ignore[misc]
         self._alarm.set(seconds)
 
     def _ring(self) -> None:
-        if not self._regions:
-            return
-        bell = f"ph:bell:{self._regions[0]}"
-        try:
-            with self.conn_or_acquire() as client, client.pipeline(transaction=False) as pipe:
-                pipe.lpush(bell, "1").ltrim(bell, 0, 0).execute()
-        except self.connection_errors:
-            logger.debug("ring put off: Redis is away")
+        if self.fetcher is not None and self._regions:
+            self.fetcher.ring(self._regions[0])
 
     def _deliver_batch(self, fetcher: Fetcher, awaited: _Fetch, reply: list[Any]) -> None:
         messages, wait_ms, epoch, pages = reply

@@ -118,6 +118,12 @@ class PushWorker:
         if flight is not None:
             flight.settle_as("r")
 
+    def ring(self, region: str) -> None:
+        try:
+            default_backlog().ring(region)
+        except redis.RedisError:
+            logger.debug("ring put off: Redis is away")
+
     def _fly(self, task_id: str, body: str | bytes) -> Flight | None:
         try:
             task = body_parse(body)
