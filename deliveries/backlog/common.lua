@@ -15,7 +15,7 @@
 -- A delivery is named by its message id. All lanes share:
 --   ph:wake                zset  lane -> when it next needs a pump (ms)
 --   ph:page                set   lanes that want the next page of their backlog from the database
---   ph:bell:<region>       list  holds one entry while a sleeping worker should look at the queue
+--   ph:bell:<region>       list  holds an entry while a sleeping worker should look at the queue
 --   ph:pull:<subscription> list  holds one entry while a waiting puller should look at the lanes
 --   deliveries.<region>    list  kombu's queue; pushed on the left, taken on the right
 --

@@ -210,9 +210,11 @@ class Channel(BaseChannel):  # type: ignore[misc]
 
         To be called while a reply is read: kombu's hub does not see a timer in time that is made as it begins to poll.
         """
-        if self._alarm is None:
-            self._alarm = Alarm(clock=monotonic, call_later=self.connection.loop.call_later, ring=self._ring)
-        self._alarm.set(seconds)
+        loop = self.connection.loop
+        if self._alarm is None and loop is not None:
+            self._alarm = Alarm(clock=monotonic, call_later=loop.call_later, ring=self._ring)
+        if self._alarm is not None:
+            self._alarm.set(seconds)
 
     def _ring(self) -> None:
         if self.fetcher is not None and self._regions:
@@ -251,7 +253,7 @@ class Transport(BaseTransport):  # type: ignore[misc]
     Channel = Channel
     driver_name = "pushhub"
     fetcher: Fetcher | None = None
-    #: kombu's hub, once the worker runs.
+    #: kombu's hub, once the worker runs; the pools of green threads have none, and sleep longer.
     loop: Any = None
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
