@@ -66,13 +66,17 @@ class MessageAdmin(ReadOnlyAdmin):
 class DeliveryAdmin(ReadOnlyAdmin):
     """Deliveries that wait, and the pages that are no model's."""
 
-    list_display = ("message_id", "subscription", "region", "attempts", "last_result", "last_attempt_at", "published")
+    list_display = ("number", "subscription", "region", "attempts", "last_result", "last_attempt_at", "published")
     list_select_related = ("subscription__project",)
     list_filter = ("last_result",)
     search_fields = ("=message__id",)
     ordering = ("id",)
-    fields = ("message_id", "subscription", "region", "attempts", "last_result", "last_attempt_at")
+    fields = ("number", "subscription", "region", "attempts", "last_result", "last_attempt_at")
     readonly_fields = fields
+
+    @admin.display(description=gettext_lazy("message"), ordering="message_id")
+    def number(self, row: Delivery) -> int:
+        return row.message_id
 
     @admin.display(description=gettext_lazy("Publish time"), ordering="message_id")
     def published(self, row: Delivery) -> str:

@@ -11,14 +11,16 @@ from subscriptions.models import Snapshot, Subscription, Topic
 class Message(models.Model):
     """A published message. It stays while a delivery of it is waiting; its id holds its publish time (ids.py)."""
 
-    id = models.BigIntegerField(primary_key=True)
+    id = models.BigIntegerField("ID", primary_key=True)
     # No constraints from here to the control plane: a row more or less there must not cost each insert a look-up,
     # and a deleted topic's messages live on for the subscriptions that still wait for them.
-    topic = models.ForeignKey(Topic, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
-    region = models.CharField(max_length=63)
+    topic = models.ForeignKey(
+        Topic, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, verbose_name=_("topic")
+    )
+    region = models.CharField(_("region"), max_length=63)
     data = models.BinaryField()
-    attributes = models.TextField(blank=True, help_text="A JSON object of strings, or empty")
-    ordering_key = models.TextField(blank=True)
+    attributes = models.TextField(_("attributes"), blank=True, help_text="A JSON object of strings, or empty")
+    ordering_key = models.TextField(_("ordering key"), blank=True)
 
     class Meta:
         verbose_name = _("message")
@@ -32,12 +34,18 @@ class Message(models.Model):
 class Delivery(models.Model):
     """One (message, subscription) pair, from publish until it is settled; the row of an acked one is gone."""
 
-    message = models.ForeignKey(Message, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
-    subscription = models.ForeignKey(Subscription, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
-    region = models.CharField(max_length=63)
-    attempts = models.PositiveIntegerField(default=0, help_text="Attempts that were nacked so far")
-    last_attempt_at = models.DateTimeField(null=True, blank=True)
-    last_result = models.CharField(max_length=40, blank=True, help_text="HTTP status or reason of the last nack")
+    message = models.ForeignKey(
+        Message, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, verbose_name=_("message")
+    )
+    subscription = models.ForeignKey(
+        Subscription, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, verbose_name=_("subscription")
+    )
+    region = models.CharField(_("region"), max_length=63)
+    attempts = models.PositiveIntegerField(_("attempts"), default=0, help_text="Attempts that were nacked so far")
+    last_attempt_at = models.DateTimeField(_("last attempt"), null=True, blank=True)
+    last_result = models.CharField(
+        _("last result"), max_length=40, blank=True, help_text="HTTP status or reason of the last nack"
+    )
 
     class Meta:
         verbose_name = _("delivery")
@@ -142,12 +150,12 @@ class Segment(models.Model):
         COUNTED = "counted", _("counted")
         QUARANTINED = "quarantined", _("quarantined")
 
-    name = models.CharField(max_length=255, primary_key=True)
-    state = models.CharField(max_length=12, choices=State)
-    reason = models.CharField(max_length=255, blank=True, help_text="Why it is in quarantine")
-    rows = models.BigIntegerField()
-    job = models.CharField(max_length=40, help_text="Who added it: the rollup or a backfill")
-    at = models.DateTimeField(db_index=True)
+    name = models.CharField(_("name"), max_length=255, primary_key=True)
+    state = models.CharField(_("state"), max_length=12, choices=State)
+    reason = models.CharField(_("reason"), max_length=255, blank=True, help_text="Why it is in quarantine")
+    rows = models.BigIntegerField(_("rows"))
+    job = models.CharField(_("job"), max_length=40, help_text="Who added it: the rollup or a backfill")
+    at = models.DateTimeField(_("time"), db_index=True)
 
     class Meta:
         verbose_name = _("segment")
@@ -160,12 +168,12 @@ class Segment(models.Model):
 class ArchiveFile(models.Model):
     """The manifest of the archive: a Parquet file that is part of it (pipeline/archive.py)."""
 
-    path = models.CharField(max_length=500, unique=True, help_text="Below the archive's folder")
-    first_id = models.BigIntegerField(help_text="It has messages from this id on")
-    last_id = models.BigIntegerField(help_text="And up to this one")
-    rows = models.BigIntegerField()
-    bytes = models.BigIntegerField()
-    written_at = models.DateTimeField(auto_now_add=True)
+    path = models.CharField(_("path"), max_length=500, unique=True, help_text="Below the archive's folder")
+    first_id = models.BigIntegerField(_("first message id"), help_text="It has messages from this id on")
+    last_id = models.BigIntegerField(_("last message id"), help_text="And up to this one")
+    rows = models.BigIntegerField(_("rows"))
+    bytes = models.BigIntegerField(_("bytes"))
+    written_at = models.DateTimeField(_("written"), auto_now_add=True)
 
     class Meta:
         verbose_name = _("archived file")
@@ -188,14 +196,16 @@ class ArchiveMark(models.Model):
 class PublishJob(models.Model):
     """A replay or an ingest. Its parts are published one by one, by whichever executor of Spark takes them."""
 
-    job_id = models.CharField(max_length=100, unique=True)
-    kind = models.CharField(max_length=10, help_text="replay or ingest")
-    spec = models.JSONField(help_text="What it was asked to do: the same id must ask for the same")
-    total = models.BigIntegerField(null=True, blank=True, help_text="Messages of the plan; empty: not counted")
-    parts = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: not divided yet")
-    failure = models.TextField(blank=True, help_text="Why its last run ended early")
-    finished_at = models.DateTimeField(null=True, blank=True)
-    created_at = models.DateTimeField(auto_now_add=True)
+    job_id = models.CharField(_("job id"), max_length=100, unique=True)
+    kind = models.CharField(_("kind"), max_length=10, help_text="replay or ingest")
+    spec = models.JSONField(_("specification"), help_text="What it was asked to do: the same id must ask for the same")
+    total = models.BigIntegerField(
+        _("total"), null=True, blank=True, help_text="Messages of the plan; empty: not counted"
+    )
+    parts = models.PositiveIntegerField(_("parts"), null=True, blank=True, help_text="Empty: not divided yet")
+    failure = models.TextField(_("failure"), blank=True, help_text="Why its last run ended early")
+    finished_at = models.DateTimeField(_("finished"), null=True, blank=True)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:
         verbose_name = _("publish job")

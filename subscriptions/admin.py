@@ -99,6 +99,10 @@ class ServiceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def delete_by_service(self, row: Any) -> None:
         raise NotImplementedError
 
+    @admin.display(description=_("name"))
+    def name(self, row: Any) -> str:
+        return str(row.name)
+
     @admin.display(description=_("Permissions"))
     def permissions(self, row: Any) -> str:
         return permissions_link(row)
@@ -133,6 +137,10 @@ class ProjectAdmin(ServiceAdmin):
     fixed = ("project_id",)
     list_display = ("project_id", "number", "service_agent", "created_at", "permissions")
     search_fields = ("project_id",)
+
+    @admin.display(description=_("Service agent"))
+    def service_agent(self, row: Project) -> str:
+        return row.service_agent
 
     def shown(self) -> tuple[str, ...]:
         return ("project_id", "number", "service_agent", "created_at")

@@ -11,13 +11,15 @@ from pushhub.clock import utcnow
 class ServiceAccountKey(models.Model):
     """The public half of a key pair whose private half the account's user has in a key file."""
 
-    account = models.ForeignKey("subscriptions.ServiceAccount", on_delete=models.CASCADE, related_name="keys")
-    key_id = models.CharField(max_length=40, unique=True)
+    account = models.ForeignKey(
+        "subscriptions.ServiceAccount", on_delete=models.CASCADE, related_name="keys", verbose_name=_("service account")
+    )
+    key_id = models.CharField(_("key id"), max_length=40, unique=True)
     certificate = models.TextField(help_text="Public: X.509 in PEM")
-    uploaded = models.BooleanField(default=False, help_text="The pair was made by its user")
-    disabled = models.BooleanField(default=False)
-    created_at = models.DateTimeField(auto_now_add=True)
-    expires_at = models.DateTimeField()
+    uploaded = models.BooleanField(_("uploaded"), default=False, help_text="The pair was made by its user")
+    disabled = models.BooleanField(_("disabled"), default=False)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    expires_at = models.DateTimeField(_("expires"))
 
     class Meta:
         verbose_name = _("service account key")
@@ -36,7 +38,7 @@ class AccessToken(models.Model):
     """An opaque bearer token, by its SHA-256."""
 
     digest = models.CharField(max_length=64, unique=True)
-    member = models.CharField(max_length=340, db_index=True, help_text="user:ada@example.com")
+    member = models.CharField(_("member"), max_length=340, db_index=True, help_text="user:ada@example.com")
     account = models.ForeignKey(
         "subscriptions.ServiceAccount", on_delete=models.CASCADE, related_name="access_tokens", null=True, blank=True
     )
@@ -44,8 +46,8 @@ class AccessToken(models.Model):
         ServiceAccountKey, on_delete=models.CASCADE, related_name="access_tokens", null=True, blank=True
     )
     scopes = models.JSONField(default=list, blank=True)
-    created_at = models.DateTimeField(auto_now_add=True)
-    expires_at = models.DateTimeField(db_index=True)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    expires_at = models.DateTimeField(_("expires"), db_index=True)
 
     class Meta:
         verbose_name = _("access token")

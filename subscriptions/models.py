@@ -25,9 +25,9 @@ def new_unique_id() -> str:
 class Organization(models.Model):
     """The root of a resource tree."""
 
-    number = models.BigIntegerField(unique=True, default=new_project_number)
-    display_name = models.CharField(max_length=255)
-    created_at = models.DateTimeField(auto_now_add=True)
+    number = models.BigIntegerField(_("number"), unique=True, default=new_project_number)
+    display_name = models.CharField(_("display name"), max_length=255)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:
         verbose_name = _("organization")
@@ -45,13 +45,24 @@ class Organization(models.Model):
 class Folder(models.Model):
     """Groups projects and other folders below an organization."""
 
-    number = models.BigIntegerField(unique=True, default=new_project_number)
-    display_name = models.CharField(max_length=255)
+    number = models.BigIntegerField(_("number"), unique=True, default=new_project_number)
+    display_name = models.CharField(_("display name"), max_length=255)
     organization = models.ForeignKey(
-        Organization, on_delete=models.PROTECT, related_name="folders", null=True, blank=True
+        Organization,
+        on_delete=models.PROTECT,
+        related_name="folders",
+        null=True,
+        blank=True,
+        verbose_name=_("organization"),
     )
     folder = models.ForeignKey(
-        "self", on_delete=models.PROTECT, related_name="folders", null=True, blank=True, help_text="The folder it is in"
+        "self",
+        on_delete=models.PROTECT,
+        related_name="folders",
+        null=True,
+        blank=True,
+        help_text="The folder it is in",
+        verbose_name=_("folder"),
     )
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -80,10 +91,10 @@ class Folder(models.Model):
 class Project(models.Model):
     """The owner of topics, subscriptions and service accounts."""
 
-    project_id = models.CharField(max_length=100, unique=True)
-    number = models.BigIntegerField(unique=True, default=new_project_number)
+    project_id = models.CharField(_("project id"), max_length=100, unique=True)
+    number = models.BigIntegerField(_("number"), unique=True, default=new_project_number)
     #: A default and not auto_now_add, as the age of a project decides what its service agent may do (iam/agents.py).
-    created_at = models.DateTimeField(default=utcnow)
+    created_at = models.DateTimeField(_("created"), default=utcnow)
     organization = models.ForeignKey(
         Organization, on_delete=models.PROTECT, related_name="projects", null=True, blank=True
     )
@@ -130,7 +141,7 @@ class Topic(models.Model):
     kms_key_name = models.CharField(max_length=1024, blank=True)
     schema_settings = models.JSONField(null=True, blank=True)
     tags = models.JSONField(default=dict, blank=True)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
@@ -157,7 +168,9 @@ class Subscription(models.Model):
         PUBSUB = "pubsub", "wrapped in JSON"
         NONE = "none", "unwrapped"
 
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="subscriptions")
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="subscriptions", verbose_name=_("project")
+    )
     subscription_id = models.CharField(max_length=255)
     topic = models.ForeignKey(
         Topic,
@@ -166,10 +179,13 @@ class Subscription(models.Model):
         null=True,
         blank=True,
         help_text="Empty: deleted",
+        verbose_name=_("topic"),
     )
-    detached = models.BooleanField(default=False)
+    detached = models.BooleanField(_("detached"), default=False)
 
-    push_endpoint = models.CharField(max_length=2048, blank=True, help_text="Empty: a pull subscription")
+    push_endpoint = models.CharField(
+        _("push endpoint"), max_length=2048, blank=True, help_text="Empty: a pull subscription"
+    )
     push_attributes = models.JSONField(default=dict, blank=True)
     oidc_service_account_email = models.CharField(max_length=320, blank=True)
     oidc_audience = models.CharField(max_length=2048, blank=True, help_text="Empty: the endpoint's URL")
@@ -217,14 +233,20 @@ class Snapshot(models.Model):
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="snapshots")
     snapshot_id = models.CharField(max_length=255)
     topic = models.ForeignKey(
-        Topic, on_delete=models.SET_NULL, related_name="snapshots", null=True, blank=True, help_text="Empty: deleted"
+        Topic,
+        on_delete=models.SET_NULL,
+        related_name="snapshots",
+        null=True,
+        blank=True,
+        help_text="Empty: deleted",
+        verbose_name=_("topic"),
     )
     topic_pk = models.BigIntegerField(db_index=True, help_text="Of the topic, also once that is deleted")
     boundary_id = models.BigIntegerField(help_text="Messages from here on belong to it, but for those it excludes")
-    expire_at = models.DateTimeField(db_index=True)
+    expire_at = models.DateTimeField(_("expires"), db_index=True)
     labels = models.JSONField(default=dict, blank=True)
     tags = models.JSONField(default=dict, blank=True)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:
         verbose_name = _("snapshot")
@@ -244,12 +266,12 @@ class ServiceAccount(models.Model):
     """The identity that signs the pushes of subscriptions with authentication."""
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="service_accounts")
-    email = models.CharField(max_length=320, unique=True)
-    unique_id = models.CharField(max_length=21, unique=True, default=new_unique_id)
-    display_name = models.CharField(max_length=100, blank=True)
+    email = models.CharField(_("email"), max_length=320, unique=True)
+    unique_id = models.CharField(_("unique id"), max_length=21, unique=True, default=new_unique_id)
+    display_name = models.CharField(_("display name"), max_length=100, blank=True)
     description = models.CharField(max_length=256, blank=True)
-    disabled = models.BooleanField(default=False)
-    created_at = models.DateTimeField(auto_now_add=True)
+    disabled = models.BooleanField(_("disabled"), default=False)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
     #: Set while it can be undeleted; its email is free for another account meanwhile (iam/service_accounts.py).
     deleted_at = models.DateTimeField(null=True, blank=True)
@@ -291,18 +313,25 @@ class Policy(models.Model):
 class RoleResource(models.Model):
     """A custom role, of a project or of an organization."""
 
-    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="roles", null=True, blank=True)
-    organization = models.ForeignKey(
-        Organization, on_delete=models.CASCADE, related_name="roles", null=True, blank=True
+    project = models.ForeignKey(
+        Project, on_delete=models.CASCADE, related_name="roles", null=True, blank=True, verbose_name=_("project")
     )
-    role_id = models.CharField(max_length=64)
-    title = models.CharField(max_length=100, blank=True)
-    description = models.CharField(max_length=300, blank=True)
-    permissions = models.JSONField(default=list, blank=True)
-    stage = models.CharField(max_length=12, default="ALPHA")
-    deleted = models.BooleanField(default=False)
-    generation = models.BigIntegerField(default=0)
-    created_at = models.DateTimeField(auto_now_add=True)
+    organization = models.ForeignKey(
+        Organization,
+        on_delete=models.CASCADE,
+        related_name="roles",
+        null=True,
+        blank=True,
+        verbose_name=_("organization"),
+    )
+    role_id = models.CharField(_("role id"), max_length=64)
+    title = models.CharField(_("title"), max_length=100, blank=True)
+    description = models.CharField(_("description"), max_length=300, blank=True)
+    permissions = models.JSONField(_("permissions"), default=list, blank=True)
+    stage = models.CharField(_("stage"), max_length=12, default="ALPHA")
+    deleted = models.BooleanField(_("deleted"), default=False)
+    generation = models.BigIntegerField(_("generation"), default=0)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:
         verbose_name = _("custom role")
@@ -329,7 +358,7 @@ class RoleResource(models.Model):
 class Group(models.Model):
     """What `group:{email}` stands for in a policy."""
 
-    email = models.CharField(max_length=320, unique=True)
+    email = models.CharField(_("email"), max_length=320, unique=True)
 
     class Meta:
         verbose_name = _("group")
@@ -344,7 +373,7 @@ class GroupMember(models.Model):
     """One member of a group: `user:`, `serviceAccount:` or another `group:`."""
 
     group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="members")
-    member = models.CharField(max_length=340, db_index=True, help_text="user:ada@example.com")
+    member = models.CharField(_("member"), max_length=340, db_index=True, help_text="user:ada@example.com")
 
     class Meta:
         verbose_name = _("member")
@@ -361,12 +390,12 @@ class SigningKey(models.Model):
 
     #: Counts the keys. Being unique, it lets only one of two processes make the next key.
     generation = models.PositiveIntegerField(unique=True)
-    kid = models.CharField(max_length=40, unique=True)
-    certificate = models.TextField(help_text="Public: X.509 in PEM")
+    kid = models.CharField(_("key id"), max_length=40, unique=True)
+    certificate = models.TextField(_("certificate"), help_text="Public: X.509 in PEM")
     private_key = models.TextField(help_text="Encrypted; see iam/keys.py. Empty once it is retired")
-    created_at = models.DateTimeField(auto_now_add=True)
-    signs_from = models.DateTimeField(default=utcnow, help_text="Verifiers are told of it before")
-    retired_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    signs_from = models.DateTimeField(_("signs from"), default=utcnow, help_text="Verifiers are told of it before")
+    retired_at = models.DateTimeField(_("retired"), null=True, blank=True)
 
     class Meta:
         verbose_name = _("signing key")

@@ -1,0 +1,37 @@
+"""The console's headings are in the reader's language."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.contrib.admin.utils import flatten_fieldsets, label_for_field
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+from django.utils import translation
+
+TRANSLATED = re.compile("^ID$|[\u4e00-\u9fff]")
+OURS = {model: made for model, made in admin.site._registry.items() if model.__module__.split(".")[0] != "django"}
+
+
+def request() -> HttpRequest:
+    made = HttpRequest()
+    made.user = User(is_superuser=True, is_staff=True, is_active=True)
+    return made
+
+
+def shown(made: Any) -> set[str]:
+    """What a model's list has columns of, and its page labels, where that has no form of its own."""
+    columns = {name for name in made.get_list_display(request()) if name != "__str__"}
+    has_page = made.get_list_display_links(request(), [""]) and not made.has_change_permission(request())
+    is_plain = has_page and type(made).get_form is admin.ModelAdmin.get_form
+    return columns | (set(flatten_fieldsets(made.get_fieldsets(request()))) if is_plain else set())
+
+
+@pytest.mark.parametrize("model", OURS, ids=lambda model: model._meta.label)
+def test_every_heading_of_the_console_is_translated(model: Any) -> None:
+    with translation.override("zh-hans"):
+        labels = {name: str(label_for_field(name, model, OURS[model])) for name in shown(OURS[model])}
+    assert {name: label for name, label in labels.items() if not TRANSLATED.search(label)} == {}
