@@ -19,7 +19,8 @@ from pushhub.principals import Principal
 from subscriptions import adminforms, services, snapshots
 from subscriptions.api.authentication import session_principal
 from subscriptions.iam import access, agents, service_accounts
-from subscriptions.models import Project, ServiceAccount, SigningKey, Snapshot, Subscription, Topic
+from subscriptions.iammodels import SigningKey
+from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
 from subscriptions.policyadmin import permissions_link
 
 admin.site.site_header = "PushHub"

@@ -22,7 +22,7 @@ from django.db.models import ManyToManyField, Model
 from pushhub.clock import utcnow
 from pushhub.principals import OPERATOR
 from subscriptions.iam import tree
-from subscriptions.models import AuditEntry, Policy
+from subscriptions.iammodels import AuditEntry, Policy
 
 #: Columns that hold secrets, or nothing but a secret's digest.
 SECRET_COLUMNS = frozenset({"private_key", "digest", "token_digest", "password", "certificate", "public_key"})

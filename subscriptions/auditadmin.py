@@ -11,7 +11,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from subscriptions.models import AuditEntry, Perimeter
+from subscriptions.iammodels import AuditEntry, Perimeter
 
 
 @admin.register(AuditEntry)

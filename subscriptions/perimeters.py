@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pushhub.errors import PermissionDenied
-from subscriptions.models import Perimeter, Project, Subscription
+from subscriptions.iammodels import Perimeter
+from subscriptions.models import Project, Subscription
 
 #: The two forms of a Cloud Run service's default address: `{service}-{hash}-{zone}.a.run.app` and
 #: `{service}-{project number}.{region}.run.app`. A custom domain has neither.

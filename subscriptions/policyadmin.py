@@ -21,7 +21,7 @@ from subscriptions.api.authentication import session_principal
 from subscriptions.iam import grants, policies, tree
 from subscriptions.iam.methods import authorize
 from subscriptions.iam.roles import PREDEFINED
-from subscriptions.models import Policy, RoleResource
+from subscriptions.iammodels import Policy, RoleResource
 
 GET = "google.iam.v1.IAMPolicy.GetIamPolicy"
 SET = "google.iam.v1.IAMPolicy.SetIamPolicy"

@@ -14,7 +14,8 @@ from pushhub.principals import OPERATOR, Principal
 from subscriptions import hierarchy
 from subscriptions.api.authentication import session_principal
 from subscriptions.iam.members import member_parse
-from subscriptions.models import Folder, Group, GroupMember, Organization, RoleResource
+from subscriptions.iammodels import Group, GroupMember, RoleResource
+from subscriptions.models import Folder, Organization
 
 
 class FolderForm(forms.ModelForm):  # type: ignore[type-arg]

@@ -27,6 +27,7 @@ LAYERS = {
     "pushed": PURE,
     "models": MODELS,
     "credentials": MODELS,
+    "iammodels": MODELS,
     "schemamodels": MODELS,
     "schemarules": PURE,
     "signals": MODELS,

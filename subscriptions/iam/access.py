@@ -14,7 +14,7 @@ from pushhub.errors import PermissionDenied
 from pushhub.principals import Principal
 from subscriptions.iam import members, tree
 from subscriptions.iam.roles import PREDEFINED
-from subscriptions.models import GroupMember, Policy, RoleResource
+from subscriptions.iammodels import GroupMember, Policy, RoleResource
 
 #: How long a process may go by an answer that another process has changed meanwhile.
 CACHE_SECONDS = 1.0

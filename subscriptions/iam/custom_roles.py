@@ -15,8 +15,9 @@ from subscriptions.iam import policies
 from subscriptions.iam.access import role_find
 from subscriptions.iam.requests import CREATE_ROLE, ETAG, ROLE, STAGE, UNDELETE_ROLE
 from subscriptions.iam.roles import PERMISSIONS, PREDEFINED, Role
+from subscriptions.iammodels import RoleResource
 from subscriptions.masks import mask_words
-from subscriptions.models import Organization, Project, RoleResource
+from subscriptions.models import Organization, Project
 
 ROLE_ID_PATTERN = re.compile(r"[a-zA-Z0-9_.]{3,64}", re.ASCII)
 MUTABLE = frozenset({"title", "description", "includedPermissions", "stage"})

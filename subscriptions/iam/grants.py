@@ -16,8 +16,9 @@ from subscriptions.iam import access, policies, tree
 from subscriptions.iam.members import member_parse
 from subscriptions.iam.requests import OPTIONS, SET_IAM_POLICY, TEST_IAM_PERMISSIONS
 from subscriptions.iam.roles import OWNER, SERVICE_AGENT
+from subscriptions.iammodels import Group, GroupMember, Policy
 from subscriptions.masks import mask_words
-from subscriptions.models import Group, GroupMember, Organization, Policy, Project, ServiceAccount
+from subscriptions.models import Organization, Project, ServiceAccount
 
 MAX_TESTED_PERMISSIONS = 100
 #: One of a service that PushHub doesn't have may be asked for: nobody holds it. Wildcards may not.

@@ -19,7 +19,7 @@ from django.db import IntegrityError, transaction
 from pushhub.clock import utcnow
 from pushhub.errors import Internal
 from subscriptions.iam.pairs import KEY_BITS, certificate_of, key_id_of, private_pem
-from subscriptions.models import SigningKey
+from subscriptions.iammodels import SigningKey
 
 #: Verifiers take the key from the certificate and hardly any looks at its dates, so it must merely outlive the key.
 CERTIFICATE_LIFETIME = timedelta(days=3650)

@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 
 from pushhub.clock import utcnow
 from subscriptions.iam import keys
-from subscriptions.models import SigningKey
+from subscriptions.iammodels import SigningKey
 
 #: For so long a verifier may go by the keys that it was told.
 CERTS_MAX_AGE_SECONDS = 600

@@ -15,7 +15,8 @@ from subscriptions.iam.access import allowed
 from subscriptions.iam.agents import service_agent
 from subscriptions.iam.keys import certificate_public_key, signing_key
 from subscriptions.iam.roles import GET_OPEN_ID_TOKEN
-from subscriptions.models import ServiceAccount, SigningKey
+from subscriptions.iammodels import SigningKey
+from subscriptions.models import ServiceAccount
 
 LIFETIME_SECONDS = 3600
 #: google-auth for Python allows no clock skew, so that a token made "now" could come from its future.

@@ -14,7 +14,8 @@ from subscriptions import services
 from subscriptions.iam import access, grants
 from subscriptions.iam.methods import authorize
 from subscriptions.iam.tree import resource_get
-from subscriptions.models import Organization, Policy, Project, Topic
+from subscriptions.iammodels import Policy
+from subscriptions.models import Organization, Project, Topic
 from tests.integration.conftest import Answer, Api
 
 ADA = "user:ada@example.com"

@@ -15,7 +15,8 @@ from deliveries.backlog.default import default_backlog
 from deliveries.models import Delivery, Message
 from deliveries.push.rejected import reject
 from subscriptions.iam.keys import signing_key
-from subscriptions.models import Project, ServiceAccount, SigningKey, Subscription, Topic
+from subscriptions.iammodels import SigningKey
+from subscriptions.models import Project, ServiceAccount, Subscription, Topic
 from tests.integration.conftest import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -16,7 +16,8 @@ from pushhub.clock import utcnow
 from subscriptions import audit, receivers
 from subscriptions.iam import access_tokens, grants, keys
 from subscriptions.iam.tree import resource_get
-from subscriptions.models import AuditEntry, Perimeter, Project, Subscription
+from subscriptions.iammodels import AuditEntry, Perimeter
+from subscriptions.models import Project, Subscription
 from tests.integration.conftest import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -10,7 +10,8 @@ from pushhub.clock import utcnow
 from subscriptions.credentials import AccessToken, UsedAssertion
 from subscriptions.iam import access_tokens, grants, service_accounts
 from subscriptions.iam.tree import resource_get
-from subscriptions.models import Policy, ServiceAccount
+from subscriptions.iammodels import Policy
+from subscriptions.models import ServiceAccount
 from subscriptions.tasks import credentials_sweep
 
 pytestmark = pytest.mark.django_db

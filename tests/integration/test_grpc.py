@@ -24,7 +24,7 @@ from subscriptions import services
 from subscriptions.iam import access_tokens, grants
 from subscriptions.iam.methods import METHODS
 from subscriptions.iam.tree import resource_get
-from subscriptions.models import AuditEntry
+from subscriptions.iammodels import AuditEntry
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
 

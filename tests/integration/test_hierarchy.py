@@ -13,7 +13,8 @@ from pushhub.errors import FailedPrecondition, PermissionDenied
 from pushhub.principals import Principal
 from subscriptions import hierarchy
 from subscriptions.iam import access, grants
-from subscriptions.models import Folder, Group, Organization, Project
+from subscriptions.iammodels import Group
+from subscriptions.models import Folder, Organization, Project
 
 ADA = Principal("user:ada@example.com")
 OWNED = [{"role": "roles/owner", "members": ["user:admin@example.com"]}]

@@ -10,7 +10,8 @@ from pushhub.errors import Aborted
 from pushhub.principals import Principal
 from subscriptions.iam import access, grants
 from subscriptions.iam.tree import resource_get
-from subscriptions.models import Folder, Group, Organization, Policy, Project
+from subscriptions.iammodels import Group, Policy
+from subscriptions.models import Folder, Organization, Project
 from tests.integration.conftest import Api
 
 ADA = "user:ada@example.com"

@@ -9,7 +9,8 @@ from django.core.management import CommandError, call_command
 from django.db.models import Model
 
 from subscriptions import services
-from subscriptions.models import Perimeter, Project, Subscription
+from subscriptions.iammodels import Perimeter
+from subscriptions.models import Project, Subscription
 from subscriptions.perimeters import PROHIBITED, is_run_app
 from tests.integration.conftest import Answer, Api
 

@@ -18,7 +18,7 @@ from pytest_django.live_server_helper import LiveServer
 from pushhub.celery import app
 from pushhub.clock import utcnow
 from subscriptions.iam import keys, rotation, service_accounts, tokens
-from subscriptions.models import SigningKey
+from subscriptions.iammodels import SigningKey
 from subscriptions.tasks import credentials_sweep, signing_keys_maintain
 from tests.integration.conftest import Api
 

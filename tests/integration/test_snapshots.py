@@ -16,7 +16,8 @@ from deliveries.models import Delivery, Message, SnapshotMessage
 from deliveries.rules.ids import first_id_at
 from pushhub.clock import utcnow
 from pushhub.protojson import timestamp_format, timestamp_parse
-from subscriptions.models import AuditEntry, Snapshot, Subscription
+from subscriptions.iammodels import AuditEntry
+from subscriptions.models import Snapshot, Subscription
 from subscriptions.snapshots import snapshots_sweep
 from tests.integration.conftest import Api
 from tests.ports import wait_for

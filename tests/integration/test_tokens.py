@@ -19,7 +19,7 @@ from google.oauth2 import id_token
 from pytest_django.live_server_helper import LiveServer
 
 from subscriptions.iam import keys, tokens
-from subscriptions.models import SigningKey
+from subscriptions.iammodels import SigningKey
 from tests.integration.conftest import Api
 
 EMAIL = "pusher@shop.iam.gserviceaccount.com"

@@ -10,7 +10,7 @@ from django.db import transaction
 from pushhub import names
 from pushhub.errors import PushHubError
 from subscriptions import selectors
-from subscriptions.models import Perimeter
+from subscriptions.iammodels import Perimeter
 
 
 class Command(BaseCommand):

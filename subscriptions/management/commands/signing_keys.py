@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from subscriptions.iam import rotation
-from subscriptions.models import SigningKey
+from subscriptions.iammodels import SigningKey
 
 
 class Command(BaseCommand):
