@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from pathlib import Path
 
 PREFIX = "PUSHHUB_"
@@ -71,6 +72,14 @@ def choice(name: str, options: list[str]) -> str:
     word = text(name, options[0]).upper()
     if word not in options:
         raise SettingError(f"{PREFIX}{name}={word!r}: give one of {', '.join(options)}")
+    return word
+
+
+def member(name: str) -> str:
+    """A caller in the words of policies, such as user:me@localhost, or nothing."""
+    word = text(name)
+    if word and not re.fullmatch(r"(user|serviceAccount):[^@\s]+@[^@\s]+", word):
+        raise SettingError(f"{PREFIX}{name}={word!r}: give a user:NAME@HOST or a serviceAccount:NAME@HOST")
     return word
 
 

@@ -86,7 +86,7 @@ REDIS_URL = _redis_url()
 REGION = env.text("REGION", "local")
 #: How many messages of one subscription and region wait in Redis; the rest wait in the database.
 BACKLOG_LIMIT = env.number("BACKLOG_LIMIT", 4000, least=10)
-ANONYMOUS = env.text("ANONYMOUS")
+ANONYMOUS = env.member("ANONYMOUS")
 for _name, (_host, _port) in (("HTTP", HTTP_ADDRESS), ("GRPC", GRPC_ADDRESS)):
     if ANONYMOUS and not env.is_loopback(_host):
         raise env.SettingError(

@@ -80,6 +80,7 @@ def manage(tmp_path: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     ("settings", "line"),
     [
         ({}, "PUSHHUB_SECRET_KEY is not set: give 50 random characters or more"),
+        ({"SECRET_KEY": "x", "ANONYMOUS": "1"}, "PUSHHUB_ANONYMOUS='1': give a user:NAME@HOST"),
         ({"SECRET_KEY": "x", "ANONYMOUS": "user:me@here", "HTTP": "0.0.0.0:8000"}, "PUSHHUB_ANONYMOUS lets callers in"),
         ({"SECRET_KEY": "x", "ANONYMOUS": "user:me@here", "BEHIND_PROXY": "on"}, "PUSHHUB_ANONYMOUS lets callers in"),
         ({"SECRET_KEY": "x", "REDIS_URL": "localhost"}, "PUSHHUB_REDIS_URL: give redis://host:port/0"),
