@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,25 @@ class Task:
     rate: float
 
 
+class Pace:
+    """Keeps what a task publishes to so many messages a second, from its start on; 0 is as fast as it goes."""
+
+    def __init__(
+        self, rate: float, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._sleep = sleep
+        self._began = clock()
+        #: Messages of one batch: at most those of a second.
+        self.size = max(min(BATCH, int(rate)), 1) if rate else BATCH
+
+    def wait(self, done: int) -> None:
+        """Until so many messages in all were allowed to go."""
+        if self._rate and (early := self._began + done / self._rate - self._clock()) > 0:
+            self._sleep(early)
+
+
 def publish(batches: Iterator[pa.RecordBatch], *, task: Task, number: int | None) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: publishes the rows as the part of that number, or as that of Spark's partition."""
     from pyspark import TaskContext
@@ -66,12 +85,10 @@ def _publish_part(batches: Iterator[pa.RecordBatch], *, task: Task, number: int)
 
     part = PublishPart.objects.get(job=task.job, number=number)
     topic = Topic.objects.select_related("project").get(pk=task.topic)
-    size = max(min(BATCH, int(task.rate)), 1) if task.rate else BATCH
-    began, done = time.monotonic(), 0
-    for batch in _gathered(_items(batches, part), size=size):
+    pace, done = Pace(task.rate), 0
+    for batch in _gathered(_items(batches, part), size=pace.size):
         done += _publish(part, batch, topic=topic, only=task.only)
-        if task.rate:
-            time.sleep(max(began + done / task.rate - time.monotonic(), 0.0))
+        pace.wait(done)
     PublishPart.objects.filter(pk=part.pk).update(finished=True)
 
 
