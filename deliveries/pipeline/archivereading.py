@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Rows of one Arrow batch.
+#: One Arrow batch has at most so many rows, and ends with the row that makes it so large.
 BATCH_ROWS = 5_000
+BATCH_BYTES = 16 * 1024 * 1024
+#: Rows that PostgreSQL sends at a time: a message may have 10 MB.
+FETCH_ROWS = 100
 SQLITE = "sqlite:///"
 DELETED_TOPIC = ("_deleted-project_", "_deleted-topic_")
 QUERY = (
@@ -41,26 +44,41 @@ def read_ranges(batches: Iterator[pa.RecordBatch], source: Source) -> Iterator[p
 
 
 def _read_range(source: Source, after: int, to: int) -> Iterator[pa.RecordBatch]:
-    connection, mark = _connected(source)
+    cursor, mark = _cursor(source)
     try:
-        cursor = connection.cursor()
         cursor.execute(QUERY.format(mark), (after, to))
-        while rows := cursor.fetchmany(BATCH_ROWS):
+        for rows in _gathered(cursor):
             yield _batch(source, rows)
     finally:
-        connection.close()
+        cursor.connection.close()
 
 
-def _connected(source: Source) -> tuple[Any, str]:
-    """A connection that reads only, and its mark for parameters."""
+def _cursor(source: Source) -> tuple[Any, str]:
+    """Reads row by row, over a connection of its own; and its mark for parameters."""
     if source.database_url.startswith(SQLITE):
         import sqlite3
 
         path = source.database_url.removeprefix(SQLITE)  # quoted, as SQLite's own URIs are
-        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=60), "?"
+        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=60).cursor(), "?"
     import psycopg
 
-    return psycopg.connect(source.database_url), "%s"
+    # With a name it is the server's: without one psycopg has the whole range in memory before the first row is read.
+    cursor = psycopg.connect(source.database_url).cursor("archive")
+    cursor.itersize = FETCH_ROWS
+    return cursor, "%s"
+
+
+def _gathered(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    batch: list[Any] = []
+    weight = 0
+    for row in rows:
+        batch.append(row)
+        weight += len(row[2])
+        if len(batch) >= BATCH_ROWS or weight >= BATCH_BYTES:
+            yield batch
+            batch, weight = [], 0
+    if batch:
+        yield batch
 
 
 def _batch(source: Source, rows: list[Any]) -> pa.RecordBatch:

@@ -25,10 +25,12 @@ class Alarm:
 
     def set(self, seconds: float) -> None:
         """Ring after so many seconds, if not earlier."""
-        at = self._clock() + max(seconds, MIN_SECONDS)
-        if at < self._at:
+        now = self._clock()
+        at = now + max(seconds, MIN_SECONDS)
+        # A time that is past and did not ring is one whose timer was lost.
+        if not now <= self._at <= at:
             self._at = at
-            self._call_later(at - self._clock(), self._due, at)
+            self._call_later(at - now, self._due, at)
 
     def _due(self, at: float) -> None:
         if at == self._at:

@@ -67,10 +67,11 @@ BaseTransport: Any = redis.Transport
 
 @dataclass(frozen=True, slots=True)
 class _Fetch:
-    """A batch was asked for."""
+    """A batch was asked for, of at most `room` messages."""
 
     region: str
     batch: str
+    room: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._regions: list[str] = []
         self._turn = 0
-        #: Regions whose last fetch found nothing.
+        #: Regions whose last fetch left nothing in the queue: who fills it again rings.
         self._quiet: set[str] = set()
         self._alarm: Alarm | None = None
         #: What the reply that comes next answers, whatever has been cancelled since it was asked for.
@@ -153,7 +154,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         if not room:
             self._send_rest(work)
             return
-        self._awaited = _Fetch(region, batch)
+        self._awaited = _Fetch(region, batch, room)
         script = ("EVALSHA", self._fetch_sha) if self._fetch_sha else ("EVAL", self._fetch_source)
         self.client.connection.send_command(*script, 2, QUEUE_PREFIX + region, work, region, batch, room, limit)
 
@@ -165,7 +166,10 @@ class Channel(BaseChannel):  # type: ignore[misc]
         self.client.connection.send_command("BRPOP", *bells, *others, f"{MAX_SLEEP_SECONDS:.3f}")
 
     def _send_rest(self, work: str) -> None:
-        """This worker is full: sleep on its own bell, which its settler rings, and leave the region's to others."""
+        """This worker is full: sleep on its own bell, which its settler rings, and leave the region's to others.
+
+        Lanes that are due meanwhile are theirs as well, at the end of their sleep at the latest.
+        """
         self._awaited = _Sleep()
         self.client.connection.send_command("BRPOP", full_bell(work), f"{MAX_SLEEP_SECONDS:.3f}")
 
@@ -223,7 +227,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
     def _deliver_batch(self, fetcher: Fetcher, awaited: _Fetch, reply: list[Any]) -> None:
         messages, wait_ms, epoch, pages = reply
         region = awaited.region
-        if not messages:
+        if len(messages) < awaited.room:
             self._quiet.add(region)
             if 0 <= wait_ms < MAX_SLEEP_SECONDS * 1000:
                 self._wake_after(wait_ms / 1000)

@@ -10,7 +10,7 @@ import pytest
 
 from deliveries import retention
 from deliveries.models import ArchiveFile, Delivery, Message
-from deliveries.pipeline import archive
+from deliveries.pipeline import archive, archivereading
 from deliveries.pipeline.archive import Archiver, only_archiver, reached
 from deliveries.pipeline.service import database_url
 from deliveries.rules.payload import NewMessage, publish_time_text
@@ -168,3 +168,11 @@ def test_tasks_get_the_url_of_this_database_and_its_password_is_not_shown() -> N
     source = archive.source()
     assert source.database_url == database_url()
     assert source.database_url not in repr(source)
+
+
+def test_large_messages_travel_in_small_batches() -> None:
+    """A message may have 10 MB, and a batch is whole in memory, of Python and of Java."""
+    rows = [(number, 1, b"x" * 3_000_000, "", "") for number in range(14)]
+    assert [len(batch) for batch in archivereading._gathered(iter(rows))] == [6, 6, 2]
+    small = [(number, 1, b"x", "", "") for number in range(12_000)]
+    assert [len(batch) for batch in archivereading._gathered(iter(small))] == [5_000, 5_000, 2_000]

@@ -22,6 +22,9 @@ class Clock:
     def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> None:
         heapq.heappush(self._timers, (self.now + delay, next(self._order), callback, args))
 
+    def lose_timers(self) -> None:
+        self._timers.clear()
+
     def advance(self, seconds: float) -> None:
         end = self.now + seconds
         while self._timers and self._timers[0][0] <= end:
@@ -76,3 +79,14 @@ def test_what_is_due_at_once_rings_in_the_next_moment(alarm: Alarm, clock: Clock
     assert rung == []
     clock.advance(1)
     assert rung == [100.001]
+
+
+def test_a_timer_that_was_lost_does_not_keep_the_next_from_ringing(
+    alarm: Alarm, clock: Clock, rung: list[float]
+) -> None:
+    alarm.set(0.5)
+    clock.lose_timers()
+    clock.advance(1)
+    alarm.set(0.5)
+    clock.advance(10)
+    assert rung == [101.5]
