@@ -14,7 +14,8 @@ import yaml
 from pushhub.processes import BY_NAME
 
 ROOT = Path(__file__).parents[2]
-READERS = re.compile(r'env\.(text|switch|folder|number|secret|choice|member|words|ports|listen_address)\(\s*"([A-Z_]+)"')
+KINDS = "text|switch|folder|number|secret|choice|member|words|ports|listen_address"
+READERS = re.compile(rf'env\.({KINDS})\(\s*"([A-Z_]+)"')
 
 
 def settings_read() -> dict[str, bool]:
