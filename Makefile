@@ -53,7 +53,7 @@ up: install ## PushHub on this machine, until Ctrl-C
 
 test: lint types migrations ## everything: checks, then all tests on SQLite, then the integration tests on PostgreSQL
 	$(RUN) -m pytest -q
-	$(RUN) -m tests.with_postgresql $(RUN) -m pytest -q tests/integration
+	$(RUN) -m tests.with_postgresql $(RUN) -m pytest -q tests/integration tests/security
 
 check: lint types migrations ## the checks of `make test` without its tests
 

@@ -17,7 +17,7 @@ from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
 from tests.receiver import Receiver
 
-TIERS = ("unit", "integration", "endtoend", "compatibility")
+TIERS = ("unit", "integration", "security", "endtoend", "compatibility")
 IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
 

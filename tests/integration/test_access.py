@@ -16,7 +16,7 @@ from subscriptions.iam.methods import authorize
 from subscriptions.iam.tree import resource_get
 from subscriptions.iammodels import Policy
 from subscriptions.models import Organization, Project, Topic
-from tests.integration.conftest import Answer, Api
+from tests.restapi import Answer, Api
 
 ADA = "user:ada@example.com"
 ORDERS = "projects/shop/topics/orders"

@@ -17,7 +17,7 @@ from subscriptions.iam import grants
 from subscriptions.iam.methods import METHODS, On, authorize, request_names
 from subscriptions.iam.roles import PERMISSIONS, PREDEFINED
 from subscriptions.iam.tree import resource_get
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 ADA = "user:ada@example.com"
 MATRIX = Path(__file__).parent.parent / "data" / "methods_by_role.txt"

@@ -17,7 +17,7 @@ from subscriptions.credentials import AccessToken
 from subscriptions.iam import access_tokens, recent
 from subscriptions.iam.callers import caller_from_authorization
 from subscriptions.models import Topic
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 ADA = "user:ada@example.com"
 EMAIL = "pusher@shop.iam.gserviceaccount.com"

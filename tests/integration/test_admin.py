@@ -17,7 +17,7 @@ from deliveries.push.rejected import reject
 from subscriptions.iam.keys import signing_key
 from subscriptions.iammodels import SigningKey
 from subscriptions.models import Project, ServiceAccount, Subscription, Topic
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,8 +11,8 @@ from django.test import Client
 from subscriptions.iam import grants
 from subscriptions.iam.tree import resource_get
 from subscriptions.models import Organization, Project, ServiceAccount, Subscription, Topic
-from tests.integration.conftest import Api
 from tests.integration.test_admin import errors, form
+from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -10,7 +10,7 @@ from django.test import Client
 
 from deliveries import publishjobsadmin
 from deliveries.models import PublishJob, PublishPart
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -18,7 +18,7 @@ from subscriptions.iam import access_tokens, grants, keys
 from subscriptions.iam.tree import resource_get
 from subscriptions.iammodels import AuditEntry, Perimeter
 from subscriptions.models import Project, Subscription
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -14,7 +14,7 @@ from django.db import OperationalError, connection
 from django.test import Client
 
 from subscriptions.models import Topic
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 TOPIC = "/v1/projects/shop/topics/orders"
 

@@ -15,9 +15,9 @@ from subscriptions.iam import access, grants
 from subscriptions.iam.agents import service_agent
 from subscriptions.iam.tree import resource_get
 from subscriptions.models import Project, Subscription
-from tests.integration.conftest import Api
 from tests.ports import wait_for
 from tests.receiver import Receiver
+from tests.restapi import Api
 from tests.workers import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)

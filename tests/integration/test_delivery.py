@@ -23,10 +23,10 @@ from deliveries.rules.taskmessage import queue_name
 from deliveries.services import message_publish
 from subscriptions.models import Subscription
 from subscriptions.selectors import topic_get
-from tests.integration.conftest import Api
 from tests.ports import wait_for
 from tests.receiver import Answer, Receiver, Request
 from tests.redisserver import RedisServer
+from tests.restapi import Api
 from tests.workers import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)

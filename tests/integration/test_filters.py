@@ -9,9 +9,9 @@ import pytest
 
 from deliveries.models import Delivery, Message
 from deliveries.retention import settled_sweep
-from tests.integration.conftest import Api
 from tests.ports import wait_for
 from tests.receiver import Receiver
+from tests.restapi import Api
 from tests.workers import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -14,7 +14,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from subscriptions.iam import tokens
 from subscriptions.models import Folder, Organization, Project
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 EMAIL = "pusher@shop.iam.gserviceaccount.com"
 ACCOUNT = f"projects/shop/serviceAccounts/{EMAIL}"

@@ -12,7 +12,7 @@ from subscriptions.iam import access, grants
 from subscriptions.iam.tree import resource_get
 from subscriptions.iammodels import Group, Policy
 from subscriptions.models import Folder, Organization, Project
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 ADA = "user:ada@example.com"
 PUBLISHER = {"role": "roles/pubsub.publisher", "members": [ADA]}

@@ -12,7 +12,7 @@ from pushhub.principals import Principal
 from subscriptions.credentials import AccessToken
 from subscriptions.iam import impersonation, service_accounts
 from subscriptions.iam.scopes import CLOUD_PLATFORM
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 EMAIL = "pusher@shop.iam.gserviceaccount.com"
 NAME = f"projects/-/serviceAccounts/{EMAIL}"

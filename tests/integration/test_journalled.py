@@ -24,9 +24,9 @@ from deliveries.services import message_publish
 from deliveries.turns import write_transaction
 from subscriptions.models import Subscription
 from subscriptions.selectors import topic_get
-from tests.integration.conftest import Api
 from tests.ports import wait_for
 from tests.receiver import Receiver
+from tests.restapi import Api
 from tests.workers import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)

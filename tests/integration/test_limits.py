@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Answer, Api
+from tests.restapi import Answer, Api
 
 TOPIC = "projects/shop/topics/orders"
 DATA = {"data": "eA=="}

@@ -16,7 +16,7 @@ from deliveries.pipeline.ledger import Partial, Sums, partials_add, quarantine_n
 from deliveries.rules.histogram import bucket_of
 from pushhub.clock import utcnow
 from subscriptions.models import Subscription
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

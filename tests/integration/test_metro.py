@@ -15,9 +15,9 @@ import pytest
 from deliveries.models import Delivery
 from subscriptions.models import Subscription
 from subscriptions.selectors import push_settings
-from tests.integration.conftest import Api
 from tests.ports import wait_for
 from tests.receiver import Answer, Receiver
+from tests.restapi import Api
 from tests.workers import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -19,9 +19,9 @@ from deliveries.rules.payload import NewMessage
 from deliveries.rules.taskmessage import TaskTemplate, body_parse, escaped, queue_name
 from deliveries.services import message_publish
 from subscriptions.selectors import topic_get
-from tests.integration.conftest import Api
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
+from tests.restapi import Api
 from tests.workers import Worker
 
 LANE = Lane(7, "here")

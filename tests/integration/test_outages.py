@@ -16,10 +16,10 @@ from deliveries.models import Delivery
 from deliveries.rules.payload import NewMessage
 from deliveries.services import message_publish
 from subscriptions.selectors import topic_get
-from tests.integration.conftest import Api
 from tests.ports import wait_for
 from tests.proxy import Proxy
 from tests.receiver import Receiver
+from tests.restapi import Api
 from tests.workers import Worker, database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -12,7 +12,7 @@ from subscriptions import services
 from subscriptions.iammodels import Perimeter
 from subscriptions.models import Project, Subscription
 from subscriptions.perimeters import PROHIBITED, is_run_app
-from tests.integration.conftest import Answer, Api
+from tests.restapi import Answer, Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -12,8 +12,8 @@ from subscriptions.credentials import AccessToken, ServiceAccountKey
 from subscriptions.iam import access_tokens, agents, grants
 from subscriptions.iam.tree import resource_get
 from subscriptions.models import ServiceAccount, Subscription
-from tests.integration.conftest import Api
 from tests.integration.test_admin import errors, form
+from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

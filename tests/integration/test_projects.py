@@ -17,7 +17,7 @@ from pushhub.principals import Principal
 from subscriptions import projects, services
 from subscriptions.iam import access_tokens, grants
 from subscriptions.models import Folder, Organization, Project
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 ADA = "user:ada@example.com"
 

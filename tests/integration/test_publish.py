@@ -15,7 +15,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import page_in
 from deliveries.models import Delivery, Message
 from deliveries.rules.ids import publish_time_ms
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -18,9 +18,9 @@ from deliveries.rules.payload import NewMessage
 from deliveries.services import message_publish
 from subscriptions.models import Subscription
 from subscriptions.selectors import topic_get
-from tests.integration.conftest import Answer, Api
 from tests.ports import wait_for
 from tests.receiver import Receiver
+from tests.restapi import Answer, Api
 from tests.workers import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -15,9 +15,9 @@ from subscriptions.iam import grants, tokens
 from subscriptions.iam.tree import resource_get
 from subscriptions.models import Folder, Organization, Project
 from subscriptions.selectors import topic_get
-from tests.integration.conftest import Answer, Api
 from tests.ports import wait_for
 from tests.receiver import Receiver
+from tests.restapi import Answer, Api
 from tests.workers import Worker
 
 ADA = "user:ada@example.com"

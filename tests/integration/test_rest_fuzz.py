@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pushhub.protojson import Message
 from subscriptions.fields import CREATE_SERVICE_ACCOUNT, MODIFY_PUSH_CONFIG, SUBSCRIPTION, TOPIC
 from subscriptions.models import ServiceAccount, Subscription, Topic
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 WORDS = ["", "600s", "-1s", "1e9s", "projects/shop/topics/orders", "_deleted-topic_", "a\0b", "https://[", "💥", "JSON"]
 NUMBERS = [0, -1, 10, 2**31, 2**64 - 1, 1.5, 1e300]

@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from subscriptions import selectors, signals
 from subscriptions.models import Project, Subscription
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 TOPIC = "projects/shop/topics/orders"
 ACCOUNT = "pusher@shop.iam.gserviceaccount.com"

@@ -12,7 +12,7 @@ import pytest
 from pushhub.errors import InvalidArgument
 from subscriptions.api.parsers import read_body
 from subscriptions.models import Project, Subscription, Topic
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 BAD_NAME = (
     "Invalid resource name given (name={name}). "

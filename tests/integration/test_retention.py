@@ -11,7 +11,7 @@ from deliveries import retention, store
 from deliveries.models import Delivery, Message
 from deliveries.rules.ids import first_id_at
 from subscriptions.models import Subscription
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

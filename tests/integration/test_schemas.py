@@ -18,7 +18,7 @@ from subscriptions.models import Topic
 from subscriptions.schemarules import limits
 from subscriptions.selectors import project_get, schema_get
 from subscriptions.services import project_create
-from tests.integration.conftest import Answer, Api
+from tests.restapi import Answer, Api
 
 pytestmark = pytest.mark.usefixtures("shop")
 

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from subscriptions.models import Project, ServiceAccount
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 EMAIL = "pusher@shop.iam.gserviceaccount.com"
 

@@ -20,7 +20,7 @@ from pushhub.clock import utcnow
 from subscriptions.iam import keys, rotation, service_accounts, tokens
 from subscriptions.iammodels import SigningKey
 from subscriptions.tasks import credentials_sweep, signing_keys_maintain
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 EMAIL = "pusher@shop.iam.gserviceaccount.com"
 AUDIENCE = "https://shop.example/push"

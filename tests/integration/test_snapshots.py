@@ -19,9 +19,9 @@ from pushhub.protojson import timestamp_format, timestamp_parse
 from subscriptions.iammodels import AuditEntry
 from subscriptions.models import Snapshot, Subscription
 from subscriptions.snapshots import snapshots_sweep
-from tests.integration.conftest import Api
 from tests.ports import wait_for
 from tests.receiver import Receiver
+from tests.restapi import Api
 from tests.workers import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)

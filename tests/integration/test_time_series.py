@@ -13,7 +13,7 @@ from deliveries.models import GaugeMinute
 from deliveries.pipeline.ledger import Partial, Sums, partials_add
 from deliveries.rules.histogram import bucket_of
 from subscriptions.models import Project
-from tests.integration.conftest import Answer, Api
+from tests.restapi import Answer, Api
 
 pytestmark = pytest.mark.django_db
 

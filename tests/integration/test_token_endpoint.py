@@ -17,8 +17,8 @@ from subscriptions.credentials import AccessToken, UsedAssertion
 from subscriptions.iam import exchange
 from subscriptions.iam.callers import caller_from_authorization
 from tests.integration import keyfiles
-from tests.integration.conftest import Answer
 from tests.integration.keyfiles import EMAIL, FORGERIES, GRANT, OUT_OF_USE, assertion_claims, signed
+from tests.restapi import Answer
 
 pytestmark = pytest.mark.django_db
 FORM = "application/x-www-form-urlencoded"

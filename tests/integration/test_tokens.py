@@ -20,7 +20,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from subscriptions.iam import keys, tokens
 from subscriptions.iammodels import SigningKey
-from tests.integration.conftest import Api
+from tests.restapi import Api
 
 EMAIL = "pusher@shop.iam.gserviceaccount.com"
 AUDIENCE = "https://shop.example/push?token=1"

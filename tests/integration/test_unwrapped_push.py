@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from deliveries.models import Delivery
-from tests.integration.conftest import Api
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
+from tests.restapi import Api
 from tests.workers import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -1,0 +1,86 @@
+"""A caller of the REST API in the test's own process, and the fixtures that the tiers around it share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from subscriptions.iam import access
+from subscriptions.iam.recent import recent_callers
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An HTTP status and the decoded JSON that came with it."""
+
+    status: int
+    body: Any
+
+    @property
+    def error(self) -> dict[str, Any]:
+        error: dict[str, Any] = self.body["error"]
+        return error
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields that an INVALID_ARGUMENT names."""
+        violations = [detail["fieldViolations"] for detail in self.error.get("details", [])]
+        return [violation["field"] for found in violations for violation in found]
+
+
+class Api:
+    """The project `shop`, without credentials."""
+
+    root = "/v1/projects/shop/"
+
+    def __init__(self) -> None:
+        self.client = Client(raise_request_exception=False)
+
+    def sign_in(self, email: str, *, is_superuser: bool = False) -> None:
+        """Call as a member of staff from now on: `user:{email}`."""
+        user = User.objects.create(username=email, email=email, is_staff=True, is_superuser=is_superuser)
+        self.client.force_login(user)
+
+    def call(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        url = path if path.startswith("/") else self.root + path
+        data = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
+        response = self.client.generic(method, url, data, content_type="application/json", headers=headers)
+        return Answer(response.status_code, orjson.loads(response.content))
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.call("GET", path, **headers)
+
+    def put(self, path: str, body: Any = None, **headers: str) -> Answer:
+        return self.call("PUT", path, {} if body is None else body, **headers)
+
+    def post(self, path: str, body: Any = None, **headers: str) -> Answer:
+        return self.call("POST", path, {} if body is None else body, **headers)
+
+    def patch(self, path: str, body: Any = None, **headers: str) -> Answer:
+        return self.call("PATCH", path, {} if body is None else body, **headers)
+
+    def delete(self, path: str, **headers: str) -> Answer:
+        return self.call("DELETE", path, **headers)
+
+    def made(self, path: str, body: Any = None) -> Any:
+        """The resource created at `path`, which must work."""
+        answer = self.put(path, body)
+        assert answer.status == 200, answer
+        return answer.body
+
+
+@pytest.fixture(autouse=True)
+def no_decisions_of_the_test_before() -> None:
+    """The rows they were about are gone, and their numbers may be given anew."""
+    access.forget_decisions()
+    recent_callers.forget()
+
+
+@pytest.fixture
+def api(db: None) -> Api:
+    return Api()

@@ -1,0 +1,6 @@
+"""The security tests call REST in their own process, as the integration tests do."""
+
+from __future__ import annotations
+
+from tests.restapi import api as api
+from tests.restapi import no_decisions_of_the_test_before as no_decisions_of_the_test_before
