@@ -248,7 +248,7 @@ class ProjectForm(ServiceForm):
         label=_("Parent"), required=False, help_text=_("organizations/NUMBER or folders/NUMBER; empty: none")
     )
 
-    places = {"project": "project_id", "name": "project_id", "parent": "parent"}
+    places = {"projectId": "project_id", "name": "project_id", "parent": "parent"}
 
     class Meta:
         model = Project

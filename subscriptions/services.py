@@ -38,7 +38,7 @@ def project_create(
 
     `created_at` lets a project be as old as the one it stands for: the service agents of old ones need a grant.
     """
-    names.parse_project(names.project_name(project_id), field="projectId")
+    names.check_new_project(project_id, field="projectId")
     may_create(caller, parent, name=names.project_name(project_id))
     with transaction.atomic():
         made, project = _project_make(project_id, parent, created_at or utcnow(), caller)
@@ -60,6 +60,7 @@ def project_ensure(*, project: str, caller: Principal = OPERATOR) -> Project:
     """The project of a name's segment; in development it comes into being at its first use."""
     names.parse_project(names.project_name(project))
     if settings.DEVELOPMENT and not selectors.project_exists(project=project):
+        names.check_new_project(project, field="name")
         with transaction.atomic():
             return _project_make(project, None, utcnow(), caller)[1]
     found = selectors.project_get(project=project)
@@ -71,7 +72,9 @@ def project_ensure(*, project: str, caller: Principal = OPERATOR) -> Project:
 def _project_make(
     project_id: str, parent: Organization | Folder | None, created_at: datetime, caller: Principal
 ) -> tuple[bool, Project]:
-    """Whether it was made here, and the project."""
+    """Whether it was made here, and the project. Projects of old may have ids that differ in letter case alone."""
+    if Project.objects.filter(project_id__iexact=project_id).exclude(project_id=project_id).exists():
+        raise already_exists(project_id)
     defaults = {"created_at": created_at, **hierarchy.parent_columns(parent)}
     project, made = Project.objects.get_or_create(project_id=project_id, defaults=defaults)
     if made:

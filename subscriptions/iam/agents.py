@@ -13,7 +13,7 @@ from subscriptions.models import Project, ServiceAccount, Subscription, Topic
 
 
 def service_agent(project: Project) -> Principal:
-    return Principal(f"serviceAccount:{project.service_agent}")
+    return Principal(f"serviceAccount:{project.service_agent}", unique_id=str(project.number), is_service_agent=True)
 
 
 def agent_may_mint(account: ServiceAccount) -> bool:
@@ -28,8 +28,8 @@ def agent_grant(account: ServiceAccount, *, caller: Principal = OPERATOR) -> Non
 
 def accounts_signable(emails: Iterable[str]) -> set[str]:
     """Those of the accounts that exist, are not disabled and may be signed for. Answers are at most a second old."""
-    accounts = ServiceAccount.objects.filter(email__in=list(emails), disabled=False).select_related("project")
-    return {account.email for account in accounts if agent_may_mint(account)}
+    accounts = ServiceAccount.objects.filter(email__in=list(emails)).select_related("project")
+    return {account.email for account in accounts if not account.is_disabled and agent_may_mint(account)}
 
 
 def references_check(subscription: Subscription, fields: set[str], *, caller: Principal) -> None:

@@ -204,7 +204,7 @@ def _is_name(name: str) -> bool:
 def _check(caller: Principal, requirement: Requirement, name: str) -> None:
     if access.is_root(caller):
         return  # what is wrong with the name is for the service to say
-    key: Key = (caller.member, requirement.permission, requirement.on, name)
+    key: Key = (caller.identity, requirement.permission, requirement.on, name)
     if access.decisions.get(key):
         return
     permission, target = _target(requirement, name)
