@@ -83,6 +83,15 @@ def require(caller: Principal, permission: str, resource: tree.Resource) -> None
         raise denied(permission, tree.name_of(resource))
 
 
+def require_named(caller: Principal, permission: str, name: str, *, field: str) -> None:
+    """As `require`, on what a request names. That it doesn't exist is told to those who hold the permission above."""
+    if is_root(caller):
+        return  # what is wrong with the name is for the service to say
+    resource = tree.resource_or_above(name, field=field)
+    if resource is None or not allowed(caller, permission, resource):
+        raise denied(permission, name)
+
+
 def denied(permission: str, name: str) -> PermissionDenied:
     """The same for a resource that exists and for one that doesn't, as the caller may know neither."""
     return PermissionDenied(
