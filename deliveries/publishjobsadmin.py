@@ -71,7 +71,10 @@ class PublishJobAdmin(ReadOnlyAdmin):
         if request.method == "POST" and form.is_valid():
             try:
                 spec = form.spec()
-                authorize(caller, "google.pubsub.v1.Publisher.Publish", {"topic": spec.target().topic.name})
+                if spec.subscription:
+                    authorize(caller, "google.pubsub.v1.Subscriber.Seek", {"subscription": spec.subscription})
+                topic = spec.topic or spec.target().topic.name
+                authorize(caller, "google.pubsub.v1.Publisher.Publish", {"topic": topic})
                 job = replay_begin(spec, job_id=form.cleaned_data["job_id"])
                 start(job, rate=form.cleaned_data["rate"] or 0)
             except PushHubError as error:

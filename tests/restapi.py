@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 from django.contrib.auth.models import User
+from django.core.management import BaseCommand
 from django.test import Client
 
 from subscriptions.iam import access
@@ -72,6 +73,15 @@ class Api:
         answer = self.put(path, body)
         assert answer.status == 200, answer
         return answer.body
+
+
+def exit_code(command: BaseCommand, line: str) -> int:
+    """How a command line ends. Nothing of it is kept, so that its connection to the server closes."""
+    try:
+        command.run_from_argv(["manage.py", *line.split()])
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
 
 
 @pytest.fixture(autouse=True)

@@ -61,6 +61,7 @@ def standing_for(member: str, *, is_service_agent: bool = False) -> set[str]:
         return {member, *EVERYONE} if is_agent_email(identifier) == is_service_agent else set(EVERYONE)
     identifier = identifier.lower()
     found = {f"{kind}:{identifier}", *EVERYONE}
-    if kind == "user":
-        found.add(f"domain:{identifier.rpartition('@')[2]}")
+    _, at, domain = identifier.rpartition("@")
+    if kind == "user" and at:  # a login name without an address is of no domain, even if it reads like one
+        found.add(f"domain:{domain}")
     return found

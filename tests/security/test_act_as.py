@@ -22,7 +22,7 @@ from subscriptions.perimeters import PROHIBITED
 from tests.grpcservers import GrpcServer
 from tests.integration.test_admin import errors, form
 from tests.ports import wait_for
-from tests.restapi import Api
+from tests.restapi import Api, exit_code
 
 MALLORY = "user:mallory@example.com"
 NAME = "projects/shop/subscriptions/signed"
@@ -189,9 +189,7 @@ def test_so_does_the_command_line(
         f"pubsub subscriptions modify-push-config signed --push-endpoint={ELSEWHERE}",
         f"pubsub subscriptions update signed --push-endpoint={ELSEWHERE}",
     ):
-        with pytest.raises(SystemExit) as end:
-            pubsub_command.Command().run_from_argv(["manage.py", *line.split()])
-        assert end.value.code
+        assert exit_code(pubsub_command.Command(), line) == 1
         assert "iam.serviceAccounts.actAs" in capsys.readouterr().err
     assert stored() == before
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import grpc
 import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
 from google.protobuf.json_format import ParseDict
 from google.pubsub_v1.types import pubsub, schema
 
@@ -22,6 +24,7 @@ from subscriptions.iammodels import Policy
 from subscriptions.models import Folder, Organization, Project, Snapshot, Subscription, Topic
 from tests.grpcservers import GrpcServer
 from tests.integration.test_access_table import names_for
+from tests.integration.test_admin import errors
 from tests.ports import wait_for
 from tests.restapi import Api
 
@@ -430,3 +433,41 @@ def test_a_schemas_owner_is_not_told_which_topic_allows_a_revision(eve: str) -> 
 
     assert answer.error["status"] == "FAILED_PRECONDITION"
     assert "secret" not in repr(answer.body)
+
+
+# The console
+
+
+@pytest.fixture
+def staff(eve: str) -> Client:
+    """Eve in the console, with every page of it."""
+    user = User.objects.create_user("eve", "eve@example.com", is_staff=True)
+    user.user_permissions.set(Permission.objects.all())
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.mark.parametrize("kind", ["topics", "subscriptions"])
+def test_the_form_of_a_replay(staff: Client, kind: str) -> None:
+    times = {"since": "2026-11-20 00:00:00", "until": "2026-11-21 00:00:00"}
+
+    there, not_there = (
+        str(staff.post("/admin/deliveries/publishjob/replay/", {"name": name, **times}).context["form"].errors)
+        for name in (f"projects/depot/{kind}/stock", f"projects/depot/{kind}/absent")
+    )
+
+    assert "denied on resource" in there
+    assert not_there.replace("absent", "stock") == there
+
+
+def test_the_form_of_a_project(staff: Client) -> None:
+    Organization.objects.create(display_name="Depots", number=700)
+
+    there, not_there = (
+        str(errors(staff.post("/admin/subscriptions/project/add/", {"project_id": "new-one", "parent": parent})))
+        for parent in ("organizations/700", "organizations/701")
+    )
+
+    assert "denied on resource" in there
+    assert not_there.replace("701", "700") == there

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +47,7 @@ from subscriptions.models import Organization, Project, ServiceAccount
 from tests.grpcservers import GrpcServer
 from tests.integration.keyfiles import GRANT, assertion_claims, bearer_claims, signed
 from tests.integration.test_access_table import EXPECTED, names_for
-from tests.restapi import Api
+from tests.restapi import Api, exit_code
 
 THIEF = "user:thief@example.com"
 PUSHER = "pusher@shop.iam.gserviceaccount.com"
@@ -179,10 +178,8 @@ def test_neither_does_the_command_line(
     live_server: LiveServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], project_id: str
 ) -> None:
     monkeypatch.setenv("PUSHHUB_URL", live_server.url)
-    with pytest.raises(SystemExit) as end:
-        projects_command.Command().run_from_argv(["manage.py", *shlex.split(f"projects create {project_id}")])
 
-    assert end.value.code
+    assert exit_code(projects_command.Command(), f"projects create {project_id}") == 1
     assert "INVALID_ARGUMENT" in capsys.readouterr().err
     assert not Project.objects.exists()
 
