@@ -109,7 +109,11 @@ def test_a_project_is_made_below_a_parent(ada: Client) -> None:
     assert denied(ada.post(f"{ADMIN}project/add/", fields))
     grant("organizations/1", "roles/resourcemanager.projectCreator")
 
-    assert errors(ada.post(f"{ADMIN}project/add/", {**fields, "parent": "organizations/2"}))["parent"]
+    missing = {**fields, "parent": "organizations/2"}
+    assert denied(ada.post(f"{ADMIN}project/add/", missing)), "whether there is one is not for her to know"
+    root = Client()
+    root.force_login(User.objects.create_superuser("root"))
+    assert errors(root.post(f"{ADMIN}project/add/", missing))["parent"]
     assert ada.post(f"{ADMIN}project/add/", fields).status_code == 302
     assert Project.objects.get(project_id="depot").parent == organization
 
