@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.core.management import BaseCommand
 from django.test import Client
 
@@ -73,6 +73,15 @@ class Api:
         answer = self.put(path, body)
         assert answer.status == 200, answer
         return answer.body
+
+
+def staff_client(name: str) -> Client:
+    """The console as `user:{name}@example.com` sees it, who has all of Django's permissions."""
+    user = User.objects.create_user(name, f"{name}@example.com", is_staff=True)
+    user.user_permissions.set(Permission.objects.all())
+    client = Client()
+    client.force_login(user)
+    return client
 
 
 def exit_code(command: BaseCommand, line: str) -> int:

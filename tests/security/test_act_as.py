@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.test import Client
 from google.protobuf.json_format import ParseDict
 from google.pubsub_v1.types import pubsub
@@ -22,7 +22,7 @@ from subscriptions.perimeters import PROHIBITED
 from tests.grpcservers import GrpcServer
 from tests.integration.test_admin import errors, form
 from tests.ports import wait_for
-from tests.restapi import Api, exit_code
+from tests.restapi import Api, exit_code, staff_client
 
 MALLORY = "user:mallory@example.com"
 NAME = "projects/shop/subscriptions/signed"
@@ -156,11 +156,7 @@ def test_an_account_that_is_deleted_meanwhile_needs_act_as_on_the_project(token:
 @pytest.fixture
 def staff(token: str) -> Client:
     """Mallory in the console, with every page of it."""
-    user = User.objects.create_user("mallory", "mallory@example.com", is_staff=True)
-    user.user_permissions.set(Permission.objects.all())
-    client = Client()
-    client.force_login(user)
-    return client
+    return staff_client("mallory")
 
 
 def test_so_does_the_console(staff: Client) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import grpc
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.test import Client
 from google.protobuf.json_format import ParseDict
 from google.pubsub_v1.types import pubsub, schema
@@ -26,7 +25,7 @@ from tests.grpcservers import GrpcServer
 from tests.integration.test_access_table import names_for
 from tests.integration.test_admin import errors
 from tests.ports import wait_for
-from tests.restapi import Api
+from tests.restapi import Api, staff_client
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -441,11 +440,7 @@ def test_a_schemas_owner_is_not_told_which_topic_allows_a_revision(eve: str) -> 
 @pytest.fixture
 def staff(eve: str) -> Client:
     """Eve in the console, with every page of it."""
-    user = User.objects.create_user("eve", "eve@example.com", is_staff=True)
-    user.user_permissions.set(Permission.objects.all())
-    client = Client()
-    client.force_login(user)
-    return client
+    return staff_client("eve")
 
 
 @pytest.mark.parametrize("kind", ["topics", "subscriptions"])
