@@ -14,7 +14,7 @@ from django.db import connection
 from pytest_django.live_server_helper import LiveServer
 
 from pushhub import embedded
-from tests import leftovers
+from tests import leftovers, preloaded
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
 from tests.programs import IN_CI
@@ -68,7 +68,7 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     left = leftovers.since(before, redis_url=url)
     give_up = time.monotonic() + LEFTOVERS_SECONDS
     while left and time.monotonic() < give_up:
-        time.sleep(0.01)
+        time.sleep(0.05)
         left = leftovers.since(before, redis_url=url)
     assert not left, "the test left behind: " + "; ".join(left)
 
@@ -93,6 +93,7 @@ def _answers(client: redis.Redis) -> bool:
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a real redis-server of this test run's own."""
+    preloaded.start()
     folder = tmp_path_factory.mktemp("redis")
     socket = folder / "redis.sock"
     process = subprocess.Popen(embedded.command(socket=socket, folder=folder))

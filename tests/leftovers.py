@@ -13,8 +13,8 @@ import redis
 OWN = Path("/proc/self")
 #: The state of a listening socket in /proc/net/tcp.
 LISTEN = "0A"
-#: SQLite keeps temporary files of its own open for as long as it keeps a connection.
-OF_SQLITE = "etilqs_"
+#: Django keeps its connection to the test database open, and SQLite keeps temporary files of its own beside it.
+KEPT_OPEN = ("/test.sqlite3", "/etilqs_")
 
 
 def holdings() -> dict[str, str]:
@@ -58,7 +58,7 @@ def _descriptors() -> dict[str, str]:
             target = str((OWN / "fd" / descriptor).readlink())
         except OSError:
             continue
-        if target.startswith("/") and not target.startswith(("/dev/", "/proc/")) and OF_SQLITE not in target:
+        if target.startswith("/") and not target.startswith(("/dev/", "/proc/")) and not _is_kept_open(target):
             found[f"file {descriptor} {target}"] = f"open file {target}"
         elif target.startswith("socket:["):
             inodes[target[8:-1]] = descriptor
@@ -78,8 +78,12 @@ def _listening_ports() -> Iterator[tuple[str, int]]:
 
 def _temporary_files() -> dict[str, str]:
     folder = tempfile.gettempdir()
-    names = [name for name in _names(Path(folder)) if OF_SQLITE not in name]
+    names = [name for name in _names(Path(folder)) if not _is_kept_open(f"{folder}/{name}")]
     return {f"temporary {name}": f"temporary file {folder}/{name}" for name in names}
+
+
+def _is_kept_open(path: str) -> bool:
+    return any(name in path for name in KEPT_OPEN)
 
 
 def _names(folder: Path) -> list[str]:
