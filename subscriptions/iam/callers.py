@@ -15,6 +15,7 @@ from subscriptions.iam.access_tokens import access_token_find
 from subscriptions.iam.assertions import AssertionRefused, assertion_read
 from subscriptions.iam.recent import recent_callers
 from subscriptions.iam.scopes import opens_the_api, scopes_read
+from subscriptions.models import ServiceAccount
 
 #: No credential of ours is nearly this long.
 MAX_CREDENTIAL_CHARACTERS = 8192
@@ -64,7 +65,8 @@ def _caller_of(token: str) -> tuple[Principal, float]:
     if row is None:
         raise refused()
     _check_scopes(row.scopes)
-    return Principal(row.member), (row.expires_at - utcnow()).total_seconds()
+    caller = Principal(row.member) if row.account is None else account_principal(row.account)
+    return caller, (row.expires_at - utcnow()).total_seconds()
 
 
 def _self_signed(token: str) -> tuple[Principal, float]:
@@ -82,7 +84,11 @@ def _self_signed(token: str) -> tuple[Principal, float]:
             raise refused()
     else:
         _check_scopes(scopes_read(claims.get("scope")))
-    return Principal(f"serviceAccount:{assertion.account.email}"), assertion.seconds_left
+    return account_principal(assertion.account), assertion.seconds_left
+
+
+def account_principal(account: ServiceAccount) -> Principal:
+    return Principal(f"serviceAccount:{account.email}", unique_id=account.unique_id)
 
 
 def _check_scopes(scopes: Iterable[str]) -> None:
