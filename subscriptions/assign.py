@@ -37,10 +37,6 @@ def _topic_storage_policy(topic: Topic, value: Value) -> None:
     topic.message_storage_policy = value
 
 
-def _topic_kms_key_name(topic: Topic, value: Value) -> None:
-    topic.kms_key_name = policies.kms_key_name(value or "")
-
-
 def _topic_schema_settings(topic: Topic, value: Value) -> None:
     """The schema by its canonical name, so that its deletion finds the topic. What is deleted may stay as it is."""
     if value is None or value == topic.schema_settings:
@@ -83,7 +79,7 @@ def _unsupported(field: str) -> Callable[[Any, Value], None]:
 TOPIC_FIELDS: Mapping[str, Callable[[Topic, Value], None]] = {
     "labels": _topic_labels,
     "messageStoragePolicy": _topic_storage_policy,
-    "kmsKeyName": _topic_kms_key_name,
+    "kmsKeyName": _unsupported("kmsKeyName"),
     "schemaSettings": _topic_schema_settings,
     "messageRetentionDuration": _topic_retention,
     "ingestionDataSourceSettings": _unsupported("ingestionDataSourceSettings"),

@@ -29,7 +29,6 @@ SUBSCRIPTIONS_PER_TOPIC = 10_000
 LABEL_KEY = r"[\p{Ll}\p{Lo}][\p{Ll}\p{Lo}\p{N}_-]{0,62}"
 LABEL_VALUE = r"[\p{Ll}\p{Lo}\p{N}_-]{0,63}"
 MAX_PUSH_ATTRIBUTES = 100
-KMS_KEY_NAME = re.compile(r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+", re.ASCII)
 #: The only form of push request there is; an older one can no longer be asked for.
 ENDPOINT_VERSIONS = ("v1",)
 #: Push settings that only PushHub has, and the range of each.
@@ -194,13 +193,3 @@ def _check_own_attribute(key: str, value: str) -> None:
             f'You passed "{clipped(value)}" in the request.',
             field=field,
         )
-
-
-def kms_key_name(value: str) -> str:
-    if value and not KMS_KEY_NAME.fullmatch(value):
-        raise InvalidArgument(
-            f"Invalid KMS key name given (name={clipped(value)}). It must look like "
-            "projects/*/locations/*/keyRings/*/cryptoKeys/*.",
-            field="kmsKeyName",
-        )
-    return value
