@@ -53,7 +53,10 @@ DENIED_V6: tuple[Row, ...] = (
     Row("3fff::/20", "documentation"),
     Row("5f00::/16", "segment routing"),
     Row("fc00::/7", "unique local", private=True),
+    Row("fd00:42::42/128", "cloud metadata"),
+    Row("fd00:ec2::23/128", "cloud metadata"),
     Row("fd00:ec2::254/128", "cloud metadata"),
+    Row("fd20:ce::254/128", "cloud metadata"),
     Row("fe80::/10", "link-local"),
     Row("fec0::/10", "site-local"),
     Row("ff00::/8", "multicast"),
@@ -61,7 +64,13 @@ DENIED_V6: tuple[Row, ...] = (
 
 _MAPPED = ip_network("::ffff:0:0/96")
 #: Blocks whose addresses carry an IPv4 address that they lead to, and how many bits stand to its right.
-_CARRIERS = ((ip_network("::/96"), 0), (ip_network("64:ff9b::/96"), 0), (ip_network("2002::/16"), 80))
+_CARRIERS = (
+    (ip_network("::/96"), 0),
+    (ip_network("64:ff9b::/96"), 0),
+    # Networks choose their prefixes in this block, as a rule of 96 bits (RFC 8215).
+    (ip_network("64:ff9b:1::/48"), 0),
+    (ip_network("2002::/16"), 80),
+)
 
 _Address = IPv4Address | IPv6Address
 _Network = IPv4Network | IPv6Network
