@@ -11,6 +11,7 @@ from typing import Any
 from django.conf import settings
 
 from pushhub import names
+from pushhub.addresses import AddressGuard
 from pushhub.errors import InvalidArgument, Unimplemented
 from pushhub.protojson import duration_parse
 from subscriptions import endpoints, filters, policies, selectors
@@ -92,9 +93,13 @@ def push_config(subscription: Subscription, value: Value) -> None:
     config = value or {}
     endpoint = config.get("pushEndpoint", "")
     if endpoint:
-        endpoints.push_endpoint(
-            endpoint, allow_http=settings.ALLOW_HTTP, allowed_ports=frozenset(settings.ALLOWED_PORTS)
+        guard = AddressGuard(
+            allow_private=settings.ALLOW_PRIVATE,
+            allowed_networks=settings.ALLOWED_NETWORKS,
+            own_listeners=(settings.HTTP_ADDRESS, settings.GRPC_ADDRESS, settings.FLOWER_ADDRESS),
         )
+        allowed_ports = frozenset(settings.ALLOWED_PORTS)
+        endpoints.push_endpoint(endpoint, allow_http=settings.ALLOW_HTTP, allowed_ports=allowed_ports, guard=guard)
     subscription.push_endpoint = endpoint
     subscription.push_attributes = policies.push_attributes(config.get("attributes", {}))
     oidc = config.get("oidcToken")

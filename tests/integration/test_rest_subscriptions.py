@@ -328,6 +328,16 @@ def test_http_endpoints_are_for_where_the_setting_allows_them(shop: Api, setting
     assert shop.put("subscriptions/sub", body).status == 200
 
 
+def test_private_endpoints_are_for_where_the_setting_allows_them(shop: Api, settings: Any) -> None:
+    for endpoint in ("https://10.0.0.1/", "https://redis/", "https://127.1/"):
+        settings.ALLOW_PRIVATE = False
+        refused = shop.put("subscriptions/sub", {"topic": TOPIC, "pushConfig": {"pushEndpoint": endpoint}})
+        assert (refused.status, refused.fields) == (400, ["pushConfig.pushEndpoint"]), endpoint
+    assert shop.get("subscriptions/sub").status == 404
+    settings.ALLOW_PRIVATE = True
+    shop.made("subscriptions/sub", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "https://10.0.0.1/"}})
+
+
 @pytest.mark.parametrize("email", ["nobody@shop.iam.gserviceaccount.com", "", "pusher@other.iam.gserviceaccount.com"])
 def test_the_account_of_a_push_config_must_exist_in_the_subscriptions_project(shop: Api, email: str) -> None:
     assert shop.post("/v1/projects/other/serviceAccounts", {"accountId": "pusher"}).status == 200

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deliveries.push.guard import DENIED_V4, DENIED_V6, AddressGuard
+from pushhub.addresses import DENIED_V4, DENIED_V6, AddressGuard
 
 with (Path(__file__).parent.parent / "data" / "addresses.csv").open(encoding="utf-8", newline="") as file:
     ADDRESSES = list(csv.DictReader(file))

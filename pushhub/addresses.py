@@ -124,6 +124,14 @@ class AddressGuard:
         parsed = _unmapped(parsed)
         return self._why_own(parsed, port) or self._why_listed(parsed)
 
+    def why_denied_host(self, host: str, port: int) -> str:
+        """Return why a URL with this host can't ever be pushed to, or "" if its address has to be looked up first."""
+        if ":" in host or host.replace(".", "").isdecimal():
+            return self.why_denied(host, port)
+        # The public name system has no addresses at names of one label: they lead into the network around PushHub.
+        is_inside = "." not in host and not self._allow_private and not self._allowed
+        return "a name in the local network" if is_inside else ""
+
     def _why_own(self, address: _Address, port: int) -> str:
         for own, own_port in self._own:
             if port == own_port and (address == own or (own is None and _is_this_machine(address))):
