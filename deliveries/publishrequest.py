@@ -48,7 +48,10 @@ PUBSUB_MESSAGE = Message(
     {
         "data": Bytes(),
         "attributes": StringMap(
-            max_entries=MAX_ATTRIBUTES, max_key_bytes=MAX_KEY_BYTES, max_value_bytes=MAX_VALUE_BYTES
+            max_entries=MAX_ATTRIBUTES,
+            max_key_bytes=MAX_KEY_BYTES,
+            max_value_bytes=MAX_VALUE_BYTES,
+            values_take_nul=True,
         ),
         "messageId": String(),
         "publishTime": String(),

@@ -104,6 +104,8 @@ def push_config(subscription: Subscription, value: Value) -> None:
     subscription.push_attributes = policies.push_attributes(config.get("attributes", {}))
     oidc = config.get("oidcToken")
     if oidc is not None:
+        if not endpoint:
+            raise InvalidArgument("An oidcToken needs a pushEndpoint that it is sent to.", field="pushConfig.oidcToken")
         _check_account(subscription, oidc.get("serviceAccountEmail", ""))
     subscription.oidc_service_account_email = (oidc or {}).get("serviceAccountEmail", "")
     subscription.oidc_audience = (oidc or {}).get("audience", "")
@@ -209,10 +211,4 @@ def check_whole(subscription: Subscription) -> None:
     if subscription.enable_exactly_once_delivery and subscription.push_endpoint:
         raise InvalidArgument(
             "Exactly-once delivery is for pull subscriptions only.", field="enableExactlyOnceDelivery"
-        )
-    dead_letter_topic = subscription.dead_letter_topic
-    if dead_letter_topic is not None and dead_letter_topic == subscription.topic:
-        raise InvalidArgument(
-            "The dead letter topic must differ from the subscription's own topic.",
-            field="deadLetterPolicy.deadLetterTopic",
         )

@@ -174,7 +174,7 @@ def push_attributes(given: Mapping[str, str]) -> dict[str, str]:
     for key, value in given.items():
         if not key:
             raise InvalidArgument("A push attribute's key must not be empty.", field="pushConfig.attributes")
-        if key.startswith("x-pushhub-"):
+        if key != "x-goog-version":
             _check_own_attribute(key, value)
     return dict(given)
 
@@ -183,7 +183,8 @@ def _check_own_attribute(key: str, value: str) -> None:
     field = f"pushConfig.attributes.{clipped(key)}"
     if key not in PUSHHUB_ATTRIBUTES:
         raise InvalidArgument(
-            f'Unknown push attribute "{clipped(key)}". PushHub knows {", ".join(PUSHHUB_ATTRIBUTES)}.', field=field
+            f'Unknown push attribute "{clipped(key)}". PushHub knows x-goog-version, {", ".join(PUSHHUB_ATTRIBUTES)}.',
+            field=field,
         )
     low, high = PUSHHUB_ATTRIBUTES[key]
     pattern = r"\d{1,7}" if isinstance(low, int) else r"\d{1,7}(\.\d{1,3})?"
