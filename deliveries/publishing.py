@@ -20,6 +20,7 @@ from deliveries.groupcommit import GroupCommit
 from deliveries.journal import records
 from deliveries.rules.ids import NODE_SIZE, MessageIds
 from deliveries.rules.payload import NewMessage, attributes_text, publish_time_text, wire_message
+from deliveries.rules.regions import storage_region
 from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
 from deliveries.turns import write_transaction
 from subscriptions.filters import matcher
@@ -55,9 +56,11 @@ def messages_store(
 ) -> Published:
     """Store messages and their deliveries, in the caller's transaction or one of their own, without offering them.
 
-    `only` is the primary key of the one subscription that is owed them, where not all are.
+    `only` is the primary key of the one subscription that is owed them, where not all are. Raises FailedPrecondition in
+    a region that the topic excludes.
     """
-    request = Request(topic, messages, region or settings.REGION, only)
+    region = storage_region(topic.message_storage_policy, region or settings.REGION, own_region=settings.REGION)
+    request = Request(topic, messages, region, only)
     if connection.vendor != "sqlite" or connection.in_atomic_block:
         return _commit([request])[0]  # PostgreSQL groups commits itself
     return _groups.commit(request)

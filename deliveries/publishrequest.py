@@ -19,6 +19,8 @@ MAX_ATTRIBUTES = 100
 MAX_KEY_BYTES = 256
 MAX_VALUE_BYTES = 1024
 RESERVED_PREFIX = "goog"
+#: Attributes that Google's own clients set, such as the trace context of OpenTelemetry.
+CLIENT_PREFIX = "googclient_"
 
 
 class PublishedMessage(Protocol):
@@ -46,7 +48,10 @@ PUBSUB_MESSAGE = Message(
     {
         "data": Bytes(),
         "attributes": StringMap(
-            max_entries=MAX_ATTRIBUTES, max_key_bytes=MAX_KEY_BYTES, max_value_bytes=MAX_VALUE_BYTES
+            max_entries=MAX_ATTRIBUTES,
+            max_key_bytes=MAX_KEY_BYTES,
+            max_value_bytes=MAX_VALUE_BYTES,
+            values_take_nul=True,
         ),
         "messageId": String(),
         "publishTime": String(),
@@ -125,10 +130,10 @@ def _message(message: NewMessage, index: int) -> NewMessage:
             field=f"messages[{index}].data",
         )
     for key in message.attributes:
-        if not key or key[:4].lower() == RESERVED_PREFIX:
+        if not key or (key[:4].lower() == RESERVED_PREFIX and not key.startswith(CLIENT_PREFIX)):
             raise InvalidArgument(
                 f"Invalid attribute key given (messages[{index}].attributes, key={clipped(key)!r}). "
-                "A key must not be empty or start with 'goog'.",
+                "A key must not be empty or start with 'goog', except for 'googclient_'.",
                 field=f"messages[{index}].attributes",
             )
     return message

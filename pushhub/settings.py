@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 import warnings
 from pathlib import Path
@@ -17,6 +18,9 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 
 #: SQLite, the embedded Redis, the first admin login and the development secret live here.
 DATA_DIR = Path(env.text("DATA", ".pushhub")).absolute()
+
+# What PushHub writes is for its own user alone, whatever umask it was started with.
+os.umask(0o077)
 
 #: On under `make up`: projects come into being at first use, and secrets may be made on the spot.
 DEVELOPMENT = env.switch("DEVELOPMENT")

@@ -11,7 +11,10 @@ APPS = ("subscriptions", "deliveries")
 
 #: The leaves of pushhub/: anybody may import them. What is not named here is wiring, which nobody else imports.
 LEAVES = frozenset(
-    {"clock", "environment", "errors", "metrics", "names", "ports", "prepared", "principals", "protojson"}
+    {
+        *("addresses", "clock", "environment", "errors", "metrics", "names", "ports", "prepared", "principals"),
+        *("protojson", "pushurls"),
+    }
 )
 
 #: Layers inside an app, lowest first: a module imports its own layer and lower ones. What lies at the top of an app's

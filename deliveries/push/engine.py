@@ -13,7 +13,7 @@ import uvloop
 from deliveries.push.client import ClientOptions, PushClient
 from deliveries.push.flight import Flight
 from deliveries.push.plans import PlanBook, PushPlan
-from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
+from deliveries.rules.envelope import metadata_headers, push_body, trace_headers, unwrapped_body
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.outcome import Reason
 
@@ -88,7 +88,7 @@ class Engine:
             return flight.settle_as("n", plan.refusal)
         if plan.endpoint is None:
             return flight.settle_as("r")
-        headers = plan.headers
+        headers = plan.headers + _rendered(trace_headers(task.message))
         if settings.no_wrapper:
             body = unwrapped_body(task.message)
             if settings.write_metadata:

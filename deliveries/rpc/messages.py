@@ -28,9 +28,9 @@ ANSWER_SECONDS = 0.5
 
 def publish(request: Any, call: Call) -> Any:
     """Store the messages; the region of publishing may be named in the metadata."""
+    found = topic_get(name=request.topic, field="topic")
     messages = published_messages_read(request.messages)
     region = region_parse(call.metadata(REGION_HEADER.lower()))
-    found = topic_get(name=request.topic, field="topic")
     ids = message_publish(topic=found, messages=messages, region=region)
     return PublishResponse(message_ids=ids)
 

@@ -76,11 +76,13 @@ def schema_delete(request: Any, caller: Principal) -> Empty:
 
 
 def schema_validate(request: Any, caller: Principal) -> Any:
+    names.parse_project(request.parent, field="parent")
     schemas.schema_validate(schema={"parent": request.parent, "schema": to_dict(request.schema)})
     return schema.ValidateSchemaResponse.pb()()
 
 
 def message_validate(request: Any, caller: Principal) -> Any:
+    names.parse_project(request.parent, field="parent")
     given = {"parent": request.parent, "message": base64.b64encode(request.message).decode()}
     if request.WhichOneof("schema_spec"):
         spec = request.WhichOneof("schema_spec")

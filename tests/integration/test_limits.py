@@ -79,7 +79,15 @@ LIMITS = {
         too_large("messages[0].attributes.k", 1025, 1024, "bytes"),
         messages(attributes={"k": "ü" * 512}),
     ),
-    "reserved attribute": Limit(PUBLISH, messages(attributes={"GooGle": "1"}), "start with 'goog'"),
+    "reserved attribute": Limit(
+        PUBLISH,
+        messages(attributes={"GooGle": "1"}),
+        "start with 'goog'",
+        messages(attributes={"googclient_traceparent": "1"}),
+    ),
+    "reserved attribute that resembles a client's": Limit(
+        PUBLISH, messages(attributes={"Googclient_a": "1"}), "start with 'goog'"
+    ),
     "empty attribute key": Limit(PUBLISH, messages(attributes={"": "1"}), "must not be empty"),
     "ordering key": Limit(
         PUBLISH,
