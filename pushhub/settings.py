@@ -148,7 +148,7 @@ SPARK_CONF = dict(pair.partition("=")[::2] for pair in env.words("SPARK_CONF"))
 AUDIT_DAYS = env.number("AUDIT_DAYS", 400, least=1)
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "pushhub.apps.ConsoleConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -53,6 +53,7 @@ LAYERS = {
     "tasks": SURFACES,
     "admin": SURFACES,
     "adminforms": SURFACES,
+    "consoleadmin": SURFACES,
     "treeadmin": SURFACES,
     "auditadmin": SURFACES,
     "credentialadmin": SURFACES,
@@ -71,7 +72,7 @@ OPEN_TO_DELIVERIES = frozenset(
     {"services", "selectors", "policies", "filters", "fields", "snapshots", "schemas", "models", "signals", "iam"}
 )
 #: And what its surfaces may use besides.
-OPEN_TO_SURFACES = frozenset({"api", "rpc", "paging", "resources"})
+OPEN_TO_SURFACES = frozenset({"api", "rpc", "paging", "resources", "consoleadmin"})
 
 #: Pure rules get the clock, the dice and the data as arguments.
 IMPURE = frozenset(
