@@ -24,17 +24,21 @@ from pushhub import environment as env
 if TYPE_CHECKING:
     from subscriptions.rpc.calls import Method
 
-#: A publish request of the largest size, with room for its framing.
-MOST_BYTES = 11 * 1024 * 1024
 #: How long calls that are under way may go on once the server is asked to stop.
 GRACE_SECONDS = 5.0
 OPTIONS = [
-    ("grpc.max_receive_message_length", MOST_BYTES),
+    # Of a request once it is inflated; gRPC inflates no further.
+    ("grpc.max_receive_message_length", 11 * 1024 * 1024),
     ("grpc.max_send_message_length", -1),
     ("grpc.so_reuseport", 0),
     # Clients of streams ask every half minute or so whether the connection is alive, calls or no calls.
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    # A call whose request is not read yet keeps up to a window of it in memory.
+    ("grpc.max_concurrent_streams", 256),
+    # A connection whose peer is gone without a word is closed.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
 ]
 
 logger = logging.getLogger("pushhub.grpcserver")
@@ -64,10 +68,11 @@ async def make_server() -> tuple[grpc.aio.Server, int]:
     from grpc_reflection.v1alpha import reflection
 
     from subscriptions.rpc.calls import service_handler
+    from subscriptions.rpc.public import PublicServices
     from subscriptions.rpc.reflected import reflected_pool
 
     served = services()
-    server = grpc.aio.server(options=OPTIONS)
+    server = grpc.aio.server(options=OPTIONS, interceptors=[PublicServices()])
     server.add_generic_rpc_handlers([service_handler(name, methods) for name, methods in served.items()])
     healthy = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)

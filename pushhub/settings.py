@@ -72,6 +72,10 @@ GRPC_TLS_KEY = env.text("GRPC_TLS_KEY")
 GRPC_REST = env.listen_address("GRPC_REST", f"{env.url(HTTP_ADDRESS).partition('//')[2]}")
 #: How many calls the gRPC server works on at once; those that wait for messages don't count.
 GRPC_THREADS = env.number("GRPC_THREADS", 16, least=2)
+#: How many of them one caller may take.
+GRPC_CALLER_CALLS = env.number("GRPC_CALLER_CALLS", max(GRPC_THREADS * 3 // 4, 1), least=1)
+#: How long the body of a request may take.
+BODY_SECONDS = env.number("BODY_SECONDS", 30, least=1)
 FLOWER_ADDRESS = env.listen_address("FLOWER", "127.0.0.1:5555")
 PUBLIC_URL = env.text("PUBLIC_URL", env.url(HTTP_ADDRESS)).rstrip("/")
 #: Never "*" by itself: a web page whose name is made to point at 127.0.0.1 must not reach an anonymous caller's API.
