@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import orjson
 from django.db import connection
 
 #: SQLite takes at most 32,766 parameters a statement; shorter lists also keep its parsing cheap.
@@ -57,11 +58,24 @@ def messages_insert(rows: Sequence[MessageRow]) -> None:
 
 
 def deliveries_insert(rows: Sequence[DeliveryRow]) -> None:
+    if rows and not _is_postgresql():
+        _insert_as_json(rows)
+        return
     _insert(
         f"INSERT INTO deliveries_delivery ({DELIVERY_COLUMNS})",
         rows,
         casts=("bigint", "bigint", "text", "integer", "text"),
     )
+
+
+def _insert_as_json(rows: Sequence[DeliveryRow]) -> None:
+    """SQLite reads all rows from one JSON array, in half the time and without Python's lock in between."""
+    values = ", ".join(f"json_extract(value, '$[{index}]')" for index in range(len(rows[0])))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO deliveries_delivery ({DELIVERY_COLUMNS}) SELECT {values} FROM json_each(%s)",
+            [orjson.dumps(rows).decode()],
+        )
 
 
 def _insert(head: str, rows: Sequence[tuple[Any, ...]], *, casts: Sequence[str]) -> None:
@@ -95,6 +109,18 @@ def deliveries_delete(*, subscription_id: int, region: str, message_ids: Sequenc
                 "DELETE FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND " + _among(len(chunk)),
                 [subscription_id, region, list(chunk)] if _is_postgresql() else [subscription_id, region, *chunk],
             )
+
+
+def deliveries_delete_of(*, message_ids: Sequence[int], limit: int) -> int:
+    """Delete up to `limit` deliveries of these messages, of every subscription; return how many were deleted."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM deliveries_delivery WHERE id IN (SELECT id FROM deliveries_delivery WHERE "
+            + _among(len(message_ids))
+            + " LIMIT %s)",
+            [list(message_ids), limit] if _is_postgresql() else [*message_ids, limit],
+        )
+        return int(cursor.rowcount)
 
 
 def deliveries_nacked(*, subscription_id: int, region: str, nacks: Sequence[Nack], at: datetime) -> None:

@@ -36,6 +36,7 @@ LAYERS = {
     "groupcommit": MODELS,
     "backlog": MIDDLE,
     "push": MIDDLE,
+    "fanout": MIDDLE,
     "publishing": MIDDLE,
     "deadletters": MIDDLE,
     "activity": MIDDLE,
