@@ -145,6 +145,21 @@ def page_read(*, subscription_id: int, region: str, from_id: int, limit: int) ->
         return [PageRow(row[0], row[1], bytes(row[2]), row[3], row[4]) for row in cursor.fetchall()]
 
 
+def payload_sizes(message_ids: Sequence[int]) -> dict[int, int]:
+    """Return the bytes of data and attributes of those of the messages that exist, without reading their data."""
+    length = "octet_length" if _is_postgresql() else "length"
+    sizes: dict[int, int] = {}
+    with connection.cursor() as cursor:
+        for chunk in _in_chunks(message_ids):
+            among = _among(len(chunk)).replace("message_id", "id")
+            cursor.execute(
+                f"SELECT id, {length}(data) + length(attributes) FROM deliveries_message WHERE {among}",
+                [list(chunk)] if _is_postgresql() else list(chunk),
+            )
+            sizes.update(cursor.fetchall())
+    return sizes
+
+
 def waiting_ids(*, subscription_id: int, region: str, before_id: int, after_id: int, limit: int) -> list[int]:
     """Ids of the oldest deliveries of a lane in the open range given."""
     with connection.cursor() as cursor:
