@@ -38,7 +38,7 @@ def _events(event: str, lane: Lane, flights: list[Flight], flow: LaneFlow | None
         "attempt": [flight.task.attempt for flight in flights],
         "outcome": [OUTCOMES[flight.code] for flight in flights],
         "reason": [flight.reason for flight in flights],
-        "bytes": [data_size(message) for message in messages],
+        "bytes": [flight.data_bytes or data_size(flight.task.message) for flight in flights],
     }
     if event == "push":
         columns["response_code"] = [flight.status for flight in flights]
