@@ -118,6 +118,8 @@ AUDIENCES = [PUBLIC_URL, *(url.rstrip("/") for url in env.words("AUDIENCES"))]
 
 #: How many messages one push worker may have outstanding.
 WORKER_OUTSTANDING = env.number("WORKER_OUTSTANDING", 40_000, least=1)
+#: Memory that the payloads of outstanding messages may take in one push worker.
+WORKER_OUTSTANDING_MB = env.number("WORKER_OUTSTANDING_MB", 256, least=16)
 #: How long a push worker that is asked to stop waits for what is out, before it hands the rest back.
 DRAIN_SECONDS = env.number("DRAIN_SECONDS", 10)
 #: Above this rate a worker tells Flower only of a sample of its successes.

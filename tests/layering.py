@@ -39,6 +39,7 @@ LAYERS = {
     "groupcommit": MODELS,
     "backlog": MIDDLE,
     "push": MIDDLE,
+    "fanout": MIDDLE,
     "publishing": MIDDLE,
     "deadletters": MIDDLE,
     "activity": MIDDLE,

@@ -15,6 +15,7 @@ from deliveries import store
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure, mode_of
+from deliveries.fanout import first_pending_id
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.taskmessage import task_id
 from deliveries.turns import write_transaction
@@ -43,7 +44,7 @@ def rebuild() -> int:
 
 def audit() -> int:
     """Find deliveries that Redis should have and has not; returns in how many lanes that was so."""
-    before_id = first_id_at(time.time_ns() // 1_000_000 - GRACE_MS)
+    before_id = min(first_id_at(time.time_ns() // 1_000_000 - GRACE_MS), first_pending_id())
     repaired = 0
     for lane, settings in _lanes_waiting():
         repaired += _audit_lane(lane, settings, before_id=before_id)

@@ -97,6 +97,9 @@ class Engine:
             attempt = task.attempt if settings.shows_attempts else None
             body = push_body(task.message, subscription=settings.name, delivery_attempt=attempt)
         self.client.post(plan.endpoint, headers, body, settings.ack_deadline_seconds, flight.done)
+        if flight.by_reference:
+            # From here on the body is the only copy.
+            flight.drop_payload()
         return None
 
 
