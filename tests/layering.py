@@ -11,7 +11,7 @@ APPS = ("subscriptions", "deliveries")
 
 #: The leaves of pushhub/: anybody may import them. What is not named here is wiring, which nobody else imports.
 LEAVES = frozenset(
-    {"clock", "environment", "errors", "metrics", "names", "ports", "prepared", "principals", "protojson"}
+    {"background", "clock", "environment", "errors", "metrics", "names", "ports", "prepared", "principals", "protojson"}
 )
 
 #: Layers inside an app, lowest first: a module imports its own layer and lower ones. What lies at the top of an app's
@@ -33,6 +33,7 @@ LAYERS = {
     "signals": MODELS,
     "store": MODELS,
     "turns": MODELS,
+    "outages": MODELS,
     "groupcommit": MODELS,
     "backlog": MIDDLE,
     "push": MIDDLE,
