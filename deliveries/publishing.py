@@ -13,9 +13,9 @@ from django.conf import settings
 from django.db import IntegrityError, connection
 
 from deliveries import store
-from deliveries.backlog.backlog import Lane, Offer
+from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lane_configure, mode_of
+from deliveries.backlog.lanes import lane_configure, lane_offer
 from deliveries.groupcommit import GroupCommit
 from deliveries.journal import records
 from deliveries.rules.ids import NODE_SIZE, MessageIds
@@ -139,7 +139,7 @@ def _offer(
     for subscriber in subscribers:
         render = TaskTemplate(subscription_id=subscriber.id, region=region, attempt=1).render
         tasks = [(ids[index], render(names[index], texts[index])) for index in owed_by(subscriber, messages)]
-        offers.append(Offer(Lane(subscriber.id, region), mode=mode_of(subscriber), messages=tasks))
+        offers.append(lane_offer(Lane(subscriber.id, region), subscriber, tasks))
     default_backlog().offer(offers)
 
 
