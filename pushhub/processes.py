@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import socket
 import ssl
@@ -22,7 +23,10 @@ from django.conf import settings
 from kombu.exceptions import OperationalError
 
 from deliveries.journal.files import runner_lives
+from pushhub import background
 from pushhub import environment as env
+
+logger = logging.getLogger(__name__)
 
 #: Flower keeps the tasks it shows in memory, about 2 KB each.
 FLOWER_TASKS = 10_000
@@ -68,13 +72,21 @@ def answers_redis(redis_url: str) -> bool:
         return False
 
 
-def answers_ping(node: str) -> bool:
-    """Whether the Celery worker `node` answers a remote-control ping, which its consumer loop must be alive for."""
+def works(node: str) -> bool:
+    """Whether the Celery worker `node` tells by remote control, which its consumer loop must be alive for, that each of
+    its background threads gave a sign of life lately.
+    """
     app = import_module("pushhub.celery").app
     try:
-        return bool(app.control.ping(destination=[node], timeout=CHECK_SECONDS))
+        replies = app.control.broadcast("threads", destination=[node], reply=True, timeout=CHECK_SECONDS)
     except (OSError, redis.RedisError, OperationalError):
         return False
+    silences = [reply[node] for reply in replies or []]
+    for name, seconds in ((name, seconds) for threads in silences for name, seconds in threads.items()):
+        if seconds > background.SILENT_SECONDS:
+            logger.warning("thread %s of %s gave no sign of life for %d s", name, node, seconds)
+            return False
+    return bool(silences)
 
 
 def answers_grpc(address: tuple[str, int]) -> bool:
@@ -118,7 +130,7 @@ def _worker(name: str, title: str, *, queue: str, more: tuple[str, ...] = ()) ->
         f"--loglevel={settings.LOG_LEVEL}",
         *more,
     )
-    return Process(name, title, command, f"on queue {queue}", lambda: answers_ping(node))
+    return Process(name, title, command, f"on queue {queue}", lambda: works(node))
 
 
 def web() -> Process:

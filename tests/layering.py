@@ -12,8 +12,8 @@ APPS = ("subscriptions", "deliveries")
 #: The leaves of pushhub/: anybody may import them. What is not named here is wiring, which nobody else imports.
 LEAVES = frozenset(
     {
-        *("addresses", "clock", "environment", "errors", "metrics", "names", "ports", "prepared", "principals"),
-        *("protojson", "pushurls"),
+        *("addresses", "background", "clock", "environment", "errors", "metrics", "names", "ports", "prepared"),
+        *("principals", "protojson", "pushurls"),
     }
 )
 
@@ -36,6 +36,7 @@ LAYERS = {
     "signals": MODELS,
     "store": MODELS,
     "turns": MODELS,
+    "outages": MODELS,
     "groupcommit": MODELS,
     "backlog": MIDDLE,
     "push": MIDDLE,

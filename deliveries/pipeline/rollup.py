@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,12 +15,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections, connection
+from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections, connection, connections
 
 from deliveries.journal import files, sealing
 from deliveries.pipeline import ledger
 from deliveries.pipeline.admission import ADMITTED, Admission, hours, segments
 from deliveries.pipeline.transforms import event_schema, partials
+from pushhub.background import BackgroundThread
 from pushhub.errors import FailedPrecondition
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Rollup:
         self._admission = Admission(folder, job="rollup")
         #: Links whose segments were counted in the batch before; Spark is done with them when the next one begins.
         self._done: set[str] = set()
-        self._stopping = threading.Event()
+        self._keeper = BackgroundThread("admission", self._keep_admitting, at_end=connections.close_all)
 
     def once(self) -> None:
         """Count what is there, then return."""
@@ -61,13 +61,12 @@ class Rollup:
     def run(self) -> None:
         """Count what is there, then what comes, until the query ends, which it does only with an error."""
         self.once()
-        keeper = threading.Thread(target=self._keep_admitting, name="admission", daemon=True)
-        keeper.start()
+        self._keeper.start()
         try:
             stream = self._writer(files_a_batch=FILES_A_TRIGGER)
             stream.trigger(processingTime=f"{TRIGGER_SECONDS} seconds").start().awaitTermination()
         finally:
-            self._stopping.set()
+            self._keeper.stop(timeout=5)
 
     def count(self, batch: DataFrame, number: int) -> None:
         """Add one batch to the metrics. Called in a thread of py4j's, which may not be the one of the next batch."""
@@ -97,12 +96,13 @@ class Rollup:
         return events.writeStream.foreachBatch(self.count).option("checkpointLocation", checkpoint)
 
     def _keep_admitting(self) -> None:
-        while not self._stopping.wait(ADMISSION_SECONDS):
-            try:
-                self._admit()
-            except (OSError, DatabaseError, InterfaceError) as error:
-                logger.warning("new segments are looked at later: %s", error)
-                close_old_connections()
+        if self._keeper.stopping.wait(ADMISSION_SECONDS):
+            return
+        try:
+            self._admit()
+        except (OSError, DatabaseError, InterfaceError) as error:
+            logger.warning("new segments are looked at later: %s", error)
+            close_old_connections()
 
     def _admit(self) -> None:
         sealing.seal_closed(self._folder)

@@ -11,7 +11,6 @@ import itertools
 import logging
 import os
 import secrets
-import threading
 import time
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
@@ -40,6 +39,7 @@ from deliveries.push.settler import Settler
 from deliveries.push.steward import Steward
 from deliveries.push.transport import Transport, full_bell
 from deliveries.rules.taskmessage import TASK_NAME, body_parse
+from pushhub.background import BackgroundThread
 
 logger = logging.getLogger(__name__)
 
@@ -200,7 +200,6 @@ class PushWorker:
     def _settled(self, flights: Sequence[Flight], flows: Mapping[Lane, LaneFlow]) -> None:
         for flight in flights:
             self.outstanding.pop(flight.task_id, None)
-        self.events.settled(flights)
         if self._journal is not None:
             self._journal.append(attempt_events(flights, flows=flows, worker=self.name))
         if self._was_full and not self._stopping:
@@ -208,6 +207,7 @@ class PushWorker:
                 default_backlog().client.lpush(full_bell(work_key(self.name)), "1")
             except redis.RedisError:
                 logger.debug("ring put off: Redis is away")
+        self.events.settled(flights)
 
     # Shutdown.
 
@@ -237,39 +237,35 @@ class Heart:
     def __init__(self, worker: str, steward: Steward) -> None:
         self._worker = worker
         self._steward = steward
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="push-heart", daemon=True)
+        self._backlog = Backlog()
+        self._was_away = False
+        self._thread = BackgroundThread("push-heart", self._beat)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
         """Stop beating; what this worker still holds, the others take over when its silence is long enough."""
-        self._stopping.set()
-        self._thread.join(timeout=10)
+        self._thread.stop(timeout=10)
         try:
             default_backlog().leave(self._worker)
         except redis.RedisError:
             logger.debug("left without saying so: Redis is away")
 
-    def _run(self) -> None:
-        backlog = Backlog()
-        was_away = False
-        while True:
-            try:
-                health = backlog.beat(self._worker)
-                if health.put_back:
-                    logger.warning("took over %d messages of a worker that died", health.put_back)
-                if health.was_wiped:
-                    self._steward.run_soon(_rebuild)
-                elif was_away:
-                    self._steward.run_soon(_audit)
-                was_away = False
-            except redis.RedisError as error:
-                was_away = True
-                logger.warning("no heartbeat: %s", type(error).__name__)
-            if self._stopping.wait(HEARTBEAT_SECONDS):
-                return
+    def _beat(self) -> None:
+        try:
+            health = self._backlog.beat(self._worker)
+            if health.put_back:
+                logger.warning("took over %d messages of a worker that died", health.put_back)
+            if health.was_wiped:
+                self._steward.run_soon(_rebuild)
+            elif self._was_away:
+                self._steward.run_soon(_audit)
+            self._was_away = False
+        except redis.RedisError as error:
+            self._was_away = True
+            logger.warning("no heartbeat: %s", type(error).__name__)
+        self._thread.stopping.wait(HEARTBEAT_SECONDS)
 
 
 def _rebuild() -> None:

@@ -217,7 +217,7 @@ def _is_ours(kind: str, domain: str) -> bool:
     """Return whether PushHub holds the groups or service accounts of a domain."""
     if kind == "group":
         return Group.objects.filter(email__endswith=f"@{domain}").exists()
-    if f"@{domain}" == AGENT_SUFFIX:
+    if domain == names.AGENT_DOMAIN:
         return True
     project, suffix, _ = domain.partition(ACCOUNT_DOMAIN)
     name, _, of_domain = project.partition(".")  # of the project example.com:shop it is shop.example.com
