@@ -38,10 +38,10 @@ def archive(quick: bool) -> Row:
         topic = topic_get(name=TOPIC)
         archiver = Archiver(Path(folder), session=session)
         _publish(WARM)
-        archiver.run(closed_ms=-1000)  # Java compiles
+        archiver.run()  # Java compiles
         _publish(count)
         began = time.monotonic()
-        archiver.run(closed_ms=-1000)
+        archiver.run()
         archive_rate = count / (time.monotonic() - began)
         size = sum(path.stat().st_size for path in Path(folder).rglob("*.parquet"))
 

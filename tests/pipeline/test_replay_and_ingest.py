@@ -57,7 +57,7 @@ def archived(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any)
         for number in range(60)
     ]
     message_publish(topic=topic_get(name=TOPIC), messages=messages)
-    Archiver(Path(settings.ARCHIVE), session=spark).run(closed_ms=-1000)
+    Archiver(Path(settings.ARCHIVE), session=spark).run()
     Message.objects.all().delete()
     for name in (WORKER, OTHER):
         services.subscription_create(name=name, subscription={"topic": TOPIC})

@@ -150,7 +150,7 @@ def test_hours_and_days_added_up_again_are_the_same(spark: SparkSession, tmp_pat
     MetricHour.objects.update(count=1)
     MetricDay.objects.update(latency_us_sum=0, buckets={})
 
-    ledger.rebuild(**EVER)
+    ledger.rebuild(**EVER, clock=lambda: datetime.fromtimestamp(BEGIN, UTC) + timedelta(days=1))
 
     assert_counted(paths)
 
