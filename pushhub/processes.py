@@ -21,7 +21,7 @@ import redis
 from django.conf import settings
 from kombu.exceptions import OperationalError
 
-from deliveries.journal.files import runner_lives
+from deliveries.pipeline.lag import keeps_up
 from pushhub import environment as env
 
 #: Flower keeps the tasks it shows in memory, about 2 KB each.
@@ -184,7 +184,7 @@ def rollup() -> Process:
         "rollup of metrics",
         [sys.executable, "-m", "django", "pipeline", "rollup"],
         f"from {settings.JOURNAL}",
-        lambda: runner_lives(Path(settings.JOURNAL)),
+        lambda: keeps_up(Path(settings.JOURNAL)),
         # Both give memory back that the allocators would keep: a hundred megabytes.
         {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"},
     )

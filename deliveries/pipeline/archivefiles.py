@@ -21,6 +21,7 @@ from django.db.models import Min
 
 from deliveries import store
 from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover, ArchiveOwner, Message
+from deliveries.pipeline.parquetfiles import damage, first_line
 from deliveries.turns import write_transaction
 from pushhub.errors import FailedPrecondition
 
@@ -94,7 +95,7 @@ def verify(root: Path) -> Verified:
         named.add(row.path)
         if not (root / row.path).exists():
             found.missing.append(row.path)
-        elif reason := _damage(root / row.path, rows=row.rows):
+        elif reason := damage(root / row.path, rows=row.rows):
             found.damaged.append((row.path, reason))
         else:
             found.files += 1
@@ -149,7 +150,7 @@ def _adopt_folder(root: Path, names: list[str], found: Adopted) -> None:
             if name in known:
                 found.dropped.append(name)
             else:
-                found.foreign.append((name, _line(error)))
+                found.foreign.append((name, first_line(error)))
     taken = pa.array([], pa.int64())
     chosen: dict[str, ArchiveFile] = {}
     for name, ids in sorted(readable, key=lambda one: (-len(one[1]), one[0] not in known, one[0])):
@@ -208,21 +209,6 @@ def _names(root: Path) -> Iterator[str]:
             yield name
 
 
-def _damage(path: Path, *, rows: int | None = None) -> str:
-    """What is wrong with a file, which is read whole; empty for a good one."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    count = 0
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=1000):
-                count += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
-        return f"it cannot be read: {_line(error)}"
-    return "" if rows in (None, count) else f"it has {count} messages, and the manifest says {rows}"
-
-
 def _archive_ids(path: Path) -> pa.Array:
     """The message ids of a file that is an archive's and that can be read; ValueError or OSError for another."""
     import pyarrow as pa
@@ -233,10 +219,10 @@ def _archive_ids(path: Path) -> pa.Array:
     try:
         names = set(pq.read_schema(path).names)
     except pa.ArrowException as error:
-        raise ValueError(f"it cannot be read: {_line(error)}") from None
+        raise ValueError(f"it cannot be read: {first_line(error)}") from None
     if lacking := COLUMNS - names:
         raise ValueError(f"it has no column {', '.join(sorted(lacking))}")
-    if reason := _damage(path):
+    if reason := damage(path):
         raise ValueError(reason)
     return _ids(path)
 
@@ -247,7 +233,3 @@ def _ids(path: Path) -> pa.Array:
 
     column = pq.read_table(path, columns=["message_id"], partitioning=None)["message_id"]
     return column.cast(pa.int64()).combine_chunks()
-
-
-def _line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -15,6 +15,7 @@ from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveOwner
 from deliveries.pipeline import archivefiles
 from deliveries.pipeline.archivefiles import adopt, only_archiver, verify
 from pushhub.errors import FailedPrecondition
+from tests.pipeline.ground import pages_damage
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -41,13 +42,6 @@ def archive_file(root: Path, name: str, ids: list[int]) -> str:
 def manifest_row(root: Path, path: str, ids: list[int]) -> ArchiveFile:
     size = (root / path).stat().st_size if (root / path).exists() else 1
     return ArchiveFile.objects.create(path=path, first_id=min(ids), last_id=max(ids), rows=len(ids), bytes=size)
-
-
-def damage(path: Path) -> None:
-    """Overwrite a page; the footer stays good."""
-    raw = bytearray(path.read_bytes())
-    raw[60:160] = b"\xff" * 100
-    path.write_bytes(raw)
 
 
 def paths() -> set[str]:
@@ -83,14 +77,14 @@ def test_verify_names_what_is_missing_damaged_and_unknown(tmp_path: Path) -> Non
     manifest_row(tmp_path, damaged, [*range(10, 900)])
     manifest_row(tmp_path, short, [901, 902, 903])
     manifest_row(tmp_path, f"{FOLDER}/5-6-eeeeeeeeeeee-0.parquet", [5, 6])
-    damage(tmp_path / damaged)
+    pages_damage(tmp_path / damaged)
 
     found = verify(tmp_path)
 
     assert (found.files, found.messages) == (1, 9)
     assert found.missing == [f"{FOLDER}/5-6-eeeeeeeeeeee-0.parquet"]
     assert [path for path, _ in found.damaged] == [damaged, short]
-    assert found.damaged[1][1] == "it has 2 messages, and the manifest says 3"
+    assert found.damaged[1][1] == "it has 2 rows instead of 3"
     assert found.unknown == [unknown]
     assert len(paths()) == 4, "nothing is changed"
 
@@ -103,7 +97,7 @@ def test_adopt_takes_each_message_once_and_deletes_no_file(tmp_path: Path) -> No
     replaced = archive_file(tmp_path, "1-20-bbbbbbbbbbbb-0.parquet", [*range(1, 21)])
     overlapping = archive_file(tmp_path, "31-50-2.parquet", [*range(31, 51)])
     damaged = archive_file(tmp_path, "100-900-cccccccccccc-0.parquet", [*range(100, 900)])
-    damage(tmp_path / damaged)
+    pages_damage(tmp_path / damaged)
     foreign = tmp_path / FOLDER / "part-0.parquet"
     pq.write_table(pa.table({"a": [1]}), foreign)
     manifest_row(tmp_path, replaced, [*range(1, 21)])
