@@ -22,7 +22,7 @@ import redis
 from django.conf import settings
 from kombu.exceptions import OperationalError
 
-from deliveries.journal.files import runner_lives
+from deliveries.pipeline.lag import keeps_up
 from pushhub import background
 from pushhub import environment as env
 
@@ -196,7 +196,7 @@ def rollup() -> Process:
         "rollup of metrics",
         [sys.executable, "-m", "django", "pipeline", "rollup"],
         f"from {settings.JOURNAL}",
-        lambda: runner_lives(Path(settings.JOURNAL)),
+        lambda: keeps_up(Path(settings.JOURNAL)),
         # Both give memory back that the allocators would keep: a hundred megabytes.
         {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"},
     )
