@@ -15,7 +15,7 @@ from bench.processes import ROOT, BenchError, needed
 from pushhub import embedded
 from tests.programs import postgresql_programs
 
-PACKAGES = ("celery", "django", "granian", "hiredis", "httptools", "kombu", "redis", "requests", "uvloop")
+PACKAGES = ("celery", "django", "hiredis", "httptools", "kombu", "redis", "requests", "uvloop")
 
 
 def facts() -> dict[str, Any]:

@@ -36,6 +36,9 @@ OPTIONS = [
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     # A call whose request is not read yet keeps up to a window of it in memory.
     ("grpc.max_concurrent_streams", 256),
+    # Connections without calls end, also those that never said more than that they speak HTTP/2.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 600_000),
     # A connection whose peer is gone without a word is closed.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
@@ -102,12 +105,15 @@ async def serve(stop: asyncio.Event) -> None:
     from django.conf import settings
 
     from pushhub.front import Front
+    from pushhub.limits import limits_read, open_files_raise
     from subscriptions.rpc import calls
 
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(settings.GRPC_THREADS, "grpc"))
     server, port = await make_server()
     tls = tls_context(settings.GRPC_TLS_CERT, settings.GRPC_TLS_KEY)
-    front = Front(grpc=("127.0.0.1", port), rest=settings.GRPC_REST, tls=tls)
+    front = Front(
+        grpc=("127.0.0.1", port), rest=settings.GRPC_REST, limits=limits_read(), files=open_files_raise(), tls=tls
+    )
     await server.start()
     await front.start(settings.GRPC_ADDRESS)
     logger.info("gRPC at %s:%d", *settings.GRPC_ADDRESS)

@@ -135,13 +135,7 @@ def _worker(name: str, title: str, *, queue: str, more: tuple[str, ...] = ()) ->
 
 def web() -> Process:
     """REST, admin, tokens and documentation."""
-    host, port = settings.HTTP_ADDRESS
-    command = [
-        *(sys.executable, "-m", "granian", "--interface=wsgi", f"--host={host}", f"--port={port}", "--no-ws"),
-        *(f"--workers={settings.WEB_WORKERS}", f"--blocking-threads={settings.WEB_THREADS}"),
-        *("--respawn-failed-workers", "--workers-kill-timeout=10", "--log-level=warning"),
-        "pushhub.wsgi:application",
-    ]
+    command = [sys.executable, "-m", "pushhub.webserver"]
     address = env.url(settings.HTTP_ADDRESS)
     return Process("web", "REST and admin", command, f"at {address}", lambda: answers_http(f"{address}/healthz"))
 
