@@ -11,7 +11,7 @@ APPS = ("subscriptions", "deliveries")
 
 #: The leaves of pushhub/: anybody may import them. What is not named here is wiring, which nobody else imports.
 LEAVES = frozenset(
-    {"clock", "environment", "errors", "metrics", "names", "ports", "prepared", "principals", "protojson"}
+    {"clock", "environment", "errors", "metrics", "names", "ports", "prepared", "principals", "protojson", "throttle"}
 )
 
 #: Layers inside an app, lowest first: a module imports its own layer and lower ones. What lies at the top of an app's
@@ -51,6 +51,7 @@ LAYERS = {
     "admin": SURFACES,
     "adminforms": SURFACES,
     "consoleadmin": SURFACES,
+    "loginadmin": SURFACES,
     "treeadmin": SURFACES,
     "auditadmin": SURFACES,
     "credentialadmin": SURFACES,
