@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import logging
 import os
 import socket
@@ -53,11 +54,16 @@ class Process:
     on_stop: Callable[[], None] | None = None
 
 
-def answers_http(address: str) -> bool:
-    """Whether a GET of `address` is answered with 200. Proxies of the environment are not asked."""
+def answers_http(address: str, *, login: str = "") -> bool:
+    """Whether a GET of `address`, with a login of `user:password`, is answered with 200.
+
+    Proxies of the environment are not asked.
+    """
+    headers = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
+    request = urllib.request.Request(address, headers=headers)  # noqa: S310 - an address of ours
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(address, timeout=CHECK_SECONDS) as answer:
+        with opener.open(request, timeout=CHECK_SECONDS) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
@@ -160,7 +166,7 @@ def maintenance() -> Process:
 
 
 def flower() -> Process:
-    """Flower, the monitor. It can stop workers, so away from loopback it asks for a login."""
+    """Flower, the monitor, behind a guard. It can stop workers, so away from loopback it asks for a login."""
     host, port = settings.FLOWER_ADDRESS
     login = env.secret("FLOWER_LOGIN")
     if not login and not env.is_loopback(host):
@@ -176,9 +182,9 @@ def flower() -> Process:
     return Process(
         "flower",
         "Flower",
-        _celery("flower", *options),
+        [sys.executable, "-m", "pushhub.monitor", *options],
         f"at {address}",
-        lambda: answers_http(f"{address}/healthcheck"),
+        lambda: answers_http(f"{address}/healthcheck", login=login.partition(",")[0]),
         {"FLOWER_BASIC_AUTH": login} if login else {},
     )
 

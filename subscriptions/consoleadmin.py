@@ -8,16 +8,18 @@ superusers only, and so is one of a model that somebody registers without any of
 from __future__ import annotations
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin import RelatedOnlyFieldListFilter
 from django.core.exceptions import PermissionDenied as NotForYou
 from django.db.models import Model, QuerySet
-from django.http import Http404, HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
 
 from pushhub.errors import PermissionDenied
 from pushhub.principals import Principal
+from subscriptions import loginadmin
 from subscriptions.api.authentication import session_principal
 from subscriptions.iam import access
 from subscriptions.iam.methods import METHODS, authorize
@@ -134,6 +136,16 @@ def check_row(request: HttpRequest, row: Model, method: str, names: Mapping[str,
 
 class ConsoleSite(admin.AdminSite):
     """The console. Any page that asks no policies, such as Django's own of users, is made one for superusers only."""
+
+    login_form = loginadmin.LoginForm
+
+    def login(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        response = super().login(request, extra_context)
+        if loginadmin.is_throttled(response):
+            response.status_code = HTTPStatus.TOO_MANY_REQUESTS
+        elif request.method == "POST" and response.status_code == HTTPStatus.FOUND and request.user.is_authenticated:
+            loginadmin.remember_browser(request, response)
+        return response
 
     def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
         given = admin_class or admin.ModelAdmin

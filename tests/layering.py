@@ -13,7 +13,7 @@ APPS = ("subscriptions", "deliveries")
 LEAVES = frozenset(
     {
         *("addresses", "background", "clock", "environment", "errors", "metrics", "names", "ports", "prepared"),
-        *("principals", "protojson", "pushurls"),
+        *("principals", "protojson", "pushurls", "throttle"),
     }
 )
 
@@ -56,6 +56,7 @@ LAYERS = {
     "admin": SURFACES,
     "adminforms": SURFACES,
     "consoleadmin": SURFACES,
+    "loginadmin": SURFACES,
     "treeadmin": SURFACES,
     "auditadmin": SURFACES,
     "credentialadmin": SURFACES,
