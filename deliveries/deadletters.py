@@ -46,18 +46,22 @@ def dead_letters_forward(*, subscription_id: int, region: str, attempts: Mapping
     The caller owns the transaction. What cannot be moved is not in the answer.
     """
     forwarded = Forwarded()
-    source = Subscription.objects.select_related("project", "dead_letter_topic__project").get(pk=subscription_id)
+    rows = Subscription.objects.select_related("project", "dead_letter_topic__project")
+    source = rows.filter(pk=subscription_id).first()
+    if source is None:
+        # Deleted during the last attempt: what it was owed goes with it.
+        return forwarded
     topic = dead_letter_topic_usable(source)
     # Settled by somebody else meanwhile, such a message must not be published as a dead letter too.
     owed = store.still_waiting(subscription_id=subscription_id, region=region, message_ids=list(attempts))
     if topic is None or not owed or not is_transit_allowed(topic.message_storage_policy, region):
         return forwarded
-    rows = list(Message.objects.filter(pk__in=owed))
-    for group in _by_ordering_key(rows):
+    messages = list(Message.objects.filter(pk__in=owed))
+    for group in _by_ordering_key(messages):
         letters = [_letter(row, source, attempts[row.pk]) for row in group]
         published = messages_store(topic=topic, messages=letters, region=region)
         forwarded.announce.append(published.offer)
-    forwarded.message_ids = {row.pk for row in rows}
+    forwarded.message_ids = {row.pk for row in messages}
     store.deliveries_delete(subscription_id=subscription_id, region=region, message_ids=sorted(forwarded.message_ids))
     counted = {message_id: attempts[message_id] for message_id in sorted(forwarded.message_ids)}
     forwarded.announce.append(partial(records.dead_lettered, subscription=source, region=region, attempts=counted))

@@ -164,7 +164,7 @@ def database_prepare(crew: Crew) -> None:
     crew.say("migrating the database")
     django.setup()
     try:
-        call_command("migrate", interactive=False, verbosity=0)
+        call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
         password = admin_login_make()
     except DatabaseError as error:
         reason = str(error).strip().splitlines()[0]

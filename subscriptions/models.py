@@ -127,7 +127,7 @@ class Project(models.Model):
     @property
     def service_agent(self) -> str:
         """The Google-managed account that mints the push tokens of this project."""
-        return f"service-{self.number}@gcp-sa-pubsub.iam.gserviceaccount.com"
+        return names.service_agent_email(self.number)
 
 
 class Topic(models.Model):
@@ -286,3 +286,8 @@ class ServiceAccount(models.Model):
     @property
     def name(self) -> str:
         return names.service_account_name(self.project.project_id, self.email)
+
+    @property
+    def is_disabled(self) -> bool:
+        """Whether nobody may act or sign as it. An account that has the address of a service agent always is."""
+        return self.disabled or names.is_agent_email(self.email)

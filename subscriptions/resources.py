@@ -106,7 +106,7 @@ def service_account_resource(account: ServiceAccount) -> Fields:
             "displayName": account.display_name,
             "description": account.description,
             "oauth2ClientId": account.unique_id,
-            "disabled": account.disabled,
+            "disabled": account.is_disabled,
         }
     )
 

@@ -12,8 +12,8 @@ APPS = ("subscriptions", "deliveries")
 #: The leaves of pushhub/: anybody may import them. What is not named here is wiring, which nobody else imports.
 LEAVES = frozenset(
     {
-        *("addresses", "clock", "environment", "errors", "metrics", "names", "ports", "prepared", "principals"),
-        *("protojson", "pushurls"),
+        *("addresses", "background", "clock", "environment", "errors", "metrics", "names", "ports", "prepared"),
+        *("principals", "protojson", "pushurls"),
     }
 )
 
@@ -36,9 +36,11 @@ LAYERS = {
     "signals": MODELS,
     "store": MODELS,
     "turns": MODELS,
+    "outages": MODELS,
     "groupcommit": MODELS,
     "backlog": MIDDLE,
     "push": MIDDLE,
+    "fanout": MIDDLE,
     "publishing": MIDDLE,
     "deadletters": MIDDLE,
     "activity": MIDDLE,
@@ -53,6 +55,7 @@ LAYERS = {
     "tasks": SURFACES,
     "admin": SURFACES,
     "adminforms": SURFACES,
+    "consoleadmin": SURFACES,
     "treeadmin": SURFACES,
     "auditadmin": SURFACES,
     "credentialadmin": SURFACES,
@@ -71,7 +74,7 @@ OPEN_TO_DELIVERIES = frozenset(
     {"services", "selectors", "policies", "filters", "fields", "snapshots", "schemas", "models", "signals", "iam"}
 )
 #: And what its surfaces may use besides.
-OPEN_TO_SURFACES = frozenset({"api", "rpc", "paging", "resources"})
+OPEN_TO_SURFACES = frozenset({"api", "rpc", "paging", "resources", "consoleadmin"})
 
 #: Pure rules get the clock, the dice and the data as arguments.
 IMPURE = frozenset(

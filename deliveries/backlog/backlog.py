@@ -55,11 +55,15 @@ class Mode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Deliveries of one lane in publish order: pairs of message id and Celery task message."""
+    """Deliveries of one lane in publish order: pairs of message id and Celery task message.
+
+    The mode and the limits are for a lane that Redis does not know yet.
+    """
 
     lane: Lane
     mode: Mode
     messages: Sequence[tuple[int, str]]
+    limits: Limits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,10 @@ class Backlog:
     def offer(self, offers: Iterable[Offer]) -> None:
         """Append new deliveries, in one round trip for all lanes."""
         calls = [
-            (offer.lane.key, [int(offer.mode), self.limit, "", "", "", "", "", *_flat(offer.messages)])
+            (
+                offer.lane.key,
+                [int(offer.mode), self.limit, "", "", "", "", "", *_own(offer.limits), *_flat(offer.messages)],
+            )
             for offer in offers
         ]
         call_all(self.client, self.scripts.offer, calls)
@@ -149,7 +156,8 @@ class Backlog:
         `orderings` holds, for an ordered lane, the digest of each message's ordering key, or "".
         """
         keys = ",".join(orderings)
-        args = [1, self.limit, "page", next_id, request.seq, int(complete), keys, *_flat(messages)]
+        own = _own(NO_LIMITS)
+        args = [1, self.limit, "page", next_id, request.seq, int(complete), keys, *own, *_flat(messages)]
         _accepted, _refused, again = self.scripts.offer(keys=[request.lane.key], args=args)
         return bool(again)
 
@@ -217,8 +225,7 @@ class Backlog:
         ordered: bool = False,
     ) -> None:
         """Tell a lane how its subscription stands (configure.lua)."""
-        own = (limits.max_outstanding, limits.rate, limits.burst)
-        args = [int(mode), self.limit, action, from_id, *own, int(ordered)]
+        args = [int(mode), self.limit, action, from_id, *_own(limits), int(ordered)]
         self.scripts.configure(keys=[lane.key], args=args)
 
     def lease(self, lane: Lane, *, count: int, duration_ms: int, countdown_ms: tuple[int, int]) -> Leases | None:
@@ -240,6 +247,11 @@ class Backlog:
     def lost(self, lane: Lane, leases: Iterable[tuple[int, int]]) -> set[int]:
         """Those of the leases that hold no more."""
         return _ids(self.scripts.leased(keys=[lane.key], args=_flat(leases)))
+
+    def unlease(self, lane: Lane, message_ids: Sequence[int]) -> None:
+        """Take back leases of messages that were not handed out (unlease.lua)."""
+        if message_ids:
+            self.scripts.unlease(keys=[lane.key], args=list(message_ids))
 
     def release(self, lane: Lane, message_ids: Sequence[int]) -> None:
         """Forget deliveries that were acknowledged, after the database has."""
@@ -290,6 +302,11 @@ class Backlog:
 
     def queue_length(self, region: str) -> int:
         return int(self.client.llen(queue_name(region)))
+
+
+def _own(limits: Limits) -> tuple[float, float, float]:
+    """A subscription's own limits in the order of the scripts' arguments."""
+    return limits.max_outstanding, limits.rate, limits.burst
 
 
 def _flat(pairs: Iterable[tuple[int, str] | tuple[int, int]]) -> list[Any]:

@@ -114,7 +114,8 @@ class Channel(BaseChannel):  # type: ignore[misc]
 
     @property
     def fetcher(self) -> Fetcher | None:
-        fetcher: Fetcher | None = self.connection.fetcher
+        # A channel that is closed has no connection.
+        fetcher: Fetcher | None = self.connection.fetcher if self.connection is not None else None
         return fetcher
 
     def fetches(self, message: Any) -> bool:
@@ -142,6 +143,8 @@ class Channel(BaseChannel):  # type: ignore[misc]
 
     def close(self) -> None:
         """kombu waits for the reply that is still out; one that only ends a sleep is not worth it."""
+        if self._alarm is not None:
+            self._alarm.cancel()
         if self._in_poll and isinstance(self._awaited, _Sleep):
             self.client.connection.disconnect()
             self._in_poll = None
@@ -227,9 +230,10 @@ class Channel(BaseChannel):  # type: ignore[misc]
     def _deliver_batch(self, fetcher: Fetcher, awaited: _Fetch, reply: list[Any]) -> None:
         messages, wait_ms, epoch, pages = reply
         region = awaited.region
-        if len(messages) < awaited.room:
+        # With a wait of 0 more lanes are due than one fetch wakes: the next follows at once.
+        if len(messages) < awaited.room and wait_ms != 0:
             self._quiet.add(region)
-            if 0 <= wait_ms < MAX_SLEEP_SECONDS * 1000:
+            if 0 < wait_ms < MAX_SLEEP_SECONDS * 1000:
                 self._wake_after(wait_ms / 1000)
         fetcher.fetched(region, awaited.batch, messages, epoch=int(epoch), pages=pages)
         queue = QUEUE_PREFIX + region

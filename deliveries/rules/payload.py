@@ -58,6 +58,22 @@ def wire_message(
     return wire
 
 
+def wire_size(message: Mapping[str, Any]) -> int:
+    """Bytes of data, attributes and ordering key of a `wire_message`; characters outside ASCII count as one."""
+    attributes: Mapping[str, str] = message.get("attributes", {})
+    return (
+        data_size(message)
+        + sum(len(key) + len(value) for key, value in attributes.items())
+        + len(message.get("orderingKey", ""))
+    )
+
+
+def data_size(message: Mapping[str, Any]) -> int:
+    """Bytes of the data of a `wire_message`, which holds it in base64."""
+    data: str = message.get("data", "")
+    return len(data) * 3 // 4 - data.count("=", -2)
+
+
 def wire_text(message_id: int, data: bytes, attributes: str, ordering_key: str) -> str:
     """`wire_message` as JSON text, from attributes that are JSON text: for pages of a backlog, where time is short."""
     parts = []

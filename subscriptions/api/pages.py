@@ -7,6 +7,8 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from pushhub.background import threads_silent
+
 
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
@@ -15,10 +17,13 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
-    """200 while requests can be served, which needs the database; 503 otherwise."""
+    """200 while requests can be served, which needs the database and this process' threads; 503 otherwise."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
     except Error:
         return JsonResponse({"status": "unavailable", "database": "unreachable"}, status=503)
+    silent = threads_silent()
+    if silent:
+        return JsonResponse({"status": "unavailable", "threads": silent}, status=503)
     return JsonResponse({"status": "ok"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from pushhub.errors import InvalidArgument, clipped
+from pushhub.names import is_agent_email
 
 EVERYONE = frozenset({"allUsers", "allAuthenticatedUsers"})
 MAIL_KINDS = ("user", "serviceAccount", "group")
@@ -58,9 +59,15 @@ def deleted_account(email: str, *, unique_id: str) -> str:
     return f"deleted:serviceAccount:{email}?uid={unique_id}"
 
 
-def standing_for(member: str) -> set[str]:
-    """Every member, but for groups, that a policy may name `member` by."""
+def standing_for(member: str, *, is_service_agent: bool = False) -> set[str]:
+    """Every member, but for groups, that a policy may name `member` by.
+
+    The address of a service agent stands for the agent, whoever else has it. That of a service account stands for the
+    account which has it letter by letter.
+    """
     kind, _, identifier = member.partition(":")
+    if kind == "serviceAccount":
+        return {member, *EVERYONE} if is_agent_email(identifier) == is_service_agent else set(EVERYONE)
     identifier = identifier.lower()
     found = {f"{kind}:{identifier}", *EVERYONE}
     if kind == "user":

@@ -13,7 +13,7 @@ from pushhub.principals import Principal
 from subscriptions import schemas, selectors, services
 from subscriptions.paging import Page, paged
 from subscriptions.resources import schema_resource
-from subscriptions.rpc.calls import Method, Unary
+from subscriptions.rpc.calls import LARGE_REQUEST_BYTES, Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message
 from subscriptions.schemamodels import SchemaRevision
 
@@ -103,5 +103,10 @@ METHODS: dict[str, Method] = {
     "DeleteSchemaRevision": Unary(schema.DeleteSchemaRevisionRequest.pb(), Schema, schema_revision_delete),
     "DeleteSchema": Unary(schema.DeleteSchemaRequest.pb(), Empty, schema_delete),
     "ValidateSchema": Unary(schema.ValidateSchemaRequest.pb(), schema.ValidateSchemaResponse.pb(), schema_validate),
-    "ValidateMessage": Unary(schema.ValidateMessageRequest.pb(), schema.ValidateMessageResponse.pb(), message_validate),
+    "ValidateMessage": Unary(
+        schema.ValidateMessageRequest.pb(),
+        schema.ValidateMessageResponse.pb(),
+        message_validate,
+        most_bytes=LARGE_REQUEST_BYTES,
+    ),
 }

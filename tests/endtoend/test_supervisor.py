@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import honcho.process
 import psutil
 import pytest
 
@@ -89,6 +90,24 @@ def test_a_process_that_dies_is_started_again(crew: Crew, output: io.StringIO, t
     printed = turn_until(crew, output, "ready again: the one")
     assert "the one ended (signal 9): starting it again in 0.0 s" in printed
     wait_for(lambda: len(pids.read_text().split()) == 2)
+
+
+def test_a_process_whose_lines_cannot_be_read_is_started_again(
+    crew: Crew, output: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [RuntimeError("of the test")]
+    send = honcho.process.Process._send_message
+
+    def fail_once(self: Any, data: Any, type: str = "line") -> None:
+        if type == "line" and errors:
+            raise errors.pop()
+        send(self, data, type)
+
+    monkeypatch.setattr(honcho.process.Process, "_send_message", fail_once)
+    crew.start(script("one", SLEEP))
+    printed = turn_until(crew, output, "ready again: the one", " one         | hello\n")
+    assert "cannot be run: of the test" in printed
+    assert "the one ended (status 71): starting it again" in printed
 
 
 def test_children_that_a_dead_process_leaves_are_ended(crew: Crew, output: io.StringIO, tmp_path: Path) -> None:

@@ -305,6 +305,17 @@ def test_bytes_outstanding_are_bounded(channel: grpc.Channel) -> None:
     stream.answers.cancel()
 
 
+def test_large_messages_count_with_their_true_size_from_the_first_answer_on(channel: grpc.Channel) -> None:
+    make()
+    publish(channel, *["x" * 60_000] * 5)
+    stream = Stream(channel, max_outstanding_bytes=100_000)
+    held = stream.messages(2)
+    assert len(held) == 2, "the second one begins within the limit, and a third would not"
+    stream.send(ack_ids=[held[0].ack_id])
+    assert len(stream.messages(1)) == 1
+    stream.answers.cancel()
+
+
 def test_leases_of_a_stream_that_broke_off_lapse(channel: grpc.Channel) -> None:
     make()
     publish(channel, "mine")
