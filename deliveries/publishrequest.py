@@ -12,7 +12,7 @@ from pushhub.protojson import Kind, Message, Repeated, String, StringMap, bytes_
 
 MAX_MESSAGES = 1000
 REGION_PATTERN = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-#: Of the request in its binary form; the JSON body has its own limit at the parser.
+#: Of the messages in binary form, as gRPC brings them; the JSON body has its own limit at the parser.
 MAX_REQUEST_BYTES = 10_000_000
 MAX_ORDERING_KEY_BYTES = 1024
 MAX_ATTRIBUTES = 100
@@ -139,13 +139,39 @@ def _message(message: NewMessage, index: int) -> NewMessage:
     return message
 
 
-def _check_size(messages: list[NewMessage]) -> None:
+def encoded_bytes(message: NewMessage) -> int:
+    """Return how long a PubsubMessage is in a PublishRequest in binary form, its tag and its length included."""
     size = sum(
-        len(message.data)
-        + len(message.ordering_key)
-        + sum(len(key) + len(value) for key, value in message.attributes.items())
-        for message in messages
+        _field_bytes(_field_bytes(_length(key)) + _field_bytes(_length(value)))
+        for key, value in message.attributes.items()
     )
+    for length in (len(message.data), _length(message.ordering_key)):
+        size += _field_bytes(length) if length else 0
+    return _field_bytes(size)
+
+
+def _most_bytes(message: NewMessage) -> int:
+    """Return a bound of `encoded_bytes`: a character has up to 4 bytes, a tag and a length up to 6."""
+    size = len(message.data) + 4 * len(message.ordering_key) + 18
+    if message.attributes:
+        size += sum(4 * (len(key) + len(value)) + 18 for key, value in message.attributes.items())
+    return size
+
+
+def _field_bytes(length: int) -> int:
+    """The tag, the length as a varint, and the content of a field whose number is below 16."""
+    return 1 + max((length.bit_length() + 6) // 7, 1) + length
+
+
+def _length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _check_size(messages: list[NewMessage]) -> None:
+    # Nearly every request is far below the limit, which this tells in a fraction of the time.
+    if sum(map(_most_bytes, messages)) <= MAX_REQUEST_BYTES:
+        return
+    size = sum(map(encoded_bytes, messages))
     if size > MAX_REQUEST_BYTES:
         raise InvalidArgument(
             f"The value for request_size is too large. You passed {size} in the request, "

@@ -39,6 +39,21 @@ WITHOUT_EFFECT = {
     ("Subscription", "state"): "always ACTIVE",
     ("Topic", "state"): "always ACTIVE",
 }
+IGNORED = "taken, without an effect"
+#: The query parameters of every REST method; tests/integration/test_query_parameters.py tries them.
+PARAMETERS = {
+    "access_token": "done; a header keeps the token out of the logs of proxies",
+    "alt": "done: `json` only, others are refused: INVALID_ARGUMENT",
+    "callback": IGNORED,
+    "fields": "done; an unknown field selects nothing",
+    "key": IGNORED,
+    "oauth_token": "done, as `access_token`",
+    "prettyPrint": "done; off unless asked for",
+    "quotaUser": IGNORED,
+    "uploadType": IGNORED,
+    "upload_protocol": IGNORED,
+    "$.xgafv": IGNORED,
+}
 #: What a field is tried with, by its type in the JSON schema.
 SAMPLES: dict[str, object] = {"object": {}, "array": [{}], "string": "sample"}
 HEAD = """\
@@ -305,6 +320,11 @@ def page() -> str:
         head,
         "## REST methods\n",
         table(["method", "HTTP", "PushHub"], methods),
+        "## Query parameters of every REST method\n",
+        table(
+            ["parameter", "PushHub"],
+            [[f"`{name}`", PARAMETERS.get(name, MISSING)] for name in sorted(document["parameters"])],
+        ),
         "## gRPC methods\n",
         table(["method", "PushHub"], calls),
         "## Fields\n",

@@ -171,9 +171,11 @@ INSTALLED_APPS = [
     "deliveries",
 ]
 MIDDLEWARE = [
+    "subscriptions.api.middleware.QueryCredentials",
     "django.middleware.security.SecurityMiddleware",
     "pushhub.contentpolicy.ContentSecurityPolicy",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "subscriptions.api.middleware.CompressedAnswers",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
