@@ -35,6 +35,7 @@ from deliveries.rules.taskmessage import DeliverTask, body_parse
 from deliveries.turns import write_transaction
 from pushhub.errors import FailedPrecondition, InvalidArgument, clipped
 from subscriptions.models import Subscription
+from subscriptions.quotas import pull_charge, pull_check
 from subscriptions.selectors import PushSettings, push_settings_of, resource_missing
 
 logger = logging.getLogger(__name__)
@@ -83,6 +84,8 @@ def messages_pull(
         )
     ends = time.monotonic() + wait_seconds
     note_activity([subscription.pk])
+    project = subscription.project.project_id
+    pull_check(project=project)
     while True:
         found = _settings_for_pull(subscription)
         received = _lease(
@@ -91,6 +94,7 @@ def messages_pull(
             seconds=lease_seconds or found.ack_deadline_seconds,
             max_bytes=min(max_bytes, MAX_PULL_BYTES),
         )
+        pull_charge(project=project, size=sum(one.size for one in received))
         left = ends - time.monotonic()
         if received or left <= 0:
             return received

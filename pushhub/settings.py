@@ -154,6 +154,14 @@ SPARK_MEMORY = env.text("SPARK_MEMORY", "512m")
 #: More settings of Spark, which win over ours: `spark.executor.memory=1g,spark.authenticate=true`.
 SPARK_CONF = dict(pair.partition("=")[::2] for pair in env.words("SPARK_CONF"))
 
+#: Whether projects have the quotas below; 0 lifts one of them. The values are those of Cloud Pub/Sub where it has them.
+QUOTAS = env.switch("QUOTAS")
+QUOTA_ADMINISTRATOR_PER_MINUTE = env.number("QUOTA_ADMINISTRATOR_PER_MINUTE", 6_000)
+QUOTA_PUBLISH_REQUESTS_PER_MINUTE = env.number("QUOTA_PUBLISH_REQUESTS_PER_MINUTE", 60_000)
+QUOTA_PUBLISHER_KB_PER_MINUTE = env.number("QUOTA_PUBLISHER_KB_PER_MINUTE", 12_000_000)
+QUOTA_SUBSCRIBER_KB_PER_MINUTE = env.number("QUOTA_SUBSCRIBER_KB_PER_MINUTE", 24_000_000)
+QUOTA_ORDERING_KEY_KB_PER_SECOND = env.number("QUOTA_ORDERING_KEY_KB_PER_SECOND", 1_000)
+
 #: How long the audit log is kept.
 AUDIT_DAYS = env.number("AUDIT_DAYS", 400, least=1)
 

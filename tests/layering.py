@@ -72,7 +72,19 @@ LAYERS = {
 
 #: What the data plane may use of the control plane; surfaces may also use the other app's surface.
 OPEN_TO_DELIVERIES = frozenset(
-    {"services", "selectors", "policies", "filters", "fields", "snapshots", "schemas", "models", "signals", "iam"}
+    {
+        "services",
+        "selectors",
+        "policies",
+        "filters",
+        "fields",
+        "snapshots",
+        "schemas",
+        "models",
+        "signals",
+        "iam",
+        "quotas",
+    }
 )
 #: And what its surfaces may use besides.
 OPEN_TO_SURFACES = frozenset({"api", "rpc", "paging", "resources", "consoleadmin"})

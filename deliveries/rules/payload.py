@@ -26,6 +26,12 @@ class NewMessage:
     ordering_key: str = ""
 
     @property
+    def size(self) -> int:
+        """Bytes of data, attributes and ordering key; characters outside ASCII count as one."""
+        attributes = sum(len(key) + len(value) for key, value in self.attributes.items())
+        return len(self.data) + attributes + len(self.ordering_key)
+
+    @property
     def is_large(self) -> bool:
         return len(self.data) > INLINE_BYTES
 

@@ -20,6 +20,7 @@ from subscriptions.api.parsers import ProtoJSONParser
 from subscriptions.api.renderers import OneForm, ProtoJSONRenderer
 from subscriptions.audit import denied, origin_refine
 from subscriptions.iam.methods import METHODS, authorize
+from subscriptions.quotas import administration_charge
 
 
 class ApiView(APIView):
@@ -56,6 +57,7 @@ class ApiView(APIView):
         for requirement in METHODS.get(method, ()):
             found[requirement.source] = _body_name(request, requirement.source) if requirement.in_body else name
         authorize(caller_of(request), method, found)
+        administration_charge(method, found)
 
     def handle_exception(self, exc: Exception) -> Response:
         """A refusal of an administrative call is worth an entry in the audit log."""

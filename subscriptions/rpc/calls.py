@@ -27,6 +27,7 @@ from pushhub.principals import Principal
 from subscriptions import audit
 from subscriptions.iam.callers import caller_from_authorization, recent_caller
 from subscriptions.iam.methods import authorize, request_names
+from subscriptions.quotas import administration_charge
 from subscriptions.rpc import peers
 from subscriptions.rpc.errors import Context, refuse
 from subscriptions.rpc.protobuf import parsed
@@ -127,6 +128,7 @@ class Call:
         except PermissionDenied:
             audit.denied(method=self.method, resource=next(iter(names.values()), ""))
             raise
+        administration_charge(self.method, names)
         return caller
 
     def metadata(self, key: str) -> str:
