@@ -6,12 +6,15 @@ import time
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.test import Client
 
 from deliveries.backlog import reconcile
 from deliveries.backlog.backlog import REGIONS_KEY
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.regions import Unserved, regions_to_adopt, regions_unserved
-from deliveries.models import Delivery
+from deliveries.metrics.gauges import gauges_take
+from deliveries.models import Delivery, GaugeMinute
 from deliveries.rules.payload import NewMessage
 from deliveries.services import message_publish
 from subscriptions.selectors import topic_get
@@ -76,6 +79,12 @@ def test_the_audit_raises_the_alarm_for_a_region_with_messages_and_no_worker(
     # Then the log and the console have it
     assert "no worker of region local has lived for 100 s, and 1 backlogs wait there" in caplog.text
     assert regions_unserved() == [Unserved("local", 100, 1)]
+    gauges_take()
+    assert GaugeMinute.objects.get(resource="projects/shop/subscriptions/push").unserved == 5
+    console = Client()
+    console.force_login(User.objects.create_superuser("root"))
+    page = console.get("/admin/deliveries/segment/").content.decode()
+    assert "No push worker of region local has lived for 100 s, and 1 backlogs wait there." in page
     # Until a worker of the region lives
     default_backlog().beat("w", regions=["local"])
     reconcile.audit()
