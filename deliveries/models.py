@@ -144,6 +144,7 @@ class GaugeMinute(models.Model):
     outstanding = models.BigIntegerField()
     push_window = models.IntegerField()
     backoff_ms = models.IntegerField()
+    unserved = models.BigIntegerField(default=0, help_text="Messages of regions that no push worker serves")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["resource", "at"], name="gaugeminute_key")]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from django.conf import settings
+
 from deliveries.rules.payload import NewMessage
+from pushhub.environment import REGION_PATTERN
 from pushhub.errors import FailedPrecondition, InvalidArgument, clipped
 from pushhub.protojson import Kind, Message, Repeated, String, StringMap, bytes_parse
 
 MAX_MESSAGES = 1000
-REGION_PATTERN = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-#: Of the messages in binary form, as gRPC brings them; the JSON body has its own limit at the parser.
+#: Of the request in its binary form, as gRPC brings it; the JSON body has its own limit at the parser.
 MAX_REQUEST_BYTES = 10_000_000
 MAX_ORDERING_KEY_BYTES = 1024
 MAX_ATTRIBUTES = 100
@@ -100,12 +101,16 @@ def _checked(messages: Iterable[NewMessage]) -> list[NewMessage]:
 
 
 def region_parse(text: str) -> str:
-    """A region's name, or nothing for the deployment's own; InvalidArgument for what cannot name a queue."""
+    """A region's name, or nothing for the deployment's own; InvalidArgument for a region that no worker serves."""
     if text and not REGION_PATTERN.fullmatch(text):
         raise InvalidArgument(
             f"Invalid region given (region={clipped(text)}). A region has up to 63 lower-case letters, digits and "
             "hyphens, and begins with a letter.",
             field="region",
+        )
+    if text and text not in settings.REGIONS:
+        raise InvalidArgument(
+            f"Unknown region given (region={text}). Regions are {', '.join(settings.REGIONS)}.", field="region"
         )
     return text
 

@@ -95,7 +95,11 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.switch("BEH
 CLIENT_CONNECTIONS = env.number("CLIENT_CONNECTIONS", 0 if SECURE_PROXY_SSL_HEADER else 2000)
 
 REDIS_URL = _redis_url()
-REGION = env.text("REGION", "local")
+REGION = env.region("REGION", "local")
+#: The regions that messages may be published in: this deployment's own, and those of its workers elsewhere.
+REGIONS = [*dict.fromkeys([REGION, *env.regions("REGIONS")])]
+#: For how long the workers of a region may be away before those of another one deliver its messages.
+REGION_TAKEOVER_SECONDS = env.number("REGION_TAKEOVER_SECONDS", 60, least=15)
 #: How many messages of one subscription and region wait in Redis; the rest wait in the database.
 BACKLOG_LIMIT = env.number("BACKLOG_LIMIT", 4000, least=10)
 ANONYMOUS = env.member("ANONYMOUS")

@@ -21,16 +21,24 @@ class Worker:
     """One worker process. Leaving the block stops it warmly; `kill` is kill -9. `first` is code that it runs first."""
 
     def __init__(
-        self, redis_url: str, *, name: str = "push", stock: bool = False, first: str = "", **settings: str
+        self,
+        redis_url: str,
+        *,
+        name: str = "push",
+        region: str = "local",
+        stock: bool = False,
+        first: str = "",
+        **settings: str,
     ) -> None:
         self._log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")  # noqa: SIM115 - closed in __exit__
         broker = ["-b", "redis+socket://" + redis_url.removeprefix("unix://")] if stock else []
-        options = ["-Q", "deliveries.local", "-P", "solo", "-n", f"{name}@test", "--events", "--without-mingle"]
+        options = ["-Q", f"deliveries.{region}", "-P", "solo", "-n", f"{name}@test", "--events", "--without-mingle"]
         self._env = (
             os.environ
             | {
                 "DJANGO_SETTINGS_MODULE": "pushhub.settings",
                 "PUSHHUB_REDIS_URL": redis_url,
+                "PUSHHUB_REGION": region,
                 "PUSHHUB_DATABASE_URL": database_url(),
             }
             | settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -16,6 +17,8 @@ from deliveries.rules.limits import Limits
 from deliveries.rules.taskmessage import queue_name
 
 PREFIX = "ph:"
+#: When each region was last served (beat.lua).
+REGIONS_KEY = f"{PREFIX}regions"
 NO_LIMITS = Limits()
 #: What to do with a lane besides telling it how it stands (configure.lua).
 Action = Literal["new", "known", "more", "spill"]
@@ -113,6 +116,8 @@ class Health:
 
     was_wiped: bool
     put_back: int
+    #: Regions that no worker serves, with the seconds since one did.
+    silent_regions: dict[str, float]
 
 
 def bell_key(region: str) -> str:
@@ -183,10 +188,27 @@ class Backlog:
         replies = call_all(self.client, self.scripts.settle, calls, then=done)
         return {lane: LaneFlow(int(reply[2]), int(reply[3])) for lane, reply in zip(settlements, replies, strict=True)}
 
-    def beat(self, worker: str = "") -> Health:
-        """Renew a worker's heartbeat and put back what the dead held."""
-        wiped, put_back = self.scripts.beat(args=[worker, DEAD_AFTER_MS])
-        return Health(was_wiped=bool(wiped), put_back=int(put_back))
+    def beat(self, worker: str = "", *, regions: Iterable[str] = ()) -> Health:
+        """Renew the heartbeat of a worker that serves these regions, and put back what the dead held."""
+        wiped, put_back, silent = self.scripts.beat(args=[worker, DEAD_AFTER_MS, *regions])
+        silences = {name.decode(): int(ms) / 1000 for name, ms in zip(silent[0::2], silent[1::2], strict=True)}
+        return Health(was_wiped=bool(wiped), put_back=int(put_back), silent_regions=silences)
+
+    def regions_silent(self) -> dict[str, float]:
+        """The regions that no worker serves, with the seconds since one did or since messages were found there."""
+        return self.beat().silent_regions
+
+    def note_regions(self, regions: Iterable[str]) -> None:
+        """Messages wait in these regions; a region of which nothing is known counts as served until now."""
+        now = int(time.time() * 1000)
+        times = dict.fromkeys(regions, now)
+        if times:
+            self.client.zadd(REGIONS_KEY, times, nx=True)
+
+    def forget_regions(self, regions: Sequence[str]) -> None:
+        """Nothing waits in these regions, and nothing will come."""
+        if regions:
+            self.client.zrem(REGIONS_KEY, *regions)
 
     def leave(self, worker: str) -> bool:
         """A worker takes its leave; false when it still holds batches, which the others then take over."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable
 
 from deliveries import store
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_agrees, lane_configure
+from deliveries.backlog.regions import regions_audit
 from deliveries.fanout import first_pending_id
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.taskmessage import task_id
@@ -36,6 +38,7 @@ def rebuild() -> int:
     for lane, settings in _lanes_waiting():
         # One that a publisher met since the wipe reads the database already; read twice, messages would come twice.
         lane_configure(lane, settings, action="known")
+        default_backlog().note_regions([lane.region])
         count += 1
     default_backlog().mark_alive()
     logger.info("Redis rebuilt from the database: %d backlogs", count)
@@ -49,8 +52,11 @@ def audit() -> int:
     """
     before_id = min(first_id_at(time.time_ns() // 1_000_000 - GRACE_MS), first_pending_id())
     repaired = _audit_settings()
+    backlogs: Counter[str] = Counter()
     for lane, settings in _lanes_waiting():
         repaired += _audit_lane(lane, settings, before_id=before_id)
+        backlogs[lane.region] += settings.is_push
+    regions_audit(+backlogs)
     return repaired
 
 

@@ -34,6 +34,9 @@ def full_bell(work: str) -> str:
 class Fetcher(Protocol):
     """What the transport needs of the push worker."""
 
+    #: Regions to fetch for beside those whose queues are consumed.
+    adopted: tuple[str, ...]
+
     def fetch_arguments(self, region: str) -> tuple[str, str, int, int]:
         """Key of the worker's record, name of the next batch, room for messages, and the limit of a lane."""
 
@@ -118,6 +121,12 @@ class Channel(BaseChannel):  # type: ignore[misc]
         fetcher: Fetcher | None = self.connection.fetcher if self.connection is not None else None
         return fetcher
 
+    @property
+    def _served(self) -> list[str]:
+        """The regions to fetch for."""
+        adopted = self.fetcher.adopted if self.fetcher is not None else ()
+        return [*self._regions, *(region for region in adopted if region not in self._regions)]
+
     def fetches(self, message: Any) -> bool:
         routing_key = str(message.delivery_info.get("routing_key", ""))
         return self.fetcher is not None and routing_key.startswith(QUEUE_PREFIX)
@@ -136,7 +145,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
             return
         self._in_poll = self.client.connection
         self._brpop_sent_at = monotonic()
-        if len(self._quiet) < len(self._regions):
+        if not self._quiet.issuperset(self._served):
             self._send_fetch(self.fetcher)
         else:
             self._send_sleep()
@@ -151,8 +160,9 @@ class Channel(BaseChannel):  # type: ignore[misc]
         super().close()
 
     def _send_fetch(self, fetcher: Fetcher) -> None:
-        self._turn = (self._turn + 1) % len(self._regions)
-        region = self._regions[self._turn]
+        regions = self._served
+        self._turn = (self._turn + 1) % len(regions)
+        region = regions[self._turn]
         work, batch, room, limit = fetcher.fetch_arguments(region)
         if not room:
             self._send_rest(work)
@@ -164,7 +174,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
     def _send_sleep(self) -> None:
         self._awaited = _Sleep()
         self._quiet.clear()
-        bells = [f"ph:bell:{region}" for region in self._regions]
+        bells = [f"ph:bell:{region}" for region in self._served]
         others = [queue for queue in self.active_queues if not queue.startswith(QUEUE_PREFIX)]
         self.client.connection.send_command("BRPOP", *bells, *others, f"{MAX_SLEEP_SECONDS:.3f}")
 
@@ -238,7 +248,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         fetcher.fetched(region, awaited.batch, messages, epoch=int(epoch), pages=pages)
         queue = QUEUE_PREFIX + region
         # Cancelled while the reply was on its way: what came is handed back.
-        is_wanted = queue in self.connection._callbacks
+        is_wanted = queue in self.connection._callbacks or region in fetcher.adopted
         take, take_delivery, deliver = fetcher.take, fetcher.take_delivery, self.connection._deliver
         for message in messages:
             try:

@@ -25,6 +25,7 @@ from deliveries import store
 from deliveries.backlog import reconcile
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, PageRequest, work_key
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.regions import regions_to_adopt
 from deliveries.journal.journal import journal
 from deliveries.push import inspection
 from deliveries.push.admission import Admission
@@ -61,7 +62,10 @@ class PushWorker:
         self.admission = Admission(settings.WORKER_OUTSTANDING_MB * 1_000_000, resume=self._resume)
         self.events = TaskEvents(app, hostname)
         self.outstanding: dict[str, Flight] = {}
-        self._heart = Heart(self.name, self.steward)
+        #: Regions that no worker of their own serves, which this one has taken over.
+        self.adopted: tuple[str, ...] = ()
+        self._asked: set[str] = set()
+        self._heart = Heart(self)
         self._journal = journal()
         self._batches = itertools.count(1)
         self._batch: Batch | None = None
@@ -91,6 +95,7 @@ class PushWorker:
     # The transport's seam (transport.Fetcher).
 
     def fetch_arguments(self, region: str) -> tuple[str, str, int, int]:
+        self._asked.add(region)
         room = settings.WORKER_OUTSTANDING - len(self.outstanding)
         self._was_full = room <= 0
         batch = str(next(self._batches))
@@ -178,6 +183,17 @@ class PushWorker:
 
     # Called from the other threads.
 
+    def regions_served(self) -> set[str]:
+        """The worker's own regions of which it asked for messages since the last call."""
+        asked, self._asked = self._asked, set()
+        return asked.difference(self.adopted)
+
+    def adopt(self, regions: tuple[str, ...]) -> None:
+        """Deliver for these regions too, and for those adopted before no more."""
+        if regions != self.adopted:
+            logger.warning("regions of other workers that this one serves now: %s", ", ".join(regions) or "none")
+            self.adopted = regions
+
     def _prepare(self, flights: list[Flight]) -> None:
         self.steward.run_soon(partial(self._admit, flights))
 
@@ -232,11 +248,10 @@ class PushWorker:
 
 
 class Heart:
-    """Says that this worker lives, takes back what dead ones held, and notices a wiped Redis."""
+    """Says that this worker lives, takes over what dead ones held and their regions, and notices a wiped Redis."""
 
-    def __init__(self, worker: str, steward: Steward) -> None:
+    def __init__(self, worker: PushWorker) -> None:
         self._worker = worker
-        self._steward = steward
         self._backlog = Backlog()
         self._was_away = False
         self._thread = BackgroundThread("push-heart", self._beat)
@@ -248,19 +263,20 @@ class Heart:
         """Stop beating; what this worker still holds, the others take over when its silence is long enough."""
         self._thread.stop(timeout=10)
         try:
-            default_backlog().leave(self._worker)
+            default_backlog().leave(self._worker.name)
         except redis.RedisError:
             logger.debug("left without saying so: Redis is away")
 
     def _beat(self) -> None:
         try:
-            health = self._backlog.beat(self._worker)
+            health = self._backlog.beat(self._worker.name, regions=self._worker.regions_served())
+            self._worker.adopt(regions_to_adopt(health.silent_regions))
             if health.put_back:
                 logger.warning("took over %d messages of a worker that died", health.put_back)
             if health.was_wiped:
-                self._steward.run_soon(_rebuild)
+                self._worker.steward.run_soon(_rebuild)
             elif self._was_away:
-                self._steward.run_soon(_audit)
+                self._worker.steward.run_soon(_audit)
             self._was_away = False
         except redis.RedisError as error:
             self._was_away = True

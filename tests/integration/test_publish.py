@@ -134,8 +134,19 @@ def test_a_region_that_cannot_name_a_queue_is_refused(api: Api) -> None:
     assert not Message.objects.exists()
 
 
-def test_each_publish_region_has_a_window_of_its_own(api: Api) -> None:
+def test_an_unknown_region_is_refused_and_the_known_ones_are_named(api: Api, settings: Any) -> None:
+    """No worker would serve it: its messages would wait until retention deletes them."""
+    settings.REGIONS = ["local", "europe-west1"]
+    body = {"messages": [{"data": HELLO}]}
+    answer = api.post("topics/orders:publish", body, **{"X-PushHub-Region": "europe-west2"})
+    assert (answer.status, answer.error["status"], answer.fields) == (400, "INVALID_ARGUMENT", ["region"])
+    assert answer.error["message"] == ("Unknown region given (region=europe-west2). Regions are local, europe-west1.")
+    assert not Message.objects.exists()
+
+
+def test_each_publish_region_has_a_window_of_its_own(api: Api, settings: Any) -> None:
     """Cloud Pub/Sub push page, Delivery rate: "3 times N, where N is the number of publish regions"."""
+    settings.REGIONS = ["local", "europe-west1"]
     api.put("subscriptions/pushed", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:1024/"}})
     body = {"messages": [{"data": HELLO}] * 10}
     for region in ("local", "europe-west1"):

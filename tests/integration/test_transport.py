@@ -18,6 +18,8 @@ ASKED = _Fetch("local", "1", 10)
 class Worker:
     """In place of the push worker."""
 
+    adopted: tuple[str, ...] = ()
+
     def __init__(self) -> None:
         self.rung: list[str] = []
 
@@ -76,6 +78,14 @@ def test_else_it_sleeps_until_the_next_lane_is_due(channel: Any, worker: Worker,
     while not worker.rung:
         hub.run_once()
     assert worker.rung == ["local"]
+
+
+def test_it_asks_for_the_regions_that_the_worker_has_adopted_too(channel: Any, worker: Worker) -> None:
+    reply(channel, worker, wait_ms=-1)
+    assert channel._quiet.issuperset(channel._served)
+    worker.adopted = ("local", "europe")
+    assert channel._served == ["local", "europe"]
+    assert not channel._quiet.issuperset(channel._served)
 
 
 def test_a_channel_that_is_closed_rings_no_more(channel: Any, worker: Worker, hub: Hub) -> None:
