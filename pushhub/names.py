@@ -73,8 +73,9 @@ SYSTEM_PROJECTS = frozenset(
         "trifacta-gcloud-prod",
     ]
 )
-#: The service agent that Pub/Sub has in each project, by the project's number.
-AGENT_EMAIL_PATTERN = re.compile(r"service-([1-9][0-9]{0,17})@gcp-sa-pubsub\.iam\.gserviceaccount\.com", re.ASCII)
+#: The domain of Pub/Sub's service agents, and the agent of a project by the project's number.
+AGENT_DOMAIN = f"{AGENTS_PREFIX}pubsub{ACCOUNT_DOMAIN}"
+AGENT_EMAIL_PATTERN = re.compile(rf"service-([1-9][0-9]{{0,17}})@{re.escape(AGENT_DOMAIN)}", re.ASCII)
 
 #: Of a service account within its project (IAM v1, CreateServiceAccountRequest.accountId).
 ACCOUNT_PATTERN = re.compile(r"(?=.{6,30}\Z)[a-z](?:[-a-z0-9]*[a-z0-9])", re.ASCII)
@@ -153,7 +154,7 @@ def account_domain(project: str) -> str:
 
 def service_agent_email(number: int) -> str:
     """The address of the service agent that signs the push tokens of the project with this number."""
-    return f"service-{number}@{AGENTS_PREFIX}pubsub{ACCOUNT_DOMAIN}"
+    return f"service-{number}@{AGENT_DOMAIN}"
 
 
 def service_agent_number(email: str) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import transaction
+from django.db.models import ProtectedError
 
 from pushhub.errors import FailedPrecondition, InvalidArgument
 from pushhub.principals import OPERATOR, Principal
@@ -37,6 +38,21 @@ def folder_create(*, display_name: str, parent: Parent, caller: Principal = OPER
         row.save(force_insert=True)
         grants.policy_begin(row, creator=caller)
     return row
+
+
+def parent_rename(row: Parent, *, display_name: str) -> Parent:
+    """Give an organization or a folder another name to be shown by."""
+    row.display_name = _name(display_name)
+    row.save(update_fields=["display_name"])
+    return row
+
+
+def parent_delete(row: Parent) -> None:
+    """Delete an organization or a folder; FailedPrecondition while a folder or a project lies in it."""
+    try:
+        row.delete()
+    except ProtectedError:
+        raise FailedPrecondition(f"{row.name} cannot be deleted: folders or projects lie in it.") from None
 
 
 def depth_check(parent: Parent) -> None:

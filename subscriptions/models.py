@@ -138,7 +138,6 @@ class Topic(models.Model):
     labels = models.JSONField(default=dict, blank=True)
     message_retention_seconds = models.BigIntegerField(null=True, blank=True, help_text="Empty: off")
     message_storage_policy = models.JSONField(null=True, blank=True)
-    kms_key_name = models.CharField(max_length=1024, blank=True)
     schema_settings = models.JSONField(null=True, blank=True)
     tags = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)

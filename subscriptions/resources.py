@@ -19,7 +19,6 @@ def topic_fields(topic: Topic) -> Fields:
         {
             "labels": topic.labels,
             "messageStoragePolicy": topic.message_storage_policy,
-            "kmsKeyName": topic.kms_key_name,
             "schemaSettings": topic.schema_settings,
             "messageRetentionDuration": _duration(topic.message_retention_seconds),
         }

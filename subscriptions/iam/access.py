@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Hashable, Iterable
+from functools import cache
 from typing import Generic, TypeVar
 
 from django.conf import settings
@@ -53,11 +54,14 @@ class Decisions(Generic[Answer]):
 decisions: Decisions[bool] = Decisions()
 #: The roles that a caller holds on a project or above: what its many topics have in common.
 _inherited: Decisions[frozenset[str]] = Decisions()
+#: The resources that a caller's permissions come from, by kind and primary key.
+_granting: Decisions[frozenset[tuple[str, int]]] = Decisions()
 
 
 def forget_decisions() -> None:
     decisions.forget()
     _inherited.forget()
+    _granting.forget()
 
 
 def is_root(caller: Principal) -> bool:
@@ -116,6 +120,25 @@ def permissions_held(caller: Principal, resource: tree.Resource, *, among: Itera
     for role in roles_held(caller, resource):
         held |= wanted & _permissions_of(role)
     return held
+
+
+def resources_granting(caller: Principal, permission: str) -> frozenset[tuple[str, int]]:
+    """The kind and primary key of each resource whose own policy gives `caller` the permission.
+
+    This reads every policy, so it is for lists of rows; `allowed` answers for a single resource.
+    """
+    key = (caller.identity, permission)
+    granting = _granting.get(key)
+    if granting is None:
+        mine = _names_of(caller, has_groups=True)
+        has_permission = cache(lambda role: permission in _permissions_of(role))
+        granting = frozenset(
+            (kind, pk)
+            for kind, pk, bindings in Policy.objects.order_by().values_list("kind", "resource_pk", "bindings")
+            if any(not mine.isdisjoint(one["members"]) and has_permission(one["role"]) for one in bindings)
+        )
+        _granting.put(key, granting)
+    return granting
 
 
 def roles_held(caller: Principal, resource: tree.Resource) -> frozenset[str]:

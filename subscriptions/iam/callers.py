@@ -26,14 +26,26 @@ EMULATOR_TOKEN = "owner"  # noqa: S105 - a word that everybody knows
 def caller_from_authorization(header: str) -> Principal:
     """The principal of `Bearer {access token or JWT}`; Unauthenticated for anything else, whatever is wrong with it."""
     token = bearer_token(header)
-    if is_emulator_token(token):
-        return Principal(settings.ANONYMOUS)
-    digest = hashlib.sha256(token.encode()).digest()
-    caller = recent_callers.get(digest)
+    caller = _recent_caller(token)
     if caller is None:
         caller, seconds_left = _caller_of(token)
-        recent_callers.put(digest, caller, seconds_left=seconds_left)
+        recent_callers.put(_digest(token), caller, seconds_left=seconds_left)
     return caller
+
+
+def recent_caller(header: str) -> Principal | None:
+    """The same where it takes no query to tell, as after a call of a moment ago."""
+    return _recent_caller(bearer_token(header))
+
+
+def _recent_caller(token: str) -> Principal | None:
+    if is_emulator_token(token):
+        return Principal(settings.ANONYMOUS)
+    return recent_callers.get(_digest(token))
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
 
 
 def bearer_token(header: str) -> str:

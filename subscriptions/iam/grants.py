@@ -202,15 +202,26 @@ def _check_new(
 
 
 def _check_exists(member: str) -> None:
-    kind, _, email = member.partition(":")
-    missing = (
-        (kind == "serviceAccount" and not _account_exists(email))
-        or (kind == "group" and not Group.objects.filter(email=email).exists())
-        or kind == "deleted"  # a policy may keep such a member, and cannot gain one
-    )
-    if missing:
+    """A group or a service account of a domain that PushHub holds must exist. Those of others stand for nobody here."""
+    kind, _, email = member.removeprefix("deleted:").partition(":")
+    if kind not in ("serviceAccount", "group") or not _is_ours(kind, email.partition("?")[0].rpartition("@")[2]):
+        return
+    exists = Group.objects.filter(email=email).exists() if kind == "group" else _account_exists(email)
+    # A policy may keep a deleted member of ours, and cannot gain one.
+    if not exists or member.startswith("deleted:"):
         word = "Group" if kind == "group" else "Service account"
         raise InvalidArgument(f"{word} {clipped(email)} does not exist.", field="policy.bindings")
+
+
+def _is_ours(kind: str, domain: str) -> bool:
+    """Return whether PushHub holds the groups or service accounts of a domain."""
+    if kind == "group":
+        return Group.objects.filter(email__endswith=f"@{domain}").exists()
+    if domain == names.AGENT_DOMAIN:
+        return True
+    project, suffix, _ = domain.partition(names.ACCOUNT_DOMAIN)
+    name, _, of_domain = project.partition(".")  # of the project example.com:shop it is shop.example.com
+    return bool(suffix) and selectors.project_exists(project=f"{of_domain}:{name}" if of_domain else project)
 
 
 def _account_exists(email: str) -> bool:

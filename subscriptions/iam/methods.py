@@ -154,6 +154,24 @@ _RESOURCE_MANAGER: dict[str, Requirements] = {
 _MONITORING: dict[str, Requirements] = {
     "ListTimeSeries": _one("monitoring.timeSeries.list", "name"),
 }
+#: The rest is asked for by the console alone, which has pages of what REST has no address for.
+_ORGANIZATIONS: dict[str, Requirements] = {
+    "GetOrganization": _one("resourcemanager.organizations.get", "name"),
+}
+_FOLDERS: dict[str, Requirements] = {
+    "GetFolder": _one("resourcemanager.folders.get", "name"),
+    "CreateFolder": _one("resourcemanager.folders.create", "parent"),
+    "UpdateFolder": _one("resourcemanager.folders.update", "folder.name"),
+    "DeleteFolder": _one("resourcemanager.folders.delete", "name"),
+}
+#: Needed on each project of the perimeter.
+_PERIMETERS: dict[str, Requirements] = {
+    f"{verb}ServicePerimeter": _one(f"accesscontextmanager.servicePerimeters.{verb.lower()}", "project")
+    for verb in ("Get", "Create", "Update", "Delete")
+}
+_LOGGING: dict[str, Requirements] = {
+    "ListLogEntries": _one("logging.logEntries.list", "resource_name"),
+}
 
 
 def _table() -> dict[str, Requirements]:
@@ -166,6 +184,10 @@ def _table() -> dict[str, Requirements]:
         "google.iam.credentials.v1": _IAM_CREDENTIALS,
         "google.cloudresourcemanager.v1": _RESOURCE_MANAGER,
         "google.monitoring.v3.MetricService": _MONITORING,
+        "google.cloud.resourcemanager.v3.Organizations": _ORGANIZATIONS,
+        "google.cloud.resourcemanager.v3.Folders": _FOLDERS,
+        "google.identity.accesscontextmanager.v1.AccessContextManager": _PERIMETERS,
+        "google.logging.v2.LoggingServiceV2": _LOGGING,
     }
     return {f"{service}.{method}": row for service, rows in services.items() for method, row in rows.items()}
 
@@ -186,6 +208,12 @@ def authorize(caller: Principal, method: str, names: Mapping[str, str]) -> None:
         if requirement.in_body and not tree.is_name(name):
             continue
         _check(caller, requirement, name)
+
+
+def authorize_row(caller: Principal, method: str, row: tree.Resource) -> None:
+    """`authorize` for a method that is about a single row, which need not have a policy of its own."""
+    name = tree.name_of(row)
+    authorize(caller, method, {one.source: name for one in METHODS.get(method, ()) if not one.in_body})
 
 
 def request_names(method: str, request: object) -> dict[str, str]:

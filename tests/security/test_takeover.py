@@ -368,16 +368,29 @@ def test_a_new_account_begins_with_nothing_that_was_left_to_its_address(shop: Pr
     assert {"role": "roles/owner", "members": [THIEF]} in policy.bindings
 
 
+def test_neither_does_one_whose_project_a_policy_named_before_there_was_one(shop: Project) -> None:
+    member = "serviceAccount:deployer@future.iam.gserviceaccount.com"
+    grants.role_grant(shop, role="roles/owner", member=member)
+
+    services.project_create(project_id="future")
+    account = service_accounts.service_account_create(project="future", request={"accountId": "deployer"})
+
+    assert callable_by(Principal(member, unique_id=account.unique_id)) == EXPECTED["*"]
+    assert not any(member in binding["members"] for policy in Policy.objects.all() for binding in policy.bindings)
+
+
 def test_what_was_decided_of_an_account_is_not_good_for_the_next_one_of_its_address(shop: Project) -> None:
     grants.role_grant(shop, role="roles/viewer", member=f"serviceAccount:{PUSHER}")
     old = Principal(f"serviceAccount:{PUSHER}", unique_id="1")
     new = Principal(f"serviceAccount:{PUSHER}", unique_id="2")
     assert access.allowed(old, "resourcemanager.projects.get", shop)
     assert "google.cloudresourcemanager.v1.GetProject" in callable_by(old)
+    assert access.resources_granting(old, "resourcemanager.projects.get") == {("project", shop.pk)}
     Policy.objects.update(bindings=[])  # as another process would: nothing here is told to forget
 
     assert access.allowed(old, "resourcemanager.projects.get", shop), "it is known for a second"
     assert not access.allowed(new, "resourcemanager.projects.get", shop)
+    assert access.resources_granting(new, "resourcemanager.projects.get") == set()
     assert callable_by(new) == EXPECTED["*"]
 
 
