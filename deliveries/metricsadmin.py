@@ -15,7 +15,8 @@ from django.urls import URLPattern, path, reverse
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 
-from deliveries.journal.alarm import Alarm, alarms
+from deliveries.backlog.regions import regions_unserved
+from deliveries.journal.alarm import alarms
 from deliveries.metrics import charts, curves
 from deliveries.metrics.series import floor
 from deliveries.models import Segment
@@ -53,8 +54,8 @@ class SegmentAdmin(ReadOnlyAdmin):
         ]
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """The list, below the journals that stand still."""
-        return super().changelist_view(request, {**(extra_context or {}), "alarms": _alarms()})
+        """The list, below the journals that stand still and the regions without a worker."""
+        return super().changelist_view(request, {**(extra_context or {}), **_alarms()})
 
     def charts(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
         """How a subscription fares."""
@@ -75,7 +76,7 @@ class SegmentAdmin(ReadOnlyAdmin):
             "state": reverse("admin:deliveries_state", args=[subscription_id]),
             "ranges": list(RANGES),
             "chosen": chosen,
-            "alarms": _alarms(),
+            **_alarms(),
             "style": mark_safe(charts.STYLE),  # noqa: S308 - ours
             "light": charts.LIGHT,
             "dark": charts.DARK,
@@ -117,8 +118,9 @@ def subscription_charts(span: curves.Span) -> list[charts.Chart]:
     ]
 
 
-def _alarms() -> list[Alarm]:
+def _alarms() -> dict[str, Any]:
+    """What alarms.html shows."""
     try:
-        return alarms()
+        return {"alarms": alarms(), "unserved": regions_unserved()}
     except redis.RedisError:
-        return []
+        return {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import logging
 import os
 import socket
 import ssl
@@ -22,8 +23,11 @@ import redis
 from django.conf import settings
 from kombu.exceptions import OperationalError
 
-from deliveries.journal.files import runner_lives
+from deliveries.pipeline.lag import keeps_up
+from pushhub import background
 from pushhub import environment as env
+
+logger = logging.getLogger(__name__)
 
 #: Flower keeps the tasks it shows in memory, about 2 KB each.
 FLOWER_TASKS = 10_000
@@ -74,13 +78,21 @@ def answers_redis(redis_url: str) -> bool:
         return False
 
 
-def answers_ping(node: str) -> bool:
-    """Whether the Celery worker `node` answers a remote-control ping, which its consumer loop must be alive for."""
+def works(node: str) -> bool:
+    """Whether the Celery worker `node` tells by remote control, which its consumer loop must be alive for, that each of
+    its background threads gave a sign of life lately.
+    """
     app = import_module("pushhub.celery").app
     try:
-        return bool(app.control.ping(destination=[node], timeout=CHECK_SECONDS))
+        replies = app.control.broadcast("threads", destination=[node], reply=True, timeout=CHECK_SECONDS)
     except (OSError, redis.RedisError, OperationalError):
         return False
+    silences = [reply[node] for reply in replies or []]
+    for name, seconds in ((name, seconds) for threads in silences for name, seconds in threads.items()):
+        if seconds > background.SILENT_SECONDS:
+            logger.warning("thread %s of %s gave no sign of life for %d s", name, node, seconds)
+            return False
+    return bool(silences)
 
 
 def answers_grpc(address: tuple[str, int]) -> bool:
@@ -124,18 +136,12 @@ def _worker(name: str, title: str, *, queue: str, more: tuple[str, ...] = ()) ->
         f"--loglevel={settings.LOG_LEVEL}",
         *more,
     )
-    return Process(name, title, command, f"on queue {queue}", lambda: answers_ping(node))
+    return Process(name, title, command, f"on queue {queue}", lambda: works(node))
 
 
 def web() -> Process:
     """REST, admin, tokens and documentation."""
-    host, port = settings.HTTP_ADDRESS
-    command = [
-        *(sys.executable, "-m", "granian", "--interface=wsgi", f"--host={host}", f"--port={port}", "--no-ws"),
-        *(f"--workers={settings.WEB_WORKERS}", f"--blocking-threads={settings.WEB_THREADS}"),
-        *("--respawn-failed-workers", "--workers-kill-timeout=10", "--log-level=warning"),
-        "pushhub.wsgi:application",
-    ]
+    command = [sys.executable, "-m", "pushhub.webserver"]
     address = env.url(settings.HTTP_ADDRESS)
     return Process("web", "REST and admin", command, f"at {address}", lambda: answers_http(f"{address}/healthz"))
 
@@ -190,7 +196,7 @@ def rollup() -> Process:
         "rollup of metrics",
         [sys.executable, "-m", "django", "pipeline", "rollup"],
         f"from {settings.JOURNAL}",
-        lambda: runner_lives(Path(settings.JOURNAL)),
+        lambda: keeps_up(Path(settings.JOURNAL)),
         # Both give memory back that the allocators would keep: a hundred megabytes.
         {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"},
     )

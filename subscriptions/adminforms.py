@@ -271,7 +271,7 @@ class ProjectForm(ServiceForm):
         label=_("Parent"), required=False, help_text=_("organizations/NUMBER or folders/NUMBER; empty: none")
     )
 
-    places = {"project": "project_id", "name": "project_id", "parent": "parent"}
+    places = {"projectId": "project_id", "name": "project_id", "parent": "parent"}
 
     class Meta:
         model = Project
@@ -279,7 +279,7 @@ class ProjectForm(ServiceForm):
 
     def carry_out(self) -> Project:
         given = self.cleaned_data
-        parent = hierarchy.parent_get(given["parent"])
+        parent = hierarchy.parent_get(given["parent"], caller=self.caller)
         return services.project_create(project_id=given["project_id"], parent=parent, caller=self.caller)
 
 

@@ -15,6 +15,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from pushhub.background import threads_silent
 from subscriptions.api.authentication import session_principal
 
 View = Callable[..., HttpResponseBase]
@@ -39,10 +40,13 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
-    """200 while requests can be served, which needs the database; 503 otherwise."""
+    """200 while requests can be served, which needs the database and this process' threads; 503 otherwise."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
     except Error:
         return JsonResponse({"status": "unavailable", "database": "unreachable"}, status=503)
+    silent = threads_silent()
+    if silent:
+        return JsonResponse({"status": "unavailable", "threads": silent}, status=503)
     return JsonResponse({"status": "ok"})

@@ -73,7 +73,7 @@ def allowed(caller: Principal, permission: str, resource: tree.Resource) -> bool
     """Whether the policies of the resource and of what lies above it give `caller` the permission."""
     if is_root(caller):
         return True
-    key = (caller.member, permission, tree.kind_of(resource).word, str(resource.pk))
+    key = (caller.identity, permission, tree.kind_of(resource).word, str(resource.pk))
     answer = decisions.get(key)
     if answer is None:
         answer = permission in permissions_held(caller, resource, among=[permission])
@@ -85,6 +85,15 @@ def require(caller: Principal, permission: str, resource: tree.Resource) -> None
     """Raise PermissionDenied, naming the permission and the resource, unless `caller` holds it there."""
     if not allowed(caller, permission, resource):
         raise denied(permission, tree.name_of(resource))
+
+
+def require_named(caller: Principal, permission: str, name: str, *, field: str) -> None:
+    """As `require`, on what a request names. That it doesn't exist is told to those who hold the permission above."""
+    if is_root(caller):
+        return  # what is wrong with the name is for the service to say
+    resource = tree.resource_or_above(name, field=field)
+    if resource is None or not allowed(caller, permission, resource):
+        raise denied(permission, name)
 
 
 def denied(permission: str, name: str) -> PermissionDenied:
@@ -141,7 +150,7 @@ def roles_held(caller: Principal, resource: tree.Resource) -> frozenset[str]:
 
 
 def _roles_inherited(caller: Principal, resource: tree.Resource) -> frozenset[str]:
-    key = (caller.member, tree.kind_of(resource).word, str(resource.pk))
+    key = (caller.identity, tree.kind_of(resource).word, str(resource.pk))
     roles = _inherited.get(key)
     if roles is None:
         roles = _roles_bound(caller, tree.lineage(resource))
@@ -162,7 +171,7 @@ def _roles_bound(caller: Principal, resources: Iterable[tree.Resource]) -> froze
 
 def _names_of(caller: Principal, *, has_groups: bool) -> set[str]:
     """All the members that stand for the caller. Groups are looked up only where a policy has one."""
-    mine = members.standing_for(caller.member)
+    mine = members.standing_for(caller.member, is_service_agent=caller.is_service_agent)
     new = mine if has_groups else set()
     while new:
         rows = GroupMember.objects.filter(member__in=new).values_list("group__email", flat=True)

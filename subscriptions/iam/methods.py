@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
 
-from pushhub.errors import InvalidArgument, PermissionDenied
+from pushhub.errors import PermissionDenied
 from pushhub.principals import Principal
 from subscriptions.iam import access, tree
 from subscriptions.iam.access import Key
@@ -205,7 +205,7 @@ def authorize(caller: Principal, method: str, names: Mapping[str, str]) -> None:
         raise PermissionDenied(f"The method {method} has no entry in the table of permissions.")
     for requirement in requirements:
         name = names.get(requirement.source, "")
-        if requirement.in_body and not _is_name(name):
+        if requirement.in_body and not tree.is_name(name):
             continue
         _check(caller, requirement, name)
 
@@ -221,18 +221,10 @@ def request_names(method: str, request: object) -> dict[str, str]:
     return {one.source: str(attrgetter(one.source)(request)) for one in METHODS.get(method, ())}
 
 
-def _is_name(name: str) -> bool:
-    try:
-        tree.kind_of_name(name)
-    except InvalidArgument:
-        return False
-    return True
-
-
 def _check(caller: Principal, requirement: Requirement, name: str) -> None:
     if access.is_root(caller):
         return  # what is wrong with the name is for the service to say
-    key: Key = (caller.member, requirement.permission, requirement.on, name)
+    key: Key = (caller.identity, requirement.permission, requirement.on, name)
     if access.decisions.get(key):
         return
     permission, target = _target(requirement, name)
@@ -251,9 +243,7 @@ def _target(requirement: Requirement, name: str) -> tuple[str, str]:
 
 def _holds(caller: Principal, permission: str, requirement: Requirement, name: str) -> bool:
     """Of what doesn't exist the caller may know if it holds the permission on the project around it."""
-    resource = tree.resource_find(name, field=requirement.source)
+    resource = tree.resource_or_above(name, field=requirement.source)
     if isinstance(resource, Subscription) and requirement.on == On.ITS_TOPIC and resource.topic is not None:
         resource = resource.topic
-    if resource is None:
-        resource = tree.above(name)
     return resource is not None and access.allowed(caller, permission, resource)
