@@ -170,6 +170,8 @@ class HttpServer:
             await asyncio.sleep(0.02)
         for connection in tuple(self.connections):
             connection.abort()
+        while self.connections:
+            await asyncio.sleep(0)
         self._sweeping.cancel()
 
     def run(self, work: Callable[..., None], *arguments: object) -> None:
@@ -258,19 +260,19 @@ class HttpConnection(asyncio.Protocol):
             if self._answering is not None:  # the request is answered as one that asks for nothing else
                 self._answering.keep_alive = False
         except httptools.HttpParserError:
-            self._misread()
+            self._misread(400, "The request is not valid HTTP/1.1.")
             return
         if self._reading is not None and not self._reading.method:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
-                self._refuse(431, "The request's head is too large.")
+                self._misread(431, "The request's head is too large.")
 
     def eof_received(self) -> bool:
         """A client that sends no more may still wait for its answer."""
-        if self._answering is None:
+        last = self._last_read()
+        if last is None:
             return False
-        self._answering.keep_alive = False
-        self._ready.clear()
+        last.keep_alive = False
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -280,7 +282,8 @@ class HttpConnection(asyncio.Protocol):
         self._release(self._reading)
         for request in self._ready:
             self._release(request)
-        if self._answer is not None and self._can_write is False:
+        if self._answer is not None and not self._can_write:
+            self._release(self._answering)
             self._server.run(self._answer.close)
         self._transport = None
         self.deadline = NEVER
@@ -311,6 +314,8 @@ class HttpConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         request = self._reading
         assert request is not None
+        if self._is_dropping:
+            return
         request.method = self._parser.get_method().decode("latin-1")
         request.version = self._parser.get_http_version()
         request.keep_alive = self._parser.should_keep_alive()
@@ -431,6 +436,7 @@ class HttpConnection(asyncio.Protocol):
     def _write_part(self, answer: Answer, data: bytes, is_end: bool) -> None:
         request = self._answering
         if self._transport is None or request is None:
+            self._release(request)
             if not is_end:
                 self._server.run(answer.close)
             return
@@ -448,16 +454,19 @@ class HttpConnection(asyncio.Protocol):
             out.append(b"0\r\n\r\n")
         self._transport.write(b"".join(out))
         self._written += len(data)
-        self.deadline = self._writing_began + self._limits.body_seconds + self._written / MIN_BYTES_PER_SECOND
+        self.deadline = self._write_deadline()
         if is_end:
             self._finish(request)
         elif self._can_write:
             self._server.run(self._produce, answer)
 
+    def _write_deadline(self) -> float:
+        """When the client must have taken what was written."""
+        return self._writing_began + self._limits.body_seconds + self._written / MIN_BYTES_PER_SECOND
+
     def _failed(self) -> None:
         """The application raised: say so where nothing was said yet."""
-        if self._transport is None:
-            return
+        self._release(self._answering)
         if self._answer is None:
             self._refuse(500, "Internal error encountered.")
         else:
@@ -467,12 +476,12 @@ class HttpConnection(asyncio.Protocol):
         """The answer is written as far as we are concerned: read the next request, or end the connection."""
         self._answering = self._answer = None
         self._release(request)
-        if self._is_dropping:
+        if self._ready and request.keep_alive:
+            self._begin(self._ready.popleft())
+        elif self._is_dropping:
             self.deadline = time.monotonic() + DROP_SECONDS
         elif not request.keep_alive:
             self._close()
-        elif self._ready:
-            self._begin(self._ready.popleft())
         else:
             self._read_on()
 
@@ -514,27 +523,34 @@ class HttpConnection(asyncio.Protocol):
     # Ends
 
     def out_of_time(self) -> None:
-        """The deadline has passed."""
+        """The deadline has passed: end the connection, unless the client still takes an answer at a fair pace."""
         self.deadline = NEVER
         if self._transport is None:
             return
-        if self._reading is not None and self._answering is None and self._reading.method:
-            self._refuse(408, "The request did not arrive in time.")
-        elif self._answering is None and self._transport.get_write_buffer_size() == 0:
-            self._close()
-        else:
+        is_writing = self._transport.get_write_buffer_size() > 0
+        if is_writing and time.monotonic() < self._write_deadline():
+            self.deadline = self._write_deadline()
+        elif is_writing or self._answering is not None:
             self.abort()
+        elif self._reading is not None and self._reading.method:
+            self._refuse(408, "The request did not arrive in time.")
+        else:
+            self._close()
 
-    def _misread(self) -> None:
-        """What came is no HTTP: finish what is under way and read no further."""
-        if self._answering is None:
-            self._refuse(400, "The request is not valid HTTP/1.1.")
+    def _misread(self, status: int, why: str) -> None:
+        """What came is no request: finish those that came before it, and read no further."""
+        last = self._last_read()
+        if last is None:
+            self._refuse(status, why)
             return
-        self._answering.keep_alive = False
+        last.keep_alive = False
         self._is_dropping = True
-        self._ready.clear()
         self._release(self._reading)
         self._reading = None
+
+    def _last_read(self) -> Request | None:
+        """The last complete request that is not answered yet."""
+        return self._ready[-1] if self._ready else self._answering
 
     def close_when_done(self) -> None:
         if self._answering is not None:
@@ -547,8 +563,8 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _close(self) -> None:
-        """Close once the answer is with the client, for which it has its time."""
-        self.deadline = max(time.monotonic(), self._writing_began) + self._limits.body_seconds
+        """Close once the answer is with the client."""
+        self.deadline = max(time.monotonic() + DROP_SECONDS, self._write_deadline())
         self._transport.close()
 
     def _refuse(self, status: int, why: str) -> None:
@@ -561,6 +577,7 @@ class HttpConnection(asyncio.Protocol):
             f"Content-Length: {len(text)}\r\nConnection: close\r\n\r\n"
         )
         self._transport.write(head.encode() + text)
+        self._writing_began, self._written = time.monotonic(), 0
         self._is_dropping = True
         self._answering = None
         self._release(self._reading)

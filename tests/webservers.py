@@ -57,7 +57,7 @@ class WebServer:
         try:
             connection.request("GET", path)
             return connection.getresponse().status
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return 0
         finally:
             connection.close()

@@ -170,9 +170,9 @@ def test_what_is_not_quite_http_is_refused(sent: bytes) -> None:
 
 
 def test_nonsense_after_a_request_does_not_cost_its_answer() -> None:
-    found = conversation(b"GET /first HTTP/1.1\r\nHost: a\r\n\r\nnonsense\r\n\r\n")
-    assert found.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert found.count(b"HTTP/1.1") == 2, "the second is in the body: SERVER_PROTOCOL"
+    found = conversation(b"GET /first HTTP/1.1\r\nHost: a\r\n\r\nGET /second HTTP/1.1\r\n\r\nnonsense\r\n\r\n")
+    assert [part[:6] for part in found.split(b"HTTP/1.1 ")] == [b"", b"200 OK", b"200 OK"]
+    assert b"Connection: close" in found.partition(b"/first")[2]
 
 
 def test_a_head_that_does_not_end_is_refused() -> None:
@@ -246,6 +246,57 @@ def test_a_large_body_waits_for_room_among_the_others(monkeypatch: pytest.Monkey
         first[1].close()
 
     run(test)
+
+
+@pytest.mark.parametrize(
+    "end", ["answered", "failed", "the client is gone", "the client is gone from a full connection"]
+)
+def test_the_room_of_a_body_comes_free_however_the_request_ends(end: str) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        begun.set()
+        go_on.wait(30)
+        if end == "failed":
+            raise ValueError
+        if end == "the client is gone from a full connection":
+            return Large(1000)(environ, start_response)
+        return echo(environ, start_response)
+
+    async def test(server: HttpServer) -> None:
+        reader, writer = await connected(server)
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000)
+        await until(begun.is_set)
+        assert len(server.bodies) == 1
+        if end == "the client is gone":
+            writer.transport.abort()
+        go_on.set()
+        if "gone" not in end:
+            await reader.readuntil(b"\r\n")
+        await until(lambda: not len(server.bodies))
+        writer.transport.abort()
+
+    run(test, application)
+
+
+def test_a_client_that_takes_its_answer_slowly_but_steadily_gets_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(httpserver, "MIN_BYTES_PER_SECOND", 1)
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        start_response("200 OK", [("Content-Length", "30000000")])
+        return [b"x" * 30_000_000]
+
+    async def test(server: HttpServer) -> None:
+        reader, writer = await connected(server)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        (connection,) = server.connections
+        await until(lambda: connection.deadline < httpserver.NEVER)
+        connection.out_of_time()
+        assert len(await reader.readexactly(30_000_000)) == 30_000_000
+        writer.close()
+
+    run(test, application)
 
 
 def test_an_upgrade_is_not_made() -> None:
