@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import timedelta
 from itertools import islice
 
-from django.db import DatabaseError
+from django.db import Error
 from django.db.models import Min
 
 from deliveries import store
@@ -82,7 +82,7 @@ def fan_out(
             PendingPublish.objects.filter(pk=pending.pk).delete()
     except BaseException:
         # What cannot be removed now, the maintenance worker removes later.
-        with suppress(DatabaseError):
+        with suppress(Error):
             _remove(pending)
         raise
     return list(pending.ids)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from deliveries.push.flight import Flight
 
-#: Subscriptions with waiting messages that one release looks at.
-LOOKS = 32
+#: Subscriptions with waiting messages that are looked at together; they go to the end of the line then.
+LOOKS = 256
 
 
 class Admission:
@@ -80,15 +81,21 @@ class Admission:
 
     def _next_waiting(self) -> list[Flight]:
         """Take what fits now out of the queues, one message of each subscription at a time."""
-        resumed = []
-        for subscription_id in list(self._waiting)[:LOOKS]:
+        resumed: list[Flight] = []
+        while fitting := self._next_of_each():
+            resumed += fitting
+        return resumed
+
+    def _next_of_each(self) -> list[Flight]:
+        fitting = []
+        for subscription_id in list(islice(self._waiting, LOOKS)):
             queue = self._waiting.pop(subscription_id)
             while queue and queue[0][0].finished:
                 queue.popleft()
             if queue and self._fits(subscription_id, queue[0][1]):
                 flight, size = queue.popleft()
                 self._hold(flight, size)
-                resumed.append(flight)
+                fitting.append(flight)
             if queue:
                 self._waiting[subscription_id] = queue
-        return resumed
+        return fitting

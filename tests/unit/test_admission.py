@@ -73,9 +73,17 @@ def test_subscriptions_that_wait_take_turns() -> None:
     blocking, _ = worker.take(9, 100)
     waiting = [worker.take(number, 20)[0] for number in (1, 1, 2, 2)]
     blocking.settle_as("a")
-    assert worker.resumed == [waiting[0], waiting[2]]
+    assert worker.resumed == [waiting[0], waiting[2], waiting[1], waiting[3]]
+
+
+def test_after_a_large_message_all_that_fit_go_on_at_once() -> None:
+    worker = Worker(100)
+    large, _ = worker.take(1, 500)
+    waiting = [worker.take(1, 10)[0] for _ in range(8)]
+    large.settle_as("a")
+    assert worker.resumed == waiting[:5]
     waiting[0].settle_as("a")
-    assert set(worker.resumed) == set(waiting)
+    assert worker.resumed == waiting[:6]
 
 
 def test_what_ended_while_it_waited_is_left_out_and_gives_nothing_back() -> None:
