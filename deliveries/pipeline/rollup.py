@@ -96,7 +96,6 @@ class Rollup:
         return events.writeStream.foreachBatch(self.count).option("checkpointLocation", checkpoint)
 
     def _keep_admitting(self) -> None:
-        """A round of the keeper: a pause, then a look for new segments."""
         if self._keeper.stopping.wait(ADMISSION_SECONDS):
             return
         try:
