@@ -22,7 +22,10 @@ from deliveries.metrics.series import floor
 from deliveries.models import Segment
 from deliveries.readonlyadmin import ReadOnlyAdmin
 from pushhub.clock import utcnow
+from subscriptions.consoleadmin import check_row
 from subscriptions.models import Subscription
+
+LIST_TIME_SERIES = "google.monitoring.v3.MetricService.ListTimeSeries"
 
 #: The choices of the page: its word in the address, how long, and by what periods.
 RANGES = {
@@ -59,6 +62,7 @@ class SegmentAdmin(ReadOnlyAdmin):
         if not request.user.has_perm("deliveries.view_delivery"):
             raise PermissionDenied
         subscription = get_object_or_404(Subscription.objects.select_related("project"), pk=subscription_id)
+        check_row(request, subscription, LIST_TIME_SERIES, {"name": subscription.project.name})
         chosen = request.GET.get("range", "")
         chosen = chosen if chosen in RANGES else "1h"
         length, period = RANGES[chosen]

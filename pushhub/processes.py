@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import logging
 import os
 import socket
@@ -22,7 +23,7 @@ import redis
 from django.conf import settings
 from kombu.exceptions import OperationalError
 
-from deliveries.journal.files import runner_lives
+from deliveries.pipeline.lag import keeps_up
 from pushhub import background
 from pushhub import environment as env
 
@@ -53,11 +54,16 @@ class Process:
     on_stop: Callable[[], None] | None = None
 
 
-def answers_http(address: str) -> bool:
-    """Whether a GET of `address` is answered with 200. Proxies of the environment are not asked."""
+def answers_http(address: str, *, login: str = "") -> bool:
+    """Whether a GET of `address`, with a login of `user:password`, is answered with 200.
+
+    Proxies of the environment are not asked.
+    """
+    headers = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
+    request = urllib.request.Request(address, headers=headers)  # noqa: S310 - an address of ours
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(address, timeout=CHECK_SECONDS) as answer:
+        with opener.open(request, timeout=CHECK_SECONDS) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
@@ -135,13 +141,7 @@ def _worker(name: str, title: str, *, queue: str, more: tuple[str, ...] = ()) ->
 
 def web() -> Process:
     """REST, admin, tokens and documentation."""
-    host, port = settings.HTTP_ADDRESS
-    command = [
-        *(sys.executable, "-m", "granian", "--interface=wsgi", f"--host={host}", f"--port={port}", "--no-ws"),
-        *(f"--workers={settings.WEB_WORKERS}", f"--blocking-threads={settings.WEB_THREADS}"),
-        *("--respawn-failed-workers", "--workers-kill-timeout=10", "--log-level=warning"),
-        "pushhub.wsgi:application",
-    ]
+    command = [sys.executable, "-m", "pushhub.webserver"]
     address = env.url(settings.HTTP_ADDRESS)
     return Process("web", "REST and admin", command, f"at {address}", lambda: answers_http(f"{address}/healthz"))
 
@@ -166,7 +166,7 @@ def maintenance() -> Process:
 
 
 def flower() -> Process:
-    """Flower, the monitor. It can stop workers, so away from loopback it asks for a login."""
+    """Flower, the monitor, behind a guard. It can stop workers, so away from loopback it asks for a login."""
     host, port = settings.FLOWER_ADDRESS
     login = env.secret("FLOWER_LOGIN")
     if not login and not env.is_loopback(host):
@@ -182,9 +182,9 @@ def flower() -> Process:
     return Process(
         "flower",
         "Flower",
-        _celery("flower", *options),
+        [sys.executable, "-m", "pushhub.monitor", *options],
         f"at {address}",
-        lambda: answers_http(f"{address}/healthcheck"),
+        lambda: answers_http(f"{address}/healthcheck", login=login.partition(",")[0]),
         {"FLOWER_BASIC_AUTH": login} if login else {},
     )
 
@@ -196,7 +196,7 @@ def rollup() -> Process:
         "rollup of metrics",
         [sys.executable, "-m", "django", "pipeline", "rollup"],
         f"from {settings.JOURNAL}",
-        lambda: runner_lives(Path(settings.JOURNAL)),
+        lambda: keeps_up(Path(settings.JOURNAL)),
         # Both give memory back that the allocators would keep: a hundred megabytes.
         {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"},
     )

@@ -270,6 +270,11 @@ class Backlog:
         """Those of the leases that hold no more."""
         return _ids(self.scripts.leased(keys=[lane.key], args=_flat(leases)))
 
+    def unlease(self, lane: Lane, message_ids: Sequence[int]) -> None:
+        """Take back leases of messages that were not handed out (unlease.lua)."""
+        if message_ids:
+            self.scripts.unlease(keys=[lane.key], args=list(message_ids))
+
     def release(self, lane: Lane, message_ids: Sequence[int]) -> None:
         """Forget deliveries that were acknowledged, after the database has."""
         self.scripts.release(keys=[lane.key], args=[self.limit, *message_ids])

@@ -17,6 +17,7 @@ from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_agrees, lane_configure
 from deliveries.backlog.regions import regions_audit
+from deliveries.fanout import first_pending_id
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.taskmessage import task_id
 from deliveries.turns import write_transaction
@@ -49,7 +50,7 @@ def audit() -> int:
 
     Returns in how many lanes that was so.
     """
-    before_id = first_id_at(time.time_ns() // 1_000_000 - GRACE_MS)
+    before_id = min(first_id_at(time.time_ns() // 1_000_000 - GRACE_MS), first_pending_id())
     repaired = _audit_settings()
     backlogs: Counter[str] = Counter()
     for lane, settings in _lanes_waiting():

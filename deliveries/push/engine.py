@@ -12,7 +12,7 @@ import uvloop
 from deliveries.push.client import ClientOptions, PushClient
 from deliveries.push.flight import Flight
 from deliveries.push.plans import PlanBook, PushPlan
-from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
+from deliveries.rules.envelope import metadata_headers, push_body, trace_headers, unwrapped_body
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.outcome import Reason
 from pushhub.background import BackgroundThread
@@ -99,7 +99,7 @@ class Engine:
             return flight.settle_as("n", plan.refusal)
         if plan.endpoint is None:
             return flight.settle_as("r")
-        headers = plan.headers
+        headers = plan.headers + _rendered(trace_headers(task.message))
         if settings.no_wrapper:
             body = unwrapped_body(task.message)
             if settings.write_metadata:
@@ -108,6 +108,9 @@ class Engine:
             attempt = task.attempt if settings.shows_attempts else None
             body = push_body(task.message, subscription=settings.name, delivery_attempt=attempt)
         self.client.post(plan.endpoint, headers, body, settings.ack_deadline_seconds, flight.done)
+        if flight.by_reference:
+            # From here on the body is the only copy.
+            flight.drop_payload()
         return None
 
 

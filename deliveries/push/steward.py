@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -93,7 +94,9 @@ class Steward:
 
 def prepare_now(engine: Engine, flights: Sequence[Flight]) -> None:
     """Make the plans and read the payloads of these, then push them."""
-    engine.plans.load({flight.task.subscription_id for flight in flights})
+    now = time.monotonic()
+    wanted = {flight.task.subscription_id for flight in flights}
+    engine.plans.load(wanted_id for wanted_id in wanted if engine.plans.get(wanted_id, now=now) is None)
     ready = [flight for flight in flights if _fill(flight)]
     engine.accept(ready)
 

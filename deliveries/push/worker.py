@@ -21,17 +21,20 @@ from celery import bootsteps
 from celery.worker.consumer.connection import Connection as ConnectionStep
 from django.conf import settings
 
+from deliveries import store
 from deliveries.backlog import reconcile
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, PageRequest, work_key
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.regions import regions_to_adopt
 from deliveries.journal.journal import journal
 from deliveries.push import inspection
+from deliveries.push.admission import Admission
 from deliveries.push.attempts import attempt_events
 from deliveries.push.configuration import client_options
 from deliveries.push.engine import Engine
 from deliveries.push.events import TaskEvents
 from deliveries.push.flight import Batch, Flight
+from deliveries.push.memory import return_large_blocks
 from deliveries.push.rejected import reject
 from deliveries.push.settler import Settler
 from deliveries.push.steward import Steward
@@ -44,6 +47,8 @@ logger = logging.getLogger(__name__)
 #: Messages that one fetch takes: enough to make its cost small, few enough to share a queue among workers.
 FETCH_SIZE = 300
 HEARTBEAT_SECONDS = 3.0
+#: A payload that came in the task is in memory as often: as the next attempt needs it, and in the body of the push.
+COPIES = 2
 
 
 class PushWorker:
@@ -54,6 +59,7 @@ class PushWorker:
         self.settler = Settler(self.name, on_settled=self._settled)
         self.steward = Steward()
         self.engine = Engine(options=client_options(), unprepared=self._prepare)
+        self.admission = Admission(settings.WORKER_OUTSTANDING_MB * 1_000_000, resume=self._resume)
         self.events = TaskEvents(app, hostname)
         self.outstanding: dict[str, Flight] = {}
         #: Regions that no worker of their own serves, which this one has taken over.
@@ -63,7 +69,7 @@ class PushWorker:
         self._journal = journal()
         self._batches = itertools.count(1)
         self._batch: Batch | None = None
-        self._taken: list[Flight] = []
+        self._taken: list[tuple[Flight, int]] = []
         self._lanes: dict[tuple[int, str], Lane] = {}
         self._epoch = 0
         self._was_full = False
@@ -79,6 +85,7 @@ class PushWorker:
         # Millions of short-lived objects, hardly a cycle among them: collecting often costs a twentieth of the time.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
+        return_large_blocks()
         self.events.start()
         self.settler.start()
         self.steward.start()
@@ -115,7 +122,7 @@ class PushWorker:
         if flight.task_id in self._revoked:
             flight.settle_as("x", "revoked")
         else:
-            self._taken.append(flight)
+            self._taken.append((flight, COPIES * len(body)))
         return True
 
     def hand_back(self, message: dict[str, Any]) -> None:
@@ -133,7 +140,7 @@ class PushWorker:
         try:
             task = body_parse(body)
             lane = self._lane(task.subscription_id, task.region)
-            flight = Flight(task, task_id, batch=self._batch, lane=lane, finish=self.settler.finish)
+            flight = Flight(task, task_id, batch=self._batch, lane=lane, finish=self._finished)
         except (ValueError, TypeError, KeyError) as error:
             reject(repr(body)[:4096], reason=type(error).__name__)
             return None
@@ -144,8 +151,10 @@ class PushWorker:
 
     def delivered(self) -> None:
         if self._taken:
-            self.events.started(self._taken)
-            self.engine.accept(self._taken)
+            self.events.started([flight for flight, _ in self._taken])
+            inline = [one for one in self._taken if not one[0].by_reference]
+            references = [flight for flight, _ in self._taken if flight.by_reference]
+            self.engine.accept([*self.admission.take(inline), *references])
             self._taken = []
         elif self._batch is not None and not self._batch.left:
             # Nothing in it could be decoded, so no settle will end its record.
@@ -186,7 +195,23 @@ class PushWorker:
             self.adopted = regions
 
     def _prepare(self, flights: list[Flight]) -> None:
+        self.steward.run_soon(partial(self._admit, flights))
+
+    def _admit(self, flights: list[Flight]) -> None:
+        """Prepare these, as soon as there is memory for the payloads that must be read."""
+        unread = [flight for flight in flights if flight.task.is_reference and not flight.held_bytes]
+        sizes = store.payload_sizes([flight.message_id for flight in unread])
+        # The body of a push holds the data in base64. A message that is gone from the database weighs next to nothing.
+        needs = [(flight, sizes.get(flight.message_id, 0) * 4 // 3 + 1) for flight in unread]
+        others = [flight for flight in flights if not flight.task.is_reference or flight.held_bytes]
+        self.steward.prepare(self.engine, [*others, *self.admission.take(needs)])
+
+    def _resume(self, flights: list[Flight]) -> None:
         self.steward.prepare(self.engine, flights)
+
+    def _finished(self, flight: Flight) -> None:
+        self.settler.finish(flight)
+        self.admission.release(flight)
 
     def _settled(self, flights: Sequence[Flight], flows: Mapping[Lane, LaneFlow]) -> None:
         for flight in flights:
@@ -291,7 +316,13 @@ class PushWorkerStep(bootsteps.StartStopStep):
 
     def info(self, worker: Any) -> dict[str, Any]:  # type: ignore[override]  # the published type is wrong
         """For `inspect stats`."""
-        return {"push": {"worker": worker.push_worker.name, "outstanding": len(worker.push_worker.outstanding)}}
+        return {
+            "push": {
+                "worker": worker.push_worker.name,
+                "outstanding": len(worker.push_worker.outstanding),
+                "held_bytes": worker.push_worker.admission.held_bytes,
+            }
+        }
 
 
 class FetchStep(bootsteps.StartStopStep):
