@@ -1,4 +1,5 @@
--- offer(lane; mode, limit, page, cursor, seq, complete, keys, cap, rate, burst, id, message, ...) -> {accepted, refused, page wanted}
+-- offer(lane; mode, limit, page, cursor, seq, complete, keys, cap, rate, burst, id, message, ...)
+--   -> {accepted, refused, page wanted}
 --
 -- Appends deliveries to the head of a lane's backlog and pumps. What does not fit stays in the database: the lane is
 -- then "spilled" from the first refused id on, and later offers are refused too, so that publish order holds.

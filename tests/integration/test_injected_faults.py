@@ -161,12 +161,9 @@ def scenario(stand: Stand, receiver: Receiver) -> None:
     assert [default_backlog().state(lane)["out"] for lane in lanes] == ["0"] * len(lanes)
 
 
-@pytest.mark.parametrize(
-    ("thread", "least"), [("push-settler", 8), ("push-steward", 8), ("push-heart", 1), ("push-engine", 0)]
-)
-def test_a_fault_in_any_call_of_a_thread_loses_nothing_and_stops_nothing(
-    thread: str, least: int, api: Api, stand: Stand, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def receiver(api: Api) -> Iterator[Receiver]:
+    """The endpoint of three subscriptions: it nacks `nack` once and `dead` always."""
     nacked: set[str] = set()
 
     def answer(request: Request) -> int:
@@ -186,12 +183,69 @@ def test_a_fault_in_any_call_of_a_thread_loses_nothing_and_stops_nothing(
         policy = {"deadLetterTopic": LETTERS, "maxDeliveryAttempts": 5}
         quick = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
         api.made("subscriptions/doomed", {"topic": DOOMED, "deadLetterPolicy": policy, "retryPolicy": quick, **config})
-        faults = Faults(monkeypatch)
-        faults.thread = thread
+        yield receiver
+
+
+@pytest.mark.parametrize(
+    ("thread", "least"), [("push-settler", 8), ("push-steward", 8), ("push-heart", 1), ("push-engine", 0)]
+)
+def test_a_fault_in_any_call_of_a_thread_loses_nothing_and_stops_nothing(
+    thread: str, least: int, receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = Faults(monkeypatch)
+    faults.thread = thread
+    scenario(stand, receiver)
+    places = sorted(faults.places)
+    assert len(places) >= least, places
+    for place in places:
+        faults.armed = place
         scenario(stand, receiver)
-        places = sorted(faults.places)
-        assert len(places) >= least, places
-        for place in places:
-            faults.armed = place
-            scenario(stand, receiver)
-            assert not faults.armed, f"{place} was not reached"
+        assert not faults.armed, f"{place} was not reached"
+
+
+def attempts_at(receiver: Receiver, subscription: str) -> int:
+    name = f"projects/shop/subscriptions/{subscription}"
+    return sum(request.json["subscription"] == name for request in receiver.requests)
+
+
+def waits(subscription: str) -> bool:
+    return Delivery.objects.filter(subscription__subscription_id=subscription).exists()
+
+
+def fail(*args: Any, **kwargs: Any) -> Any:
+    raise Injected
+
+
+def test_results_that_can_never_be_written_hold_up_their_own_lane_only(
+    receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a lane whose dead letters cannot be forwarded
+    with monkeypatch.context() as broken:
+        broken.setattr("deliveries.push.settler.dead_letters_forward", fail)
+        publish(DOOMED, b"dead")
+        publish(TOPIC, *[b"ack"] * 20)
+        # Then the other lanes are served, and its message is sent again and again
+        wait_for(lambda: stand.fetch() or (attempts_at(receiver, "doomed") > 5 and not waits("push")), what="both")
+    # And once they can be, it becomes a dead letter
+    wait_for(lambda: stand.fetch() or not Delivery.objects.exists(), what="the dead letter")
+    assert Message.objects.filter(topic__topic_id="letters").count() == 1
+
+
+def test_a_subscription_that_cannot_be_prepared_holds_up_no_other(
+    receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = stand.worker.engine.plans
+    make = book._make
+
+    def make_or_fail(settings: Any, usable: Any) -> Any:
+        return fail() if settings is not None and settings.name.endswith("/paged") else make(settings, usable)
+
+    # Given a subscription of which no plan can be made, on the topic of another
+    with monkeypatch.context() as broken:
+        broken.setattr(book, "_make", make_or_fail)
+        publish(TOPIC, *[b"ack"] * 20)
+        # Then the other gets its messages
+        wait_for(lambda: stand.fetch() or not waits("push"), what="the other's acks")
+        assert attempts_at(receiver, "paged") == 0
+    # And once a plan can be made, the first gets them too
+    wait_for(lambda: stand.fetch() or not Delivery.objects.exists(), what="every ack")

@@ -83,10 +83,11 @@ def test_a_worker_with_a_thread_that_stands_still_is_not_ready(
 ) -> None:
     app = celery_app.__class__("check", broker=f"redis+socket://{redis_url.removeprefix('unix://')}")
     monkeypatch.setattr("pushhub.celery.app", app)
-    with Worker(redis_url, first=STEWARD_HANGS):
+    with Worker(redis_url, first=STEWARD_HANGS) as worker:
         wait_for(lambda: processes.works("push@test"), what="an answer")
         monkeypatch.setattr(background, "SILENT_SECONDS", 4.0)
         wait_for(lambda: not processes.works("push@test"), what="the silence")
+        worker.kill()
     assert "thread push-steward of push@test gave no sign of life" in caplog.text
     assert not processes.works("push@test"), "a worker that is gone is not ready"
     app.close()

@@ -124,7 +124,7 @@ def test_of_80_alarms_in_kombus_hub_one_is_left_and_none_makes_the_hub_oversleep
         hub.poller.poll = watched
         # Given an alarm that was set 80 times, each time to an earlier moment
         for number in range(80):
-            alarm.set(0.18 - number / 1000)
+            alarm.set(0.18 - number * 0.00002)
         assert [timer.entry.canceled for timer in hub.timer._queue].count(False) == 1
         # When it rings, and rings again at a moment when all those others are over
         wait_for(lambda: hub.run_once() or len(rung) == 2, what="the second ring")
