@@ -26,11 +26,20 @@ class _Waiting(Generic[Request, Result]):
 class GroupCommit(Generic[Request, Result]):
     """Requests of threads that wait for the same lock are committed together, by the first of them to get it.
 
-    `commit` stores requests in one transaction, all or none, and returns a result for each.
+    `commit` stores requests in one transaction, all or none, and returns a result for each. A group with more than one
+    request weighs at most `most` by `weigh`, because other writers wait for its transaction.
     """
 
-    def __init__(self, commit: Callable[[Sequence[Request]], list[Result]]) -> None:
+    def __init__(
+        self,
+        commit: Callable[[Sequence[Request]], list[Result]],
+        *,
+        weigh: Callable[[Request], int] = lambda _: 0,
+        most: int = 0,
+    ) -> None:
         self._commit = commit
+        self._weigh = weigh
+        self._most = most
         self._waiting: deque[_Waiting[Request, Result]] = deque()
         self._leading = threading.Lock()
 
@@ -48,7 +57,7 @@ class GroupCommit(Generic[Request, Result]):
         return mine.result
 
     def _lead(self) -> None:
-        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), GROUP_SIZE))]
+        group = self._next_group()
         try:
             if not self._commit_group(group):
                 # One of them may be at fault, and the others must not fail with it.
@@ -57,6 +66,17 @@ class GroupCommit(Generic[Request, Result]):
         finally:
             # Whatever ends this thread, the others go on without it.
             self._waiting.extendleft(one for one in reversed(group) if not one.is_done)
+
+    def _next_group(self) -> list[_Waiting[Request, Result]]:
+        """Take the requests that came first; only the thread that leads removes any."""
+        group = [self._waiting.popleft()]
+        weight = self._weigh(group[0].request)
+        while self._waiting and len(group) < GROUP_SIZE:
+            weight += self._weigh(self._waiting[0].request)
+            if weight > self._most:
+                break
+            group.append(self._waiting.popleft())
+        return group
 
     def _commit_group(self, group: Sequence[_Waiting[Request, Result]]) -> bool:
         """False when a group of several failed, so that nothing is known of any of them."""

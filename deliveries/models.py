@@ -61,6 +61,19 @@ class Delivery(models.Model):
         return f"{self.message_id} to {self.subscription_id}"
 
 
+class PendingPublish(models.Model):
+    """A large publish that is not complete yet: it may have deliveries already, but no messages (fanout.py)."""
+
+    first_id = models.BigIntegerField()
+    last_id = models.BigIntegerField()
+    ids = models.JSONField(help_text="The ids of its messages")
+    created_at = models.DateTimeField(auto_now_add=True)
+    abandoned = models.BooleanField(default=False, help_text="Its deliveries are being removed")
+
+    def __str__(self) -> str:
+        return f"{self.first_id} to {self.last_id}"
+
+
 class SnapshotMessage(models.Model):
     """A message that a snapshot includes although it is older than its boundary, or excludes although it is not."""
 
@@ -131,6 +144,7 @@ class GaugeMinute(models.Model):
     outstanding = models.BigIntegerField()
     push_window = models.IntegerField()
     backoff_ms = models.IntegerField()
+    unserved = models.BigIntegerField(default=0, help_text="Messages of regions that no push worker serves")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["resource", "at"], name="gaugeminute_key")]

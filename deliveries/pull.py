@@ -29,16 +29,22 @@ from deliveries.journal import records
 from deliveries.models import Message
 from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
 from deliveries.rules.ids import publish_time_ms
-from deliveries.rules.payload import attributes_parse, wire_message
+from deliveries.rules.payload import attributes_parse, wire_message, wire_size
+from deliveries.rules.regions import transit_require
 from deliveries.rules.taskmessage import DeliverTask, body_parse
 from deliveries.turns import write_transaction
 from pushhub.errors import FailedPrecondition, InvalidArgument, clipped
 from subscriptions.models import Subscription
+from subscriptions.quotas import pull_charge, pull_check
 from subscriptions.selectors import PushSettings, push_settings_of, resource_missing
 
 logger = logging.getLogger(__name__)
 
 MAX_PULL = 1000
+#: A pull returns no more bytes than this, unless its first message alone is larger.
+MAX_PULL_BYTES = 10_000_000
+#: Messages that one call leases: those that do not fit are given back.
+LEASE_STEP = 100
 MAX_ACK_DEADLINE_SECONDS = 600
 #: Bytes of all ack ids of a request together (pubsub-spec.md, section 2).
 MAX_ACK_REQUEST_BYTES = 524_288
@@ -55,12 +61,19 @@ class Received:
     message: Mapping[str, Any]
     #: 0 without a dead-letter policy.
     delivery_attempt: int
+    #: Bytes of its data, attributes and ordering key.
+    size: int
 
 
 def messages_pull(
-    *, subscription: Subscription, max_messages: int, wait_seconds: float = 0.0, lease_seconds: int = 0
+    *,
+    subscription: Subscription,
+    max_messages: int,
+    wait_seconds: float = 0.0,
+    lease_seconds: int = 0,
+    max_bytes: int = MAX_PULL_BYTES,
 ) -> list[Received]:
-    """Lease up to `max_messages`, waiting up to `wait_seconds` for the first.
+    """Lease up to `max_messages` and `max_bytes`, but at least one message; wait up to `wait_seconds` for the first.
 
     A lease lasts `lease_seconds`, or the subscription's ack deadline. Raises InvalidArgument, or FailedPrecondition for
     a subscription that is pushed or detached.
@@ -71,9 +84,17 @@ def messages_pull(
         )
     ends = time.monotonic() + wait_seconds
     note_activity([subscription.pk])
+    project = subscription.project.project_id
+    pull_check(project=project)
     while True:
         found = _settings_for_pull(subscription)
-        received = _lease(found, min(max_messages, MAX_PULL), lease_seconds or found.ack_deadline_seconds)
+        received = _lease(
+            found,
+            min(max_messages, MAX_PULL),
+            seconds=lease_seconds or found.ack_deadline_seconds,
+            max_bytes=min(max_bytes, MAX_PULL_BYTES),
+        )
+        pull_charge(project=project, size=sum(one.size for one in received))
         left = ends - time.monotonic()
         if received or left <= 0:
             return received
@@ -153,21 +174,31 @@ def _settings(subscription: Subscription) -> PushSettings:
 
 def _settings_for_pull(subscription: Subscription) -> PushSettings:
     found = _settings(subscription)
+    if subscription.topic is not None:
+        transit_require(subscription.topic.message_storage_policy, settings.REGION, call="Pull")
     if found.endpoint:
         raise FailedPrecondition("This method is not supported for this subscription type.")
     return found
 
 
-def _lease(found: PushSettings, count: int, seconds: int) -> list[Received]:
+def _lease(found: PushSettings, count: int, *, seconds: int, max_bytes: int) -> list[Received]:
     received: list[Received] = []
     for region in {settings.REGION, *store.lanes_waiting(found.id)}:
         lane = Lane(found.id, region)
-        while len(received) < count:
-            leases = _lease_lane(lane, found, count - len(received), seconds)
-            received += _received(lane, found, leases)
-            if leases.page is None:
+        room = max_bytes
+        while len(received) < count and room > 0:
+            step = min(count - len(received), LEASE_STEP)
+            leases = _lease_lane(lane, found, step, seconds)
+            room = max_bytes - sum(one.size for one in received)
+            messages, is_full = _received(lane, found, leases, max_bytes=room, at_least_one=not received)
+            received += messages
+            room = 0 if is_full else room - sum(one.size for one in messages)
+            if leases.page is not None:
+                page_in(leases.page)
+            elif len(leases.deliveries) < step:
                 break
-            page_in(leases.page)
+        if room <= 0:
+            break
     return received
 
 
@@ -181,22 +212,49 @@ def _lease_lane(lane: Lane, found: PushSettings, count: int, seconds: int) -> Le
     return leases or Leases([], None)
 
 
-def _received(lane: Lane, found: PushSettings, leases: Leases) -> list[Received]:
+def _received(
+    lane: Lane, found: PushSettings, leases: Leases, *, max_bytes: int, at_least_one: bool
+) -> tuple[list[Received], bool]:
+    """Return the first of the leased messages that fit into `max_bytes`, and whether others did not and went back."""
     tasks = {message_id: (body_parse(orjson.loads(text)["body"]), n) for message_id, text, n in leases.deliveries}
     spent = {i: task.attempt - 2 + n for i, (task, n) in tasks.items() if _is_spent(found, task, n)}
     letters = _forward(lane, spent) if spent else set()
     tasks = {message_id: one for message_id, one in tasks.items() if message_id not in letters}
     owed = _still_owed(lane, found, list(tasks))
-    payloads = _payloads([task.message_id for task, _ in tasks.values() if task.is_reference])
-    received = []
-    for message_id, (task, times) in tasks.items():
-        message = payloads.get(message_id) if task.is_reference else task.message
-        if message is not None and message_id in owed:
-            received.append(_one_received(lane, found, task, message, times))
     dropped = [message_id for message_id in tasks if message_id not in owed]
     if dropped:
         _forget_ids(lane, dropped)
-    return received
+    sizes = _sizes({message_id: task for message_id, (task, _) in tasks.items() if message_id in owed})
+    fitting = _fitting(sizes, max_bytes=max_bytes, at_least_one=at_least_one)
+    surplus = [message_id for message_id in sizes if message_id not in fitting]
+    default_backlog().unlease(lane, surplus)
+    payloads = _payloads([message_id for message_id in fitting if tasks[message_id][0].is_reference])
+    received = []
+    for message_id in fitting:
+        task, times = tasks[message_id]
+        message = payloads.get(message_id) if task.is_reference else task.message
+        if message is not None:
+            received.append(_one_received(lane, found, task, message, times, size=sizes[message_id]))
+    return received, bool(surplus)
+
+
+def _sizes(tasks: Mapping[int, DeliverTask]) -> dict[int, int]:
+    large = store.payload_sizes([message_id for message_id, task in tasks.items() if task.is_reference])
+    return {
+        message_id: large.get(message_id, 0) if task.is_reference else wire_size(task.message)
+        for message_id, task in tasks.items()
+    }
+
+
+def _fitting(sizes: Mapping[int, int], *, max_bytes: int, at_least_one: bool) -> dict[int, None]:
+    """Return the messages, in order, up to the first that does not fit."""
+    fitting: dict[int, None] = {}
+    for message_id, size in sizes.items():
+        if size > max_bytes and (fitting or not at_least_one):
+            break
+        fitting[message_id] = None
+        max_bytes -= size
+    return fitting
 
 
 def _is_spent(found: PushSettings, task: DeliverTask, times: int) -> bool:
@@ -214,12 +272,12 @@ def _forward(lane: Lane, attempts: Mapping[int, int]) -> set[int]:
 
 
 def _one_received(
-    lane: Lane, found: PushSettings, task: DeliverTask, message: Mapping[str, Any], times: int
+    lane: Lane, found: PushSettings, task: DeliverTask, message: Mapping[str, Any], times: int, *, size: int
 ) -> Received:
     attempt = task.attempt - 1 + times
     lease = AckId(lane.subscription_id, lane.region, task.message_id, times, attempt)
     text = ack_id_text(lease, secret=_secret())
-    return Received(text, message, attempt if found.shows_attempts else 0)
+    return Received(text, message, attempt if found.shows_attempts else 0, size)
 
 
 def _still_owed(lane: Lane, found: PushSettings, message_ids: list[int]) -> set[int]:

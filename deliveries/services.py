@@ -8,6 +8,7 @@ from dataclasses import replace
 from deliveries.publishing import messages_store
 from deliveries.rules.payload import NewMessage
 from subscriptions.models import Topic
+from subscriptions.quotas import publish_charge
 from subscriptions.schemas import message_stamps
 
 
@@ -15,8 +16,14 @@ def message_publish(*, topic: Topic, messages: Sequence[NewMessage], region: str
     """Store messages and one delivery for each subscription of the topic, then offer them; returns the message ids.
 
     All or nothing: when it returns, every message is committed; when it raises, none is. Redis may be away: then
-    the deliveries wait in the database until the reconciler finds them.
+    the deliveries wait in the database until the reconciler finds them. Raises ResourceExhausted over a quota.
     """
+    publish_charge(
+        topic=topic.name,
+        project=topic.project.project_id,
+        sizes=(message.size for message in messages),
+        ordering_key=messages[0].ordering_key if messages else "",
+    )
     if topic.schema_settings:
         stamps = message_stamps(topic.schema_settings, [message.data for message in messages])
         messages = [

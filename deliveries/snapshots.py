@@ -12,6 +12,7 @@ from datetime import timedelta
 from django.db import IntegrityError, transaction
 
 from deliveries import store
+from deliveries.fanout import first_pending_id
 from deliveries.models import Delivery, Message, SnapshotMessage
 from deliveries.rules.ids import first_id_at, publish_time_ms
 from deliveries.turns import write_transaction
@@ -26,7 +27,7 @@ from subscriptions.services import already_exists, check_name, project_ensure
 LIFETIME = timedelta(days=7)
 SHORTEST_LIFETIME = timedelta(hours=1)
 MAX_SNAPSHOTS = 5000
-#: A publish takes far less than that from drawing its ids to its commit.
+#: A publish takes far less than that from drawing its ids to its commit, unless it is large (fanout.py).
 COMMITTING_MS = 5_000
 
 
@@ -82,7 +83,7 @@ def _describe(row: Snapshot, source: Subscription) -> None:
     row.topic = source.topic
     row.topic_pk = source.topic.pk
     row.expire_at = now + LIFETIME - max(age, timedelta())
-    row.boundary_id = first_id_at(time.time_ns() // 1_000_000 - COMMITTING_MS)
+    row.boundary_id = min(first_id_at(time.time_ns() // 1_000_000 - COMMITTING_MS), first_pending_id())
 
 
 def _remember(row: Snapshot, source: Subscription) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import orjson
 from django.db import connection
 
 #: SQLite takes at most 32,766 parameters a statement; shorter lists also keep its parsing cheap.
@@ -57,11 +58,24 @@ def messages_insert(rows: Sequence[MessageRow]) -> None:
 
 
 def deliveries_insert(rows: Sequence[DeliveryRow]) -> None:
+    if rows and not _is_postgresql():
+        _insert_as_json(rows)
+        return
     _insert(
         f"INSERT INTO deliveries_delivery ({DELIVERY_COLUMNS})",
         rows,
         casts=("bigint", "bigint", "text", "integer", "text"),
     )
+
+
+def _insert_as_json(rows: Sequence[DeliveryRow]) -> None:
+    """SQLite reads all rows from one JSON array, in half the time and without Python's lock in between."""
+    values = ", ".join(f"json_extract(value, '$[{index}]')" for index in range(len(rows[0])))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO deliveries_delivery ({DELIVERY_COLUMNS}) SELECT {values} FROM json_each(%s)",
+            [orjson.dumps(rows).decode()],
+        )
 
 
 def _insert(head: str, rows: Sequence[tuple[Any, ...]], *, casts: Sequence[str]) -> None:
@@ -97,6 +111,18 @@ def deliveries_delete(*, subscription_id: int, region: str, message_ids: Sequenc
             )
 
 
+def deliveries_delete_of(*, message_ids: Sequence[int], limit: int) -> int:
+    """Delete up to `limit` deliveries of these messages, of every subscription; return how many were deleted."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM deliveries_delivery WHERE id IN (SELECT id FROM deliveries_delivery WHERE "
+            + _among(len(message_ids))
+            + " LIMIT %s)",
+            [list(message_ids), limit] if _is_postgresql() else [*message_ids, limit],
+        )
+        return int(cursor.rowcount)
+
+
 def deliveries_nacked(*, subscription_id: int, region: str, nacks: Sequence[Nack], at: datetime) -> None:
     with connection.cursor() as cursor:
         cursor.executemany(
@@ -117,6 +143,21 @@ def page_read(*, subscription_id: int, region: str, from_id: int, limit: int) ->
             [subscription_id, region, from_id, limit],
         )
         return [PageRow(row[0], row[1], bytes(row[2]), row[3], row[4]) for row in cursor.fetchall()]
+
+
+def payload_sizes(message_ids: Sequence[int]) -> dict[int, int]:
+    """Return the bytes of data and attributes of those of the messages that exist, without reading their data."""
+    length = "octet_length" if _is_postgresql() else "length"
+    sizes: dict[int, int] = {}
+    with connection.cursor() as cursor:
+        for chunk in _in_chunks(message_ids):
+            among = _among(len(chunk)).replace("message_id", "id")
+            cursor.execute(
+                f"SELECT id, {length}(data) + length(attributes) FROM deliveries_message WHERE {among}",
+                [list(chunk)] if _is_postgresql() else list(chunk),
+            )
+            sizes.update(cursor.fetchall())
+    return sizes
 
 
 def waiting_ids(*, subscription_id: int, region: str, before_id: int, after_id: int, limit: int) -> list[int]:

@@ -9,7 +9,7 @@ from celery import shared_task
 from celery.app.task import Task
 from django.conf import settings
 
-from deliveries import activity, retention
+from deliveries import activity, fanout, retention
 from deliveries.backlog import reconcile
 from deliveries.journal import upkeep
 from deliveries.metrics import expiry, gauges
@@ -50,7 +50,11 @@ def resources_sweep() -> dict[str, int]:
 
 @shared_task(name="deliveries.messages_sweep")
 def messages_sweep() -> dict[str, int]:
-    return {"expired": retention.expired_sweep(), "settled": retention.settled_sweep()}
+    return {
+        "expired": retention.expired_sweep(),
+        "settled": retention.settled_sweep(),
+        "abandoned": fanout.abandoned_remove(),
+    }
 
 
 @shared_task(name="deliveries.journals_seal")

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db.models import ManyToManyField, Model
+from django.db.models import F, ManyToManyField, Model
 
 from pushhub.clock import utcnow
 from pushhub.principals import OPERATOR
@@ -46,6 +46,10 @@ DATA_METHODS = frozenset(
 #: What the names of methods that change nothing begin with.
 READING = ("Get", "List", "Test", "Validate")
 MAX_TEXT = 2000
+MAX_CALLER = 400
+#: Entries that the denied calls of one caller may make in a period; others are only counted.
+DENIED_ENTRIES = 50
+DENIED_PERIOD = datetime.timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +89,20 @@ def written(row: Model, *, action: str, before: Mapping[str, Any] | None, after:
 
 
 def denied(*, method: str, resource: str) -> None:
-    """Log a call that its caller was not allowed, if it is administration."""
+    """Log a call that its caller was not allowed, if it is administration.
+
+    A caller gets a bounded number of entries; the last of them counts the calls that come after it.
+    """
     if method in DATA_METHODS or method.rpartition(".")[2].startswith(READING):
         return
     origin_refine(method=method)
+    recent = AuditEntry.objects.filter(
+        caller=_origin.get().caller[:MAX_CALLER], outcome=AuditEntry.Outcome.DENIED, at__gt=utcnow() - DENIED_PERIOD
+    )
+    newest = list(recent.order_by("-at", "-id").values_list("pk", flat=True)[:DENIED_ENTRIES])
+    if len(newest) == DENIED_ENTRIES:
+        AuditEntry.objects.filter(pk=newest[0]).update(left_out=F("left_out") + 1)
+        return
     _store(action=method.rpartition(".")[2], kind="", resource=resource, outcome=AuditEntry.Outcome.DENIED)
 
 
@@ -153,7 +167,7 @@ def _store(
 ) -> None:
     who = _origin.get()
     AuditEntry.objects.create(
-        caller=who.caller[:400],
+        caller=who.caller[:MAX_CALLER],
         address=who.address[:64],
         surface=who.surface,
         method=who.method[:200],

@@ -173,11 +173,15 @@ class AuditEntry(models.Model):
     before = models.JSONField(_("before"), null=True)
     after = models.JSONField(_("after"), null=True)
     outcome = models.CharField(_("outcome"), max_length=10, choices=Outcome, default=Outcome.DONE)
+    left_out = models.PositiveIntegerField(
+        _("left out"), default=0, help_text=_("Later denied calls of the same caller that have no entry of their own")
+    )
 
     class Meta:
         ordering = ["-at", "-id"]
         verbose_name = _("audit entry")
         verbose_name_plural = _("audit log")
+        indexes = [models.Index(fields=["caller", "outcome", "at"], name="audit_caller")]
 
     def __str__(self) -> str:
         return f"{self.at:%Y-%m-%d %H:%M:%S} {self.caller} {self.action} {self.resource}"

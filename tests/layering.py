@@ -11,7 +11,10 @@ APPS = ("subscriptions", "deliveries")
 
 #: The leaves of pushhub/: anybody may import them. What is not named here is wiring, which nobody else imports.
 LEAVES = frozenset(
-    {"clock", "environment", "errors", "metrics", "names", "ports", "prepared", "principals", "protojson"}
+    {
+        *("addresses", "background", "clock", "environment", "errors", "metrics", "names", "ports", "prepared"),
+        *("principals", "protojson", "pushurls", "throttle"),
+    }
 )
 
 #: Layers inside an app, lowest first: a module imports its own layer and lower ones. What lies at the top of an app's
@@ -33,9 +36,11 @@ LAYERS = {
     "signals": MODELS,
     "store": MODELS,
     "turns": MODELS,
+    "outages": MODELS,
     "groupcommit": MODELS,
     "backlog": MIDDLE,
     "push": MIDDLE,
+    "fanout": MIDDLE,
     "publishing": MIDDLE,
     "deadletters": MIDDLE,
     "activity": MIDDLE,
@@ -50,6 +55,8 @@ LAYERS = {
     "tasks": SURFACES,
     "admin": SURFACES,
     "adminforms": SURFACES,
+    "consoleadmin": SURFACES,
+    "loginadmin": SURFACES,
     "treeadmin": SURFACES,
     "auditadmin": SURFACES,
     "credentialadmin": SURFACES,
@@ -65,10 +72,22 @@ LAYERS = {
 
 #: What the data plane may use of the control plane; surfaces may also use the other app's surface.
 OPEN_TO_DELIVERIES = frozenset(
-    {"services", "selectors", "policies", "filters", "fields", "snapshots", "schemas", "models", "signals", "iam"}
+    {
+        "services",
+        "selectors",
+        "policies",
+        "filters",
+        "fields",
+        "snapshots",
+        "schemas",
+        "models",
+        "signals",
+        "iam",
+        "quotas",
+    }
 )
 #: And what its surfaces may use besides.
-OPEN_TO_SURFACES = frozenset({"api", "rpc", "paging", "resources"})
+OPEN_TO_SURFACES = frozenset({"api", "rpc", "paging", "resources", "consoleadmin"})
 
 #: Pure rules get the clock, the dice and the data as arguments.
 IMPURE = frozenset(

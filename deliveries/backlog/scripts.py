@@ -26,6 +26,7 @@ VERBS = (
     "extend",
     "leased",
     "release",
+    "unlease",
 )
 
 
@@ -54,6 +55,7 @@ class Scripts:
         self.extend = Script(client, source("extend"))
         self.leased = Script(client, source("leased"))
         self.release = Script(client, source("release"))
+        self.unlease = Script(client, source("unlease"))
 
 
 def call_all(

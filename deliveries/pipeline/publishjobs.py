@@ -158,7 +158,7 @@ def _shown(error: BaseException) -> str:
 
 def _at_once(session: SparkSession) -> int:
     """How many tasks the session's executors run at a time."""
-    return max(session.sparkContext.defaultParallelism, 1)
+    return max(int(session.sparkContext.defaultParallelism), 1)
 
 
 def _run_frame(frame: DataFrame, task: Task, number: int | None) -> None:

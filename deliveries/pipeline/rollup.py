@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.db import DataError, InterfaceError, OperationalError, close_old_connections, connection
+from django.db import DataError, InterfaceError, OperationalError, close_old_connections, connection, connections
 
 from deliveries.journal import files, sealing
 from deliveries.pipeline import ledger
@@ -25,6 +25,7 @@ from deliveries.pipeline.admission import ADMITTED, Admission, hours, segments
 from deliveries.pipeline.lag import Lag
 from deliveries.pipeline.parquetfiles import damage, first_line
 from deliveries.pipeline.transforms import event_schema, partials
+from pushhub.background import BackgroundThread
 from pushhub.errors import FailedPrecondition
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Rollup:
         self._lag = Lag(folder)
         #: Links whose segments were counted in the batch before; Spark is done with them when the next one begins.
         self._done: set[str] = set()
-        self._stopping = threading.Event()
+        self._keeper = BackgroundThread("admission", self._keep_admitting, at_end=connections.close_all)
         self._admitting = threading.Lock()
         self._counting = threading.Lock()
         self._is_told_to_stop = False
@@ -72,15 +73,13 @@ class Rollup:
     def run(self) -> None:
         """Count what is there, then what comes, until the query ends, which it does only with an error."""
         self._lag.forget()
-        keeper = threading.Thread(target=self._keep_admitting, name="admission", daemon=True)
-        keeper.start()
+        self._keeper.start()
         trigger = f"{TRIGGER_SECONDS} seconds"
         try:
             self.once()
             self._query(lambda: self._writer(files_a_batch=FILES_A_TRIGGER).trigger(processingTime=trigger))
         finally:
-            self._stopping.set()
-            keeper.join()
+            self._keeper.stop(timeout=5)
 
     def stop(self) -> None:
         """Have `run` or `once` return after the batch that is being counted. A signal handler may call it."""
@@ -154,14 +153,14 @@ class Rollup:
 
     def _keep_admitting(self) -> None:
         """Look for new segments, and say how far the rollup is. Without the latter the rollup is not ready."""
-        while not self._stopping.wait(ADMISSION_SECONDS):
-            try:
-                self._admit()
-                self._lag.write(self._admission.links() - self._done)
-            except Exception as error:  # the next round may do better
-                logger.warning("new segments are looked at later: %s", first_line(error))
-                close_old_connections()
-        connection.close()
+        if self._keeper.stopping.wait(ADMISSION_SECONDS):
+            return
+        try:
+            self._admit()
+            self._lag.write(self._admission.links() - self._done)
+        except Exception as error:  # the next round may do better
+            logger.warning("new segments are looked at later: %s", first_line(error))
+            close_old_connections()
 
     def _admit(self) -> None:
         with self._admitting:

@@ -11,6 +11,7 @@ from deliveries.journal.columns import Events
 from deliveries.push.flight import Flight
 from deliveries.push.plans import PushPlan
 from deliveries.rules.outcome import Reason
+from deliveries.rules.payload import data_size
 from pushhub import names
 
 #: That a nack went to the dead-letter topic is an event of its own (journal/records.py).
@@ -31,15 +32,13 @@ def attempt_events(flights: Sequence[Flight], *, flows: Mapping[Lane, LaneFlow],
 
 def _events(event: str, lane: Lane, flights: list[Flight], flow: LaneFlow | None, *, worker: str) -> Events:
     messages = [flight.task.message for flight in flights]
-    payloads = [message.get("data", "") for message in messages]
     columns: dict[str, list[Any]] = {
         "time": [int(flight.ended * 1e6) for flight in flights],
         "message_id": [message["messageId"] for message in messages],
         "attempt": [flight.task.attempt for flight in flights],
         "outcome": [OUTCOMES[flight.code] for flight in flights],
         "reason": [flight.reason for flight in flights],
-        # They travel in base64.
-        "bytes": [len(payload) * 3 // 4 - payload.count("=", -2) for payload in payloads],
+        "bytes": [flight.data_bytes or data_size(flight.task.message) for flight in flights],
     }
     if event == "push":
         columns["response_code"] = [flight.status for flight in flights]

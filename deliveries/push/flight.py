@@ -10,7 +10,8 @@ from deliveries.backlog.backlog import Lane
 from deliveries.push.client import PushResult
 from deliveries.push.plans import PushPlan
 from deliveries.rules.outcome import ACK_STATUSES, Reason
-from deliveries.rules.taskmessage import DeliverTask
+from deliveries.rules.payload import data_size
+from deliveries.rules.taskmessage import DeliverTask, reference
 
 #: a = ack, n = nack, r = release unsent, x = drop, d = nack that went to the dead-letter topic; those of settle.lua.
 Code = Literal["a", "n", "r", "x", "d"]
@@ -33,9 +34,11 @@ class Flight:
         "batch",
         "by_reference",
         "code",
+        "data_bytes",
         "ended",
         "finish",
         "finished",
+        "held_bytes",
         "lane",
         "latency_ms",
         "message_id",
@@ -56,6 +59,10 @@ class Flight:
         self.message_id = task.message_id
         #: The payload was read from the database and does not go back to Redis.
         self.by_reference = task.is_reference
+        #: Bytes of the data, once the payload has been dropped.
+        self.data_bytes = 0
+        #: Bytes that count against the worker's limit (admission.py).
+        self.held_bytes = 0
         self.batch = batch
         self.lane = lane
         self.finish = finish
@@ -70,6 +77,12 @@ class Flight:
         #: Whether Flower was told of its start, and when that was (seconds since 1970).
         self.shown = False
         self.started = 0.0
+
+    def drop_payload(self) -> None:
+        """Keep only the id: the payload is in the database."""
+        self.data_bytes = self.data_bytes or data_size(self.task.message)
+        self.task = self.task._replace(message=reference(self.message_id))
+        self.by_reference = True
 
     def done(self, result: PushResult) -> None:
         self.status = result.status

@@ -72,6 +72,8 @@ class PlanBook:
     def load(self, subscription_ids: Iterable[int]) -> None:
         """Make plans from the database; may raise its errors. Two queries, and a signature a new token."""
         wanted = set(subscription_ids)
+        if not wanted:
+            return
         found = push_settings(wanted)
         usable = accounts_signable({settings.service_account_email for settings in found.values()})
         for subscription_id in wanted:

@@ -11,7 +11,6 @@ import itertools
 import logging
 import os
 import secrets
-import threading
 import time
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
@@ -22,27 +21,34 @@ from celery import bootsteps
 from celery.worker.consumer.connection import Connection as ConnectionStep
 from django.conf import settings
 
+from deliveries import store
 from deliveries.backlog import reconcile
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, PageRequest, work_key
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.regions import regions_to_adopt
 from deliveries.journal.journal import journal
 from deliveries.push import inspection
+from deliveries.push.admission import Admission
 from deliveries.push.attempts import attempt_events
 from deliveries.push.configuration import client_options
 from deliveries.push.engine import Engine
 from deliveries.push.events import TaskEvents
 from deliveries.push.flight import Batch, Flight
+from deliveries.push.memory import return_large_blocks
 from deliveries.push.rejected import reject
 from deliveries.push.settler import Settler
 from deliveries.push.steward import Steward
 from deliveries.push.transport import Transport, full_bell
 from deliveries.rules.taskmessage import TASK_NAME, body_parse
+from pushhub.background import BackgroundThread
 
 logger = logging.getLogger(__name__)
 
 #: Messages that one fetch takes: enough to make its cost small, few enough to share a queue among workers.
 FETCH_SIZE = 300
 HEARTBEAT_SECONDS = 3.0
+#: A payload that came in the task is in memory as often: as the next attempt needs it, and in the body of the push.
+COPIES = 2
 
 
 class PushWorker:
@@ -53,13 +59,17 @@ class PushWorker:
         self.settler = Settler(self.name, on_settled=self._settled)
         self.steward = Steward()
         self.engine = Engine(options=client_options(), unprepared=self._prepare)
+        self.admission = Admission(settings.WORKER_OUTSTANDING_MB * 1_000_000, resume=self._resume)
         self.events = TaskEvents(app, hostname)
         self.outstanding: dict[str, Flight] = {}
-        self._heart = Heart(self.name, self.steward)
+        #: Regions that no worker of their own serves, which this one has taken over.
+        self.adopted: tuple[str, ...] = ()
+        self._asked: set[str] = set()
+        self._heart = Heart(self)
         self._journal = journal()
         self._batches = itertools.count(1)
         self._batch: Batch | None = None
-        self._taken: list[Flight] = []
+        self._taken: list[tuple[Flight, int]] = []
         self._lanes: dict[tuple[int, str], Lane] = {}
         self._epoch = 0
         self._was_full = False
@@ -75,6 +85,7 @@ class PushWorker:
         # Millions of short-lived objects, hardly a cycle among them: collecting often costs a twentieth of the time.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
+        return_large_blocks()
         self.events.start()
         self.settler.start()
         self.steward.start()
@@ -84,6 +95,7 @@ class PushWorker:
     # The transport's seam (transport.Fetcher).
 
     def fetch_arguments(self, region: str) -> tuple[str, str, int, int]:
+        self._asked.add(region)
         room = settings.WORKER_OUTSTANDING - len(self.outstanding)
         self._was_full = room <= 0
         batch = str(next(self._batches))
@@ -110,7 +122,7 @@ class PushWorker:
         if flight.task_id in self._revoked:
             flight.settle_as("x", "revoked")
         else:
-            self._taken.append(flight)
+            self._taken.append((flight, COPIES * len(body)))
         return True
 
     def hand_back(self, message: dict[str, Any]) -> None:
@@ -128,7 +140,7 @@ class PushWorker:
         try:
             task = body_parse(body)
             lane = self._lane(task.subscription_id, task.region)
-            flight = Flight(task, task_id, batch=self._batch, lane=lane, finish=self.settler.finish)
+            flight = Flight(task, task_id, batch=self._batch, lane=lane, finish=self._finished)
         except (ValueError, TypeError, KeyError) as error:
             reject(repr(body)[:4096], reason=type(error).__name__)
             return None
@@ -139,8 +151,10 @@ class PushWorker:
 
     def delivered(self) -> None:
         if self._taken:
-            self.events.started(self._taken)
-            self.engine.accept(self._taken)
+            self.events.started([flight for flight, _ in self._taken])
+            inline = [one for one in self._taken if not one[0].by_reference]
+            references = [flight for flight, _ in self._taken if flight.by_reference]
+            self.engine.accept([*self.admission.take(inline), *references])
             self._taken = []
         elif self._batch is not None and not self._batch.left:
             # Nothing in it could be decoded, so no settle will end its record.
@@ -169,13 +183,39 @@ class PushWorker:
 
     # Called from the other threads.
 
+    def regions_served(self) -> set[str]:
+        """The worker's own regions of which it asked for messages since the last call."""
+        asked, self._asked = self._asked, set()
+        return asked.difference(self.adopted)
+
+    def adopt(self, regions: tuple[str, ...]) -> None:
+        """Deliver for these regions too, and for those adopted before no more."""
+        if regions != self.adopted:
+            logger.warning("regions of other workers that this one serves now: %s", ", ".join(regions) or "none")
+            self.adopted = regions
+
     def _prepare(self, flights: list[Flight]) -> None:
+        self.steward.run_soon(partial(self._admit, flights))
+
+    def _admit(self, flights: list[Flight]) -> None:
+        """Prepare these, as soon as there is memory for the payloads that must be read."""
+        unread = [flight for flight in flights if flight.task.is_reference and not flight.held_bytes]
+        sizes = store.payload_sizes([flight.message_id for flight in unread])
+        # The body of a push holds the data in base64. A message that is gone from the database weighs next to nothing.
+        needs = [(flight, sizes.get(flight.message_id, 0) * 4 // 3 + 1) for flight in unread]
+        others = [flight for flight in flights if not flight.task.is_reference or flight.held_bytes]
+        self.steward.prepare(self.engine, [*others, *self.admission.take(needs)])
+
+    def _resume(self, flights: list[Flight]) -> None:
         self.steward.prepare(self.engine, flights)
+
+    def _finished(self, flight: Flight) -> None:
+        self.settler.finish(flight)
+        self.admission.release(flight)
 
     def _settled(self, flights: Sequence[Flight], flows: Mapping[Lane, LaneFlow]) -> None:
         for flight in flights:
             self.outstanding.pop(flight.task_id, None)
-        self.events.settled(flights)
         if self._journal is not None:
             self._journal.append(attempt_events(flights, flows=flows, worker=self.name))
         if self._was_full and not self._stopping:
@@ -183,6 +223,7 @@ class PushWorker:
                 default_backlog().client.lpush(full_bell(work_key(self.name)), "1")
             except redis.RedisError:
                 logger.debug("ring put off: Redis is away")
+        self.events.settled(flights)
 
     # Shutdown.
 
@@ -207,44 +248,40 @@ class PushWorker:
 
 
 class Heart:
-    """Says that this worker lives, takes back what dead ones held, and notices a wiped Redis."""
+    """Says that this worker lives, takes over what dead ones held and their regions, and notices a wiped Redis."""
 
-    def __init__(self, worker: str, steward: Steward) -> None:
+    def __init__(self, worker: PushWorker) -> None:
         self._worker = worker
-        self._steward = steward
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="push-heart", daemon=True)
+        self._backlog = Backlog()
+        self._was_away = False
+        self._thread = BackgroundThread("push-heart", self._beat)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
         """Stop beating; what this worker still holds, the others take over when its silence is long enough."""
-        self._stopping.set()
-        self._thread.join(timeout=10)
+        self._thread.stop(timeout=10)
         try:
-            default_backlog().leave(self._worker)
+            default_backlog().leave(self._worker.name)
         except redis.RedisError:
             logger.debug("left without saying so: Redis is away")
 
-    def _run(self) -> None:
-        backlog = Backlog()
-        was_away = False
-        while True:
-            try:
-                health = backlog.beat(self._worker)
-                if health.put_back:
-                    logger.warning("took over %d messages of a worker that died", health.put_back)
-                if health.was_wiped:
-                    self._steward.run_soon(_rebuild)
-                elif was_away:
-                    self._steward.run_soon(_audit)
-                was_away = False
-            except redis.RedisError as error:
-                was_away = True
-                logger.warning("no heartbeat: %s", type(error).__name__)
-            if self._stopping.wait(HEARTBEAT_SECONDS):
-                return
+    def _beat(self) -> None:
+        try:
+            health = self._backlog.beat(self._worker.name, regions=self._worker.regions_served())
+            self._worker.adopt(regions_to_adopt(health.silent_regions))
+            if health.put_back:
+                logger.warning("took over %d messages of a worker that died", health.put_back)
+            if health.was_wiped:
+                self._worker.steward.run_soon(_rebuild)
+            elif self._was_away:
+                self._worker.steward.run_soon(_audit)
+            self._was_away = False
+        except redis.RedisError as error:
+            self._was_away = True
+            logger.warning("no heartbeat: %s", type(error).__name__)
+        self._thread.stopping.wait(HEARTBEAT_SECONDS)
 
 
 def _rebuild() -> None:
@@ -279,7 +316,13 @@ class PushWorkerStep(bootsteps.StartStopStep):
 
     def info(self, worker: Any) -> dict[str, Any]:  # type: ignore[override]  # the published type is wrong
         """For `inspect stats`."""
-        return {"push": {"worker": worker.push_worker.name, "outstanding": len(worker.push_worker.outstanding)}}
+        return {
+            "push": {
+                "worker": worker.push_worker.name,
+                "outstanding": len(worker.push_worker.outstanding),
+                "held_bytes": worker.push_worker.admission.held_bytes,
+            }
+        }
 
 
 class FetchStep(bootsteps.StartStopStep):

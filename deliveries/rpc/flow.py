@@ -10,8 +10,6 @@ from dataclasses import dataclass
 MOST_AT_ONCE = 250
 #: For a client that set no limit. It is far above what any client asks for.
 NO_LIMIT = 100_000
-#: What a message is taken to weigh until some have been seen.
-FIRST_GUESS_BYTES = 10_000
 
 
 @dataclass(slots=True)
@@ -23,8 +21,8 @@ class _Held:
 class Outstanding:
     """Messages sent on a stream that are neither acknowledged, given back nor lapsed.
 
-    Limits are of the client's making: 0 or less is none. Sizes are known only once messages are leased, so the bytes
-    may be passed by what the mean size was wrong about.
+    Limits are of the client's making: 0 or less is none. A client that has room for any bytes gets at least one
+    message, so its limit of bytes may be passed by a part of one.
     """
 
     def __init__(self, *, max_messages: int, max_bytes: int) -> None:
@@ -32,14 +30,10 @@ class Outstanding:
         self._max_bytes = max_bytes if max_bytes > 0 else 1 << 62
         self._held: dict[str, _Held] = {}
         self._bytes = 0
-        self._seen = 0
-        self._seen_bytes = 0
 
     def sent(self, ack_id: str, size: int, seconds: int) -> None:
         self._held[ack_id] = _Held(size, time.monotonic() + seconds)
         self._bytes += size
-        self._seen += 1
-        self._seen_bytes += size
 
     def gone(self, ack_ids: Iterable[str]) -> None:
         for ack_id in ack_ids:
@@ -56,15 +50,13 @@ class Outstanding:
             if ack_id in self._held:
                 self._held[ack_id].ends = ends
 
-    def room(self) -> int:
-        """How many messages may be leased now."""
+    def room(self) -> tuple[int, int]:
+        """Return how many messages and how many bytes may be leased now; both are 0 if either has none left."""
         if len(self._held) >= self._max_messages or self._bytes >= self._max_bytes:
             self._forget_lapsed()
-        left = self._max_bytes - self._bytes
-        if left <= 0:
-            return 0
-        mean = self._seen_bytes // self._seen if self._seen else FIRST_GUESS_BYTES
-        return min(self._max_messages - len(self._held), MOST_AT_ONCE, max(left // max(mean, 1), 1))
+        messages = min(self._max_messages - len(self._held), MOST_AT_ONCE)
+        size = self._max_bytes - self._bytes
+        return (messages, size) if messages > 0 and size > 0 else (0, 0)
 
     def next_lapse(self) -> float:
         """Seconds until the first lease lapses, never nothing."""

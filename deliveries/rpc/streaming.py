@@ -125,9 +125,9 @@ class Stream:
         """The next messages, in answers of moderate size. Without any it waits a moment and returns nothing."""
         self._moved.clear()
         await self._authorize()
-        room = self._outstanding.room()
+        room, room_bytes = self._outstanding.room()
         if room:
-            received = await in_thread(_leased, self.subscription, room, self._lease_seconds)
+            received = await in_thread(_leased, self.subscription, room, room_bytes, self._lease_seconds)
             if received:
                 return self._answers_of(received)
         if self._notes.empty() and not await self._wait(until_room=not room) and not room:
@@ -229,8 +229,8 @@ def _subscription(name: str) -> Subscription:
     return subscription_get(name=name)
 
 
-def _leased(subscription: Subscription, count: int, seconds: int) -> list[pull.Received]:
-    return pull.messages_pull(subscription=subscription, max_messages=count, lease_seconds=seconds)
+def _leased(subscription: Subscription, count: int, max_bytes: int, seconds: int) -> list[pull.Received]:
+    return pull.messages_pull(subscription=subscription, max_messages=count, max_bytes=max_bytes, lease_seconds=seconds)
 
 
 def _acknowledged(subscription: Subscription, ack_ids: list[str]) -> set[str]:

@@ -13,6 +13,8 @@ EPOCH_MS = 1_577_836_800_000
 TIME_SHIFT = 22
 COUNTER_SIZE = 1 << 12
 NODE_SIZE = 1 << 10
+#: Reserved for the ids of large publishes (fanout.py); a process draws any other number.
+FAN_OUT_NODE = 0
 
 
 class MessageIds:

@@ -26,6 +26,12 @@ class NewMessage:
     ordering_key: str = ""
 
     @property
+    def size(self) -> int:
+        """Bytes of data, attributes and ordering key; characters outside ASCII count as one."""
+        attributes = sum(len(key) + len(value) for key, value in self.attributes.items())
+        return len(self.data) + attributes + len(self.ordering_key)
+
+    @property
     def is_large(self) -> bool:
         return len(self.data) > INLINE_BYTES
 
@@ -56,6 +62,22 @@ def wire_message(
         wire["orderingKey"] = ordering_key
     wire["publishTime"] = publish_time or publish_time_text(message_id)
     return wire
+
+
+def wire_size(message: Mapping[str, Any]) -> int:
+    """Bytes of data, attributes and ordering key of a `wire_message`; characters outside ASCII count as one."""
+    attributes: Mapping[str, str] = message.get("attributes", {})
+    return (
+        data_size(message)
+        + sum(len(key) + len(value) for key, value in attributes.items())
+        + len(message.get("orderingKey", ""))
+    )
+
+
+def data_size(message: Mapping[str, Any]) -> int:
+    """Bytes of the data of a `wire_message`, which holds it in base64."""
+    data: str = message.get("data", "")
+    return len(data) * 3 // 4 - data.count("=", -2)
 
 
 def wire_text(message_id: int, data: bytes, attributes: str, ordering_key: str) -> str:

@@ -103,6 +103,28 @@ def test_a_call_that_was_not_allowed_is_logged_with_its_caller(api: Api) -> None
     assert (entry.action, entry.address) == ("DeleteTopic", "127.0.0.1")
 
 
+def test_a_caller_makes_a_bounded_number_of_entries_by_what_is_not_allowed(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "DENIED_ENTRIES", 3)
+    api.sign_in("eve@example.com")
+    for number in range(8):
+        assert api.delete(f"topics/topic-{number}").status == 403
+    found = entries_of("user:eve@example.com")
+    assert [entry.left_out for entry in found] == [0, 0, 5]
+    mallory = Api()
+    mallory.sign_in("mallory@example.com")
+    assert mallory.delete("topics/orders").status == 403
+    assert len(entries_of("user:mallory@example.com")) == 1
+    AuditEntry.objects.filter(caller="user:eve@example.com").update(at=utcnow() - audit.DENIED_PERIOD)
+    assert api.delete("topics/orders").status == 403
+    assert len(entries_of("user:eve@example.com")) == 4
+
+
+def entries_of(caller: str) -> list[AuditEntry]:
+    return list(AuditEntry.objects.filter(caller=caller, outcome="denied").order_by("at", "id"))
+
+
 def test_publishing_and_reading_that_were_not_allowed_do_not_flood_the_log(api: Api) -> None:
     api.sign_in("eve@example.com")
     before = AuditEntry.objects.count()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -226,6 +227,19 @@ def test_policies_of_what_is_no_pubsub_resource(channel: grpc.Channel) -> None:
     ]
 
 
+def test_a_snapshot_without_a_name_gets_one_in_the_subscriptions_project(channel: grpc.Channel) -> None:
+    make()
+    request = pubsub.CreateSnapshotRequest.pb()(subscription=SUBSCRIPTION)
+    made = call(channel, "google.pubsub.v1.Subscriber.CreateSnapshot", request, pubsub.Snapshot.pb())
+    assert re.fullmatch(r"projects/shop/snapshots/auto-[0-9a-f]{24}", made.name)
+
+
+def test_a_missing_topic_is_not_found_whatever_is_published(channel: grpc.Channel) -> None:
+    request = pubsub.PublishRequest.pb()(topic=TOPIC, messages=[{}])
+    error = refused(channel, "google.pubsub.v1.Publisher.Publish", request)
+    assert error.code() is grpc.StatusCode.NOT_FOUND
+
+
 def test_a_pull_waits_for_a_message(channel: grpc.Channel) -> None:
     make()
     stub = channel.unary_unary(
@@ -288,6 +302,17 @@ def test_bytes_outstanding_are_bounded(channel: grpc.Channel) -> None:
     assert len(held) == 2, "one more while there is room for anything, as production does"
     stream.send(ack_ids=[one.ack_id for one in held])
     assert stream.messages(1)
+    stream.answers.cancel()
+
+
+def test_large_messages_count_with_their_true_size_from_the_first_answer_on(channel: grpc.Channel) -> None:
+    make()
+    publish(channel, *["x" * 60_000] * 5)
+    stream = Stream(channel, max_outstanding_bytes=100_000)
+    held = stream.messages(2)
+    assert len(held) == 2, "the second one begins within the limit, and a third would not"
+    stream.send(ack_ids=[held[0].ack_id])
+    assert len(stream.messages(1)) == 1
     stream.answers.cancel()
 
 

@@ -82,6 +82,20 @@ def test_a_group_has_an_end() -> None:
     assert [len(group) for group in disk.groups] == [1, GROUP_SIZE, 3]
 
 
+def test_a_group_weighs_no_more_than_allowed_unless_it_is_one_request() -> None:
+    disk = Disk()
+    groups: GroupCommit[str, str] = GroupCommit(disk.commit, weigh=len, most=6)
+    with ThreadPoolExecutor(max_workers=5) as pool:
+        pool.submit(groups.commit, "first")
+        assert disk.entered.wait(60)
+        for name in ("aaa", "bbb", "cccccccc", "d"):
+            before = len(groups._waiting)
+            pool.submit(groups.commit, name)
+            wait_for(lambda before=before: len(groups._waiting) > before, what="the request")  # type: ignore[misc]
+        disk.go_on.set()
+    assert disk.groups == [["first"], ["aaa", "bbb"], ["cccccccc"], ["d"]]
+
+
 def test_the_next_request_is_a_group_of_its_own() -> None:
     disk = Disk()
     groups = GroupCommit(disk.commit)

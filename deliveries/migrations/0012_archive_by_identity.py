@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('deliveries', '0010_headings'),
+        ('deliveries', '0011_pending_publishes'),
     ]
 
     operations = [

@@ -1,0 +1,94 @@
+"""Admission: which messages may have their payload in this worker's memory, so that all of them together stay bounded.
+
+A message that must wait keeps only its id here; its payload is read from the database when its turn comes. A
+subscription gets no more memory than what it leaves to the others, so one with large messages and a hanging endpoint
+cannot starve its neighbours.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from deliveries.push.flight import Flight
+
+#: Subscriptions with waiting messages that one release looks at.
+LOOKS = 32
+
+
+class Admission:
+    """Counts bytes by subscription; its methods may be called from any thread."""
+
+    def __init__(self, limit_bytes: int, *, resume: Callable[[list[Flight]], None]) -> None:
+        """`resume` is called with flights that waited and may go on."""
+        self._limit = limit_bytes
+        self._resume = resume
+        self._lock = threading.Lock()
+        self._total = 0
+        self._held: dict[int, int] = {}
+        #: Flights and the bytes that each needs; the subscription that has waited longest comes first.
+        self._waiting: dict[int, deque[tuple[Flight, int]]] = {}
+
+    @property
+    def held_bytes(self) -> int:
+        return self._total
+
+    def take(self, flights: Iterable[tuple[Flight, int]]) -> list[Flight]:
+        """Return the flights that may go on, given with the bytes that each needs; the others wait."""
+        admitted = []
+        with self._lock:
+            for flight, size in flights:
+                subscription_id = flight.lane.subscription_id
+                if subscription_id not in self._waiting and self._fits(subscription_id, size):
+                    self._hold(flight, size)
+                    admitted.append(flight)
+                else:
+                    flight.drop_payload()
+                    self._waiting.setdefault(subscription_id, deque()).append((flight, size))
+        return admitted
+
+    def release(self, flight: Flight) -> None:
+        """Give back the bytes of a flight that has ended, and let others go on."""
+        with self._lock:
+            if flight.held_bytes:
+                self._give_back(flight)
+            resumed = self._next_waiting() if self._waiting else []
+        if resumed:
+            self._resume(resumed)
+
+    def _fits(self, subscription_id: int, size: int) -> bool:
+        held = self._held.get(subscription_id, 0)
+        if not held:
+            # Also a message that is larger than the limit must be pushed some time.
+            return not self._total or self._total + size <= self._limit
+        return held + size <= self._limit - self._total
+
+    def _hold(self, flight: Flight, size: int) -> None:
+        subscription_id = flight.lane.subscription_id
+        flight.held_bytes = size
+        self._total += size
+        self._held[subscription_id] = self._held.get(subscription_id, 0) + size
+
+    def _give_back(self, flight: Flight) -> None:
+        subscription_id = flight.lane.subscription_id
+        self._total -= flight.held_bytes
+        self._held[subscription_id] -= flight.held_bytes
+        flight.held_bytes = 0
+        if not self._held[subscription_id]:
+            del self._held[subscription_id]
+
+    def _next_waiting(self) -> list[Flight]:
+        """Take what fits now out of the queues, one message of each subscription at a time."""
+        resumed = []
+        for subscription_id in list(self._waiting)[:LOOKS]:
+            queue = self._waiting.pop(subscription_id)
+            while queue and queue[0][0].finished:
+                queue.popleft()
+            if queue and self._fits(subscription_id, queue[0][1]):
+                flight, size = queue.popleft()
+                self._hold(flight, size)
+                resumed.append(flight)
+            if queue:
+                self._waiting[subscription_id] = queue
+        return resumed

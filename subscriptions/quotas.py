@@ -1,0 +1,207 @@
+"""Quotas of projects: token buckets in Redis, which all processes share. Off unless `PUSHHUB_QUOTAS` is on.
+
+A quota is charged to the project of the topic or subscription that a request is about. While Redis is away nothing is
+charged and nothing is refused: a quota must never stop publishing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import redis
+from django.conf import settings
+from redis.commands.core import Script
+
+from pushhub.errors import ResourceExhausted
+from subscriptions.models import Project
+
+logger = logging.getLogger(__name__)
+
+SERVICE = "pubsub.googleapis.com"
+PUBSUB = "google.pubsub.v1."
+#: Methods that move messages: these have quotas of their own, or none.
+DATA_METHODS = frozenset({"Publish", "Pull", "StreamingPull", "Acknowledge", "ModifyAckDeadline"})
+UNIT_BYTES = 1000
+#: A Redis that does not answer is not asked again for that long.
+PAUSE_SECONDS = 5.0
+TIMEOUT_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """One quota, with Cloud Pub/Sub's words for it."""
+
+    metric: str
+    limit: str
+    #: How both are called in an error's text.
+    metric_name: str
+    limit_name: str
+    setting: str
+    seconds: int = 60
+
+
+ADMINISTRATOR = Quota(
+    "administrator",
+    "administratorPerMinutePerProject",
+    "Administrator operations",
+    "Administrator operations per minute",
+    "QUOTA_ADMINISTRATOR_PER_MINUTE",
+)
+PUBLISH_REQUESTS = Quota(
+    "publishrequests",
+    "publishrequestsPerMinutePerProject",
+    "Publish requests",
+    "Publish requests per minute",
+    "QUOTA_PUBLISH_REQUESTS_PER_MINUTE",
+)
+PUBLISHER = Quota(
+    "regionalpublisher",
+    "regionalpublisherPerMinutePerProjectPerRegion",
+    "Regional publisher throughput, kB",
+    "Regional publisher throughput, kB per minute per region",
+    "QUOTA_PUBLISHER_KB_PER_MINUTE",
+)
+SUBSCRIBER = Quota(
+    "regionalsubscriber",
+    "regionalsubscriberPerMinutePerProjectPerRegion",
+    "Regional subscriber throughput, kB",
+    "Regional subscriber throughput, kB per minute per region",
+    "QUOTA_SUBSCRIBER_KB_PER_MINUTE",
+)
+ORDERING_KEY = Quota(
+    "orderingkeypublisher",
+    "orderingkeypublisherPerSecondPerOrderingKey",
+    "Publisher throughput of an ordering key, kB",
+    "Publisher throughput of an ordering key, kB per second",
+    "QUOTA_ORDERING_KEY_KB_PER_SECOND",
+    seconds=1,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a request takes of one quota; `owner` tells apart the buckets of one quota."""
+
+    quota: Quota
+    owner: str
+    cost: int
+
+
+def administration_charge(method: str, names: Mapping[str, str]) -> None:
+    """Charge a method of the control plane, which its caller may call, to the project of the first of `names`."""
+    if not settings.QUOTAS or not method.startswith(PUBSUB) or method.rpartition(".")[2] in DATA_METHODS:
+        return
+    kind, _, rest = next(iter(names.values()), "").partition("/")
+    if kind == "projects":
+        project = _project_id(rest.partition("/")[0])
+        _charge(project, [Charge(ADMINISTRATOR, project, 1)])
+
+
+def publish_charge(*, topic: str, project: str, sizes: Iterable[int], ordering_key: str) -> None:
+    """Charge a publish of messages of these sizes to a topic, given by its full name, of `project`."""
+    if not settings.QUOTAS:
+        return
+    size = sum(sizes)
+    charges = [
+        Charge(PUBLISH_REQUESTS, project, 1),
+        Charge(PUBLISHER, f"{project}:{settings.REGION}", _units(size)),
+    ]
+    if ordering_key:
+        digest = hashlib.blake2s(f"{topic} {ordering_key}".encode(), digest_size=16).hexdigest()
+        charges.append(Charge(ORDERING_KEY, digest, _units(size)))
+    _charge(project, charges)
+
+
+def pull_check(*, project: str) -> None:
+    """Refuse a pull while the project's subscribers have had more than their quota."""
+    if settings.QUOTAS:
+        _charge(project, [Charge(SUBSCRIBER, f"{project}:{settings.REGION}", 1)])
+
+
+def pull_charge(*, project: str, size: int) -> None:
+    """Charge messages of `size` bytes that a pull returns, beyond what `pull_check` took."""
+    if settings.QUOTAS and size > UNIT_BYTES:
+        _charge(project, [Charge(SUBSCRIBER, f"{project}:{settings.REGION}", _units(size) - 1)], forced=True)
+
+
+def _units(size: int) -> int:
+    return max(-(-size // UNIT_BYTES), 1)
+
+
+def _project_id(segment: str) -> str:
+    """A name may have the project's number in place of its id; both share a bucket."""
+    if not segment.isdigit():
+        return segment
+    row = Project.objects.filter(number=int(segment)).values_list("project_id", flat=True).first()
+    return row or segment
+
+
+def _charge(project: str, charges: Sequence[Charge], *, forced: bool = False) -> None:
+    limits = [int(getattr(settings, charge.quota.setting)) for charge in charges]
+    # A limit of 0 is none.
+    limited = [(charge, limit) for charge, limit in zip(charges, limits, strict=True) if limit]
+    if not limited:
+        return
+    keys = [f"ph:quota:{charge.quota.metric}:{charge.owner}" for charge, _ in limited]
+    args: list[str | float] = ["1" if forced else ""]
+    for charge, limit in limited:
+        args += [limit / charge.quota.seconds, limit, charge.cost]
+    refused = _buckets(settings.REDIS_URL).take(keys, args)
+    if refused:
+        quota, limit = limited[refused - 1][0].quota, limited[refused - 1][1]
+        raise _exceeded(project, quota, limit)
+
+
+class Buckets:
+    """The token buckets in one Redis."""
+
+    def __init__(self, url: str) -> None:
+        # A publisher waits for the answer, so a Redis that hangs must cost little time.
+        client = redis.Redis.from_url(url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS)
+        self._script = Script(client, Path(__file__).with_name("quota.lua").read_text(encoding="utf-8"))
+        self._not_before = 0.0
+
+    def take(self, keys: Sequence[str], args: Sequence[str | float]) -> int:
+        """Take the tokens of quota.lua; return 0, or the number of the bucket that has too few of them."""
+        if time.monotonic() < self._not_before:
+            return 0
+        try:
+            return int(self._script(keys=list(keys), args=list(args)))
+        except redis.RedisError as error:
+            logger.warning("quotas are not enforced while Redis is away: %s", type(error).__name__)
+            self._not_before = time.monotonic() + PAUSE_SECONDS
+            return 0
+
+
+@cache
+def _buckets(url: str) -> Buckets:
+    return Buckets(url)
+
+
+def _exceeded(project: str, quota: Quota, limit: int) -> ResourceExhausted:
+    number = Project.objects.filter(project_id=project).values_list("number", flat=True).first() or project
+    return ResourceExhausted(
+        f"Quota exceeded for quota metric '{quota.metric_name}' and limit '{quota.limit_name}' of service '{SERVICE}' "
+        f"for consumer 'project_number:{number}'.",
+        details=[
+            {
+                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                "reason": "RATE_LIMIT_EXCEEDED",
+                "domain": "googleapis.com",
+                "metadata": {
+                    "consumer": f"projects/{number}",
+                    "quota_limit": quota.limit,
+                    "quota_limit_value": str(limit),
+                    "quota_location": settings.REGION,
+                    "quota_metric": f"{SERVICE}/{quota.metric}",
+                    "service": SERVICE,
+                },
+            }
+        ],
+    )

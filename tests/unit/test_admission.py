@@ -1,0 +1,91 @@
+"""The bytes that payloads may take in a push worker."""
+
+from __future__ import annotations
+
+from deliveries.backlog.backlog import Lane
+from deliveries.push.admission import Admission
+from deliveries.push.flight import Flight
+from deliveries.rules.payload import wire_message
+from deliveries.rules.taskmessage import DeliverTask
+
+
+class Worker:
+    """Holds what was resumed; a flight that ends gives its bytes back."""
+
+    def __init__(self, limit: int) -> None:
+        self.resumed: list[Flight] = []
+        self.admission = Admission(limit, resume=self.resumed.extend)
+        self._ids = iter(range(1, 1_000_000))
+
+    def flight(self, subscription_id: int) -> Flight:
+        task = DeliverTask(subscription_id, "local", 1, wire_message(next(self._ids), b"12345", {}, ""))
+        lane = Lane(subscription_id, "local")
+        return Flight(task, "t", batch=None, lane=lane, finish=self.admission.release)
+
+    def take(self, subscription_id: int, size: int) -> tuple[Flight, bool]:
+        flight = self.flight(subscription_id)
+        return flight, self.admission.take([(flight, size)]) == [flight]
+
+
+def test_a_subscription_gets_no_more_than_it_leaves_to_the_others() -> None:
+    worker = Worker(100)
+    admitted = [worker.take(1, 10)[1] for _ in range(8)]
+    assert admitted == [True] * 5 + [False] * 3
+    assert worker.take(2, 20)[1]
+    assert worker.admission.held_bytes == 70
+
+
+def test_what_waits_keeps_only_its_id_and_goes_on_when_bytes_come_back() -> None:
+    worker = Worker(100)
+    first, _ = worker.take(1, 50)
+    second, is_admitted = worker.take(1, 50)
+    assert not is_admitted
+    assert second.task.is_reference and second.by_reference and second.data_bytes == 5
+    assert not worker.resumed
+    first.settle_as("a")
+    assert worker.resumed == [second]
+    assert worker.admission.held_bytes == 50
+
+
+def test_a_subscription_whose_messages_wait_does_not_overtake_itself() -> None:
+    worker = Worker(100)
+    first, _ = worker.take(1, 50)
+    large, _ = worker.take(1, 60)
+    small, is_admitted = worker.take(1, 1)
+    assert not is_admitted
+    first.settle_as("a")
+    assert worker.resumed == [large]
+    large.settle_as("a")
+    assert worker.resumed == [large, small]
+
+
+def test_a_message_larger_than_the_limit_goes_alone() -> None:
+    worker = Worker(100)
+    other, _ = worker.take(1, 10)
+    large, is_admitted = worker.take(2, 500)
+    assert not is_admitted
+    other.settle_as("n")
+    assert worker.resumed == [large]
+
+
+def test_subscriptions_that_wait_take_turns() -> None:
+    worker = Worker(100)
+    blocking, _ = worker.take(9, 100)
+    waiting = [worker.take(number, 20)[0] for number in (1, 1, 2, 2)]
+    blocking.settle_as("a")
+    assert worker.resumed == [waiting[0], waiting[2]]
+    waiting[0].settle_as("a")
+    assert set(worker.resumed) == set(waiting)
+
+
+def test_what_ended_while_it_waited_is_left_out_and_gives_nothing_back() -> None:
+    worker = Worker(100)
+    first, _ = worker.take(1, 50)
+    ended, _ = worker.take(1, 50)
+    last, _ = worker.take(1, 50)
+    ended.settle_as("r")
+    assert worker.admission.held_bytes == 50
+    first.settle_as("a")
+    assert worker.resumed == [last]
+    last.settle_as("a")
+    assert worker.admission.held_bytes == 0
