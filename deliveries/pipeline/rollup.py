@@ -42,6 +42,10 @@ ADMISSION_SECONDS = 2.0
 FILES_A_BATCH = 16
 #: And later, when a batch begins no sooner than its trigger: more than can come in between.
 FILES_A_TRIGGER = 64
+#: How often a query's end and ours are looked for.
+POLL_SECONDS = 1
+#: How long an end waits for the batch that is being counted.
+STOP_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.5
 LAST_PAUSE_SECONDS = 30.0
 
@@ -58,6 +62,8 @@ class Rollup:
         self._done: set[str] = set()
         self._keeper = BackgroundThread("admission", self._keep_admitting, at_end=connections.close_all)
         self._admitting = threading.Lock()
+        self._counting = threading.Lock()
+        self._is_told_to_stop = False
 
     def once(self) -> None:
         """Count what is there, then return."""
@@ -75,21 +81,37 @@ class Rollup:
         finally:
             self._keeper.stop(timeout=5)
 
+    def stop(self) -> None:
+        """Have `run` or `once` return after the batch that is being counted. A signal handler may call it."""
+        self._is_told_to_stop = True
+
     def _query(self, made: Callable[[], Any]) -> None:
         """Run a query to its end. One that fails at a segment is made anew and goes on without that segment."""
         from pyspark.errors import StreamingQueryException
 
-        while True:
+        while not self._is_told_to_stop:
             try:
-                made().start().awaitTermination()
+                self._wait(made().start())
                 return
             except StreamingQueryException as error:
+                if self._is_told_to_stop:
+                    return
                 if not self._go_around():
                     raise
                 logger.warning("the rollup begins again after: %s", first_line(error))
 
+    def _wait(self, query: Any) -> None:
+        """Wait for the end of a query, or end it when told to."""
+        while not query.awaitTermination(POLL_SECONDS):
+            if self._is_told_to_stop:
+                # Spark would report a batch that is cut short as an error.
+                if self._counting.acquire(timeout=STOP_SECONDS):
+                    self._counting.release()
+                query.stop()
+
     def _go_around(self) -> bool:
         """Count the waiting segments one by one, and put those aside that cannot be; whether that changed anything."""
+        connection.close()  # this thread's may be as old as the query
         links = self._admission.links()
         waiting = [self._admission.link_path(name) for name in sorted(links - ledger.noted(links))]
         added = count_each(waiting, session=self._session, admission=self._admission, job="rollup")
@@ -103,7 +125,8 @@ class Rollup:
     def count(self, batch: DataFrame, number: int) -> None:
         """Add one batch to the metrics. Called in a thread of py4j's, which may not be the one of the next batch."""
         try:
-            self._count(batch, number)
+            with self._counting:
+                self._count(batch, number)
         finally:
             connection.close()
 

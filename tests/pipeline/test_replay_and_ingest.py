@@ -274,15 +274,15 @@ def test_a_file_that_was_replaced_is_another_ingest(
 ) -> None:
     source = tmp_path / "rows.json"
     words = ["ingest", str(source), "--topic", topic, "--format", "json"]
-    source.write_text('{"a": 1}\n')
+    source.write_text('{"a":1}\n')
     run(*words, capsys=capsys)
     run(*words, capsys=capsys)
     run(*words, "--id", "mine", capsys=capsys)
-    assert published() == ['{"a": 1}'] * 2
+    assert published() == ['{"a":1}'] * 2
 
-    source.write_text('{"a": 2}\n')
+    source.write_text('{"a":2}\n')
     assert "published 1 messages" in run(*words, capsys=capsys)
-    assert published()[2:] == ['{"a": 2}']
+    assert published()[2:] == ['{"a":2}']
     with pytest.raises(CommandError, match="asked for something else"):
         run(*words, "--id", "mine", capsys=capsys)
 
