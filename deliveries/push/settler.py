@@ -225,6 +225,7 @@ def _countdown_ms(flight: Flight, dice: random.Random) -> int:
         minimum_ms=settings.minimum_backoff_ms if settings else None,
         maximum_ms=settings.maximum_backoff_ms if settings else None,
         dice=dice.random(),
+        at_least_ms=flight.retry_after_s * 1000,
     )
     return round(countdown)
 

@@ -92,6 +92,19 @@ def test_a_message_published_over_rest_arrives_in_the_seeds_form_and_is_acked(
     assert request.headers["content-type"] == "application/json"
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_an_endpoint_that_asks_to_be_left_alone_is(api: Api, receiver: Receiver, redis_url: str, status: int) -> None:
+    receiver.default = Answer(status, headers={"Retry-After": "40"})
+    subscribe(api, receiver)
+    publish(1)
+    client, key = default_backlog().client, f"ph:{Lane(Subscription.objects.get().pk, 'local').key}:z"
+    with Worker(redis_url):
+        wait_for(lambda: client.zcard(key), timeout_seconds=60, what="the nack")
+        [(_, due_ms)] = client.zrange(key, 0, -1, withscores=True)
+        assert due_ms / 1000 - client.time()[0] > 20
+    assert len(receiver.requests) == 1
+
+
 def test_only_the_five_success_statuses_acknowledge(api: Api, receiver: Receiver, redis_url: str) -> None:
     """Cloud Pub/Sub push page: 102, 200, 201, 202 and 204 acknowledge, "any other status code" makes it come again."""
     acks, nacks = [102, 200, 201, 202, 204], [203, 206, 301, 400, 404, 429, 500, 503]
