@@ -85,6 +85,12 @@ def test_what_is_in_the_data_folder_is_for_its_owner_alone(pushhub: Running) -> 
     assert {path: oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
 
 
+def test_an_access_token_in_the_query_is_not_printed(pushhub: Running) -> None:
+    query = {"access_token": "ya29.not-for-the-log"}
+    assert requests.get(f"{pushhub.api}/v1/projects/demo/topics", params=query, timeout=30).status_code == 401
+    assert "not-for-the-log" not in pushhub.printed()
+
+
 def test_the_admin_login_is_shown_once_and_opens_the_admin(pushhub: Running) -> None:
     (password,) = re.findall(r"The admin login, shown this once:  admin  (\S+)", pushhub.printed())
     login = f"{pushhub.api}/admin/login/?next=/admin/"
