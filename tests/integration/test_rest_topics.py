@@ -417,9 +417,13 @@ def test_a_body_that_tells_its_length_is_refused_unread(settings: Any) -> None:
     assert stream.tell() == 0
 
 
+#: Without the time, so that each process of a test run gives the tests the same names.
+ZIPPED = gzip.compress(b"{}", mtime=0)
+
+
 @pytest.mark.parametrize(
     ("encoding", "body"),
-    [("gzip", b"not gzip"), ("gzip", gzip.compress(b"{}")[:-4]), ("gzip", gzip.compress(b"{}") + b"x"), ("br", b"{}")],
+    [("gzip", b"not gzip"), ("gzip", ZIPPED[:-4]), ("gzip", ZIPPED + b"x"), ("br", b"{}")],
 )
 def test_a_body_in_a_broken_or_unknown_encoding_is_refused(api: Api, encoding: str, body: bytes) -> None:
     assert api.put("topics/orders", body, **{"Content-Encoding": encoding}).fields == ["body"]
