@@ -27,6 +27,7 @@ PERMISSION_PATTERN = re.compile(r"[a-zA-Z0-9-]{1,60}(?:\.[a-zA-Z0-9-]{1,60}){2,3
 #: What `setIamPolicy` changes where no mask says so.
 DEFAULT_MASK = frozenset({"bindings", "etag"})
 MASK_FIELDS = frozenset({"version", "bindings", "etag", "auditConfigs"})
+GET_ACCOUNT = "iam.serviceAccounts.get"
 
 
 def policy_get(resource: tree.Resource, *, options: object = None) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def policy_set(resource: tree.Resource, request: object, *, caller: Principal = 
         if "etag" in mask:
             policies.etag_check(given.get("etag", ""), row.generation)
         if "bindings" in mask:
-            _check_new(resource, bindings, known=row.bindings)
+            _check_new(resource, bindings, known=row.bindings, caller=caller)
             row.bindings = bindings
         if "auditConfigs" in mask:
             row.audit_configs = given.get("auditConfigs", [])
@@ -100,7 +101,7 @@ def role_grant(resource: tree.Resource, *, role: str, member: str, caller: Princ
     with transaction.atomic():
         row = _row(resource, lock=True)
         bindings = policies.bindings_add(row.bindings, role=role, member=member)
-        _check_new(resource, bindings, known=row.bindings)
+        _check_new(resource, bindings, known=row.bindings, caller=caller)
         row.bindings = policies.bindings_normalise(bindings, kind=row.kind)
         _store(row)
     return _policy_resource(row)
@@ -190,21 +191,30 @@ def _mask(mask: str) -> frozenset[str]:
 
 
 def _check_new(
-    resource: tree.Resource, bindings: Iterable[policies.Binding], *, known: Iterable[policies.Binding]
+    resource: tree.Resource,
+    bindings: Iterable[policies.Binding],
+    *,
+    known: Iterable[policies.Binding],
+    caller: Principal,
 ) -> None:
     """What this write adds must exist. What was bound before may be gone since, and hinders nobody."""
     known = list(known)
     for member in sorted(policies.members_of(bindings) - policies.members_of(known)):
-        _check_exists(member)
+        _check_exists(member, caller)
     for role in {binding["role"] for binding in bindings} - {binding["role"] for binding in known}:
         if policies.is_custom(role):
             _check_custom(resource, role)
 
 
-def _check_exists(member: str) -> None:
-    """A group or a service account of a domain that PushHub holds must exist. Those of others stand for nobody here."""
+def _check_exists(member: str, caller: Principal) -> None:
+    """A group or a service account that `caller` could see must exist. Others are kept as they are written.
+
+    Else the answer would tell which projects and accounts other tenants have. An account that is made later gets
+    nothing by a policy that names it already (service_accounts.py).
+    """
     kind, _, email = member.removeprefix("deleted:").partition(":")
-    if kind not in ("serviceAccount", "group") or not _is_ours(kind, email.partition("?")[0].rpartition("@")[2]):
+    domain = email.partition("?")[0].rpartition("@")[2]
+    if kind not in ("serviceAccount", "group") or not _is_visible(kind, domain, caller):
         return
     exists = Group.objects.filter(email=email).exists() if kind == "group" else _account_exists(email)
     # A policy may keep a deleted member of ours, and cannot gain one.
@@ -213,15 +223,16 @@ def _check_exists(member: str) -> None:
         raise InvalidArgument(f"{word} {clipped(email)} does not exist.", field="policy.bindings")
 
 
-def _is_ours(kind: str, domain: str) -> bool:
-    """Return whether PushHub holds the groups or service accounts of a domain."""
+def _is_visible(kind: str, domain: str, caller: Principal) -> bool:
+    """Return whether PushHub holds the groups or service accounts of a domain, and `caller` may see them."""
     if kind == "group":
-        return Group.objects.filter(email__endswith=f"@{domain}").exists()
+        return access.is_root(caller) and Group.objects.filter(email__endswith=f"@{domain}").exists()
     if domain == names.AGENT_DOMAIN:
-        return True
+        return access.is_root(caller)
     project, suffix, _ = domain.partition(names.ACCOUNT_DOMAIN)
     name, _, of_domain = project.partition(".")  # of the project example.com:shop it is shop.example.com
-    return bool(suffix) and selectors.project_exists(project=f"{of_domain}:{name}" if of_domain else project)
+    owner = Project.objects.filter(project_id=f"{of_domain}:{name}" if of_domain else project).first()
+    return bool(suffix) and owner is not None and access.allowed(caller, GET_ACCOUNT, owner)
 
 
 def _account_exists(email: str) -> bool:
