@@ -127,7 +127,7 @@ def resources_granting(caller: Principal, permission: str) -> frozenset[tuple[st
 
     This reads every policy, so it is for lists of rows; `allowed` answers for a single resource.
     """
-    key = (caller.member, permission)
+    key = (caller.identity, permission)
     granting = _granting.get(key)
     if granting is None:
         mine = _names_of(caller, has_groups=True)
