@@ -51,6 +51,7 @@ class LoginForm(AdminAuthenticationForm):
                 params={"minutes": -(-seconds // 60)},
             )
         cleaned = super().clean()
+        # The count from anywhere goes on: somebody else may be guessing.
         throttle.attempt_succeeded((one for one, limit in limits.items() if limit != FROM_ANYWHERE), **where)
         return cleaned
 

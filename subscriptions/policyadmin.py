@@ -25,6 +25,7 @@ from subscriptions.iam.methods import authorize, authorize_row
 from subscriptions.iam.roles import PREDEFINED
 from subscriptions.iam.visible import rows_callable
 from subscriptions.iammodels import Policy, RoleResource
+from subscriptions.models import Organization, Project
 
 GET = "google.iam.v1.IAMPolicy.GetIamPolicy"
 SET = "google.iam.v1.IAMPolicy.SetIamPolicy"
@@ -48,27 +49,23 @@ class GrantForm(forms.Form):
     )
     role = forms.ChoiceField(label=gettext_lazy("Role"))
 
-    def __init__(self, resource: tree.Resource, data: Any = None) -> None:
+    def __init__(self, resource: tree.Resource, custom: QuerySet[RoleResource], data: Any = None) -> None:
         super().__init__(data)
-        self.fields["role"].choices = [("", _("Choose a role")), *role_choices(resource)]  # type: ignore[attr-defined]
+        self.fields["role"].choices = [("", _("Choose a role")), *role_choices(resource, custom)]  # type: ignore[attr-defined]
 
 
-def role_choices(resource: tree.Resource) -> list[tuple[str, str]]:
-    """The predefined roles that may be bound on such a resource, then the custom ones."""
+def role_choices(resource: tree.Resource, custom: QuerySet[RoleResource]) -> list[tuple[str, str]]:
+    """The predefined roles that may be bound on such a resource, then those of the custom ones."""
     kind = tree.kind_of(resource).word
     fitting = [role for role in PREDEFINED.values() if policies.is_supported(role.name, kind)]
-    custom = [(role.name, f"{role.title or role.role_id} ({role.name})") for role in _custom_roles(resource)]
-    return [(role.name, f"{role.title} ({role.name})") for role in fitting] + custom
+    made = [(role.name, f"{role.title or role.role_id} ({role.name})") for role in _of_lineage(resource, custom)]
+    return [(role.name, f"{role.title} ({role.name})") for role in fitting] + made
 
 
-def _custom_roles(resource: tree.Resource) -> list[RoleResource]:
-    owners = {row.pk: type(row).__name__.lower() for row in tree.lineage(resource)}
-    rows = RoleResource.objects.filter(deleted=False).select_related("project", "organization")
-    return [
-        row
-        for row in rows
-        if owners.get(row.project_id) == "project" or owners.get(row.organization_id) == "organization"
-    ]
+def _of_lineage(resource: tree.Resource, custom: QuerySet[RoleResource]) -> list[RoleResource]:
+    owners = {(type(row), row.pk) for row in tree.lineage(resource)}
+    rows = custom.filter(deleted=False).select_related("project", "organization")
+    return [row for row in rows if (Project, row.project_id) in owners or (Organization, row.organization_id) in owners]
 
 
 def permissions_link(resource: tree.Resource) -> SafeString:
@@ -138,7 +135,8 @@ class PolicyAdmin(ConsoleAdmin):
         caller = caller_of(request)
         resource = self._resource(caller, name)
         lineage = tree.lineage(resource)
-        form = GrantForm(resource, request.POST if "grant" in request.POST else None)
+        custom = self.admin_site._registry[RoleResource].get_queryset(request)
+        form = GrantForm(resource, custom, request.POST if "grant" in request.POST else None)
         if request.method == "POST" and self._change(request, caller, resource, form):
             return HttpResponseRedirect(request.path)
         context = {

@@ -11,6 +11,7 @@ from django.test import Client
 from subscriptions.credentials import AccessToken, ServiceAccountKey
 from subscriptions.iam import access_tokens, agents, grants
 from subscriptions.iam.tree import resource_get
+from subscriptions.iammodels import RoleResource
 from subscriptions.models import ServiceAccount, Subscription
 from tests.integration.test_admin import errors, form
 from tests.restapi import Api
@@ -104,6 +105,24 @@ def test_the_page_asks_the_policies(ada: Client) -> None:
     refused = ada.post(PAGE, {"revoke": f"roles/pubsub.viewer {ADA}"})
     assert "pubsub.topics.setIamPolicy" in refused.content.decode()
     assert bindings() == before
+
+
+def test_what_is_granted_or_made_above_is_shown_to_those_who_may_read_it_there(ada: Client) -> None:
+    project = resource_get("projects/shop")
+    RoleResource.objects.create(project=project, role_id="packer", title="Packs parcels", permissions=[])
+    grants.role_grant(project, role="roles/viewer", member="user:bob@example.com")
+    grants.role_grant(resource_get(TOPIC), role="roles/pubsub.admin", member=ADA)
+
+    page = ada.get(PAGE).content.decode()
+    assert "bob@example.com" not in page
+    assert "Packs parcels" not in page
+    assert "you may not read those policies" in page
+
+    grants.role_grant(project, role="roles/viewer", member=ADA)
+    page = ada.get(PAGE).content.decode()
+    assert "bob@example.com" in page
+    assert "Packs parcels" in page
+    assert "you may not read those policies" not in page
 
 
 def test_a_page_is_found_by_the_resources_name(admin: Client) -> None:

@@ -78,15 +78,15 @@ def test_nothing_but_the_login_opens(authorization: str) -> None:
     assert guard().refusal(host="flower.example.com", authorization=authorization, address="192.0.2.1") == 401
 
 
-@pytest.fixture(scope="module")
-def flower(redis_server: str) -> Iterator[str]:
+@pytest.fixture
+def flower(redis_url: str) -> Iterator[str]:
     """Flower as it is started in production, with a login."""
     port = free_port()
     environment = {
         **os.environ,
         "PUSHHUB_FLOWER": f"127.0.0.1:{port}",
         "PUSHHUB_FLOWER_LOGIN": LOGIN,
-        "PUSHHUB_REDIS_URL": redis_server,
+        "PUSHHUB_REDIS_URL": redis_url,
         "DJANGO_SETTINGS_MODULE": "pushhub.settings",
     }
     command = [sys.executable, "-m", "pushhub.processes", "flower"]
@@ -104,19 +104,17 @@ def get(address: str, **headers: str) -> requests.Response:
     return requests.get(address, headers=headers, timeout=30, allow_redirects=False)
 
 
-def test_flower_shows_nothing_without_its_login_or_to_another_host(flower: str) -> None:
+def test_all_of_flower_asks_for_its_login_and_for_a_known_host_and_its_pages_carry_a_policy(flower: str) -> None:
     for path in PATHS:
         assert get(flower + path).status_code == 401, path
         assert get(flower + path, Authorization=basic("a:b"), Host="evil.example").status_code == 400, path
         assert get(flower + path, Authorization=basic(LOGIN)).status_code == (404 if path == "/no" else 200), path
     assert requests.post(f"{flower}/api/worker/shutdown/push", timeout=30).status_code == 401
 
-
-def test_flowers_pages_carry_a_policy_that_its_own_script_passes(flower: str) -> None:
     page = get(f"{flower}/workers", Authorization=basic(LOGIN))
     scripts = re.findall(r"<script(?![^>]* src)[^>]*>(.*?)</script>", page.text, re.S)
     assert scripts
-    assert set(scripts) <= set(monitor.INLINE_SCRIPTS)
+    assert set(scripts) <= set(monitor.INLINE_SCRIPTS), "or the policy would block Flower's own"
     policy = page.headers["Content-Security-Policy"]
     assert "script-src 'self' 'sha256-" in policy
     assert "default-src 'none'" in policy
