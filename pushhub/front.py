@@ -12,7 +12,7 @@ import logging
 import ssl
 from contextlib import suppress
 
-from pushhub.limits import Connections, Limits
+from pushhub.limits import Connections, Limits, client_of
 from subscriptions.rpc.peers import peer_forget, peer_note
 
 logger = logging.getLogger(__name__)
@@ -70,17 +70,18 @@ class Front:
         task = asyncio.current_task()
         assert task is not None
         address = str((writer.get_extra_info("peername") or [""])[0])
-        if not self._addresses.enter(address):
+        client = client_of(address)
+        if not self._addresses.enter(client):
             writer.close()
             return
         self._open.add(task)
         try:
             await self._serve(reader, writer, address)
-        except (OSError, TimeoutError, asyncio.CancelledError, ssl.SSLError) as error:
+        except (OSError, asyncio.CancelledError, ssl.SSLError) as error:
             logger.debug("a connection ended: %s", type(error).__name__)
         finally:
             self._open.discard(task)
-            self._addresses.leave(address)
+            self._addresses.leave(client)
             _close(writer)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> None:
@@ -94,7 +95,7 @@ class Front:
             peer_note(port, address)
         try:
             behind.write(first)
-            await _join(reader, writer, behind_reader, behind)
+            await _join(reader, writer, behind_reader, behind, write_seconds=self._limits.body_seconds)
         finally:
             peer_forget(port)
             _close(behind)
@@ -116,10 +117,12 @@ async def _join(
     writer: asyncio.StreamWriter,
     behind_reader: asyncio.StreamReader,
     behind: asyncio.StreamWriter,
+    *,
+    write_seconds: float,
 ) -> None:
     """Pass bytes and ends both ways, until the server has ended or either side breaks off."""
-    upward = asyncio.create_task(_pass_on(reader, behind))
-    downward = asyncio.create_task(_pass_on(behind_reader, writer))
+    upward = asyncio.create_task(_pass_on(reader, behind, write_seconds=None))
+    downward = asyncio.create_task(_pass_on(behind_reader, writer, write_seconds=write_seconds))
     try:
         await asyncio.wait([upward, downward], return_when=asyncio.FIRST_COMPLETED)
         if not downward.done() and upward.exception() is None:
@@ -133,11 +136,12 @@ async def _join(
         await asyncio.gather(upward, downward, return_exceptions=True)
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on what comes, and then its end: a side that closes is told apart from one that has nothing to say."""
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, write_seconds: float | None) -> None:
+    """Pass on what comes, and then its end; TimeoutError where the other side takes a piece too slowly."""
     while data := await reader.read(CHUNK_BYTES):
         writer.write(data)
-        await writer.drain()
+        async with asyncio.timeout(write_seconds):
+            await writer.drain()
     if writer.can_write_eof():
         writer.write_eof()
     else:

@@ -23,7 +23,7 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
-from pushhub.limits import ByteBudget, Connections, Limits, Reservation
+from pushhub.limits import ByteBudget, Connections, Limits, Reservation, client_of
 
 logger = logging.getLogger(__name__)
 
@@ -186,7 +186,7 @@ class HttpServer:
         return answer
 
     async def _sweep(self) -> None:
-        """Cut off who takes too long. One look at each connection is cheaper than a timer for each request."""
+        """End the connections whose deadline has passed. Looking at each is cheaper than a timer for each request."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now = time.monotonic()
@@ -203,7 +203,7 @@ class HttpConnection(asyncio.Protocol):
         self._loop = loop
         self._parser = httptools.HttpRequestParser(self)
         self._transport: Any = None
-        self._address = ""
+        self._address = self._client = ""
         self._base_environ: dict[str, Any] = {}
         self._is_counted = False
         #: The request that is being read, and when its body began.
@@ -228,7 +228,8 @@ class HttpConnection(asyncio.Protocol):
         here = transport.get_extra_info("sockname") or ("", 0)
         self._address = str(peer[0])
         self._server.connections.add(self)
-        self._is_counted = self._server.addresses.enter(self._address)
+        self._client = client_of(self._address)
+        self._is_counted = self._server.addresses.enter(self._client)
         if not self._is_counted:
             self._refuse(429, "Too many connections from this address.")
             self._transport.close()
@@ -278,7 +279,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
         if self._is_counted:
-            self._server.addresses.leave(self._address)
+            self._server.addresses.leave(self._client)
         self._release(self._reading)
         for request in self._ready:
             self._release(request)
@@ -360,7 +361,7 @@ class HttpConnection(asyncio.Protocol):
         """Read the body as soon as there is room for it among the others."""
         size = BODY_BYTES if request.length is None else request.length
         if size > SMALL_BODY_BYTES:
-            request.reservation = Reservation(self._address, size, lambda: self._granted(request))
+            request.reservation = Reservation(self._client, size, lambda: self._granted(request))
             request.is_admitted = self._server.bodies.reserve(request.reservation)
         if self._answering is None:
             self._read_body(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import resource
 from collections import Counter, deque
 from collections.abc import Callable
@@ -34,8 +35,16 @@ def limits_read() -> Limits:
     )
 
 
+def client_of(address: str) -> str:
+    """What counts as one client: an IPv4 address, or the IPv6 network of 64 bits that a client has to itself."""
+    if ":" not in address:
+        return address
+    v6 = ipaddress.IPv6Address(address.partition("%")[0])
+    return str(v6.ipv4_mapped or ipaddress.IPv6Network((v6, 64), strict=False))
+
+
 class Connections:
-    """Counts the open connections by address."""
+    """Counts the open connections by client."""
 
     def __init__(self, *, most_per_address: int, most: int) -> None:
         self._most_per_address = most_per_address or most

@@ -34,7 +34,8 @@ RESPAWN_SECONDS = 1.0
 def listen(address: tuple[str, int]) -> socket.socket:
     """The listening socket; OSError where that cannot be."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    return socket.create_server(address, family=family, backlog=2048)
+    has_both = address[0] == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=has_both)
 
 
 async def serve(listening: socket.socket, parent: int) -> None:

@@ -10,7 +10,7 @@ from pushhub.errors import ResourceExhausted
 
 
 class Slots:
-    """So many slots for each key, such as a caller; who finds none free waits, in the order of arrival."""
+    """A number of slots for each key, such as a caller. A call that finds none free waits its turn."""
 
     def __init__(self, size: int, *, most_waiting: int) -> None:
         self._size = size

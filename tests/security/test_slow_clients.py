@@ -143,3 +143,18 @@ def test_one_address_has_so_many_connections_and_leaves_the_rest_to_others(
         for client in greedy:
             client.close()
         wait_for(lambda: started.status(port, source="127.0.0.2") == 200, what="room for the greedy one")
+
+
+def test_the_grpc_port_ends_a_connection_that_takes_nothing(transactional_db: None, redis_url: str) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as behind,
+        GrpcServer(redis_url, rest="http://{}:{}".format(*behind.getsockname()), PUSHHUB_BODY_SECONDS="1") as grpc,
+    ):
+        host, _, port = grpc.address.partition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as client:
+            client.sendall(WHOLE)
+            server = behind.accept()[0]
+            with server, pytest.raises(ConnectionError):
+                server.settimeout(60)
+                while True:
+                    server.sendall(b"x" * 1_000_000)

@@ -14,7 +14,7 @@ import pytest
 
 from pushhub import httpserver
 from pushhub.httpserver import Application, HttpServer
-from pushhub.limits import ByteBudget, Connections, Limits, Reservation
+from pushhub.limits import ByteBudget, Connections, Limits, Reservation, client_of
 
 LIMITS = Limits(head_seconds=30, body_seconds=30, idle_seconds=30, connections=0)
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -422,6 +422,21 @@ def test_connections_are_counted_by_address() -> None:
     assert not connections.enter("c")
     connections.leave("a")
     assert connections.enter("c")
+
+
+@pytest.mark.parametrize(
+    ("address", "client"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8::ffff:1", "2001:db8::/64"),
+        ("2001:db8:0:1::1", "2001:db8:0:1::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("fe80::1%eth0", "fe80::/64"),
+    ],
+)
+def test_what_counts_as_one_client(address: str, client: str) -> None:
+    assert client_of(address) == client
 
 
 def test_bytes_are_shared_between_addresses() -> None:

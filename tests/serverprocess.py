@@ -1,0 +1,47 @@
+"""A server process of a test's own: its log, its stop, and what it printed when the test failed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from tests.workers import ROOT, database_url
+
+
+class ServerProcess:
+    """`python -m {module}` on the test's own database and Redis, with more settings as environment variables."""
+
+    def __init__(self, *module: str, redis_url: str, settings: Mapping[str, str]) -> None:
+        self._log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")  # noqa: SIM115 - closed in __exit__
+        env = {
+            "DJANGO_SETTINGS_MODULE": "pushhub.settings",
+            "PUSHHUB_REDIS_URL": redis_url,
+            "PUSHHUB_DATABASE_URL": database_url(),
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", *module],
+            cwd=ROOT,
+            env=os.environ | env | settings,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.stop()
+        if error is not None:
+            sys.stderr.write(self.log)
+        self._log.close()
+
+    @property
+    def log(self) -> str:
+        return Path(self._log.name).read_text(errors="replace")
+
+    def stop(self) -> int:
+        """Warm shutdown; returns the exit code."""
+        self.process.terminate()
+        return self.process.wait(timeout=60)
