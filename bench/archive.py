@@ -17,6 +17,7 @@ from deliveries.models import Message
 from deliveries.pipeline import ingest, needs, replay
 from deliveries.pipeline.archive import Archiver
 from deliveries.pipeline.publishjobs import Target, job_begin, job_divide, job_run, parts_left, progress_of
+from deliveries.pipeline.rows import Columns
 from deliveries.pipeline.session import spark_session
 from deliveries.rules.payload import NewMessage
 from deliveries.services import message_publish
@@ -38,10 +39,10 @@ def archive(quick: bool) -> Row:
         topic = topic_get(name=TOPIC)
         archiver = Archiver(Path(folder), session=session)
         _publish(WARM)
-        archiver.run(closed_ms=-1000)  # Java compiles
+        archiver.run()  # Java compiles
         _publish(count)
         began = time.monotonic()
-        archiver.run(closed_ms=-1000)
+        archiver.run()
         archive_rate = count / (time.monotonic() - began)
         size = sum(path.stat().st_size for path in Path(folder).rglob("*.parquet"))
 
@@ -59,8 +60,7 @@ def archive(quick: bool) -> Row:
         pq.write_table(pa.table({"data": [DATA] * bulk}), source, row_group_size=bulk // 8)
         # As a file large enough to be divided would be.
         session.conf.set("spark.sql.files.maxPartitionBytes", str(source.stat().st_size // 8))
-        rows = ingest.rows_read(session, source=str(source), form="parquet")
-        messages = ingest.messages_of(rows, data_column="data", attribute_columns=(), ordering_key_column="")
+        messages = ingest.messages_of(ingest.parquet_read(session, [source]), Columns(data="data"))
         job = job_begin(job_id="bench ingest", kind="ingest", spec={})
         began = time.monotonic()
         job_divide(job, [(0, None)] * messages.rdd.getNumPartitions(), total=bulk)

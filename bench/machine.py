@@ -13,15 +13,15 @@ from typing import Any
 
 from bench.processes import ROOT, BenchError, needed
 from pushhub import embedded
-from tests.with_postgresql import programs
+from tests.programs import postgresql_programs
 
-PACKAGES = ("celery", "django", "granian", "hiredis", "httptools", "kombu", "redis", "requests", "uvloop")
+PACKAGES = ("celery", "django", "hiredis", "httptools", "kombu", "redis", "requests", "uvloop")
 
 
 def facts() -> dict[str, Any]:
     cpu = _line("/proc/cpuinfo", "model name").partition(":")[2].strip()
     memory = int(_line("/proc/meminfo", "MemTotal").split()[1])
-    postgres = programs()
+    postgres = postgresql_programs()
     return {
         "cpu": cpu,
         "cores": os.cpu_count(),

@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.processes import BenchError
-from tests.with_postgresql import UNPRIVILEGED, as_server, programs
+from tests.programs import postgresql_programs
+from tests.with_postgresql import UNPRIVILEGED, as_server
 
 
 @contextmanager
 def postgresql() -> Iterator[str]:
     """Yields its URL. It listens on a UNIX socket only; its settings are those it is installed with."""
-    bin_folder = programs()
+    bin_folder = postgresql_programs()
     if bin_folder is None:
         raise BenchError("PostgreSQL is not installed (Debian: apt-get install postgresql)")
     with tempfile.TemporaryDirectory(prefix="pushhub-bench-postgresql-", ignore_cleanup_errors=True) as name:

@@ -12,6 +12,7 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
@@ -31,23 +32,39 @@ from deliveries.readonlyadmin import ReadOnlyAdmin
 from deliveries.rules.payload import publish_time_text
 from deliveries.services import message_publish
 from pushhub.errors import PushHubError
-from subscriptions.api.authentication import session_principal
-from subscriptions.iam.methods import authorize
-from subscriptions.models import Subscription, Topic
+from pushhub.principals import Principal
+from subscriptions.consoleadmin import caller_of, check_row
+from subscriptions.iam import access
+from subscriptions.iam.methods import METHODS
+from subscriptions.iam.visible import rows_held
+from subscriptions.models import Project, Subscription, Topic
 
+PUBLISH = "google.pubsub.v1.Publisher.Publish"
+PULL = "google.pubsub.v1.Subscriber.Pull"
 SHOWN_BYTES = 2000
 
 
 @admin.register(Message)
 class MessageAdmin(ReadOnlyAdmin):
-    """Messages that are kept."""
+    """Messages that are kept, with what is in them: for those who may pull them."""
 
+    methods = {"view": PULL}
     list_display = ("id", "topic", "region", "size", "publish_time", "ordering_key")
     list_select_related = ("topic__project",)
     search_fields = ("=id",)
     ordering = ("-id",)
     fields = ("id", "topic", "region", "publish_time", "attributes", "ordering_key", "size", "text")
     readonly_fields = fields
+
+    def rows_for(self, caller: Principal, verb: str, rows: QuerySet[Message]) -> QuerySet[Message]:
+        """What waits for a subscription that the caller may pull from, and all of the projects where it may pull."""
+        [needed] = METHODS[self.methods[verb]]
+        topics = Topic.objects.order_by().filter(
+            project__in=rows_held(caller, needed.permission, Project.objects.order_by())
+        )
+        subscriptions = rows_held(caller, needed.permission, Subscription.objects.order_by())
+        waiting = Delivery.objects.filter(message=OuterRef("pk"), subscription__in=subscriptions)
+        return rows.filter(Q(topic__in=topics) | Exists(waiting))
 
     @admin.display(description=gettext_lazy("Size"))
     def size(self, row: Message) -> int:
@@ -66,6 +83,8 @@ class MessageAdmin(ReadOnlyAdmin):
 class DeliveryAdmin(ReadOnlyAdmin):
     """Deliveries that wait, and the pages that are no model's."""
 
+    methods = {"view": "google.pubsub.v1.Subscriber.GetSubscription"}
+    held_on = "subscription"
     list_display = ("number", "subscription", "region", "attempts", "last_result", "last_attempt_at", "published")
     list_select_related = ("subscription__project",)
     list_filter = ("last_result",)
@@ -97,6 +116,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         rows = Subscription.objects.select_related("project")
         subscription = get_object_or_404(rows, pk=subscription_id)
+        check_row(request, subscription, self.methods["view"], {"subscription": subscription.name})
         waiting = Delivery.objects.filter(subscription=subscription).order_by("message_id")
         return self._page(
             request,
@@ -109,14 +129,13 @@ class DeliveryAdmin(ReadOnlyAdmin):
 
     def publish(self, request: HttpRequest, topic_id: int) -> HttpResponse:
         """A form that publishes one message."""
-        caller = session_principal(request)
-        if caller is None or not request.user.has_perm("subscriptions.change_topic"):
+        if not request.user.has_perm("subscriptions.change_topic"):
             raise PermissionDenied
         topic = get_object_or_404(Topic.objects.select_related("project"), pk=topic_id)
+        check_row(request, topic, PUBLISH, {"topic": topic.name})
         form = PublishForm(request.POST or None)
         if request.method == "POST" and form.is_valid():
             try:
-                authorize(caller, "google.pubsub.v1.Publisher.Publish", {"topic": topic.name})
                 [message_id] = message_publish(topic=topic, messages=form.messages())
             except PushHubError as error:
                 form.add_error(None, error.message)
@@ -126,8 +145,8 @@ class DeliveryAdmin(ReadOnlyAdmin):
         return self._page(request, "admin/deliveries/publish.html", title=topic.name, form=form)
 
     def rejected(self, request: HttpRequest) -> HttpResponse:
-        """Task messages that could not be decoded."""
-        if not self.has_view_permission(request):
+        """Task messages that could not be decoded: of any project, so for superusers."""
+        if not access.is_root(caller_of(request)):
             raise PermissionDenied
         try:
             rows = rejected()

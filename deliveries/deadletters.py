@@ -1,7 +1,8 @@
 """Forwarding to dead-letter topics (pubsub-spec.md, section 4.1).
 
 A message that was attempted as often as its policy allows is published to the dead-letter topic and owed no more, in
-one transaction. Where the project's service agent may not do that, or the topic is gone, it goes on being delivered.
+one transaction. Where the project's service agent may not do that, the topic is gone, or its message storage policy
+excludes the region, it goes on being delivered.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from deliveries.journal import records
 from deliveries.models import Message
 from deliveries.publishing import messages_store
 from deliveries.rules.payload import NewMessage, attributes_parse, publish_time_text
+from deliveries.rules.regions import is_transit_allowed
 from subscriptions.iam import access
 from subscriptions.iam.agents import service_agent
 from subscriptions.models import Subscription, Topic
@@ -44,18 +46,22 @@ def dead_letters_forward(*, subscription_id: int, region: str, attempts: Mapping
     The caller owns the transaction. What cannot be moved is not in the answer.
     """
     forwarded = Forwarded()
-    source = Subscription.objects.select_related("project", "dead_letter_topic__project").get(pk=subscription_id)
+    rows = Subscription.objects.select_related("project", "dead_letter_topic__project")
+    source = rows.filter(pk=subscription_id).first()
+    if source is None:
+        # Deleted during the last attempt: what it was owed goes with it.
+        return forwarded
     topic = dead_letter_topic_usable(source)
     # Settled by somebody else meanwhile, such a message must not be published as a dead letter too.
     owed = store.still_waiting(subscription_id=subscription_id, region=region, message_ids=list(attempts))
-    if topic is None or not owed:
+    if topic is None or not owed or not is_transit_allowed(topic.message_storage_policy, region):
         return forwarded
-    rows = list(Message.objects.filter(pk__in=owed))
-    for group in _by_ordering_key(rows):
+    messages = list(Message.objects.filter(pk__in=owed))
+    for group in _by_ordering_key(messages):
         letters = [_letter(row, source, attempts[row.pk]) for row in group]
         published = messages_store(topic=topic, messages=letters, region=region)
         forwarded.announce.append(published.offer)
-    forwarded.message_ids = {row.pk for row in rows}
+    forwarded.message_ids = {row.pk for row in messages}
     store.deliveries_delete(subscription_id=subscription_id, region=region, message_ids=sorted(forwarded.message_ids))
     counted = {message_id: attempts[message_id] for message_id in sorted(forwarded.message_ids)}
     forwarded.announce.append(partial(records.dead_lettered, subscription=source, region=region, attempts=counted))

@@ -15,13 +15,17 @@ from django.urls import URLPattern, path, reverse
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 
-from deliveries.journal.alarm import Alarm, alarms
+from deliveries.backlog.regions import regions_unserved
+from deliveries.journal.alarm import alarms
 from deliveries.metrics import charts, curves
 from deliveries.metrics.series import floor
 from deliveries.models import Segment
 from deliveries.readonlyadmin import ReadOnlyAdmin
 from pushhub.clock import utcnow
+from subscriptions.consoleadmin import check_row
 from subscriptions.models import Subscription
+
+LIST_TIME_SERIES = "google.monitoring.v3.MetricService.ListTimeSeries"
 
 #: The choices of the page: its word in the address, how long, and by what periods.
 RANGES = {
@@ -50,14 +54,15 @@ class SegmentAdmin(ReadOnlyAdmin):
         ]
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """The list, below the journals that stand still."""
-        return super().changelist_view(request, {**(extra_context or {}), "alarms": _alarms()})
+        """The list, below the journals that stand still and the regions without a worker."""
+        return super().changelist_view(request, {**(extra_context or {}), **_alarms()})
 
     def charts(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
         """How a subscription fares."""
         if not request.user.has_perm("deliveries.view_delivery"):
             raise PermissionDenied
         subscription = get_object_or_404(Subscription.objects.select_related("project"), pk=subscription_id)
+        check_row(request, subscription, LIST_TIME_SERIES, {"name": subscription.project.name})
         chosen = request.GET.get("range", "")
         chosen = chosen if chosen in RANGES else "1h"
         length, period = RANGES[chosen]
@@ -71,7 +76,7 @@ class SegmentAdmin(ReadOnlyAdmin):
             "state": reverse("admin:deliveries_state", args=[subscription_id]),
             "ranges": list(RANGES),
             "chosen": chosen,
-            "alarms": _alarms(),
+            **_alarms(),
             "style": mark_safe(charts.STYLE),  # noqa: S308 - ours
             "light": charts.LIGHT,
             "dark": charts.DARK,
@@ -113,8 +118,9 @@ def subscription_charts(span: curves.Span) -> list[charts.Chart]:
     ]
 
 
-def _alarms() -> list[Alarm]:
+def _alarms() -> dict[str, Any]:
+    """What alarms.html shows."""
     try:
-        return alarms()
+        return {"alarms": alarms(), "unserved": regions_unserved()}
     except redis.RedisError:
-        return []
+        return {}

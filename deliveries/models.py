@@ -144,6 +144,7 @@ class GaugeMinute(models.Model):
     outstanding = models.BigIntegerField()
     push_window = models.IntegerField()
     backoff_ms = models.IntegerField()
+    unserved = models.BigIntegerField(default=0, help_text="Messages of regions that no push worker serves")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["resource", "at"], name="gaugeminute_key")]
@@ -197,13 +198,36 @@ class ArchiveFile(models.Model):
         return self.path
 
 
-class ArchiveMark(models.Model):
-    """How far the archive reaches: messages up to this id may be let go."""
+class ArchivedMessage(models.Model):
+    """A message of the database that is in the archive, or being written to it. The row goes when its message goes."""
 
-    through_id = models.BigIntegerField()
+    message_id = models.BigIntegerField(primary_key=True)
+    write_id = models.BigIntegerField(help_text="The message is in the archive when no ArchiveLeftover has this id")
 
     def __str__(self) -> str:
-        return str(self.through_id)
+        return str(self.message_id)
+
+
+class ArchiveLeftover(models.Model):
+    """Files of this deployment in the archive's folder that are not part of the archive: the sweep may delete them.
+
+    A write is recorded here before its first file. The transaction that adds its files to the manifest removes the row.
+    """
+
+    token = models.CharField(max_length=12, blank=True, help_text="A write: its files have this token in their names")
+    path = models.CharField(max_length=500, blank=True, help_text="A file that compaction has replaced")
+
+    def __str__(self) -> str:
+        return self.token or self.path
+
+
+class ArchiveOwner(models.Model):
+    """The identity of this deployment, which is also in the archive's folder. There is one row."""
+
+    identity = models.CharField(max_length=32)
+
+    def __str__(self) -> str:
+        return self.identity
 
 
 class PublishJob(models.Model):

@@ -16,14 +16,15 @@ from django.conf import settings
 from django.db import IntegrityError, connection
 
 from deliveries import store
-from deliveries.backlog.backlog import Lane, Offer
+from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lane_configure, mode_of
+from deliveries.backlog.lanes import lane_configure, lane_offer
 from deliveries.fanout import SLICE_ROWS, delivery_slices, fan_out
 from deliveries.groupcommit import GroupCommit
 from deliveries.journal import records
 from deliveries.rules.ids import FAN_OUT_NODE, NODE_SIZE, MessageIds
 from deliveries.rules.payload import NewMessage, attributes_text, publish_time_text, wire_message
+from deliveries.rules.regions import storage_region
 from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
 from deliveries.turns import write_transaction
 from pushhub.errors import ResourceExhausted
@@ -82,10 +83,11 @@ def messages_store(
 ) -> Published:
     """Store messages and their deliveries, in the caller's transaction or one of their own, without offering them.
 
-    `only` is the primary key of the one subscription that is owed them, where not all are. Raises ResourceExhausted
-    for more deliveries than one request may make, and while this process stores as many large requests as it may.
+    `only` is the primary key of the one subscription that is owed them, where not all are. Raises FailedPrecondition in
+    a region that the topic excludes, and ResourceExhausted for more deliveries than one request may make, and while
+    this process stores as many large requests as it may.
     """
-    region = region or settings.REGION
+    region = storage_region(topic.message_storage_policy, region or settings.REGION, own_region=settings.REGION)
     # Read after the call began, the list has each subscription whose create call was answered before that.
     subscribers = [one for one in subscriptions_of_topic(topic.pk) if only in (None, one.id)]
     if connection.in_atomic_block:
@@ -231,11 +233,11 @@ def _offer(ids: Sequence[int], messages: Sequence[NewMessage], *, owed: Sequence
     offers, size = [], 0
     for one in owed:
         render = TaskTemplate(subscription_id=one.subscriber.id, region=region, attempt=1).render
-        lane, mode = Lane(one.subscriber.id, region), mode_of(one.subscriber)
+        lane = Lane(one.subscriber.id, region)
         for start in range(0, len(one.indices), OFFER_MESSAGES):
             part = one.indices[start : start + OFFER_MESSAGES]
             tasks = [(ids[index], render(names[index], texts[index])) for index in part]
-            offers.append(Offer(lane, mode=mode, messages=tasks))
+            offers.append(lane_offer(lane, one.subscriber, tasks))
             size += sum(len(text) for _, text in tasks)
             if size >= OFFER_BYTES:
                 default_backlog().offer(offers)

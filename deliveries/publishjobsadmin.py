@@ -14,7 +14,9 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.widgets import AdminTextInputWidget
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet, Sum
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum, Value
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Concat
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -27,18 +29,34 @@ from deliveries.pipeline.replays import ReplaySpec, replay_begin
 from deliveries.readonlyadmin import ReadOnlyAdmin
 from pushhub.clock import utcnow
 from pushhub.errors import FailedPrecondition, PushHubError
-from subscriptions.api.authentication import session_principal
+from pushhub.principals import Principal
+from subscriptions.consoleadmin import caller_of
 from subscriptions.iam.methods import authorize
+from subscriptions.iam.visible import rows_callable
+from subscriptions.models import Subscription, Topic
+
+GET_SUBSCRIPTION = "google.pubsub.v1.Subscriber.GetSubscription"
 
 
 @admin.register(PublishJob)
 class PublishJobAdmin(ReadOnlyAdmin):
     """Replays and ingests, and how far each has come."""
 
+    methods = {"view": "google.pubsub.v1.Publisher.GetTopic"}
     list_display = ("job_id", "kind", "published", "total", "rejected", "created_at", "finished_at", "failure")
     list_filter = ("kind",)
     search_fields = ("job_id",)
     change_list_template = "admin/deliveries/publishjob/change_list.html"
+
+    def rows_for(self, caller: Principal, verb: str, rows: QuerySet[PublishJob]) -> QuerySet[PublishJob]:
+        """Those that publish to a topic, or to a subscription, that the caller may get."""
+        topics = rows_callable(caller, self.methods[verb], Topic.objects.order_by())
+        subscriptions = rows_callable(caller, GET_SUBSCRIPTION, Subscription.objects.order_by())
+        named = {f"spec_{key}": KeyTextTransform(key, "spec") for key in ("topic", "subscription")}
+        return rows.annotate(**named).filter(
+            _is_for(topics, "topic", "topics", "topic_id")
+            | _is_for(subscriptions, "subscription", "subscriptions", "subscription_id")
+        )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PublishJob]:
         sums = {"published_sum": Sum("divided__published"), "rejected_sum": Sum("divided__rejected")}
@@ -47,7 +65,7 @@ class PublishJobAdmin(ReadOnlyAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """The page looks again by itself while a job is under way."""
-        running = PublishJob.objects.filter(finished_at=None, failure="").exists()
+        running = self.get_queryset(request).filter(finished_at=None, failure="").exists()
         return super().changelist_view(request, {**(extra_context or {}), "running": running})
 
     @admin.display(description=gettext_lazy("published"))
@@ -64,14 +82,17 @@ class PublishJobAdmin(ReadOnlyAdmin):
 
     def replay(self, request: HttpRequest) -> HttpResponse:
         """A form that starts a replay in a process of its own."""
-        caller = session_principal(request)
-        if caller is None or not request.user.has_perm("subscriptions.change_topic"):
+        caller = caller_of(request)
+        if not request.user.has_perm("subscriptions.change_topic"):
             raise PermissionDenied
         form = ReplayForm(request.POST or None, initial=_last_day())
         if request.method == "POST" and form.is_valid():
             try:
                 spec = form.spec()
-                authorize(caller, "google.pubsub.v1.Publisher.Publish", {"topic": spec.target().topic.name})
+                if spec.subscription:
+                    authorize(caller, "google.pubsub.v1.Subscriber.Seek", {"subscription": spec.subscription})
+                topic = spec.topic or spec.target().topic.name
+                authorize(caller, "google.pubsub.v1.Publisher.Publish", {"topic": topic})
                 job = replay_begin(spec, job_id=form.cleaned_data["job_id"])
                 start(job, rate=form.cleaned_data["rate"] or 0)
             except PushHubError as error:
@@ -82,6 +103,12 @@ class PublishJobAdmin(ReadOnlyAdmin):
         shared = {**self.admin_site.each_context(request), "opts": self.opts, "title": _("Replay")}
         context = {**shared, "form": form, "missing": needs.missing()}
         return TemplateResponse(request, "admin/deliveries/replay.html", context)
+
+
+def _is_for(resources: QuerySet[Any], key: str, collection: str, identifier: str) -> Q:
+    """A condition on jobs: their specification names one of the resources."""
+    name = Concat(Value("projects/"), F("project__project_id"), Value(f"/{collection}/"), F(identifier))
+    return Q(Exists(resources.annotate(full_name=name).filter(full_name=OuterRef(f"spec_{key}"))))
 
 
 class ReplayForm(forms.Form):

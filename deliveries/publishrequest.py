@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from django.conf import settings
+
 from deliveries.rules.payload import NewMessage
+from pushhub.environment import REGION_PATTERN
 from pushhub.errors import FailedPrecondition, InvalidArgument, clipped
 from pushhub.protojson import Kind, Message, Repeated, String, StringMap, bytes_parse
 
 MAX_MESSAGES = 1000
-REGION_PATTERN = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-#: Of the request in its binary form; the JSON body has its own limit at the parser.
+#: Of the request in its binary form, as gRPC brings it; the JSON body has its own limit at the parser.
 MAX_REQUEST_BYTES = 10_000_000
 MAX_ORDERING_KEY_BYTES = 1024
 MAX_ATTRIBUTES = 100
 MAX_KEY_BYTES = 256
 MAX_VALUE_BYTES = 1024
 RESERVED_PREFIX = "goog"
+#: Attributes that Google's own clients set, such as the trace context of OpenTelemetry.
+CLIENT_PREFIX = "googclient_"
 
 
 class PublishedMessage(Protocol):
@@ -46,7 +49,10 @@ PUBSUB_MESSAGE = Message(
     {
         "data": Bytes(),
         "attributes": StringMap(
-            max_entries=MAX_ATTRIBUTES, max_key_bytes=MAX_KEY_BYTES, max_value_bytes=MAX_VALUE_BYTES
+            max_entries=MAX_ATTRIBUTES,
+            max_key_bytes=MAX_KEY_BYTES,
+            max_value_bytes=MAX_VALUE_BYTES,
+            values_take_nul=True,
         ),
         "messageId": String(),
         "publishTime": String(),
@@ -95,12 +101,16 @@ def _checked(messages: Iterable[NewMessage]) -> list[NewMessage]:
 
 
 def region_parse(text: str) -> str:
-    """A region's name, or nothing for the deployment's own; InvalidArgument for what cannot name a queue."""
+    """A region's name, or nothing for the deployment's own; InvalidArgument for a region that no worker serves."""
     if text and not REGION_PATTERN.fullmatch(text):
         raise InvalidArgument(
             f"Invalid region given (region={clipped(text)}). A region has up to 63 lower-case letters, digits and "
             "hyphens, and begins with a letter.",
             field="region",
+        )
+    if text and text not in settings.REGIONS:
+        raise InvalidArgument(
+            f"Unknown region given (region={text}). Regions are {', '.join(settings.REGIONS)}.", field="region"
         )
     return text
 
@@ -125,22 +135,48 @@ def _message(message: NewMessage, index: int) -> NewMessage:
             field=f"messages[{index}].data",
         )
     for key in message.attributes:
-        if not key or key[:4].lower() == RESERVED_PREFIX:
+        if not key or (key[:4].lower() == RESERVED_PREFIX and not key.startswith(CLIENT_PREFIX)):
             raise InvalidArgument(
                 f"Invalid attribute key given (messages[{index}].attributes, key={clipped(key)!r}). "
-                "A key must not be empty or start with 'goog'.",
+                "A key must not be empty or start with 'goog', except for 'googclient_'.",
                 field=f"messages[{index}].attributes",
             )
     return message
 
 
-def _check_size(messages: list[NewMessage]) -> None:
+def encoded_bytes(message: NewMessage) -> int:
+    """Return how long a PubsubMessage is in a PublishRequest in binary form, its tag and its length included."""
     size = sum(
-        len(message.data)
-        + len(message.ordering_key)
-        + sum(len(key) + len(value) for key, value in message.attributes.items())
-        for message in messages
+        _field_bytes(_field_bytes(_length(key)) + _field_bytes(_length(value)))
+        for key, value in message.attributes.items()
     )
+    for length in (len(message.data), _length(message.ordering_key)):
+        size += _field_bytes(length) if length else 0
+    return _field_bytes(size)
+
+
+def _most_bytes(message: NewMessage) -> int:
+    """Return a bound of `encoded_bytes`: a character has up to 4 bytes, a tag and a length up to 6."""
+    size = len(message.data) + 4 * len(message.ordering_key) + 18
+    if message.attributes:
+        size += sum(4 * (len(key) + len(value)) + 18 for key, value in message.attributes.items())
+    return size
+
+
+def _field_bytes(length: int) -> int:
+    """The tag, the length as a varint, and the content of a field whose number is below 16."""
+    return 1 + max((length.bit_length() + 6) // 7, 1) + length
+
+
+def _length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _check_size(messages: list[NewMessage]) -> None:
+    # Nearly every request is far below the limit, which this tells in a fraction of the time.
+    if sum(map(_most_bytes, messages)) <= MAX_REQUEST_BYTES:
+        return
+    size = sum(map(encoded_bytes, messages))
     if size > MAX_REQUEST_BYTES:
         raise InvalidArgument(
             f"The value for request_size is too large. You passed {size} in the request, "

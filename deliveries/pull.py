@@ -30,6 +30,7 @@ from deliveries.models import Message
 from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import attributes_parse, wire_message, wire_size
+from deliveries.rules.regions import transit_require
 from deliveries.rules.taskmessage import DeliverTask, body_parse
 from deliveries.turns import write_transaction
 from pushhub.errors import FailedPrecondition, InvalidArgument, clipped
@@ -173,6 +174,8 @@ def _settings(subscription: Subscription) -> PushSettings:
 
 def _settings_for_pull(subscription: Subscription) -> PushSettings:
     found = _settings(subscription)
+    if subscription.topic is not None:
+        transit_require(subscription.topic.message_storage_policy, settings.REGION, call="Pull")
     if found.endpoint:
         raise FailedPrecondition("This method is not supported for this subscription type.")
     return found

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import admin
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.functional import cached_property
+
+from subscriptions.consoleadmin import ConsoleAdmin
 
 
 class UncountedPaginator(Paginator):  # type: ignore[type-arg]
@@ -22,7 +23,7 @@ class UncountedPaginator(Paginator):  # type: ignore[type-arg]
         return len(rows.order_by().values_list("pk", flat=True)[: self.MOST])
 
 
-class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class ReadOnlyAdmin(ConsoleAdmin):
     """Rows that only the engine writes."""
 
     show_full_result_count = False

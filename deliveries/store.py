@@ -244,10 +244,20 @@ def topics_in_range(*, after_id: int, to_id: int) -> list[int]:
         return [row[0] for row in cursor.fetchall()]
 
 
-def messages_delete_settled(*, after_id: int, to_id: int, kept_from: Mapping[int, int]) -> int:
+#: A message is in the archive when it is noted, and no write of that number is still going on.
+_IS_ARCHIVED = (
+    "EXISTS (SELECT 1 FROM deliveries_archivedmessage a WHERE a.message_id = deliveries_message.id"
+    " AND NOT EXISTS (SELECT 1 FROM deliveries_archiveleftover l WHERE l.id = a.write_id))"
+)
+
+
+def messages_delete_settled(
+    *, after_id: int, to_id: int, kept_from: Mapping[int, int], archived_only: bool = False
+) -> int:
     """Those messages of a range that are owed to nobody and kept for nothing; returns how many went.
 
-    `kept_from` has, for a topic, the first id that is kept for seeks and snapshots.
+    `kept_from` has, for a topic, the first id that is kept for seeks and snapshots. `archived_only` also keeps every
+    message that is not in the archive.
     """
     kept = [(topic_id, first_id) for topic_id, first_id in kept_from.items() if first_id <= to_id]
     with connection.cursor() as cursor:
@@ -256,11 +266,52 @@ def messages_delete_settled(*, after_id: int, to_id: int, kept_from: Mapping[int
             " (SELECT 1 FROM deliveries_delivery d WHERE d.message_id = deliveries_message.id)"
             " AND NOT EXISTS (SELECT 1 FROM deliveries_snapshotmessage s"
             " WHERE s.message_id = deliveries_message.id AND s.included)"
-            + " AND NOT (topic_id = %s AND id >= %s)"
-            * len(kept),
+            + (f" AND {_IS_ARCHIVED}" if archived_only else "")
+            + " AND NOT (topic_id = %s AND id >= %s)" * len(kept),
             [after_id, to_id, *(value for pair in kept for value in pair)],
         )
-        return int(cursor.rowcount)
+        deleted = int(cursor.rowcount)
+        cursor.execute(
+            "DELETE FROM deliveries_archivedmessage WHERE message_id > %s AND message_id <= %s AND NOT EXISTS"
+            " (SELECT 1 FROM deliveries_message m WHERE m.id = deliveries_archivedmessage.message_id)",
+            [after_id, to_id],
+        )
+        return deleted
+
+
+def messages_unarchived(*, after_id: int, limit: int) -> list[int]:
+    """Ids of the next messages that are neither in the archive nor being written to it, in order."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT m.id FROM deliveries_message m WHERE m.id > %s AND NOT EXISTS"
+            " (SELECT 1 FROM deliveries_archivedmessage a WHERE a.message_id = m.id) ORDER BY m.id LIMIT %s",
+            [after_id, limit],
+        )
+        return [row[0] for row in cursor.fetchall()]
+
+
+def archived_insert(*, write_id: int, message_ids: Sequence[int]) -> None:
+    """Note messages as those of a write to the archive."""
+    _insert(
+        "INSERT INTO deliveries_archivedmessage (message_id, write_id)",
+        [(message_id, write_id) for message_id in message_ids],
+        casts=("bigint", "bigint"),
+    )
+
+
+def archived_insert_existing(message_ids: Sequence[int]) -> int:
+    """Note those messages as archived that the database has; returns how many were not noted yet."""
+    count = 0
+    with connection.cursor() as cursor:
+        for chunk in _in_chunks(message_ids):
+            among = "id = ANY(%s)" if _is_postgresql() else f"id IN ({', '.join(['%s'] * len(chunk))})"
+            cursor.execute(
+                "INSERT INTO deliveries_archivedmessage (message_id, write_id)"
+                f" SELECT id, 0 FROM deliveries_message WHERE {among} ON CONFLICT DO NOTHING",
+                [list(chunk)] if _is_postgresql() else list(chunk),
+            )
+            count += cursor.rowcount
+    return count
 
 
 def messages_of_topic(*, topic_id: int, after_id: int, limit: int) -> list[tuple[int, str, str]]:

@@ -23,30 +23,48 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "compatibility.md"
-DONE, REFUSED, MISSING = "done", "refused: UNIMPLEMENTED", "no"
+DONE, REFUSED, INVALID, MISSING = "done", "refused: UNIMPLEMENTED", "refused: INVALID_ARGUMENT", "no"
 #: Of two places that a message is used in, the better one counts.
-ORDER = [MISSING, REFUSED, DONE]
+ORDER = [MISSING, INVALID, REFUSED, DONE]
 #: Fields that are kept and given back, and change nothing.
 WITHOUT_EFFECT = {
-    ("Topic", "kmsKeyName"): "kept; the database's own encryption is all there is",
-    ("Topic", "messageStoragePolicy"): "kept; messages stay where the database is",
     ("Topic", "tags"): "taken when it is created, not given back, as in production",
     ("Subscription", "tags"): "taken when it is created, not given back, as in production",
-    ("Snapshot", "tags"): "taken when it is created, not given back, as in production",
+    ("CreateSnapshotRequest", "tags"): "taken when it is created, not given back, as in production",
+    ("StreamingPullRequest", "clientId"): "taken in the first request; no state passes to the next stream",
     ("Subscription", "analyticsHubSubscriptionInfo"): "output only, never set",
+    ("AnalyticsHubSubscriptionInfo", "listing"): "output only, never set",
+    ("AnalyticsHubSubscriptionInfo", "subscription"): "output only, never set",
     ("Topic", "satisfiesPzs"): "output only, never set",
     ("Subscription", "state"): "always ACTIVE",
     ("Topic", "state"): "always ACTIVE",
 }
+IGNORED = "taken, without an effect"
+#: The query parameters of every REST method; tests/integration/test_query_parameters.py tries them.
+PARAMETERS = {
+    "access_token": "done; a header keeps the token out of the logs of proxies",
+    "alt": "done: `json` only, others are refused: INVALID_ARGUMENT",
+    "callback": IGNORED,
+    "fields": "done; an unknown field selects nothing",
+    "key": IGNORED,
+    "oauth_token": "done, as `access_token`",
+    "prettyPrint": "done; off unless asked for",
+    "quotaUser": IGNORED,
+    "uploadType": IGNORED,
+    "upload_protocol": IGNORED,
+    "$.xgafv": IGNORED,
+}
+#: What a field is tried with, by its type in the JSON schema.
+SAMPLES: dict[str, object] = {"object": {}, "array": [{}], "string": "sample"}
 HEAD = """\
 # Compatibility with Cloud Pub/Sub v1
 
 Made by `python docs/compatibility.py` from the discovery document (revision {revision}) and the proto descriptors on
 the one side, PushHub's routes, field tables and gRPC methods on the other. Don't edit it: a test compares.
 
-"done" of a field says that it is read and acted upon, or given; what is not acted upon is refused by name. Of a
-message that gRPC alone has, it says that its method is served by code that names the field. The others marked "no" are
-parts of what is refused, or what no method sends or takes.
+"done" of a field says that it is read and acted upon, or given: tests/compatibility/test_fields.py sets each of them
+and looks at its effect. A field that PushHub can't act upon is refused by its name, or its row says what becomes of it.
+The fields marked "no" are parts of what is refused, or what no method sends or takes.
 
 Of {methods} REST methods {methods_done} are done, of {calls} gRPC methods {calls_done}, of {fields} fields
 {fields_done}; {fields_refused} more are refused.
@@ -93,6 +111,7 @@ def _shape(path: str) -> str:
 def refusals() -> dict[tuple[str, str], Callable[[object], object]]:
     """The functions that take the value of a message's field, by the names of both."""
     from subscriptions import assign, schemas
+    from subscriptions.iam import policies
     from subscriptions.models import Subscription, Topic
 
     found: dict[tuple[str, str], Callable[[object], object]] = {}
@@ -101,6 +120,7 @@ def refusals() -> dict[tuple[str, str], Callable[[object], object]]:
     for name, taken_too in assign.SUBSCRIPTION_FIELDS.items():
         found["Subscription", name] = lambda value, taken=taken_too: taken(Subscription(), value)  # type: ignore[misc]
     found["Schema", "compiledProtoSchema"] = lambda value: schemas.schema_read({"compiledProtoSchema": value})
+    found["Binding", "condition"] = lambda value: policies.bindings_normalise([{"condition": value}], kind="topic")
     return found
 
 
@@ -114,33 +134,34 @@ class Fields:
             name: dict.fromkeys(schema.get("properties", {}), MISSING) for name, schema in self.schemas.items()
         }
 
-    def walk(self, name: str, ours: Json, *, refused: bool = False) -> None:
+    def walk(self, name: str, ours: Json, *, refused: str = "") -> None:
         """`ours` is the JSON schema of what PushHub reads or gives where Google has the message `name`."""
         for field, theirs in self.schemas[name].get("properties", {}).items():
             known = ours.get("properties", {}).get(field)
             if known is None:
                 continue
-            is_refused = refused or self._refuses(name, field, known)
-            status = REFUSED if is_refused else DONE
-            self.found[name][field] = max(self.found[name][field], status, key=ORDER.index)
+            refusal = refused or self._refusal(name, field, known)
+            self.found[name][field] = max(self.found[name][field], refusal or DONE, key=ORDER.index)
             inside = theirs.get("items", theirs).get("$ref")
             if inside:
-                self.walk(inside, known.get("items", known), refused=is_refused)
+                self.walk(inside, known.get("items", known), refused=refusal)
 
-    def _refuses(self, name: str, field: str, known: Json) -> bool:
-        """Asks the code that takes the value; that it may dislike the sample is another matter."""
-        from pushhub.errors import PushHubError, Unimplemented
+    def _refusal(self, name: str, field: str, known: Json) -> str:
+        """Ask the code that takes the field's value. An error about something inside of the sample is no refusal."""
+        from pushhub.errors import InvalidArgument, PushHubError, Unimplemented
 
         taken = self.takers.get((name, field))
-        if taken is None or known.get("type") not in ("object", "array") or "additionalProperties" in known:
-            return False
+        sample = SAMPLES.get(known.get("type", ""))
+        if taken is None or sample is None or "additionalProperties" in known:
+            return ""
         try:
-            taken([{}] if known["type"] == "array" else {})
+            taken(sample)
         except Unimplemented:
-            return True
-        except PushHubError:
-            return False
-        return False
+            return REFUSED
+        except PushHubError as error:
+            is_own = isinstance(sample, dict) and error.field.rpartition(".")[2] == field
+            return INVALID if is_own and isinstance(error, InvalidArgument) else ""
+        return ""
 
 
 def rest_rows(document: Json, served: Mapping[tuple[str, str], Json], fields: Fields) -> list[list[str]]:
@@ -293,12 +314,17 @@ def page() -> str:
         calls_done=_done(calls),
         fields=len(messages),
         fields_done=_done(messages),
-        fields_refused=sum(row[-1] == REFUSED for row in messages),
+        fields_refused=sum(row[-1] in (REFUSED, INVALID) for row in messages),
     )
     parts = [
         head,
         "## REST methods\n",
         table(["method", "HTTP", "PushHub"], methods),
+        "## Query parameters of every REST method\n",
+        table(
+            ["parameter", "PushHub"],
+            [[f"`{name}`", PARAMETERS.get(name, MISSING)] for name in sorted(document["parameters"])],
+        ),
         "## gRPC methods\n",
         table(["method", "PushHub"], calls),
         "## Fields\n",

@@ -160,8 +160,21 @@ class Crew:
             colour=member.colour,
             env={**os.environ, **process.environment},
         )
-        threading.Thread(target=runner.run, args=(self._events,), daemon=True).start()
+        threading.Thread(target=self._run, args=(runner,), daemon=True).start()
         threading.Thread(target=self._probe, args=(member, member.life, member.ended), daemon=True).start()
+
+    def _run(self, runner: honcho.process.Process) -> None:
+        """Run a process in a thread of its own. An error of ours ends the process, so that it is started again."""
+        try:
+            runner.run(self._events)
+        except Exception as error:
+            now = datetime.datetime.now(datetime.UTC)
+            self._events.put(Message("line", f"cannot be run: {error}", now, runner.name, runner.colour))
+            if runner._child is not None:
+                _signal_group(runner._child.pid, signal.SIGKILL)
+                runner._child.stdout.close()
+                runner._child.wait()
+            self._events.put(Message("stop", {"returncode": os.EX_OSERR}, None, runner.name, None))
 
     def _probe(self, member: Member, life: int, ended: threading.Event) -> None:
         """Ask until the process is ready or has ended; runs in a thread of its own, as an answer may take a while."""

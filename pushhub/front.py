@@ -1,7 +1,8 @@
 """One public port for gRPC and REST: the first bytes of a connection say which, as on Google's emulator.
 
 HTTP/2 with prior knowledge begins with a fixed preface (RFC 9113, section 3.4), which no HTTP/1.1 request begins with.
-From then on bytes are passed on as they come.
+From then on bytes are passed on as they come, and so is the end of either side. How long a request may take is for the
+server behind to say; how many connections an address may have is counted here.
 """
 
 from __future__ import annotations
@@ -9,16 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from contextlib import suppress
 
+from pushhub.limits import Connections, Limits
 from subscriptions.rpc.peers import peer_forget, peer_note
 
 logger = logging.getLogger(__name__)
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-#: How long a connection may take to say what it is.
-FIRST_BYTES_SECONDS = 10.0
 CHUNK_BYTES = 256 * 1024
+#: How long a client whose server has ended the connection may go on sending, so that it gets to see the last answer.
+LINGER_SECONDS = 2.0
+#: Each connection takes two files; some are left for the rest of the process.
+MOST_CONNECTIONS = 10_000
+OTHER_FILES = 200
 
 Address = tuple[str, int]
 
@@ -26,17 +31,30 @@ Address = tuple[str, int]
 class Front:
     """Accepts connections on the public address and joins each to one of two servers on loopback."""
 
-    def __init__(self, *, grpc: Address, rest: Address, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, *, grpc: Address, rest: Address, limits: Limits, files: int, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._grpc = grpc
         self._rest = rest
         self._tls = tls
+        self._limits = limits
+        most = max(min(MOST_CONNECTIONS, (files - OTHER_FILES) // 2), 1)
+        self._addresses = Connections(most_per_address=limits.connections, most=most)
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
 
     async def start(self, address: Address) -> None:
         """Listen; OSError where that cannot be."""
         host, port = address
-        self._server = await asyncio.start_server(self._accept, host, port, ssl=self._tls, limit=CHUNK_BYTES)
+        self._server = await asyncio.start_server(
+            self._accept,
+            host,
+            port,
+            limit=CHUNK_BYTES,
+            backlog=2048,
+            ssl=self._tls,
+            ssl_handshake_timeout=self._limits.head_seconds if self._tls else None,
+        )
 
     def stop_accepting(self) -> None:
         if self._server is not None:
@@ -51,24 +69,29 @@ class Front:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        address = str((writer.get_extra_info("peername") or [""])[0])
+        if not self._addresses.enter(address):
+            writer.close()
+            return
         self._open.add(task)
         try:
-            await self._serve(reader, writer)
-        except (OSError, asyncio.CancelledError, ssl.SSLError) as error:
+            await self._serve(reader, writer, address)
+        except (OSError, TimeoutError, asyncio.CancelledError, ssl.SSLError) as error:
             logger.debug("a connection ended: %s", type(error).__name__)
         finally:
             self._open.discard(task)
+            self._addresses.leave(address)
             _close(writer)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        first = await asyncio.wait_for(_first_bytes(reader), FIRST_BYTES_SECONDS)
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> None:
+        first = await asyncio.wait_for(_first_bytes(reader), self._limits.head_seconds)
         if not first:
             return
         is_grpc = first.startswith(PREFACE)
         behind_reader, behind = await asyncio.open_connection(*(self._grpc if is_grpc else self._rest))
         port: int = behind.get_extra_info("sockname")[1]
         if is_grpc:
-            peer_note(port, str((writer.get_extra_info("peername") or [""])[0]))
+            peer_note(port, address)
         try:
             behind.write(first)
             await _join(reader, writer, behind_reader, behind)
@@ -94,32 +117,31 @@ async def _join(
     behind_reader: asyncio.StreamReader,
     behind: asyncio.StreamWriter,
 ) -> None:
-    """Pass bytes both ways until the server has said its last, or either side breaks off."""
-    upward = asyncio.create_task(_pass_on(reader, behind, at_end=_end_of(behind)))
-    downward = asyncio.create_task(_pass_on(behind_reader, writer, at_end=lambda: None))
+    """Pass bytes and ends both ways, until the server has ended or either side breaks off."""
+    upward = asyncio.create_task(_pass_on(reader, behind))
+    downward = asyncio.create_task(_pass_on(behind_reader, writer))
     try:
-        await asyncio.wait([upward, downward], return_when=asyncio.FIRST_EXCEPTION)
+        await asyncio.wait([upward, downward], return_when=asyncio.FIRST_COMPLETED)
+        if not downward.done() and upward.exception() is None:
+            await downward  # a client that sends no more may still wait for its answer
+        elif not upward.done() and downward.exception() is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(upward, LINGER_SECONDS)
     finally:
         for task in (upward, downward):
             task.cancel()
         await asyncio.gather(upward, downward, return_exceptions=True)
 
 
-def _end_of(writer: asyncio.StreamWriter) -> Callable[[], None]:
-    """A client that closes its side may still be waiting for the answer."""
-
-    def end() -> None:
-        if writer.can_write_eof():
-            writer.write_eof()
-
-    return end
-
-
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, at_end: Callable[[], None]) -> None:
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass on what comes, and then its end: a side that closes is told apart from one that has nothing to say."""
     while data := await reader.read(CHUNK_BYTES):
         writer.write(data)
         await writer.drain()
-    at_end()
+    if writer.can_write_eof():
+        writer.write_eof()
+    else:
+        writer.close()  # TLS ends both directions at once
 
 
 def _close(writer: asyncio.StreamWriter) -> None:

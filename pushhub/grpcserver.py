@@ -24,17 +24,24 @@ from pushhub import environment as env
 if TYPE_CHECKING:
     from subscriptions.rpc.calls import Method
 
-#: A publish request of the largest size, with room for its framing.
-MOST_BYTES = 11 * 1024 * 1024
 #: How long calls that are under way may go on once the server is asked to stop.
 GRACE_SECONDS = 5.0
 OPTIONS = [
-    ("grpc.max_receive_message_length", MOST_BYTES),
+    # Of a request once it is inflated; gRPC inflates no further.
+    ("grpc.max_receive_message_length", 11 * 1024 * 1024),
     ("grpc.max_send_message_length", -1),
     ("grpc.so_reuseport", 0),
     # Clients of streams ask every half minute or so whether the connection is alive, calls or no calls.
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    # A call whose request is not read yet keeps up to a window of it in memory.
+    ("grpc.max_concurrent_streams", 256),
+    # Connections without calls end, also those that never said more than that they speak HTTP/2.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 600_000),
+    # A connection whose peer is gone without a word is closed.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
 ]
 
 logger = logging.getLogger("pushhub.grpcserver")
@@ -64,10 +71,11 @@ async def make_server() -> tuple[grpc.aio.Server, int]:
     from grpc_reflection.v1alpha import reflection
 
     from subscriptions.rpc.calls import service_handler
+    from subscriptions.rpc.public import PublicServices
     from subscriptions.rpc.reflected import reflected_pool
 
     served = services()
-    server = grpc.aio.server(options=OPTIONS)
+    server = grpc.aio.server(options=OPTIONS, interceptors=[PublicServices()])
     server.add_generic_rpc_handlers([service_handler(name, methods) for name, methods in served.items()])
     healthy = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
@@ -97,12 +105,15 @@ async def serve(stop: asyncio.Event) -> None:
     from django.conf import settings
 
     from pushhub.front import Front
+    from pushhub.limits import limits_read, open_files_raise
     from subscriptions.rpc import calls
 
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(settings.GRPC_THREADS, "grpc"))
     server, port = await make_server()
     tls = tls_context(settings.GRPC_TLS_CERT, settings.GRPC_TLS_KEY)
-    front = Front(grpc=("127.0.0.1", port), rest=settings.GRPC_REST, tls=tls)
+    front = Front(
+        grpc=("127.0.0.1", port), rest=settings.GRPC_REST, limits=limits_read(), files=open_files_raise(), tls=tls
+    )
     await server.start()
     await front.start(settings.GRPC_ADDRESS)
     logger.info("gRPC at %s:%d", *settings.GRPC_ADDRESS)

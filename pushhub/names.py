@@ -21,6 +21,62 @@ REVISION_PATTERN = re.compile(r"[0-9a-f]{8}", re.ASCII)
 #: a project's number is as good as its id, and `example.com:shop` is an id of a domain's project.
 PROJECT_PATTERN = re.compile(r"[a-z0-9](?:[a-z0-9\-_.:]{0,98}[a-z0-9])?", re.IGNORECASE | re.ASCII)
 
+#: What a new project may be called: lower-case, as Google's are, so that no two differ in case alone, and without a dot
+#: outside the domain, so that no two projects share the domain of their service accounts. Digits alone are a number.
+NEW_PROJECT_PATTERN = re.compile(
+    r"(?=.{1,100}\Z)(?:[a-z0-9-]+(?:\.[a-z0-9-]+)+:)?(?!\d+\Z)[a-z0-9](?:[a-z0-9\-_]*[a-z0-9])?", re.ASCII
+)
+#: The domain of a service account is its project's id and this.
+ACCOUNT_DOMAIN = ".iam.gserviceaccount.com"
+#: Google's projects for the service agents of its services begin with it, that of Pub/Sub's among them.
+AGENTS_PREFIX = "gcp-sa-"
+#: Google's projects for older service agents, and the names that its default service accounts have in place of a
+#: project's. Another project of that name could make accounts that look like Google's.
+SYSTEM_PROJECTS = frozenset(
+    [
+        "appspot",
+        "bigquery-encryption",
+        "cloud-cdn-fill",
+        "cloud-filer",
+        "cloud-logs",
+        "cloud-memcache-sa",
+        "cloud-ml",
+        "cloud-redis",
+        "cloud-tpu",
+        "cloudbuild",
+        "cloudcomposer-accounts",
+        "cloudservices",
+        "compute-system",
+        "container-analysis",
+        "container-engine-robot",
+        "containerregistry",
+        "dataflow-service-producer-prod",
+        "dataproc-accounts",
+        "developer",
+        "dlp-api",
+        "endpoints-portal",
+        "firebase-rules",
+        "firebase-sa-management",
+        "gae-api-prod",
+        "gcf-admin-robot",
+        "genomics-api",
+        "gs-project-accounts",
+        "iam",
+        "remotebuildexecution",
+        "security-center-api",
+        "serverless-robot-prod",
+        "service-consumer-management",
+        "service-networking",
+        "sourcerepo-service-accounts",
+        "storage-transfer-service",
+        "system",
+        "trifacta-gcloud-prod",
+    ]
+)
+#: The domain of Pub/Sub's service agents, and the agent of a project by the project's number.
+AGENT_DOMAIN = f"{AGENTS_PREFIX}pubsub{ACCOUNT_DOMAIN}"
+AGENT_EMAIL_PATTERN = re.compile(rf"service-([1-9][0-9]{{0,17}})@{re.escape(AGENT_DOMAIN)}", re.ASCII)
+
 #: Of a service account within its project (IAM v1, CreateServiceAccountRequest.accountId).
 ACCOUNT_PATTERN = re.compile(r"(?=.{6,30}\Z)[a-z](?:[-a-z0-9]*[a-z0-9])", re.ASCII)
 
@@ -87,8 +143,51 @@ def service_account_name(project: str, email: str) -> str:
 
 def service_account_email(project: str, account_id: str) -> str:
     """A domain's project `example.com:shop` gives `...@shop.example.com.iam.gserviceaccount.com`."""
+    return f"{account_id}@{account_domain(project)}"
+
+
+def account_domain(project: str) -> str:
+    """What the addresses of a project's service accounts end with, after the `@`."""
     domain, colon, rest = project.partition(":")
-    return f"{account_id}@{f'{rest}.{domain}' if colon else project}.iam.gserviceaccount.com"
+    return f"{f'{rest}.{domain}' if colon else project}{ACCOUNT_DOMAIN}"
+
+
+def service_agent_email(number: int) -> str:
+    """The address of the service agent that signs the push tokens of the project with this number."""
+    return f"service-{number}@{AGENT_DOMAIN}"
+
+
+def service_agent_number(email: str) -> int | None:
+    """The number of the project whose service agent has this address; None if it is no such address."""
+    match = AGENT_EMAIL_PATTERN.fullmatch(email)
+    return int(match[1]) if match else None
+
+
+def is_agent_email(email: str) -> bool:
+    """Whether only service agents have such an address. No service account of a project does, whatever it is called."""
+    domain = email.rpartition("@")[2].lower()
+    return domain.startswith(AGENTS_PREFIX) and domain.endswith(ACCOUNT_DOMAIN)
+
+
+def is_system_project(project_id: str) -> bool:
+    """Whether Google keeps this project id for itself, in whatever letter case."""
+    name = project_id.lower()
+    rest = name.rpartition(":")[2]
+    return rest.startswith(AGENTS_PREFIX) or rest in SYSTEM_PROJECTS or "google" in name or "gserviceaccount" in name
+
+
+def check_new_project(project_id: str, *, field: str) -> None:
+    """Raise InvalidArgument unless a new project may have this id."""
+    if is_system_project(project_id):
+        raise InvalidArgument(
+            f"The project id {clipped(project_id)} is reserved for Google's own projects.", field=field
+        )
+    if not NEW_PROJECT_PATTERN.fullmatch(project_id):
+        raise InvalidArgument(
+            f"Invalid project id given (project_id={clipped(project_id)}). It has up to 100 lower-case letters, "
+            "digits, hyphens and underscores, begins and ends with a letter or a digit, and is no number.",
+            field=field,
+        )
 
 
 def parse_topic(name: str, *, field: str = "name") -> tuple[str, str]:

@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import argparse
+import base64
+import logging
 import os
 import socket
 import ssl
@@ -21,8 +23,11 @@ import redis
 from django.conf import settings
 from kombu.exceptions import OperationalError
 
-from deliveries.journal.files import runner_lives
+from deliveries.pipeline.lag import keeps_up
+from pushhub import background
 from pushhub import environment as env
+
+logger = logging.getLogger(__name__)
 
 #: Flower keeps the tasks it shows in memory, about 2 KB each.
 FLOWER_TASKS = 10_000
@@ -49,11 +54,16 @@ class Process:
     on_stop: Callable[[], None] | None = None
 
 
-def answers_http(address: str) -> bool:
-    """Whether a GET of `address` is answered with 200. Proxies of the environment are not asked."""
+def answers_http(address: str, *, login: str = "") -> bool:
+    """Whether a GET of `address`, with a login of `user:password`, is answered with 200.
+
+    Proxies of the environment are not asked.
+    """
+    headers = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
+    request = urllib.request.Request(address, headers=headers)  # noqa: S310 - an address of ours
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(address, timeout=CHECK_SECONDS) as answer:
+        with opener.open(request, timeout=CHECK_SECONDS) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
@@ -68,13 +78,21 @@ def answers_redis(redis_url: str) -> bool:
         return False
 
 
-def answers_ping(node: str) -> bool:
-    """Whether the Celery worker `node` answers a remote-control ping, which its consumer loop must be alive for."""
+def works(node: str) -> bool:
+    """Whether the Celery worker `node` tells by remote control, which its consumer loop must be alive for, that each of
+    its background threads gave a sign of life lately.
+    """
     app = import_module("pushhub.celery").app
     try:
-        return bool(app.control.ping(destination=[node], timeout=CHECK_SECONDS))
+        replies = app.control.broadcast("threads", destination=[node], reply=True, timeout=CHECK_SECONDS)
     except (OSError, redis.RedisError, OperationalError):
         return False
+    silences = [reply[node] for reply in replies or []]
+    for name, seconds in ((name, seconds) for threads in silences for name, seconds in threads.items()):
+        if seconds > background.SILENT_SECONDS:
+            logger.warning("thread %s of %s gave no sign of life for %d s", name, node, seconds)
+            return False
+    return bool(silences)
 
 
 def answers_grpc(address: tuple[str, int]) -> bool:
@@ -118,18 +136,12 @@ def _worker(name: str, title: str, *, queue: str, more: tuple[str, ...] = ()) ->
         f"--loglevel={settings.LOG_LEVEL}",
         *more,
     )
-    return Process(name, title, command, f"on queue {queue}", lambda: answers_ping(node))
+    return Process(name, title, command, f"on queue {queue}", lambda: works(node))
 
 
 def web() -> Process:
     """REST, admin, tokens and documentation."""
-    host, port = settings.HTTP_ADDRESS
-    command = [
-        *(sys.executable, "-m", "granian", "--interface=wsgi", f"--host={host}", f"--port={port}", "--no-ws"),
-        *(f"--workers={settings.WEB_WORKERS}", f"--blocking-threads={settings.WEB_THREADS}"),
-        *("--respawn-failed-workers", "--workers-kill-timeout=10", "--log-level=warning"),
-        "pushhub.wsgi:application",
-    ]
+    command = [sys.executable, "-m", "pushhub.webserver"]
     address = env.url(settings.HTTP_ADDRESS)
     return Process("web", "REST and admin", command, f"at {address}", lambda: answers_http(f"{address}/healthz"))
 
@@ -154,7 +166,7 @@ def maintenance() -> Process:
 
 
 def flower() -> Process:
-    """Flower, the monitor. It can stop workers, so away from loopback it asks for a login."""
+    """Flower, the monitor, behind a guard. It can stop workers, so away from loopback it asks for a login."""
     host, port = settings.FLOWER_ADDRESS
     login = env.secret("FLOWER_LOGIN")
     if not login and not env.is_loopback(host):
@@ -170,9 +182,9 @@ def flower() -> Process:
     return Process(
         "flower",
         "Flower",
-        _celery("flower", *options),
+        [sys.executable, "-m", "pushhub.monitor", *options],
         f"at {address}",
-        lambda: answers_http(f"{address}/healthcheck"),
+        lambda: answers_http(f"{address}/healthcheck", login=login.partition(",")[0]),
         {"FLOWER_BASIC_AUTH": login} if login else {},
     )
 
@@ -184,7 +196,7 @@ def rollup() -> Process:
         "rollup of metrics",
         [sys.executable, "-m", "django", "pipeline", "rollup"],
         f"from {settings.JOURNAL}",
-        lambda: runner_lives(Path(settings.JOURNAL)),
+        lambda: keeps_up(Path(settings.JOURNAL)),
         # Both give memory back that the allocators would keep: a hundred megabytes.
         {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"},
     )

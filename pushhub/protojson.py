@@ -110,17 +110,18 @@ class Kind:
 
 
 class String(Kind):
-    """Text, bounded in bytes. NUL is refused because PostgreSQL cannot store it."""
+    """Text, bounded in bytes. NUL is refused because PostgreSQL can't store it, unless the text is stored as JSON."""
 
     type_name = "TYPE_STRING"
 
-    def __init__(self, max_bytes: int = 4096) -> None:
+    def __init__(self, max_bytes: int = 4096, *, takes_nul: bool = False) -> None:
         self.max_bytes = max_bytes
+        self.takes_nul = takes_nul
 
     def read(self, value: object, path: str) -> str:
         if not isinstance(value, str):
             self.refuse(value, path)
-        if "\0" in value:
+        if "\0" in value and not self.takes_nul:
             raise InvalidArgument(f"Invalid value at '{path}' (TYPE_STRING): it holds a NUL character.", field=path)
         size = len(value.encode())
         if size > self.max_bytes:
@@ -202,10 +203,17 @@ class Timestamp(Kind):
 class StringMap(Kind):
     """map<string, string>, bounded in entries and in the bytes of each key and value."""
 
-    def __init__(self, *, max_entries: int = 100, max_key_bytes: int = 256, max_value_bytes: int = 1024) -> None:
+    def __init__(
+        self,
+        *,
+        max_entries: int = 100,
+        max_key_bytes: int = 256,
+        max_value_bytes: int = 1024,
+        values_take_nul: bool = False,
+    ) -> None:
         self.max_entries = max_entries
         self.key = String(max_key_bytes)
-        self.value = String(max_value_bytes)
+        self.value = String(max_value_bytes, takes_nul=values_take_nul)
 
     def read(self, value: object, path: str) -> dict[str, str]:
         if not isinstance(value, Mapping):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 import warnings
 from pathlib import Path
@@ -17,6 +18,9 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 
 #: SQLite, the embedded Redis, the first admin login and the development secret live here.
 DATA_DIR = Path(env.text("DATA", ".pushhub")).absolute()
+
+# What PushHub writes is for its own user alone, whatever umask it was started with.
+os.umask(0o077)
 
 #: On under `make up`: projects come into being at first use, and secrets may be made on the spot.
 DEVELOPMENT = env.switch("DEVELOPMENT")
@@ -68,6 +72,12 @@ GRPC_TLS_KEY = env.text("GRPC_TLS_KEY")
 GRPC_REST = env.listen_address("GRPC_REST", f"{env.url(HTTP_ADDRESS).partition('//')[2]}")
 #: How many calls the gRPC server works on at once; those that wait for messages don't count.
 GRPC_THREADS = env.number("GRPC_THREADS", 16, least=2)
+#: How many of them one caller may take.
+GRPC_CALLER_CALLS = env.number("GRPC_CALLER_CALLS", max(GRPC_THREADS * 3 // 4, 1), least=1)
+#: How long a connection may take to send the head of a request and its body, and how long it may stay idle.
+HEAD_SECONDS = env.number("HEAD_SECONDS", 10, least=1)
+BODY_SECONDS = env.number("BODY_SECONDS", 30, least=1)
+IDLE_SECONDS = env.number("IDLE_SECONDS", 75, least=1)
 FLOWER_ADDRESS = env.listen_address("FLOWER", "127.0.0.1:5555")
 PUBLIC_URL = env.text("PUBLIC_URL", env.url(HTTP_ADDRESS)).rstrip("/")
 #: Never "*" by itself: a web page whose name is made to point at 127.0.0.1 must not reach an anonymous caller's API.
@@ -81,9 +91,15 @@ CSRF_COOKIE_NAME = "pushhub_csrf"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = PUBLIC_URL.startswith("https://")
 #: On behind a proxy that sets this header itself and lets nobody else set it.
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.switch("BEHIND_PROXY") else None
+#: How many connections one address may have to each port; 0 is no limit. A proxy's are everybody's.
+CLIENT_CONNECTIONS = env.number("CLIENT_CONNECTIONS", 0 if SECURE_PROXY_SSL_HEADER else 2000)
 
 REDIS_URL = _redis_url()
-REGION = env.text("REGION", "local")
+REGION = env.region("REGION", "local")
+#: The regions that messages may be published in: this deployment's own, and those of its workers elsewhere.
+REGIONS = [*dict.fromkeys([REGION, *env.regions("REGIONS")])]
+#: For how long the workers of a region may be away before those of another one deliver its messages.
+REGION_TAKEOVER_SECONDS = env.number("REGION_TAKEOVER_SECONDS", 60, least=15)
 #: How many messages of one subscription and region wait in Redis; the rest wait in the database.
 BACKLOG_LIMIT = env.number("BACKLOG_LIMIT", 4000, least=10)
 ANONYMOUS = env.member("ANONYMOUS")
@@ -154,7 +170,7 @@ QUOTA_ORDERING_KEY_KB_PER_SECOND = env.number("QUOTA_ORDERING_KEY_KB_PER_SECOND"
 AUDIT_DAYS = env.number("AUDIT_DAYS", 400, least=1)
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "pushhub.apps.ConsoleConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -167,8 +183,11 @@ INSTALLED_APPS = [
     "deliveries",
 ]
 MIDDLEWARE = [
+    "subscriptions.api.middleware.QueryCredentials",
     "django.middleware.security.SecurityMiddleware",
+    "pushhub.contentpolicy.ContentSecurityPolicy",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "subscriptions.api.middleware.CompressedAnswers",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -223,7 +242,7 @@ DATABASES = {"default": _database()}
 #: SQLite has one writer at a time: a second process would only wait for it, and wait worse than a thread does.
 IS_SQLITE = DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3"
 WEB_WORKERS = env.number("WEB_WORKERS", 1 if IS_SQLITE else 2, least=1)
-#: A thread is taken for the whole of a request, also while a slow client sends it.
+#: A thread is taken for a request once its body is there.
 WEB_THREADS = env.number("WEB_THREADS", 4, least=1)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_PASSWORD_VALIDATORS = [
@@ -254,6 +273,8 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
+    # No validator: it would be a picture of another site, whose address has the schema's.
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "validatorUrl": None},
 }
 
 #: A request body may hold this much; the wire limit of Pub/Sub (pubsub-spec.md, section 2).

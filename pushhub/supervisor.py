@@ -12,12 +12,14 @@ import fcntl
 import os
 import signal
 import socket
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import django
+import redis
 from django.conf import settings
 from django.core.management import call_command
 from django.db import DatabaseError, connections
@@ -26,7 +28,7 @@ from deliveries.pipeline import needs
 from pushhub import embedded, processes
 from pushhub import environment as env
 from pushhub.crew import Crew, StartError
-from pushhub.development import admin_login_make
+from pushhub.development import admin_login_make, kept_secret
 
 #: What `make up` sets unless the environment says otherwise.
 DEVELOPMENT_DEFAULTS = {"PUSHHUB_DEVELOPMENT": "1", "PUSHHUB_ALLOW_HTTP": "1", "PUSHHUB_ALLOW_PRIVATE": "1"}
@@ -48,8 +50,22 @@ def environment_prepare() -> None:
     addresses = env.listen_address("HTTP", "127.0.0.1:8000"), env.listen_address("GRPC", "127.0.0.1:8085")
     if all(env.is_loopback(host) for host, _port in addresses):
         os.environ.setdefault("PUSHHUB_ANONYMOUS", ANONYMOUS)
+    if not env.secret("SECRET_KEY"):
+        # The settings make it in the development mode only, and `make up` needs one in every mode.
+        folder = Path(env.text("DATA", ".pushhub")).absolute()
+        with usable(folder):
+            kept_secret(folder / "secret-key")
     os.environ["PYTHONUNBUFFERED"] = "1"
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
+
+
+@contextlib.contextmanager
+def usable(folder: Path) -> Iterator[None]:
+    """Turn the system's refusal to use the data folder into a StartError."""
+    try:
+        yield
+    except OSError as error:
+        raise StartError(f"cannot use the data folder {folder} (PUSHHUB_DATA): {error.strerror}") from None
 
 
 def port_require_free(name: str, address: tuple[str, int]) -> None:
@@ -72,12 +88,11 @@ def port_require_free(name: str, address: tuple[str, int]) -> None:
 @contextlib.contextmanager
 def data_folder(folder: Path) -> Iterator[None]:
     """Make the data folder and hold it: two supervisors must not share one."""
-    try:
+    with usable(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
+        make_private(folder)
         lock = (folder / "lock").open("w")
-    except OSError as error:
-        raise StartError(f"cannot use the data folder {folder} (PUSHHUB_DATA): {error.strerror}") from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,6 +101,15 @@ def data_folder(folder: Path) -> Iterator[None]:
                 f"the data folder {folder} is in use by another PushHub: stop it, or choose another with PUSHHUB_DATA"
             ) from None
         yield
+
+
+def make_private(folder: Path) -> None:
+    """Take from others what an earlier version, which left the modes to the umask, let them do with the files."""
+    for parent, folders, files in os.walk(folder):
+        for path in (Path(parent, name) for name in [*folders, *files]):
+            mode = path.lstat().st_mode
+            if not stat.S_ISLNK(mode) and mode & 0o077:
+                path.chmod(mode & 0o700)
 
 
 def wait_until(crew: Crew, condition: Callable[[], bool], *, seconds: float, otherwise: str) -> None:
@@ -111,6 +135,7 @@ def redis_start(crew: Crew) -> None:
             otherwise=f"the Redis of PUSHHUB_REDIS_URL does not answer within {REDIS_SECONDS:.0f} s: {shown}",
         )
         crew.say(f"ready: Redis at {shown}")
+        redis_version_say(crew, url)
         return
     server = embedded.RedisServer(url=url, folder=settings.DATA_DIR / "redis")
     server.prepare()
@@ -121,6 +146,17 @@ def redis_start(crew: Crew) -> None:
         seconds=REDIS_SECONDS,
         otherwise=f"the embedded Redis does not answer: see {server.log}",
     )
+    redis_version_say(crew, url)
+
+
+def redis_version_say(crew: Crew, url: str) -> None:
+    """Say which Redis this is, and refuse one that is too old."""
+    try:
+        crew.say(embedded.version_line(url))
+    except embedded.RedisTooOldError as error:
+        raise StartError(str(error)) from None
+    except redis.RedisError as error:
+        raise StartError(f"Redis does not tell its version: {error}") from None
 
 
 def database_prepare(crew: Crew) -> None:
@@ -128,7 +164,7 @@ def database_prepare(crew: Crew) -> None:
     crew.say("migrating the database")
     django.setup()
     try:
-        call_command("migrate", interactive=False, verbosity=0)
+        call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
         password = admin_login_make()
     except DatabaseError as error:
         reason = str(error).strip().splitlines()[0]
@@ -142,7 +178,12 @@ def database_prepare(crew: Crew) -> None:
 
 
 def modes() -> str:
-    """What the development mode permits, in one line."""
+    """Return what this mode permits, in one line."""
+    mode = (
+        "development mode: projects come into being at first use"
+        if settings.DEVELOPMENT
+        else "production mode: projects must be made before their first use"
+    )
     who = (
         f"a caller without a token is {settings.ANONYMOUS}"
         if settings.ANONYMOUS
@@ -150,7 +191,7 @@ def modes() -> str:
     )
     http = "http endpoints " + ("allowed" if settings.ALLOW_HTTP else "refused")
     private = "private addresses " + ("allowed" if settings.ALLOW_PRIVATE else "refused")
-    return f"development mode: projects come into being at first use, {http}, {private}, {who}"
+    return f"{mode}, {http}, {private}, {who}"
 
 
 def pipeline(crew: Crew) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar
 
+from django import forms
 from django.contrib import admin, messages
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
@@ -17,8 +18,9 @@ from django.utils.translation import gettext_lazy as _
 from pushhub.errors import PushHubError
 from pushhub.principals import Principal
 from subscriptions import adminforms, services, snapshots
-from subscriptions.api.authentication import session_principal
-from subscriptions.iam import access, agents, service_accounts
+from subscriptions.consoleadmin import ConsoleAdmin, caller_of
+from subscriptions.iam import agents, service_accounts
+from subscriptions.iam.methods import authorize_row
 from subscriptions.iammodels import SigningKey
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
 from subscriptions.policyadmin import permissions_link
@@ -27,33 +29,56 @@ admin.site.site_header = "PushHub"
 admin.site.site_title = "PushHub"
 admin.site.index_title = _("Console")
 
+IAM = "google.iam.admin.v1"
+PUBLISHER = "google.pubsub.v1.Publisher"
+SET_POLICY = "google.iam.v1.IAMPolicy.SetIamPolicy"
+SUBSCRIBER = "google.pubsub.v1.Subscriber"
 NOT_SIGNED = _("The service agent may not sign for the account: pushes are nacked as token_denied until it is granted.")
 
 
-class ServiceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class ServiceAdmin(ConsoleAdmin):
     """A model whose rows are made, changed and deleted by services."""
 
     #: Fields of the form that are shown as text once the row exists.
     fixed: ClassVar[tuple[str, ...]] = ()
-    #: What deleting a row needs, beside Django's own permission for the page.
-    delete_permission: ClassVar[str] = ""
+    #: What a page without a form shows.
+    fields: ClassVar[tuple[str, ...]] = ()
     list_per_page = 50
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
-        names = list(self.form.base_fields)
+        if self.fields:
+            return list(self.fields)
+        fields = self.form.base_fields
         if obj is None:
-            return names
-        return [*self.shown(), *(name for name in names if name not in self.fixed)]
+            return list(fields)
+        changeable = [name for name in fields if name not in self.fixed]
+        if not self.has_change_permission(request, obj):
+            return [*self.shown(), *(self.as_text(name, fields[name]) for name in changeable)]
+        return [*self.shown(), *changeable]
+
+    def as_text(self, name: str, field: forms.Field) -> Callable[[Any], Any]:
+        """A column with a field's label and value, for a reader who may not change it."""
+
+        def text(row: Any) -> Any:
+            return self.initial_of(row).get(name)
+
+        text.short_description = field.label  # type: ignore[attr-defined]
+        text.__name__ = name
+        return text
 
     def shown(self) -> tuple[str, ...]:
         """Read-only fields of a row that exists."""
         return tuple(name for name in self.fixed if hasattr(self.model, name))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        if self.fields:
+            return self.fields
         return () if obj is None else self.shown()
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         """The form of the class as it stands; Django's own would be put together from the model's fields."""
+        if self.fields:  # nothing to fill in
+            return super().get_form(request, obj, change, **kwargs)
         caller = caller_of(request)
         if obj is None:
             return type(self.form.__name__, (self.form,), {"caller": caller})
@@ -71,24 +96,25 @@ class ServiceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
         """The form's service has done it."""
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """What policies grant is asked as well, where it is known which row is meant."""
-        may = super().has_delete_permission(request, obj)
-        return may and (obj is None or access.allowed(caller_of(request), self.delete_permission, obj))
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        """A service's refusal is said above the list, and nothing is deleted."""
+        try:
+            return super().delete_view(request, object_id, extra_context)
+        except PushHubError as error:
+            self.message_user(request, error.message, messages.ERROR)
+            return HttpResponseRedirect(reverse(f"admin:{self.opts.label_lower.replace('.', '_')}_changelist"))
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         self.delete_by_service(obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        self.for_each(request, queryset, self.delete_permission, self.delete_by_service)
+        self.for_each(request, queryset, self.methods["delete"], self.delete_by_service)
 
-    def for_each(
-        self, request: HttpRequest, rows: Iterable[Any], permission: str, service: Callable[[Any], None]
-    ) -> None:
-        """Call a service for those rows on which the caller holds the permission; say what was refused."""
+    def for_each(self, request: HttpRequest, rows: Iterable[Any], method: str, service: Callable[[Any], None]) -> None:
+        """Call a service for those rows on which the caller may call the method; say what was refused."""
         for row in rows:
             try:
-                access.require(caller_of(request), permission, row)
+                authorize_row(caller_of(request), method, row)
                 service(row)
             except PushHubError as error:
                 self.message_user(request, f"{row}: {error.message}", messages.ERROR)
@@ -107,13 +133,6 @@ class ServiceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     @admin.display(description=_("Permissions"))
     def permissions(self, row: Any) -> str:
         return permissions_link(row)
-
-
-def caller_of(request: HttpRequest) -> Principal:
-    """Who is signed in; the console lets nobody else as far as its pages."""
-    caller = session_principal(request)
-    assert caller is not None
-    return caller
 
 
 def grant(caller: Principal, account: ServiceAccount) -> None:
@@ -135,6 +154,10 @@ class ProjectAdmin(ServiceAdmin):
     """Projects. They are never deleted: names of their resources may be in use elsewhere."""
 
     form = adminforms.ProjectForm
+    methods = {
+        "view": "google.cloudresourcemanager.v1.GetProject",
+        "add": "google.cloudresourcemanager.v1.CreateProject",
+    }
     fixed = ("project_id",)
     list_display = ("project_id", "number", "service_agent", "created_at", "permissions")
     search_fields = ("project_id",)
@@ -158,7 +181,12 @@ class TopicAdmin(ServiceAdmin):
     """Topics, with a link to publish."""
 
     form = adminforms.TopicForm
-    delete_permission = "pubsub.topics.delete"
+    methods = {
+        "view": f"{PUBLISHER}.GetTopic",
+        "add": f"{PUBLISHER}.CreateTopic",
+        "change": f"{PUBLISHER}.UpdateTopic",
+        "delete": f"{PUBLISHER}.DeleteTopic",
+    }
     fixed = ("project", "topic_id")
     list_display = ("name", "created_at", "publish_link", "permissions")
     search_fields = ("topic_id", "project__project_id")
@@ -180,7 +208,12 @@ class SubscriptionAdmin(ServiceAdmin):
     """Subscriptions, with how their deliveries stand."""
 
     form = adminforms.SubscriptionForm
-    delete_permission = "pubsub.subscriptions.delete"
+    methods = {
+        "view": f"{SUBSCRIBER}.GetSubscription",
+        "add": f"{SUBSCRIBER}.CreateSubscription",
+        "change": f"{SUBSCRIBER}.UpdateSubscription",
+        "delete": f"{SUBSCRIBER}.DeleteSubscription",
+    }
     fixed = ("project", "subscription_id", "topic", "enable_message_ordering", "filter")
     list_display = ("name", "topic", "push_endpoint", "account", "detached", "deliveries_link", "permissions")
     list_filter = ("detached", "project")
@@ -216,9 +249,9 @@ class SubscriptionAdmin(ServiceAdmin):
         """Let the service agent sign for the subscription's account."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        row = get_object_or_404(Subscription.objects.select_related("project"), pk=pk)
+        row = get_object_or_404(self.get_queryset(request), pk=pk)
         account = ServiceAccount.objects.select_related("project").filter(email=row.oidc_service_account_email)
-        self.for_each(request, account, "iam.serviceAccounts.setIamPolicy", partial(grant, caller_of(request)))
+        self.for_each(request, account, SET_POLICY, partial(grant, caller_of(request)))
         return HttpResponseRedirect(reverse("admin:subscriptions_subscription_change", args=[pk]))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
@@ -245,16 +278,17 @@ class SubscriptionAdmin(ServiceAdmin):
         def pause(row: Subscription) -> None:
             services.push_config_modify(name=row.name, request={"pushConfig": {}}, caller=caller_of(request))
 
-        self.for_each(request, queryset, "pubsub.subscriptions.update", pause)
+        self.for_each(request, queryset, f"{SUBSCRIBER}.ModifyPushConfig", pause)
 
 
 @admin.register(Snapshot)
 class SnapshotAdmin(ServiceAdmin):
     """Snapshots, to look at and to delete; they are made over the API."""
 
-    delete_permission = "pubsub.snapshots.delete"
+    methods = {"view": f"{SUBSCRIBER}.GetSnapshot", "delete": f"{SUBSCRIBER}.DeleteSnapshot"}
     list_display = ("name", "topic", "expire_at", "created_at", "permissions")
     list_display_links = None
+    fields = ("name", "topic", "expire_at", "created_at")
     search_fields = ("snapshot_id", "project__project_id")
     list_select_related = ("project", "topic__project")
 
@@ -273,7 +307,12 @@ class ServiceAccountAdmin(ServiceAdmin):
     """Service accounts."""
 
     form = adminforms.ServiceAccountForm
-    delete_permission = "iam.serviceAccounts.delete"
+    methods = {
+        "view": f"{IAM}.GetServiceAccount",
+        "add": f"{IAM}.CreateServiceAccount",
+        "change": f"{IAM}.PatchServiceAccount",
+        "delete": f"{IAM}.DeleteServiceAccount",
+    }
     fixed = ("project", "account_id")
     list_display = ("email", "unique_id", "display_name", "disabled", "agent_may_sign", "created_at", "permissions")
     search_fields = ("email", "unique_id", "display_name")
@@ -302,20 +341,20 @@ class ServiceAccountAdmin(ServiceAdmin):
         """The console's "Grant" of the seeds: the token creator role on the account, where it isn't held already."""
 
         rows = queryset.select_related("project")
-        self.for_each(request, rows, "iam.serviceAccounts.setIamPolicy", partial(grant, caller_of(request)))
+        self.for_each(request, rows, SET_POLICY, partial(grant, caller_of(request)))
 
     @admin.action(description=_("Disable: no more tokens for these accounts"))
     def disable(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
-        self.for_each(request, queryset, "iam.serviceAccounts.disable", disable_account)
+        self.for_each(request, queryset, f"{IAM}.DisableServiceAccount", disable_account)
 
     @admin.action(description=_("Enable"))
     def enable(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
-        self.for_each(request, queryset, "iam.serviceAccounts.enable", enable_account)
+        self.for_each(request, queryset, f"{IAM}.EnableServiceAccount", enable_account)
 
 
 @admin.register(SigningKey)
-class SigningKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """The public half of the keys that sign tokens."""
+class SigningKeyAdmin(ConsoleAdmin):
+    """The public half of the keys that sign tokens. The keys are no tenant's: their page is for superusers."""
 
     list_display = ("kid", "created_at", "signs_from", "retired_at")
     fields = ("kid", "certificate", "created_at", "signs_from", "retired_at")

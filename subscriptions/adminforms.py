@@ -15,6 +15,7 @@ from pushhub.protojson import duration_format
 from subscriptions import hierarchy, services
 from subscriptions.iam import agents, service_accounts
 from subscriptions.iam.methods import authorize
+from subscriptions.iam.visible import rows_held
 from subscriptions.models import Project, ServiceAccount, Subscription, Topic
 
 Fields = dict[str, Any]
@@ -45,8 +46,22 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
 
     #: Who is signed in, set by the page. The table of methods counts here as it does for the API.
     caller: ClassVar[Principal] = OPERATOR
+    #: What the caller must hold on a resource for a field to offer it.
+    offered: ClassVar[Mapping[str, str]] = {}
     #: The API's field paths and the form's fields that give them; the longest path that fits wins.
     places: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, field in self.fields.items():
+            if isinstance(field, forms.ModelChoiceField) and field.queryset is not None:
+                offered = rows_held(self.caller, self.offered[name], field.queryset)
+                field.queryset = offered | field.queryset.filter(**self._current(name, field))
+
+    def _current(self, name: str, field: Any) -> dict[str, Any]:
+        """The row that is chosen already: it stays on offer, so that saving the form doesn't take it away."""
+        value = self.initial.get(name)
+        return {field.to_field_name or "pk": getattr(value, "pk", value)} if value else {"pk__in": ()}
 
     def _post_clean(self) -> None:
         """Instead of the model's own validation, which would be a second set of rules."""
@@ -88,6 +103,7 @@ class TopicForm(ServiceForm):
         label=_("Message retention"), required=False, help_text=_("For example 86400s; empty: off")
     )
 
+    offered = {"project": "pubsub.topics.create"}
     places = {"name": "topic_id", "labels": "labels", "messageRetentionDuration": "message_retention"}
 
     class Meta:
@@ -153,6 +169,12 @@ class SubscriptionForm(ServiceForm):
     filter = forms.CharField(label=_("Filter"), required=False)
     labels = forms.JSONField(label=_("Labels"), required=False, initial=dict, widget=_small())
 
+    offered = {
+        "project": "pubsub.subscriptions.create",
+        "topic": "pubsub.topics.attachSubscription",
+        "service_account": "iam.serviceAccounts.get",
+        "dead_letter_topic": "pubsub.topics.get",
+    }
     places = {
         "name": "subscription_id",
         "topic": "topic",
@@ -218,6 +240,7 @@ class ServiceAccountForm(ServiceForm):
     display_name = forms.CharField(label=_("Display name"), required=False)
     description = forms.CharField(label=_("Description"), required=False)
 
+    offered = {"project": "iam.serviceAccounts.create"}
     places = {"accountId": "account_id", "displayName": "display_name", "description": "description"}
 
     class Meta:
@@ -248,7 +271,7 @@ class ProjectForm(ServiceForm):
         label=_("Parent"), required=False, help_text=_("organizations/NUMBER or folders/NUMBER; empty: none")
     )
 
-    places = {"project": "project_id", "name": "project_id", "parent": "parent"}
+    places = {"projectId": "project_id", "name": "project_id", "parent": "parent"}
 
     class Meta:
         model = Project
@@ -256,7 +279,7 @@ class ProjectForm(ServiceForm):
 
     def carry_out(self) -> Project:
         given = self.cleaned_data
-        parent = hierarchy.parent_get(given["parent"])
+        parent = hierarchy.parent_get(given["parent"], caller=self.caller)
         return services.project_create(project_id=given["project_id"], parent=parent, caller=self.caller)
 
 

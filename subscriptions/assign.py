@@ -11,6 +11,7 @@ from typing import Any
 from django.conf import settings
 
 from pushhub import names
+from pushhub.addresses import AddressGuard
 from pushhub.errors import InvalidArgument, Unimplemented
 from pushhub.protojson import duration_parse
 from subscriptions import endpoints, filters, policies, selectors
@@ -35,10 +36,6 @@ def _topic_storage_policy(topic: Topic, value: Value) -> None:
             field="messageStoragePolicy.allowedPersistenceRegions",
         )
     topic.message_storage_policy = value
-
-
-def _topic_kms_key_name(topic: Topic, value: Value) -> None:
-    topic.kms_key_name = policies.kms_key_name(value or "")
 
 
 def _topic_schema_settings(topic: Topic, value: Value) -> None:
@@ -83,7 +80,7 @@ def _unsupported(field: str) -> Callable[[Any, Value], None]:
 TOPIC_FIELDS: Mapping[str, Callable[[Topic, Value], None]] = {
     "labels": _topic_labels,
     "messageStoragePolicy": _topic_storage_policy,
-    "kmsKeyName": _topic_kms_key_name,
+    "kmsKeyName": _unsupported("kmsKeyName"),
     "schemaSettings": _topic_schema_settings,
     "messageRetentionDuration": _topic_retention,
     "ingestionDataSourceSettings": _unsupported("ingestionDataSourceSettings"),
@@ -96,13 +93,19 @@ def push_config(subscription: Subscription, value: Value) -> None:
     config = value or {}
     endpoint = config.get("pushEndpoint", "")
     if endpoint:
-        endpoints.push_endpoint(
-            endpoint, allow_http=settings.ALLOW_HTTP, allowed_ports=frozenset(settings.ALLOWED_PORTS)
+        guard = AddressGuard(
+            allow_private=settings.ALLOW_PRIVATE,
+            allowed_networks=settings.ALLOWED_NETWORKS,
+            own_listeners=(settings.HTTP_ADDRESS, settings.GRPC_ADDRESS, settings.FLOWER_ADDRESS),
         )
+        allowed_ports = frozenset(settings.ALLOWED_PORTS)
+        endpoints.push_endpoint(endpoint, allow_http=settings.ALLOW_HTTP, allowed_ports=allowed_ports, guard=guard)
     subscription.push_endpoint = endpoint
     subscription.push_attributes = policies.push_attributes(config.get("attributes", {}))
     oidc = config.get("oidcToken")
     if oidc is not None:
+        if not endpoint:
+            raise InvalidArgument("An oidcToken needs a pushEndpoint that it is sent to.", field="pushConfig.oidcToken")
         _check_account(subscription, oidc.get("serviceAccountEmail", ""))
     subscription.oidc_service_account_email = (oidc or {}).get("serviceAccountEmail", "")
     subscription.oidc_audience = (oidc or {}).get("audience", "")
@@ -208,10 +211,4 @@ def check_whole(subscription: Subscription) -> None:
     if subscription.enable_exactly_once_delivery and subscription.push_endpoint:
         raise InvalidArgument(
             "Exactly-once delivery is for pull subscriptions only.", field="enableExactlyOnceDelivery"
-        )
-    dead_letter_topic = subscription.dead_letter_topic
-    if dead_letter_topic is not None and dead_letter_topic == subscription.topic:
-        raise InvalidArgument(
-            "The dead letter topic must differ from the subscription's own topic.",
-            field="deadLetterPolicy.deadLetterTopic",
         )

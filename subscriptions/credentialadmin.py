@@ -9,16 +9,18 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from subscriptions.admin import ServiceAdmin, caller_of
+from pushhub.principals import Principal
+from subscriptions.admin import IAM, ServiceAdmin
+from subscriptions.consoleadmin import ConsoleAdmin
 from subscriptions.credentials import AccessToken, ServiceAccountKey
-from subscriptions.iam import access, access_tokens, account_keys
-from subscriptions.models import ServiceAccount
+from subscriptions.iam import access_tokens, account_keys
 
 
 @admin.register(AccessToken)
-class AccessTokenAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class AccessTokenAdmin(ConsoleAdmin):
     """Access tokens, to be revoked. They are made by `manage.py token_create` and at /token, never shown again."""
 
+    methods = {"view": ""}  # the API lists no tokens: everybody has their own
     list_display = ("id", "member", "created_at", "expires_at", "has_expired")
     list_display_links = None
     search_fields = ("member",)
@@ -29,11 +31,9 @@ class AccessTokenAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def has_expired(self, row: AccessToken) -> bool:
         return row.has_expired
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[AccessToken]:
+    def rows_for(self, caller: Principal, verb: str, rows: QuerySet[AccessToken]) -> QuerySet[AccessToken]:
         """Those of others are for who may do everything."""
-        rows: QuerySet[AccessToken] = super().get_queryset(request)
-        caller = caller_of(request)
-        return rows if access.is_root(caller) else rows.filter(member=caller.member)
+        return rows.filter(member=caller.member)
 
     @admin.action(description=_("Revoke these tokens"), permissions=["view"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[AccessToken]) -> None:
@@ -53,8 +53,11 @@ class AccessTokenAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 class ServiceAccountKeyAdmin(ServiceAdmin):
     """The public halves of accounts' keys. Key files are made over REST, whose answer alone has the private half."""
 
+    methods = {"view": f"{IAM}.GetServiceAccountKey"}
+    held_on = "account"
     list_display = ("key_id", "account", "disabled", "uploaded", "created_at", "expires_at")
     list_display_links = None
+    fields = list_display
     list_filter = ("disabled", "uploaded")
     list_select_related = ("account__project",)
     search_fields = ("key_id", "account__email")
@@ -66,24 +69,21 @@ class ServiceAccountKeyAdmin(ServiceAdmin):
 
     @admin.action(description=_("Disable these keys"), permissions=["view"])
     def disable(self, request: HttpRequest, queryset: QuerySet[ServiceAccountKey]) -> None:
-        self._each(request, queryset, "disable", account_keys.service_account_key_disable)
+        self._each(request, queryset, f"{IAM}.DisableServiceAccountKey", account_keys.service_account_key_disable)
 
     @admin.action(description=_("Enable these keys"), permissions=["view"])
     def enable(self, request: HttpRequest, queryset: QuerySet[ServiceAccountKey]) -> None:
-        self._each(request, queryset, "enable", account_keys.service_account_key_enable)
+        self._each(request, queryset, f"{IAM}.EnableServiceAccountKey", account_keys.service_account_key_enable)
 
     @admin.action(description=_("Delete these keys"), permissions=["view"])
     def delete_keys(self, request: HttpRequest, queryset: QuerySet[ServiceAccountKey]) -> None:
-        self._each(request, queryset, "delete", account_keys.service_account_key_delete)
+        self._each(request, queryset, f"{IAM}.DeleteServiceAccountKey", account_keys.service_account_key_delete)
 
-    def _each(self, request: HttpRequest, keys: QuerySet[ServiceAccountKey], verb: str, service: Any) -> None:
-        """The permissions on keys are held on their account."""
-        for key in keys.select_related("account__project"):
+    def _each(self, request: HttpRequest, keys: QuerySet[ServiceAccountKey], method: str, service: Any) -> None:
+        def act(key: ServiceAccountKey) -> None:
+            service(name=key.name)
 
-            def act(_account: ServiceAccount, name: str = key.name) -> None:
-                service(name=name)
-
-            self.for_each(request, [key.account], f"iam.serviceAccountKeys.{verb}", act)
+        self.for_each(request, keys.select_related("account__project"), method, act)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

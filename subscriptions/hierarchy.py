@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import transaction
+from django.db.models import ProtectedError
 
 from pushhub.errors import FailedPrecondition, InvalidArgument
 from pushhub.principals import OPERATOR, Principal
@@ -12,6 +13,7 @@ from subscriptions.models import Folder, Organization, Project
 MAX_NAME_CHARACTERS = 255
 #: As deep as Google lets folders lie.
 MAX_FOLDER_DEPTH = 10
+CREATE_PROJECT = "resourcemanager.projects.create"
 
 Parent = Organization | Folder
 
@@ -38,6 +40,21 @@ def folder_create(*, display_name: str, parent: Parent, caller: Principal = OPER
     return row
 
 
+def parent_rename(row: Parent, *, display_name: str) -> Parent:
+    """Give an organization or a folder another name to be shown by."""
+    row.display_name = _name(display_name)
+    row.save(update_fields=["display_name"])
+    return row
+
+
+def parent_delete(row: Parent) -> None:
+    """Delete an organization or a folder; FailedPrecondition while a folder or a project lies in it."""
+    try:
+        row.delete()
+    except ProtectedError:
+        raise FailedPrecondition(f"{row.name} cannot be deleted: folders or projects lie in it.") from None
+
+
 def depth_check(parent: Parent) -> None:
     """Raise FailedPrecondition where no folder may be made below `parent`."""
     if sum(isinstance(above, Folder) for above in tree.lineage(parent)) >= MAX_FOLDER_DEPTH:
@@ -48,18 +65,25 @@ def project_move(*, project: Project, parent: Parent | None, caller: Principal =
     """Put a project below another parent, whose policies then count for it instead of the old one's."""
     access.require(caller, "resourcemanager.projects.move", project)
     if parent is not None:
-        access.require(caller, "resourcemanager.projects.create", parent)
+        access.require(caller, CREATE_PROJECT, parent)
     for column, value in parent_columns(parent).items():
         setattr(project, column, value)
     project.save(update_fields=["organization", "folder"])
     return project
 
 
-def parent_get(name: str) -> Parent | None:
-    """The parent of a full name, `organizations/{number}` or `folders/{number}`; none for an empty one."""
-    found = tree.resource_get(name, field="parent") if name else None
-    if found is not None and not isinstance(found, (Organization, Folder)):
-        raise InvalidArgument("The parent must be an organization or a folder.", field="parent")
+def parent_get(name: str, *, caller: Principal = OPERATOR, field: str = "parent") -> Parent | None:
+    """The parent of a full name, `organizations/{number}` or `folders/{number}`; none for an empty one.
+
+    Whether it exists is told to those only who may make a project below it.
+    """
+    if not name:
+        return None
+    if tree.kind_of_name(name, field=field).word not in ("organization", "folder"):
+        raise InvalidArgument("The parent must be an organization or a folder.", field=field)
+    access.require_named(caller, CREATE_PROJECT, name, field=field)
+    found = tree.resource_get(name, field=field)
+    assert isinstance(found, (Organization, Folder))
     return found
 
 

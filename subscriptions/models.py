@@ -127,7 +127,7 @@ class Project(models.Model):
     @property
     def service_agent(self) -> str:
         """The Google-managed account that mints the push tokens of this project."""
-        return f"service-{self.number}@gcp-sa-pubsub.iam.gserviceaccount.com"
+        return names.service_agent_email(self.number)
 
 
 class Topic(models.Model):
@@ -138,7 +138,6 @@ class Topic(models.Model):
     labels = models.JSONField(default=dict, blank=True)
     message_retention_seconds = models.BigIntegerField(null=True, blank=True, help_text="Empty: off")
     message_storage_policy = models.JSONField(null=True, blank=True)
-    kms_key_name = models.CharField(max_length=1024, blank=True)
     schema_settings = models.JSONField(null=True, blank=True)
     tags = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
@@ -287,3 +286,8 @@ class ServiceAccount(models.Model):
     @property
     def name(self) -> str:
         return names.service_account_name(self.project.project_id, self.email)
+
+    @property
+    def is_disabled(self) -> bool:
+        """Whether nobody may act or sign as it. An account that has the address of a service agent always is."""
+        return self.disabled or names.is_agent_email(self.email)

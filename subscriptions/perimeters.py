@@ -31,13 +31,15 @@ def is_protected(project: Project) -> bool:
 
 
 def push_check(subscription: Subscription, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Raise PermissionDenied where a perimeter forbids to go from one push configuration to another.
+    """Raise PermissionDenied where a perimeter forbids to create or update a subscription.
 
-    Both are PushConfigs in JSON form; an empty one is that of a pull subscription, or of none yet.
+    `before` and `after` are its PushConfigs in JSON form; one without an endpoint is that of a pull subscription, or of
+    none yet. Nothing of an existing push subscription may be updated, its labels included. A new one may push to a
+    default run.app URL; a pull subscription that begins to push is a new push subscription.
     """
-    if before == after or not is_protected(subscription.project):
-        return
-    if before.get("pushEndpoint") or not is_run_app(after.get("pushEndpoint", "")):
+    endpoint = after.get("pushEndpoint", "")
+    is_free = not before.get("pushEndpoint") and (not endpoint or is_run_app(endpoint))
+    if not is_free and is_protected(subscription.project):
         raise PermissionDenied(
             PROHIBITED,
             details=[

@@ -29,7 +29,6 @@ SUBSCRIPTIONS_PER_TOPIC = 10_000
 LABEL_KEY = r"[\p{Ll}\p{Lo}][\p{Ll}\p{Lo}\p{N}_-]{0,62}"
 LABEL_VALUE = r"[\p{Ll}\p{Lo}\p{N}_-]{0,63}"
 MAX_PUSH_ATTRIBUTES = 100
-KMS_KEY_NAME = re.compile(r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+", re.ASCII)
 #: The only form of push request there is; an older one can no longer be asked for.
 ENDPOINT_VERSIONS = ("v1",)
 #: Push settings that only PushHub has, and the range of each.
@@ -175,7 +174,7 @@ def push_attributes(given: Mapping[str, str]) -> dict[str, str]:
     for key, value in given.items():
         if not key:
             raise InvalidArgument("A push attribute's key must not be empty.", field="pushConfig.attributes")
-        if key.startswith("x-pushhub-"):
+        if key != "x-goog-version":
             _check_own_attribute(key, value)
     return dict(given)
 
@@ -184,7 +183,8 @@ def _check_own_attribute(key: str, value: str) -> None:
     field = f"pushConfig.attributes.{clipped(key)}"
     if key not in PUSHHUB_ATTRIBUTES:
         raise InvalidArgument(
-            f'Unknown push attribute "{clipped(key)}". PushHub knows {", ".join(PUSHHUB_ATTRIBUTES)}.', field=field
+            f'Unknown push attribute "{clipped(key)}". PushHub knows x-goog-version, {", ".join(PUSHHUB_ATTRIBUTES)}.',
+            field=field,
         )
     low, high = PUSHHUB_ATTRIBUTES[key]
     pattern = r"\d{1,7}" if isinstance(low, int) else r"\d{1,7}(\.\d{1,3})?"
@@ -194,13 +194,3 @@ def _check_own_attribute(key: str, value: str) -> None:
             f'You passed "{clipped(value)}" in the request.',
             field=field,
         )
-
-
-def kms_key_name(value: str) -> str:
-    if value and not KMS_KEY_NAME.fullmatch(value):
-        raise InvalidArgument(
-            f"Invalid KMS key name given (name={clipped(value)}). It must look like "
-            "projects/*/locations/*/keyRings/*/cryptoKeys/*.",
-            field="kmsKeyName",
-        )
-    return value

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.apps import apps
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied as NotForYou
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -17,10 +19,11 @@ from django.utils.translation import gettext_lazy
 
 from pushhub.errors import PermissionDenied, PushHubError
 from pushhub.principals import Principal
-from subscriptions.api.authentication import session_principal
+from subscriptions.consoleadmin import ConsoleAdmin, caller_of
 from subscriptions.iam import grants, policies, tree
-from subscriptions.iam.methods import authorize
+from subscriptions.iam.methods import authorize, authorize_row
 from subscriptions.iam.roles import PREDEFINED
+from subscriptions.iam.visible import rows_callable
 from subscriptions.iammodels import Policy, RoleResource
 
 GET = "google.iam.v1.IAMPolicy.GetIamPolicy"
@@ -75,13 +78,23 @@ def permissions_link(resource: tree.Resource) -> SafeString:
 
 
 @admin.register(Policy)
-class PolicyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class PolicyAdmin(ConsoleAdmin):
     """Every policy that is stored, and the page of one resource's."""
 
+    methods = {"view": GET}
     list_display = ("resource", "bindings_text")
     list_display_links = None
     search_fields = ("bindings",)
     change_list_template = "admin/subscriptions/policies.html"
+
+    def rows_for(self, caller: Principal, verb: str, rows: QuerySet[Policy]) -> QuerySet[Policy]:
+        """The policies of those resources whose policy the caller may get."""
+        found = Q()
+        for model_name, kind in tree.KINDS.items():
+            model: Any = apps.get_model("subscriptions", model_name)
+            resources = rows_callable(caller, self.methods[verb], model._default_manager.order_by())
+            found |= Q(kind=kind.word, resource_pk__in=resources.values("pk"))
+        return rows.filter(found)
 
     @admin.display(description=gettext_lazy("Resource"))
     def resource(self, row: Policy) -> SafeString | str:
@@ -122,9 +135,9 @@ class PolicyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return HttpResponseRedirect(reverse("admin:subscriptions_policy_of", args=[name]))
 
     def page(self, request: HttpRequest, name: str) -> HttpResponse:
-        caller = session_principal(request)
-        assert caller is not None
+        caller = caller_of(request)
         resource = self._resource(caller, name)
+        lineage = tree.lineage(resource)
         form = GrantForm(resource, request.POST if "grant" in request.POST else None)
         if request.method == "POST" and self._change(request, caller, resource, form):
             return HttpResponseRedirect(request.path)
@@ -132,7 +145,8 @@ class PolicyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             **self.admin_site.each_context(request),
             "opts": self.opts,
             "title": _("Permissions on %(name)s") % {"name": name},
-            "levels": [_level(row) for row in tree.lineage(resource)],
+            "levels": [_level(row) for row in lineage if _may_read(caller, row)],
+            "hides_levels": not all(_may_read(caller, row) for row in lineage),
             "form": form,
         }
         return TemplateResponse(request, "admin/subscriptions/policy.html", context)
@@ -163,6 +177,14 @@ class PolicyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             else:
                 self.message_user(request, error.message, messages.ERROR)
         return False
+
+
+def _may_read(caller: Principal, resource: tree.Resource) -> bool:
+    try:
+        authorize_row(caller, GET, resource)
+    except PermissionDenied:
+        return False
+    return True
 
 
 def _level(resource: tree.Resource) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from pushhub.clock import utcnow
 from pushhub.errors import FailedPrecondition, InvalidArgument, clipped
 from pushhub.principals import OPERATOR, Principal
 from pushhub.protojson import timestamp_format
-from subscriptions import fields, selectors
+from subscriptions import fields, hierarchy, selectors
 from subscriptions.iam import access, tree
-from subscriptions.models import Folder, Organization, Project
+from subscriptions.models import Project
 from subscriptions.services import project_create
 
 #: Google's own, stricter than what PushHub lets local projects be called: digits alone could be another's number.
@@ -35,7 +35,7 @@ def project_request_create(*, request: object, caller: Principal = OPERATOR) -> 
             "match [a-z]([-a-z0-9]*[a-z0-9]).",
             field="projectId",
         )
-    parent = _parent(given.get("parent", {}))
+    parent = hierarchy.parent_get(_parent_name(given.get("parent", {})), caller=caller, field="parent.id")
     with transaction.atomic():
         project = project_create(project_id=project_id, parent=parent, caller=caller)
         project.display_name = given.get("name", "")
@@ -51,7 +51,8 @@ def project_update(*, project: str, request: object) -> Project:
         row = selectors.project_get(project=project)
         if given.get("projectId", row.project_id) != row.project_id:
             raise InvalidArgument("A project's id cannot be changed.", field="projectId")
-        if "parent" in given and _parent(given["parent"]) != row.parent:
+        present = row.parent.name if row.parent is not None else ""
+        if "parent" in given and _parent_name(given["parent"]) != present:
             raise FailedPrecondition("A project cannot be moved by an update.", field="parent")
         _check_active(row)
         row.display_name = given.get("name", "")
@@ -170,14 +171,13 @@ def _invalid_filter(term: str) -> InvalidArgument:
     return InvalidArgument(f"Invalid filter: {clipped(term)}", field="filter")
 
 
-def _parent(given: dict[str, str]) -> Organization | Folder | None:
+def _parent_name(given: dict[str, str]) -> str:
+    """The full name of a ResourceId; none for an empty one."""
     if not given:
-        return None
+        return ""
     if given.get("type") not in ("organization", "folder"):
         raise InvalidArgument("The parent must be an organization or a folder.", field="parent.type")
-    found = tree.resource_get(f"{given['type']}s/{given.get('id', '')}", field="parent.id")
-    assert isinstance(found, (Organization, Folder))
-    return found
+    return f"{given['type']}s/{given.get('id', '')}"
 
 
 def _check_active(project: Project) -> None:

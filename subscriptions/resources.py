@@ -19,7 +19,6 @@ def topic_fields(topic: Topic) -> Fields:
         {
             "labels": topic.labels,
             "messageStoragePolicy": topic.message_storage_policy,
-            "kmsKeyName": topic.kms_key_name,
             "schemaSettings": topic.schema_settings,
             "messageRetentionDuration": _duration(topic.message_retention_seconds),
         }
@@ -107,7 +106,7 @@ def service_account_resource(account: ServiceAccount) -> Fields:
             "displayName": account.display_name,
             "description": account.description,
             "oauth2ClientId": account.unique_id,
-            "disabled": account.disabled,
+            "disabled": account.is_disabled,
         }
     )
 

@@ -93,7 +93,8 @@ def schema_revision_delete(*, name: str, revision_id: str = "") -> SchemaRevisio
             raise FailedPrecondition("The only revision of a schema cannot be deleted. Delete the schema instead.")
         for topic in Topic.objects.filter(schema_settings__schema=row.name):
             if revision_id in ((topic.schema_settings or {}).get(end) for end in ("firstRevisionId", "lastRevisionId")):
-                raise FailedPrecondition(f"The revision is the first or the last that {topic.name} allows.")
+                # Which topic it is may not be for the schema's owner to know.
+                raise FailedPrecondition("The revision is the first or the last that the settings of a topic allow.")
         revision.delete()
         return selectors.schema_revision_get(schema=row)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS
-from django.db.models import Max, Model, Q, QuerySet
+from django.db.models import Exists, Max, Model, Q, QuerySet
 
 from pushhub import names
 from pushhub.clock import utcnow
@@ -27,11 +27,12 @@ def resource_missing(resource_id: str, *, field: str = "") -> NotFound:
 
 
 def _of_project(project: str, *, prefix: str = "project__") -> Q:
-    """A project's segment of a name is its id or its number."""
-    found = Q(**{f"{prefix}project_id": project})
-    if project.isdecimal() and len(project) < 19:
-        found |= Q(**{f"{prefix}number": int(project)})
-    return found
+    """A project's segment of a name is its id or its number. An id of old that is another's number is not looked at."""
+    by_id = Q(**{f"{prefix}project_id": project})
+    if not project.isdecimal() or len(project) > 18:
+        return by_id
+    number = int(project)
+    return Q(**{f"{prefix}number": number}) | Q(by_id, ~Exists(Project.objects.filter(number=number)))
 
 
 def project_get(*, project: str) -> Project:

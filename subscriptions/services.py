@@ -38,7 +38,7 @@ def project_create(
 
     `created_at` lets a project be as old as the one it stands for: the service agents of old ones need a grant.
     """
-    names.parse_project(names.project_name(project_id), field="projectId")
+    names.check_new_project(project_id, field="projectId")
     may_create(caller, parent, name=names.project_name(project_id))
     with transaction.atomic():
         made, project = _project_make(project_id, parent, created_at or utcnow(), caller)
@@ -49,17 +49,17 @@ def project_create(
 
 def may_create(caller: Principal, parent: Organization | Folder | None, *, name: str) -> None:
     """Raise PermissionDenied unless `caller` may make the project `name` below `parent`."""
-    permission = "resourcemanager.projects.create"
     if parent is not None:
-        access.require(caller, permission, parent)
+        access.require(caller, hierarchy.CREATE_PROJECT, parent)
     elif not access.is_root(caller):
-        raise access.denied(permission, name)
+        raise access.denied(hierarchy.CREATE_PROJECT, name)
 
 
 def project_ensure(*, project: str, caller: Principal = OPERATOR) -> Project:
     """The project of a name's segment; in development it comes into being at its first use."""
     names.parse_project(names.project_name(project))
     if settings.DEVELOPMENT and not selectors.project_exists(project=project):
+        names.check_new_project(project, field="name")
         with transaction.atomic():
             return _project_make(project, None, utcnow(), caller)[1]
     found = selectors.project_get(project=project)
@@ -71,7 +71,9 @@ def project_ensure(*, project: str, caller: Principal = OPERATOR) -> Project:
 def _project_make(
     project_id: str, parent: Organization | Folder | None, created_at: datetime, caller: Principal
 ) -> tuple[bool, Project]:
-    """Whether it was made here, and the project."""
+    """Whether it was made here, and the project. Projects of old may have ids that differ in letter case alone."""
+    if Project.objects.filter(project_id__iexact=project_id).exclude(project_id=project_id).exists():
+        raise already_exists(project_id)
     defaults = {"created_at": created_at, **hierarchy.parent_columns(parent)}
     project, made = Project.objects.get_or_create(project_id=project_id, defaults=defaults)
     if made:
@@ -86,9 +88,9 @@ def topic_create(*, name: str, topic: object, caller: Principal = OPERATOR) -> T
     row = Topic(topic_id=topic_id, tags=given.get("tags", {}))
     with transaction.atomic():
         row.project = project_ensure(project=project_id, caller=caller)
+        agents.schema_check(given, given, caller=caller)
         for field, assigned in assign.TOPIC_FIELDS.items():
             assigned(row, given.get(field))
-        agents.schema_check(row, set(given), caller=caller)
         _check_quota("topics in the project", Topic.objects.filter(project=row.project), policies.TOPICS_PER_PROJECT)
         _insert(row, topic_id, Topic.objects.filter(project=row.project, topic_id=topic_id).exists())
     return row
@@ -101,10 +103,11 @@ def topic_update(*, name: str, request: object, caller: Principal = OPERATOR) ->
     with transaction.atomic():
         row = selectors.topic_get(name=name, lock=True)
         wanted = masks.masked(topic_fields(row), given, paths, fields.TOPIC)
+        changed = {path[0] for path in paths}
+        agents.schema_check(wanted, changed, caller=caller)
         for field, assigned in assign.TOPIC_FIELDS.items():
-            if field in {path[0] for path in paths}:
+            if field in changed:
                 assigned(row, wanted.get(field))
-        agents.schema_check(row, {path[0] for path in paths}, caller=caller)
         row.save()
     return row
 
@@ -129,11 +132,11 @@ def subscription_create(*, name: str, subscription: object, caller: Principal = 
     with transaction.atomic():
         row = Subscription(subscription_id=subscription_id, tags=given.get("tags", {}))
         row.project = project_ensure(project=project_id, caller=caller)
+        agents.references_check(row, given, given, caller=caller)
         row.topic = selectors.topic_get(name=topic, field="topic", lock=True)
         for field, assigned in assign.SUBSCRIPTION_FIELDS.items():
             assigned(row, given.get(field))
         assign.check_whole(row)
-        agents.references_check(row, set(given), caller=caller)
         perimeters.push_check(row, {}, push_config(row))
         _check_subscription_quotas(row)
         taken = Subscription.objects.filter(project=row.project, subscription_id=subscription_id).exists()
@@ -150,10 +153,13 @@ def subscription_update(*, name: str, request: object, caller: Principal = OPERA
         row = selectors.subscription_get(name=name, lock=True)
         before = push_config(row)
         wanted = masks.masked(subscription_fields(row), given, paths, fields.SUBSCRIPTION)
+        if ("pushConfig",) in paths:
+            wanted["pushConfig"] = _with_kept_version(wanted.get("pushConfig", {}), before)
+        changed = {path[0] for path in paths}
+        agents.references_check(row, wanted, changed, caller=caller)
         for field, assigned in assign.SUBSCRIPTION_FIELDS.items():
-            if field in {path[0] for path in paths}:
+            if field in changed:
                 assigned(row, wanted.get(field))
-        agents.references_check(row, {path[0] for path in paths}, caller=caller)
         perimeters.push_check(row, before, push_config(row))
         _store_change(row)
     return row
@@ -172,8 +178,8 @@ def push_config_modify(*, name: str, request: object, caller: Principal = OPERAT
     with transaction.atomic():
         row = selectors.subscription_get(name=name, lock=True)
         before = push_config(row)
-        assign.push_config(row, _with_kept_version(given, before))
-        agents.references_check(row, {"pushConfig"}, caller=caller)
+        agents.references_check(row, read, {"pushConfig"}, caller=caller)
+        assign.push_config(row, _with_kept_version(given, before) if given.get("pushEndpoint") else given)
         perimeters.push_check(row, before, push_config(row))
         _store_change(row)
     return row
@@ -246,10 +252,13 @@ def _update_request(
 
 
 def _with_kept_version(given: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
-    """A config without the endpoint's version doesn't change it (pubsub.proto, PushConfig.attributes)."""
+    """A config without the endpoint's version doesn't change it (pubsub.proto, PushConfig.attributes).
+
+    An update keeps it even with an empty config, as Google's integration tests of its Go client expect of production.
+    """
     version = current.get("attributes", {}).get("x-goog-version")
     attributes = given.get("attributes", {})
-    if not version or not given.get("pushEndpoint") or "x-goog-version" in attributes:
+    if not version or "x-goog-version" in attributes:
         return dict(given)
     return {**given, "attributes": {**attributes, "x-goog-version": version}}
 

@@ -2,73 +2,97 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.errors import PushHubError
-from pushhub.principals import OPERATOR, Principal
+from pushhub.principals import Principal
 from subscriptions import hierarchy
-from subscriptions.api.authentication import session_principal
+from subscriptions.admin import ServiceAdmin
+from subscriptions.adminforms import ServiceForm
+from subscriptions.consoleadmin import ConsoleAdmin
 from subscriptions.iam.members import member_parse
+from subscriptions.iam.methods import authorize_row
+from subscriptions.iam.visible import rows_callable
 from subscriptions.iammodels import Group, GroupMember, RoleResource
-from subscriptions.models import Folder, Organization
+from subscriptions.models import Folder, Organization, Project
+
+FOLDERS = "google.cloud.resourcemanager.v3.Folders"
 
 
-class FolderForm(forms.ModelForm):  # type: ignore[type-arg]
+class OrganizationForm(ServiceForm):
+    """An organization."""
+
+    display_name = forms.CharField(label=_("display name"))
+
+    places = {"displayName": "display_name"}
+
+    class Meta:
+        model = Organization
+        fields: ClassVar[list[str]] = []
+
+    def carry_out(self) -> hierarchy.Parent:
+        name = self.cleaned_data["display_name"]
+        if self.is_new:
+            return hierarchy.organization_create(display_name=name, caller=self.caller)
+        return hierarchy.parent_rename(self.instance, display_name=name)
+
+
+class FolderForm(ServiceForm):
     """A folder, in an organization or in another folder."""
+
+    display_name = forms.CharField(label=_("display name"))
+    organization = forms.ModelChoiceField(Organization.objects.all(), label=_("organization"), required=False)
+    folder = forms.ModelChoiceField(Folder.objects.all(), label=_("folder"), required=False)
+
+    offered = {"organization": "resourcemanager.folders.create", "folder": "resourcemanager.folders.create"}
+    places = {"displayName": "display_name"}
 
     class Meta:
         model = Folder
-        fields = ["display_name", "organization", "folder"]
+        fields: ClassVar[list[str]] = []
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
-        if self.instance.pk is None:
-            parents = [parent for parent in (cleaned.get("organization"), cleaned.get("folder")) if parent is not None]
-            if len(parents) != 1:
-                raise forms.ValidationError(_("Choose an organization or a folder."))
-            try:
-                hierarchy.depth_check(parents[0])
-            except PushHubError as error:
-                raise forms.ValidationError(error.message) from error
+        if self.is_new and (cleaned.get("organization") is None) == (cleaned.get("folder") is None):
+            raise forms.ValidationError(_("Choose an organization or a folder."))
         return cleaned
 
+    def carry_out(self) -> hierarchy.Parent:
+        given = self.cleaned_data
+        name = given["display_name"]
+        if self.is_new:
+            parent = given["organization"] or given["folder"]
+            return hierarchy.folder_create(display_name=name, parent=parent, caller=self.caller)
+        authorize_row(self.caller, f"{FOLDERS}.UpdateFolder", self.instance)
+        return hierarchy.parent_rename(self.instance, display_name=name)
 
-class TreeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """A page whose new rows are made by a service, so that they begin with an owner."""
 
-    #: May be chosen for a new row only.
-    placed_by: tuple[str, ...] = ()
+class TreeAdmin(ServiceAdmin):
+    """What projects lie in."""
 
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return ("display_name", *self.placed_by, *(() if obj is None else ("number", "created_at")))
+    def shown(self) -> tuple[str, ...]:
+        return (*super().shown(), "number", "created_at")
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return () if obj is None else ("number", "created_at", *self.placed_by)
+    def initial_of(self, obj: Any) -> dict[str, Any]:
+        return {"display_name": obj.display_name}
 
-    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        if change:
-            obj.save()
-        else:
-            obj.pk = self.make(obj, session_principal(request) or OPERATOR).pk
-            obj.refresh_from_db()
-
-    def make(self, row: Any, caller: Principal) -> Any:
-        raise NotImplementedError
+    def delete_by_service(self, row: Any) -> None:
+        hierarchy.parent_delete(row)
 
 
 @admin.register(Organization)
 class OrganizationAdmin(TreeAdmin):
-    """Organizations."""
+    """Organizations. Superusers make, rename and delete them."""
 
+    form = OrganizationForm
+    methods = {"view": "google.cloud.resourcemanager.v3.Organizations.GetOrganization"}
     list_display = ("display_name", "number", "created_at")
-
-    def make(self, row: Any, caller: Principal) -> Organization:
-        return hierarchy.organization_create(display_name=row.display_name, caller=caller)
 
 
 @admin.register(Folder)
@@ -76,12 +100,15 @@ class FolderAdmin(TreeAdmin):
     """Folders."""
 
     form = FolderForm
-    placed_by = ("organization", "folder")
+    methods = {
+        "view": f"{FOLDERS}.GetFolder",
+        "add": f"{FOLDERS}.CreateFolder",
+        "change": f"{FOLDERS}.UpdateFolder",
+        "delete": f"{FOLDERS}.DeleteFolder",
+    }
+    fixed = ("organization", "folder")
     list_display = ("display_name", "number", "organization", "folder")
     list_select_related = ("organization", "folder")
-
-    def make(self, row: Any, caller: Principal) -> Folder:
-        return hierarchy.folder_create(display_name=row.display_name, parent=row.parent, caller=caller)
 
 
 class MemberForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -124,8 +151,9 @@ class GroupForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Group)
-class GroupAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Groups, which policies bind as `group:{email}`."""
+class GroupAdmin(ConsoleAdmin):
+    """Groups, which policies bind as `group:{email}`. Whoever changes one gives away what any policy grants it, so
+    that is for superusers."""
 
     form = GroupForm
     inlines = (MemberInline,)
@@ -134,11 +162,20 @@ class GroupAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 @admin.register(RoleResource)
-class RoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class RoleAdmin(ConsoleAdmin):
     """Custom roles, to look at: they are made over REST."""
 
+    methods = {"view": "google.iam.admin.v1.GetRole"}
     list_display = ("role_id", "title", "project", "organization", "deleted")
     list_select_related = ("project", "organization")
+
+    def rows_for(self, caller: Principal, verb: str, rows: QuerySet[RoleResource]) -> QuerySet[RoleResource]:
+        """The roles of the projects and organizations whose roles the caller may get."""
+        method = self.methods[verb]
+        return rows.filter(
+            Q(project__in=rows_callable(caller, method, Project.objects.order_by()))
+            | Q(organization__in=rows_callable(caller, method, Organization.objects.order_by()))
+        )
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

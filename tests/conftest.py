@@ -2,33 +2,75 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from django.db import connection
 from pytest_django.live_server_helper import LiveServer
 
 from pushhub import embedded
+from tests import leftovers, preloaded
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
+from tests.programs import IN_CI
 from tests.receiver import Receiver
 
 TIERS = ("unit", "integration", "security", "endtoend", "compatibility")
-IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
+#: Fixtures that lead to the database. Only tests with one of them, or with the marker django_db, run on PostgreSQL.
+DATABASE_FIXTURES = frozenset({"db", "transactional_db", "django_db_setup", "live_server"})
+#: How long a test's last threads and processes may take to end.
+LEFTOVERS_SECONDS = 10.0
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test's tier is the folder it lies in."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with its tier, group tests that share a costly fixture, and choose those for this database."""
     for item in items:
         tier = item.path.relative_to(Path(__file__).parent).parts[0]
         if tier in TIERS:
             item.add_marker(getattr(pytest.mark, tier))
         elif tier == "pipeline":
             item.add_marker(pytest.mark.spark)
+        if group := _group(item, tier):
+            item.add_marker(pytest.mark.xdist_group(group))
+    if connection.vendor != "sqlite":
+        without = [item for item in items if not _touches_database(item)]
+        config.hook.pytest_deselected(items=without)
+        items[:] = [item for item in items if _touches_database(item)]
+
+
+def _group(item: pytest.Item, tier: str) -> str:
+    """The group whose tests share a process, so that each Spark session and each deployment starts once."""
+    fixtures = getattr(item, "fixturenames", ())
+    if "spark" in fixtures:
+        return "spark"
+    return item.path.stem if "pushhub" in fixtures else ""
+
+
+def _touches_database(item: pytest.Item) -> bool:
+    fixtures = getattr(item, "fixturenames", ())
+    return item.get_closest_marker("django_db") is not None or not DATABASE_FIXTURES.isdisjoint(fixtures)
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves a process, a thread, an open file, a port, a temporary file or a Redis key behind.
+
+    Fixtures of the session and the module are set up before this one, so what they hold doesn't count.
+    """
+    url = request.getfixturevalue("redis_server") if "redis_server" in request.fixturenames else ""
+    before = leftovers.holdings()
+    yield
+    left = leftovers.since(before, redis_url=url)
+    give_up = time.monotonic() + LEFTOVERS_SECONDS
+    while left and time.monotonic() < give_up:
+        time.sleep(0.05)
+        left = leftovers.since(before, redis_url=url)
+    assert not left, "the test left behind: " + "; ".join(left)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -51,6 +93,7 @@ def _answers(client: redis.Redis) -> bool:
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a real redis-server of this test run's own."""
+    preloaded.start()
     folder = tmp_path_factory.mktemp("redis")
     socket = folder / "redis.sock"
     process = subprocess.Popen(embedded.command(socket=socket, folder=folder))
@@ -69,9 +112,9 @@ def redis_url(redis_server: str, settings: Any, monkeypatch: pytest.MonkeyPatch)
     """An empty Redis that `settings.REDIS_URL` and the processes a test starts are pointed at."""
     settings.REDIS_URL = redis_server
     monkeypatch.setenv("PUSHHUB_REDIS_URL", redis_server)
+    yield redis_server
     with redis.Redis.from_url(redis_server) as client:
         client.flushall()
-    yield redis_server
 
 
 @pytest.fixture

@@ -11,7 +11,10 @@ APPS = ("subscriptions", "deliveries")
 
 #: The leaves of pushhub/: anybody may import them. What is not named here is wiring, which nobody else imports.
 LEAVES = frozenset(
-    {"clock", "environment", "errors", "metrics", "names", "ports", "prepared", "principals", "protojson"}
+    {
+        *("addresses", "background", "clock", "environment", "errors", "metrics", "names", "ports", "prepared"),
+        *("principals", "protojson", "pushurls", "throttle"),
+    }
 )
 
 #: Layers inside an app, lowest first: a module imports its own layer and lower ones. What lies at the top of an app's
@@ -33,6 +36,7 @@ LAYERS = {
     "signals": MODELS,
     "store": MODELS,
     "turns": MODELS,
+    "outages": MODELS,
     "groupcommit": MODELS,
     "backlog": MIDDLE,
     "push": MIDDLE,
@@ -51,6 +55,8 @@ LAYERS = {
     "tasks": SURFACES,
     "admin": SURFACES,
     "adminforms": SURFACES,
+    "consoleadmin": SURFACES,
+    "loginadmin": SURFACES,
     "treeadmin": SURFACES,
     "auditadmin": SURFACES,
     "credentialadmin": SURFACES,
@@ -81,7 +87,7 @@ OPEN_TO_DELIVERIES = frozenset(
     }
 )
 #: And what its surfaces may use besides.
-OPEN_TO_SURFACES = frozenset({"api", "rpc", "paging", "resources"})
+OPEN_TO_SURFACES = frozenset({"api", "rpc", "paging", "resources", "consoleadmin"})
 
 #: Pure rules get the clock, the dice and the data as arguments.
 IMPURE = frozenset(

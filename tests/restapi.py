@@ -7,7 +7,8 @@ from typing import Any
 
 import orjson
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
+from django.core.management import BaseCommand
 from django.test import Client
 
 from subscriptions.iam import access
@@ -72,6 +73,24 @@ class Api:
         answer = self.put(path, body)
         assert answer.status == 200, answer
         return answer.body
+
+
+def staff_client(name: str) -> Client:
+    """The console as `user:{name}@example.com` sees it, who has all of Django's permissions."""
+    user = User.objects.create_user(name, f"{name}@example.com", is_staff=True)
+    user.user_permissions.set(Permission.objects.all())
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def exit_code(command: BaseCommand, line: str) -> int:
+    """How a command line ends. Nothing of it is kept, so that its connection to the server closes."""
+    try:
+        command.run_from_argv(["manage.py", *line.split()])
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,16 @@ KEPT = {"PUSHHUB_DATABASE_URL"}  # given by tests/with_postgresql.py
 for name in [name for name in os.environ if name.startswith("PUSHHUB_") and name not in KEPT]:
     del os.environ[name]
 
-DATA = Path(tempfile.mkdtemp(prefix="pushhub-test-"))
+# Where the machine keeps temporary files: also for processes of this run, which inherit the TMPDIR set below.
+TEMPORARY = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+DATA = Path(tempfile.mkdtemp(prefix="pushhub-test-", dir=TEMPORARY))
 atexit.register(shutil.rmtree, DATA, ignore_errors=True)
+
+# Temporary files go to a folder of this run's own, so that tests/leftovers.py sees which test leaves one behind.
+# pytest's tmp_path stays where pytest keeps the folders of the last runs.
+os.environ["TMPDIR"] = str(DATA / "tmp")
+(DATA / "tmp").mkdir()
+tempfile.tempdir = None
 
 os.environ.update(
     PUSHHUB_DATA=str(DATA),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import Self
 
 from deliveries.pipeline.service import database_url as database_url
 from tests.ports import wait_for
+from tests.preloaded import CeleryProcess
 
-CELERY = "import sys; from celery.__main__ import main; sys.exit(main())"
 ROOT = Path(__file__).parent.parent
 
 
@@ -22,27 +21,30 @@ class Worker:
     """One worker process. Leaving the block stops it warmly; `kill` is kill -9. `first` is code that it runs first."""
 
     def __init__(
-        self, redis_url: str, *, name: str = "push", stock: bool = False, first: str = "", **settings: str
+        self,
+        redis_url: str,
+        *,
+        name: str = "push",
+        region: str = "local",
+        stock: bool = False,
+        first: str = "",
+        **settings: str,
     ) -> None:
         self._log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")  # noqa: SIM115 - closed in __exit__
         broker = ["-b", "redis+socket://" + redis_url.removeprefix("unix://")] if stock else []
-        options = ["-Q", "deliveries.local", "-P", "solo", "-n", f"{name}@test", "--events", "--without-mingle"]
+        options = ["-Q", f"deliveries.{region}", "-P", "solo", "-n", f"{name}@test", "--events", "--without-mingle"]
         self._env = (
             os.environ
             | {
                 "DJANGO_SETTINGS_MODULE": "pushhub.settings",
                 "PUSHHUB_REDIS_URL": redis_url,
+                "PUSHHUB_REGION": region,
                 "PUSHHUB_DATABASE_URL": database_url(),
             }
             | settings
         )
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", f"{first}\n{CELERY}", *broker, "-A", "pushhub", "worker", *options],
-            cwd=ROOT,
-            env=self._env,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-        )
+        arguments = [*broker, "-A", "pushhub", "worker", *options]
+        self.process = CeleryProcess(arguments, first=first, environment=self._env, log=self._log.name)
 
     def __enter__(self) -> Self:
         try:
@@ -66,8 +68,9 @@ class Worker:
 
     def celery(self, *arguments: str) -> str:
         """What a `celery` command, such as `inspect active` or `control revoke ID`, prints about this worker."""
-        command = [sys.executable, "-W", "ignore", "-m", "celery", "-A", "pushhub", *arguments]
-        return subprocess.run(command, cwd=ROOT, env=self._env, capture_output=True, text=True, timeout=60).stdout
+        with tempfile.NamedTemporaryFile(suffix=".log") as output:
+            CeleryProcess(["-A", "pushhub", *arguments], environment=self._env, log=output.name).wait(timeout=60)
+            return output.read().decode()
 
     def stop(self) -> int:
         """Warm shutdown; returns the exit code."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -16,6 +17,8 @@ from deliveries.rules.limits import Limits
 from deliveries.rules.taskmessage import queue_name
 
 PREFIX = "ph:"
+#: When each region was last served (beat.lua).
+REGIONS_KEY = f"{PREFIX}regions"
 NO_LIMITS = Limits()
 #: What to do with a lane besides telling it how it stands (configure.lua).
 Action = Literal["new", "known", "more", "spill"]
@@ -55,11 +58,15 @@ class Mode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Deliveries of one lane in publish order: pairs of message id and Celery task message."""
+    """Deliveries of one lane in publish order: pairs of message id and Celery task message.
+
+    The mode and the limits are for a lane that Redis does not know yet.
+    """
 
     lane: Lane
     mode: Mode
     messages: Sequence[tuple[int, str]]
+    limits: Limits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +116,8 @@ class Health:
 
     was_wiped: bool
     put_back: int
+    #: Regions that no worker serves, with the seconds since one did.
+    silent_regions: dict[str, float]
 
 
 def bell_key(region: str) -> str:
@@ -130,7 +139,10 @@ class Backlog:
     def offer(self, offers: Iterable[Offer]) -> None:
         """Append new deliveries, in one round trip for all lanes."""
         calls = [
-            (offer.lane.key, [int(offer.mode), self.limit, "", "", "", "", "", *_flat(offer.messages)])
+            (
+                offer.lane.key,
+                [int(offer.mode), self.limit, "", "", "", "", "", *_own(offer.limits), *_flat(offer.messages)],
+            )
             for offer in offers
         ]
         call_all(self.client, self.scripts.offer, calls)
@@ -149,7 +161,8 @@ class Backlog:
         `orderings` holds, for an ordered lane, the digest of each message's ordering key, or "".
         """
         keys = ",".join(orderings)
-        args = [1, self.limit, "page", next_id, request.seq, int(complete), keys, *_flat(messages)]
+        own = _own(NO_LIMITS)
+        args = [1, self.limit, "page", next_id, request.seq, int(complete), keys, *own, *_flat(messages)]
         _accepted, _refused, again = self.scripts.offer(keys=[request.lane.key], args=args)
         return bool(again)
 
@@ -175,10 +188,27 @@ class Backlog:
         replies = call_all(self.client, self.scripts.settle, calls, then=done)
         return {lane: LaneFlow(int(reply[2]), int(reply[3])) for lane, reply in zip(settlements, replies, strict=True)}
 
-    def beat(self, worker: str = "") -> Health:
-        """Renew a worker's heartbeat and put back what the dead held."""
-        wiped, put_back = self.scripts.beat(args=[worker, DEAD_AFTER_MS])
-        return Health(was_wiped=bool(wiped), put_back=int(put_back))
+    def beat(self, worker: str = "", *, regions: Iterable[str] = ()) -> Health:
+        """Renew the heartbeat of a worker that serves these regions, and put back what the dead held."""
+        wiped, put_back, silent = self.scripts.beat(args=[worker, DEAD_AFTER_MS, *regions])
+        silences = {name.decode(): int(ms) / 1000 for name, ms in zip(silent[0::2], silent[1::2], strict=True)}
+        return Health(was_wiped=bool(wiped), put_back=int(put_back), silent_regions=silences)
+
+    def regions_silent(self) -> dict[str, float]:
+        """The regions that no worker serves, with the seconds since one did or since messages were found there."""
+        return self.beat().silent_regions
+
+    def note_regions(self, regions: Iterable[str]) -> None:
+        """Messages wait in these regions; a region of which nothing is known counts as served until now."""
+        now = int(time.time() * 1000)
+        times = dict.fromkeys(regions, now)
+        if times:
+            self.client.zadd(REGIONS_KEY, times, nx=True)
+
+    def forget_regions(self, regions: Sequence[str]) -> None:
+        """Nothing waits in these regions, and nothing will come."""
+        if regions:
+            self.client.zrem(REGIONS_KEY, *regions)
 
     def leave(self, worker: str) -> bool:
         """A worker takes its leave; false when it still holds batches, which the others then take over."""
@@ -217,8 +247,7 @@ class Backlog:
         ordered: bool = False,
     ) -> None:
         """Tell a lane how its subscription stands (configure.lua)."""
-        own = (limits.max_outstanding, limits.rate, limits.burst)
-        args = [int(mode), self.limit, action, from_id, *own, int(ordered)]
+        args = [int(mode), self.limit, action, from_id, *_own(limits), int(ordered)]
         self.scripts.configure(keys=[lane.key], args=args)
 
     def lease(self, lane: Lane, *, count: int, duration_ms: int, countdown_ms: tuple[int, int]) -> Leases | None:
@@ -295,6 +324,11 @@ class Backlog:
 
     def queue_length(self, region: str) -> int:
         return int(self.client.llen(queue_name(region)))
+
+
+def _own(limits: Limits) -> tuple[float, float, float]:
+    """A subscription's own limits in the order of the scripts' arguments."""
+    return limits.max_outstanding, limits.rate, limits.burst
 
 
 def _flat(pairs: Iterable[tuple[int, str] | tuple[int, int]]) -> list[Any]:

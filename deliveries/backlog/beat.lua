@@ -1,9 +1,13 @@
--- beat(; worker, dead after ms) -> {1 when Redis was wiped since the last rebuild, else 0; messages put back}
+-- beat(; worker, dead after ms, region, ...) -> {1 when Redis was wiped since the last rebuild, else 0; messages put back;
+--   {region, ms since a worker of it lived, ...}}
 --
 -- Renews a worker's heartbeat and takes back what dead workers held: their batches go to the queue again, less what
 -- was settled meanwhile.
 --   ARGV[1]  the worker, or "" for a caller that only looks after the others   ARGV[2]  silence that means death
--- Owns ph:workers (zset: worker -> last heartbeat, ms), every ph:work:<worker> of the dead, and ph:alive (set by rebuild).
+--   ARGV[3..]  the regions that the worker serves, those that it has taken over from others not among them
+-- The third part of the reply has the regions that no worker serves.
+-- Owns ph:workers (zset: worker -> last heartbeat, ms), ph:regions (zset: region -> last heartbeat of a worker of it, or
+-- when an audit first found messages there), every ph:work:<worker> of the dead, and ph:alive (set by rebuild).
 local now = now_ms()
 if ARGV[1] ~= '' then redis.call('ZADD', PREFIX .. 'workers', now, ARGV[1]) end
 local put_back = 0
@@ -22,4 +26,7 @@ for _, worker in ipairs(redis.call('ZRANGEBYSCORE', PREFIX .. 'workers', '-inf',
   redis.call('DEL', work)
   redis.call('ZREM', PREFIX .. 'workers', worker)
 end
-return {redis.call('EXISTS', PREFIX .. 'alive') == 1 and 0 or 1, put_back}
+for i = 3, #ARGV do redis.call('ZADD', PREFIX .. 'regions', now, ARGV[i]) end
+local silent = redis.call('ZRANGEBYSCORE', PREFIX .. 'regions', '-inf', now - tonumber(ARGV[2]), 'WITHSCORES')
+for i = 2, #silent, 2 do silent[i] = math.floor(now - tonumber(silent[i])) end
+return {redis.call('EXISTS', PREFIX .. 'alive') == 1 and 0 or 1, put_back, silent}

@@ -242,10 +242,10 @@ local function lapse(key, now, minimum, maximum)
   set_where(key, over, 'r')
 end
 
--- Whether no lane is due before that time, so that no worker knows of it.
-local function is_nearest(at)
-  local nearest = redis.call('ZRANGE', PREFIX .. 'wake', 0, 0, 'WITHSCORES')
-  return not nearest[2] or at < tonumber(nearest[2])
+-- Whether no lane is due from now until that time, so that no worker knows of it. Lanes that are overdue don't count:
+-- the worker that was to wake them is late or gone.
+local function is_nearest(now, at)
+  return redis.call('ZCOUNT', PREFIX .. 'wake', '(' .. now, at) == 0
 end
 
 -- Says when the lane must be looked at again, or that nothing but an event will change it. `is_cut`: its window has room
@@ -271,7 +271,7 @@ local function schedule(lane, key, region, state, now, is_cut)
   if at then
     at = math.max(at, now + 1)
     -- A lane that was cut has just filled the queue, which wakes the workers anyway.
-    if not is_cut and not tells_wake and at < now + SLEEP_MS and is_nearest(at) then ring(region) end
+    if not is_cut and not tells_wake and at < now + SLEEP_MS and is_nearest(now, at) then ring(region) end
     redis.call('ZADD', PREFIX .. 'wake', at, lane)
   else
     redis.call('ZREM', PREFIX .. 'wake', lane)

@@ -1,4 +1,5 @@
--- offer(lane; mode, limit, page, cursor, seq, complete, keys, id, message, ...) -> {accepted, refused, page wanted}
+-- offer(lane; mode, limit, page, cursor, seq, complete, keys, cap, rate, burst, id, message, ...)
+--   -> {accepted, refused, page wanted}
 --
 -- Appends deliveries to the head of a lane's backlog and pumps. What does not fit stays in the database: the lane is
 -- then "spilled" from the first refused id on, and later offers are refused too, so that publish order holds.
@@ -9,7 +10,8 @@
 --   ARGV[4]  page only: the id to read on from; ARGV[5] page only: the lane's seq before the read;
 --   ARGV[6]  page only: "1" when the database held no more
 --   ARGV[7]  page of an ordered lane only: the digest of each message's ordering key, or nothing, joined by commas
---   ARGV[8..] id and message, alternating, in publish order
+--   ARGV[8..10] the subscription's own limits for a lane Redis does not know yet: outstanding, messages a second, burst
+--   ARGV[11..] id and message, alternating, in publish order
 -- Owns every key of the lane (common.lua).
 local lane = KEYS[1]
 local key = PREFIX .. lane
@@ -20,7 +22,10 @@ local state = load_state(key)
 -- Wiped since the page was asked for: the rebuild has the lane read again.
 if not state and is_page then return {0, 0, 0} end
 -- Unknown: whatever the database has for this lane may not be here.
-if not state then state = new_state(tonumber(ARGV[1]), true) end
+if not state then
+  state = new_state(tonumber(ARGV[1]), true)
+  state.cap, state.rate, state.burst = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+end
 
 local room = limit - redis.call('LLEN', key .. ':b')
 local orderings = {}
@@ -28,7 +33,7 @@ if state.ordered == 1 then
   for value in string.gmatch(ARGV[7] .. ',', '([^,]*),') do orderings[#orderings + 1] = value end
 end
 local ids, messages = {}, {}
-for i = 8, #ARGV, 2 do
+for i = 11, #ARGV, 2 do
   ids[#ids + 1] = ARGV[i]
   messages[#messages + 1] = ARGV[i + 1]
 end

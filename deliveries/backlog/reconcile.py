@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable
 
 from deliveries import store
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lane_configure, mode_of
+from deliveries.backlog.lanes import lane_agrees, lane_configure
+from deliveries.backlog.regions import regions_audit
 from deliveries.fanout import first_pending_id
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.taskmessage import task_id
@@ -36,6 +38,7 @@ def rebuild() -> int:
     for lane, settings in _lanes_waiting():
         # One that a publisher met since the wipe reads the database already; read twice, messages would come twice.
         lane_configure(lane, settings, action="known")
+        default_backlog().note_regions([lane.region])
         count += 1
     default_backlog().mark_alive()
     logger.info("Redis rebuilt from the database: %d backlogs", count)
@@ -43,11 +46,17 @@ def rebuild() -> int:
 
 
 def audit() -> int:
-    """Find deliveries that Redis should have and has not; returns in how many lanes that was so."""
+    """Find deliveries that Redis should have and has not, and settings of which the word got lost.
+
+    Returns in how many lanes that was so.
+    """
     before_id = min(first_id_at(time.time_ns() // 1_000_000 - GRACE_MS), first_pending_id())
-    repaired = 0
+    repaired = _audit_settings()
+    backlogs: Counter[str] = Counter()
     for lane, settings in _lanes_waiting():
         repaired += _audit_lane(lane, settings, before_id=before_id)
+        backlogs[lane.region] += settings.is_push
+    regions_audit(+backlogs)
     return repaired
 
 
@@ -76,10 +85,26 @@ def audit_tokens(suspects: set[str]) -> tuple[set[str], int]:
     return fresh, repaired
 
 
+def _audit_settings() -> int:
+    """Give every lane that Redis knows, idle or not, its subscription's settings; returns how many had others."""
+    lanes = default_backlog().lanes()
+    mended = 0
+    for start in range(0, len(lanes), SETTINGS_CHUNK):
+        chunk = lanes[start : start + SETTINGS_CHUNK]
+        found = push_settings({lane.subscription_id for lane in chunk})
+        for lane, state in zip(chunk, default_backlog().states(chunk), strict=True):
+            settings = found.get(lane.subscription_id)
+            if settings is not None and state and not lane_agrees(state, settings):
+                logger.warning("lane %s had other settings than its subscription", lane.key)
+                lane_configure(lane, settings, action="known")
+                mended += 1
+    return mended
+
+
 def _audit_lane(lane: Lane, settings: PushSettings, *, before_id: int) -> bool:
     state = default_backlog().state(lane)
-    if state.get("mode") != str(int(mode_of(settings))):
-        # Redis does not know the lane, or the word of a change got lost.
+    if not lane_agrees(state, settings):
+        # Redis does not know the lane, or the settings changed since they were read.
         lane_configure(lane, settings, action="known")
         return True
     if settings.detached:

@@ -21,6 +21,7 @@ from django.conf import settings
 from deliveries.journal import alarm
 from deliveries.journal.columns import Events
 from deliveries.journal.writer import OpenJournal
+from pushhub.background import IDLE_SECONDS, BackgroundThread
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +48,8 @@ class Journal:
         self._count = 0
         self._lock = threading.Lock()
         self._ready = threading.Event()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("journal", self._gather_and_write, at_end=self._end)
+        self._is_started = False
         self._open: OpenJournal | None = None
         self._number = 0
         self.trouble = ""
@@ -76,36 +77,41 @@ class Journal:
         self._count += count
         if not self._ready.is_set():
             self._ready.set()
-        if self._thread is None:
+        if not self._is_started:
             self._start()
 
     def close(self, timeout: float = 10.0) -> None:
         """Write what is there."""
-        self._stopping.set()
+        self._thread.stopping.set()
         self._ready.set()
-        if self._thread is not None:
-            self._thread.join(timeout=timeout)
+        self._thread.stop(timeout=timeout)
 
     def _start(self) -> None:
         with self._lock:
-            if self._thread is None and not self._stopping.is_set():
-                self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+            if not self._is_started and not self._thread.stopping.is_set():
                 self._thread.start()
+                self._is_started = True
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            self._ready.wait(timeout=self._pause())
-            self._stopping.wait(GATHER_SECONDS)
-            self._ready.clear()
-            self._turn()
+    def _gather_and_write(self) -> None:
+        self._ready.wait(timeout=min(self._pause(), IDLE_SECONDS))
+        self._thread.stopping.wait(GATHER_SECONDS)
+        self._ready.clear()
         self._turn()
-        self._close()
 
-    def _pause(self) -> float | None:
-        """How long there is nothing to do unless an event comes; None is for ever."""
+    def _end(self) -> None:
+        try:
+            self._turn()
+        except Exception:
+            logger.exception("the last events are written in a second try")
+            self._turn()
+        finally:
+            self._close()
+
+    def _pause(self) -> float:
+        """How long there is nothing to do unless an event comes."""
         if self._open is not None:
             return max(self._open.opened + self._close_seconds - time.monotonic(), 0)
-        return max(self._retry_at - time.monotonic(), 0) if self.trouble else None
+        return max(self._retry_at - time.monotonic(), 0) if self.trouble else IDLE_SECONDS
 
     def _turn(self) -> None:
         try:
@@ -114,9 +120,6 @@ class Journal:
                 self._close()
         except OSError as error:
             self._stand_still(error)
-        except Exception:
-            # Whatever it is, it must not end this thread.
-            logger.exception("some events are not journalled")
 
     def _write_waiting(self) -> None:
         while self._waiting:
@@ -133,6 +136,11 @@ class Journal:
                 self._writer().append(b"".join(texts), count)
             except OSError:
                 self.lost += count
+                raise
+            except Exception:
+                # Nobody knows what it is, so they are tried again.
+                self._waiting.appendleft((count, b"".join(texts)))
+                self._count += count
                 raise
             self._go_on()
         # Several threads add to it and may get in each other's way: what went wrong ends here.

@@ -37,7 +37,7 @@ class OpenJournal:
         try:
             while left:
                 left = left[os.write(self._handle, left) :]
-        except OSError:
+        except BaseException:
             os.ftruncate(self._handle, self._size)
             os.lseek(self._handle, self._size, os.SEEK_SET)
             raise

@@ -31,7 +31,11 @@ STYLE = """
 .charts .legend span { margin-right: 1.25em; white-space: nowrap; }
 .charts .legend i { display: inline-block; width: .8em; height: .8em; margin-right: .4em; border-radius: 2px; }
 .charts .none { color: var(--chart-ink); opacity: .7; padding: 2em 4em; }
-"""
+""" + "".join(
+    f".chart .c{number} {{ fill: var(--c{number}); }} .chart path.c{number} {{ stroke: var(--c{number}); }} "
+    f".charts .legend .c{number} {{ background: var(--c{number}); }}\n"
+    for number in range(COLOURS)
+)
 LIGHT = "--chart-ink:#24292f;--c0:#0b7a5b;--c1:#b3261e;--c2:#0062a3;--c3:#a05a00;--c4:#8e3b76;--c5:#5c6670;"
 DARK = "--chart-ink:#e6e6e6;--c0:#3fc79a;--c1:#ff7b72;--c2:#6cb6ff;--c3:#e3b341;--c4:#e29bd0;--c5:#a8b1bb;"
 
@@ -125,16 +129,16 @@ def _time_labels(times: Sequence[int]) -> list[tuple[int, str]]:
 def _curves(times: Sequence[int], lines: Sequence[Line], top: float) -> list[str]:
     parts = []
     for number, line in enumerate(lines):
-        colour = f"var(--c{number if line.colour is None else line.colour})"
+        colour = _colour(line, number)
         title = f"<title>{escape(line.label)}</title>"
         for run in _runs(times, line.values):
             points = [(_x(at, times), _y(value, top)) for at, value in run]
             if len(points) == 1:
                 [(x, y)] = points
-                parts.append(f'<circle class="line" cx="{x}" cy="{y}" r="2" style="fill:{colour}">{title}</circle>')
+                parts.append(f'<circle class="line {colour}" cx="{x}" cy="{y}" r="2">{title}</circle>')
             else:
                 path = "M" + "L".join(f"{x} {y}" for x, y in points)
-                parts.append(f'<path class="line" d="{path}" style="stroke:{colour}">{title}</path>')
+                parts.append(f'<path class="line {colour}" d="{path}">{title}</path>')
     return parts
 
 
@@ -158,22 +162,25 @@ def _columns(times: Sequence[int], lines: Sequence[Line], top: float) -> list[st
             value = line.values[place] or 0
             if value:
                 y, height = _y(below + value, top), _y(below, top) - _y(below + value, top)
-                colour = f"var(--c{number if line.colour is None else line.colour})"
                 title = f"<title>{escape(line.label)}: {number_text(value)}</title>"
                 box = f'x="{_x(times[place], times)}" y="{y}" width="{width:.1f}" height="{max(height, 0.5):.1f}"'
-                parts.append(f'<rect {box} style="fill:{colour}">{title}</rect>')
+                parts.append(f'<rect class="{_colour(line, number)}" {box}>{title}</rect>')
                 below += value
     return parts
 
 
 def _legend(lines: Sequence[Line]) -> str:
     items = [
-        f'<span><i style="background:var(--c{number if line.colour is None else line.colour})"></i>'
-        f"{escape(line.label)}</span>"
+        f'<span><i class="{_colour(line, number)}"></i>{escape(line.label)}</span>'
         for number, line in enumerate(lines)
         if any(line.values)
     ]
     return f'<div class="legend">{"".join(items)}</div>'
+
+
+def _colour(line: Line, number: int) -> str:
+    """The class of a line's colour. A style attribute would be inline style, which the console's pages refuse."""
+    return f"c{number if line.colour is None else line.colour}"
 
 
 def _x(at: int, times: Sequence[int]) -> float:

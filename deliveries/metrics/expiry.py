@@ -41,21 +41,26 @@ def metrics_expire(*, clock: Clock = utcnow) -> int:
 
 
 def segments_expire(folder: Path) -> int:
-    """Delete segments past PUSHHUB_JOURNAL_DAYS, counted or not, and the folders they leave empty."""
+    """Delete segments past PUSHHUB_JOURNAL_DAYS, counted or not, and the folders they leave empty.
+
+    Files that are no segments, such as those that NFS leaves of deleted ones, stay and stop nothing.
+    """
     before_ms = (time.time() - settings.JOURNAL_DAYS * 86400) * 1000
     gone = 0
     for hour in sorted((folder / files.SEALED).glob("dt=*/hour=*")):
-        kept = False
+        has_younger = False
         for path in hour.iterdir():
             named = files.NAME.fullmatch(path.name.strip(".").removesuffix(files.SEGMENT_SUFFIX))
-            if named is not None and int(named["opened_ms"]) < before_ms:
-                path.unlink()
+            if named is None:
+                continue
+            if int(named["opened_ms"]) < before_ms:
+                path.unlink(missing_ok=True)
                 gone += 1
             else:
-                kept = True
-        if kept:
+                has_younger = True
+        if has_younger:
             break  # the next ones are younger
-        hour.rmdir()
-        if not any(hour.parent.iterdir()):
-            hour.parent.rmdir()
+        for empty in (hour, hour.parent):
+            if not any(empty.iterdir()):
+                empty.rmdir()
     return gone

@@ -13,6 +13,7 @@ from django.db.models import Count, Min
 from deliveries import store
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.regions import regions_unserved
 from deliveries.models import Delivery, GaugeMinute
 from deliveries.rules.ids import publish_time_ms
 from deliveries.turns import write_transaction
@@ -25,6 +26,8 @@ ALL_UP_TO = 100
 #: A subscription that had something to tell is told of for so long afterwards, so that a curve comes down to zero.
 AFTERGLOW = timedelta(minutes=3)
 
+GAUGES = ["undelivered", "oldest_unacked_seconds", "outstanding", "push_window", "backoff_ms", "unserved"]
+
 State = Mapping[str, str]
 
 
@@ -35,14 +38,17 @@ def gauges_take(*, clock: Clock = utcnow) -> int:
     waiting = _waiting()
     subscriptions = dict(_names(waiting, at))
     states = _states(subscriptions)
+    unserved = _unserved()
     rows = [_row(name, at, now, waiting.get(pk, (0, None)), states.get(pk, [])) for pk, name in subscriptions.items()]
+    for row, pk in zip(rows, subscriptions, strict=True):
+        row.unserved = unserved.get(pk, 0)
     with write_transaction():
         GaugeMinute.objects.bulk_create(
             rows,
             batch_size=2000,
             update_conflicts=True,
             unique_fields=["resource", "at"],
-            update_fields=["undelivered", "oldest_unacked_seconds", "outstanding", "push_window", "backoff_ms"],
+            update_fields=GAUGES,
         )
     return len(rows)
 
@@ -51,6 +57,15 @@ def _waiting() -> dict[int, tuple[int, int | None]]:
     """How many deliveries wait, and the id of the oldest, by subscription: one walk over an index."""
     rows = Delivery.objects.order_by().values_list("subscription_id").annotate(Count("id"), Min("message_id"))
     return {pk: (count, oldest) for pk, count, oldest in rows}
+
+
+def _unserved() -> dict[int, int]:
+    """How many deliveries wait in regions that no push worker serves, by subscription."""
+    regions = [one.region for one in regions_unserved()]
+    if not regions:
+        return {}
+    rows = Delivery.objects.filter(region__in=regions, subscription__push_endpoint__gt="").order_by()
+    return dict(rows.values_list("subscription_id").annotate(Count("id")))
 
 
 def _names(waiting: Iterable[int], at: datetime) -> Iterable[tuple[int, str]]:

@@ -60,6 +60,7 @@ _KINDS = (
     Kind(f"{PREFIX}subscription/oldest_unacked_message_age", "s", gauge="oldest_unacked_seconds"),
     Kind(f"{OWN_PREFIX}subscription/push_window", "1", gauge="push_window"),
     Kind(f"{OWN_PREFIX}subscription/push_backoff", "ms", gauge="backoff_ms"),
+    Kind(f"{OWN_PREFIX}subscription/num_unserved_messages", "1", gauge="unserved"),
     Kind(f"{PREFIX}topic/send_message_operation_count", "1", resource_type=TOPIC, events=("publish",)),
 )
 KINDS = {kind.type: kind for kind in _KINDS}

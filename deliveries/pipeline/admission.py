@@ -54,13 +54,21 @@ class Admission:
             reason = fault(path)
         except FileNotFoundError:
             return False
-        if not reason:
-            return True
+        if reason:
+            self.put_aside(path.name, reason=reason)
+        return not reason
+
+    def put_aside(self, name: str, *, reason: str) -> None:
+        """Move a segment into quarantine, with its link gone and the reason in the ledger."""
         self._quarantine.mkdir(exist_ok=True)
-        shutil.move(path, self._quarantine / path.name)
-        ledger.quarantine_note(path.name, reason=reason, job=self._job)
-        logger.error("segment %s is put into %s: %s", path.name, self._quarantine, reason)
-        return False
+        for path in [path for folder in hours(self._sealed) if (path := folder / name).exists()]:
+            shutil.move(path, self._quarantine / name)
+        ledger.quarantine_note(name, reason=reason, job=self._job)
+        self.unlink([name])
+        logger.error("segment %s is put into %s: %s", name, self._quarantine, reason)
+
+    def link_path(self, name: str) -> Path:
+        return self._admitted / name
 
     def links(self) -> set[str]:
         return {path.name for path in self._admitted.iterdir() if not path.name.startswith(".")}

@@ -18,8 +18,9 @@ FETCH_ROWS = 100
 SQLITE = "sqlite:///"
 DELETED_TOPIC = ("_deleted-project_", "_deleted-topic_")
 QUERY = (
-    "SELECT id, topic_id, data, attributes, ordering_key FROM deliveries_message"
-    " WHERE id > {0} AND id <= {0} ORDER BY id"
+    "SELECT m.id, m.topic_id, m.data, m.attributes, m.ordering_key FROM deliveries_message m"
+    " JOIN deliveries_archivedmessage a ON a.message_id = m.id"
+    " WHERE m.id > {0} AND m.id <= {0} AND a.write_id = {0} ORDER BY m.id"
 )
 
 
@@ -31,13 +32,15 @@ class Source:
     database_url: str = field(repr=False)
     #: Project and full name, by primary key.
     topics: Mapping[int, tuple[str, str]]
+    #: The write whose messages are read.
+    write_id: int
     #: Milliseconds since 1970 of the ids' epoch, and how far the time is shifted (rules/ids.py).
     epoch_ms: int
     time_shift: int
 
 
 def read_ranges(batches: Iterator[pa.RecordBatch], source: Source) -> Iterator[pa.RecordBatch]:
-    """The messages of ranges that are given as rows of (after, to)."""
+    """The messages of a write, of ranges that are given as rows of (after, to)."""
     for batch in batches:
         for row in batch.to_pylist():
             yield from _read_range(source, row["after"], row["to"])
@@ -46,7 +49,7 @@ def read_ranges(batches: Iterator[pa.RecordBatch], source: Source) -> Iterator[p
 def _read_range(source: Source, after: int, to: int) -> Iterator[pa.RecordBatch]:
     cursor, mark = _cursor(source)
     try:
-        cursor.execute(QUERY.format(mark), (after, to))
+        cursor.execute(QUERY.format(mark), (after, to, source.write_id))
         for rows in _gathered(cursor):
             yield _batch(source, rows)
     finally:

@@ -17,10 +17,11 @@ import orjson
 from django.db import connection
 
 from deliveries import store
+from deliveries.metrics.expiry import HOURS_KEPT, MINUTES_KEPT
 from deliveries.metrics.series import floor
 from deliveries.models import Metric, MetricDay, MetricHour, MetricMinute, Segment
 from deliveries.turns import write_transaction
-from pushhub.clock import utcnow
+from pushhub.clock import Clock, utcnow
 
 #: Resource, event, time, response class, response code, host: what a row of the metrics is about.
 Key = tuple[str, str, datetime, str, int, str]
@@ -120,14 +121,21 @@ def quarantine_note(name: str, *, reason: str, job: str) -> None:
     )
 
 
-def rebuild(*, since: datetime, until: datetime) -> int:
-    """Add hours and days of a time up again, from the minutes and hours that are left; returns the rows written."""
+def rebuild(*, since: datetime, until: datetime, clock: Clock = utcnow) -> int:
+    """Add the hours and days of a time up again, from minutes and hours; returns the rows written.
+
+    An hour or a day whose finer rows may have expired keeps its sums: what is left of them would only lower it.
+    """
     written = 0
+    finer = ((MetricMinute, MINUTES_KEPT, MetricHour), (MetricHour, HOURS_KEPT, MetricDay))
     with _only_writer():
-        for source, target in ((MetricMinute, MetricHour), (MetricHour, MetricDay)):
+        for source, kept, target in finer:
             span = SPANS[target]
+            # The first span that is whole, and one more as the clock of the host that deletes may be ahead of ours.
+            whole = floor(clock() - kept, span) + 2 * span
+            first, end = max(floor(since, span), whole), floor(until - timedelta.resolution, span) + span
             sums: dict[Key, Sums] = {}
-            for row in source._default_manager.filter(at__gte=floor(since, span), at__lt=until).iterator():
+            for row in source._default_manager.filter(at__gte=first, at__lt=end).iterator():
                 key = (*_key(row)[:2], floor(row.at, span), *_key(row)[3:])
                 sums.setdefault(key, Sums(row.project)).add(_sums(row))
             _write(target, sums)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,10 @@ BATCH = 1000
 BATCH_BYTES = 10_000_000
 #: What a task takes: `position` is a message's id in the archive; without that column rows are counted.
 COLUMNS = ("data", "attributes", "ordering_key")
+#: Where a row comes from, for rejects.
+PLACE = ("file", "line")
+#: With a `reason` a row is rejected, and `text` is what it was.
+TAKEN = ("position", *COLUMNS, *PLACE, "reason", "text")
 
 #: Position, a message that is good or nothing, and otherwise the line that says why it was rejected.
 Item = tuple[int, "NewMessage | None", str]
@@ -100,21 +104,25 @@ def _items(batches: Iterable[pa.RecordBatch], part: PublishPart) -> Iterator[Ite
 
     position = 0
     for batch in batches:
-        columns = [batch.column(name).to_pylist() for name in COLUMNS]
-        named = batch.column("position").to_pylist() if "position" in batch.schema.names else None
-        for index, (data, attributes, ordering_key) in enumerate(zip(*columns, strict=True)):
-            position = named[index] if named else position + 1
+        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+        for index, (data, attributes, key) in enumerate(zip(*[columns[name] for name in COLUMNS], strict=True)):
+            position = columns["position"][index] if "position" in columns else position + 1
             if position <= part.position:
                 continue
-            present = {key: value for key, value in attributes or () if value is not None}
-            given = NewMessage(data or b"", present, ordering_key or "")
-            if named:
+            present = {name: value for name, value in attributes or () if value is not None}
+            given = NewMessage(data or b"", present, key or "")
+            if "position" in columns:
                 yield position, given, ""  # it was published before
+                continue
+            where = {name: columns[name][index] for name in PLACE if name in columns}
+            if "reason" in columns and (reason := columns["reason"][index]):
+                yield position, None, _line(part.number, position, reason, where | {"text": columns["text"][index]})
                 continue
             try:
                 yield position, published_messages_read([given])[0], ""
             except PushHubError as error:
-                yield position, None, _line(part.number, position, error.message, given)
+                shown = {"data": given.data[:1000].decode(errors="replace"), "attributes": present}
+                yield position, None, _line(part.number, position, error.message, where | shown)
 
 
 def _gathered(items: Iterable[Item], *, size: int) -> Iterator[list[Item]]:
@@ -154,7 +162,5 @@ def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int 
     return len(batch)
 
 
-def _line(part: int, row: int, why: str, message: NewMessage) -> str:
-    shown: dict[str, Any] = {"part": part, "row": row, "reason": why}
-    shown |= {"data": message.data[:1000].decode(errors="replace"), "attributes": dict(message.attributes)}
-    return json.dumps(shown, ensure_ascii=False)
+def _line(part: int, row: int, reason: str, more: Mapping[str, Any]) -> str:
+    return json.dumps({"part": part, "row": row, "reason": reason, **more}, ensure_ascii=False)

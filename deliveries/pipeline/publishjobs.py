@@ -19,7 +19,7 @@ from django.db import connection, transaction
 from django.db.models import Sum
 
 from deliveries.models import PublishJob, PublishPart, PublishReject
-from deliveries.pipeline.parts import COLUMNS, Task, publish
+from deliveries.pipeline.parts import TAKEN, Task, publish
 from deliveries.pipeline.service import Service
 from pushhub.clock import utcnow
 from pushhub.errors import FailedPrecondition, NotFound, PushHubError, clipped
@@ -115,7 +115,7 @@ def job_run(
     in_order: bool,
     show: Callable[[Progress], object] = lambda _: None,
 ) -> None:
-    """Publish frames of (position,) data, attributes and ordering key, each as the part of its number.
+    """Publish frames with columns of TAKEN, each as the part of its number.
 
     Without a number a frame's partitions are the parts. `in_order` publishes one part after the other.
     """
@@ -158,12 +158,12 @@ def _shown(error: BaseException) -> str:
 
 def _at_once(session: SparkSession) -> int:
     """How many tasks the session's executors run at a time."""
-    return max(session.sparkContext.defaultParallelism, 1)
+    return max(int(session.sparkContext.defaultParallelism), 1)
 
 
 def _run_frame(frame: DataFrame, task: Task, number: int | None) -> None:
     """One job of Spark's, from a thread of its own."""
-    wanted = [name for name in ("position", *COLUMNS) if name in frame.columns]
+    wanted = [name for name in TAKEN if name in frame.columns]
     frame.select(*wanted).mapInArrow(partial(publish, task=task, number=number), "nothing string").count()
 
 

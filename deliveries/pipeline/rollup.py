@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections, connection
+from django.db import DataError, InterfaceError, OperationalError, close_old_connections, connection, connections
 
 from deliveries.journal import files, sealing
 from deliveries.pipeline import ledger
 from deliveries.pipeline.admission import ADMITTED, Admission, hours, segments
+from deliveries.pipeline.lag import Lag
+from deliveries.pipeline.parquetfiles import damage, first_line
 from deliveries.pipeline.transforms import event_schema, partials
+from pushhub.background import BackgroundThread
 from pushhub.errors import FailedPrecondition
 
 if TYPE_CHECKING:
@@ -38,6 +42,10 @@ ADMISSION_SECONDS = 2.0
 FILES_A_BATCH = 16
 #: And later, when a batch begins no sooner than its trigger: more than can come in between.
 FILES_A_TRIGGER = 64
+#: How often a query's end and ours are looked for.
+POLL_SECONDS = 1
+#: How long an end waits for the batch that is being counted.
+STOP_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.5
 LAST_PAUSE_SECONDS = 30.0
 
@@ -49,30 +57,76 @@ class Rollup:
         self._folder = folder
         self._session = session
         self._admission = Admission(folder, job="rollup")
+        self._lag = Lag(folder)
         #: Links whose segments were counted in the batch before; Spark is done with them when the next one begins.
         self._done: set[str] = set()
-        self._stopping = threading.Event()
+        self._keeper = BackgroundThread("admission", self._keep_admitting, at_end=connections.close_all)
+        self._admitting = threading.Lock()
+        self._counting = threading.Lock()
+        self._is_told_to_stop = False
 
     def once(self) -> None:
         """Count what is there, then return."""
         self._admit()
-        self._writer(files_a_batch=FILES_A_BATCH).trigger(availableNow=True).start().awaitTermination()
+        self._query(lambda: self._writer(files_a_batch=FILES_A_BATCH).trigger(availableNow=True))
 
     def run(self) -> None:
         """Count what is there, then what comes, until the query ends, which it does only with an error."""
-        self.once()
-        keeper = threading.Thread(target=self._keep_admitting, name="admission", daemon=True)
-        keeper.start()
+        self._lag.forget()
+        self._keeper.start()
+        trigger = f"{TRIGGER_SECONDS} seconds"
         try:
-            stream = self._writer(files_a_batch=FILES_A_TRIGGER)
-            stream.trigger(processingTime=f"{TRIGGER_SECONDS} seconds").start().awaitTermination()
+            self.once()
+            self._query(lambda: self._writer(files_a_batch=FILES_A_TRIGGER).trigger(processingTime=trigger))
         finally:
-            self._stopping.set()
+            self._keeper.stop(timeout=5)
+
+    def stop(self) -> None:
+        """Have `run` or `once` return after the batch that is being counted. A signal handler may call it."""
+        self._is_told_to_stop = True
+
+    def _query(self, made: Callable[[], Any]) -> None:
+        """Run a query to its end. One that fails at a segment is made anew and goes on without that segment."""
+        from pyspark.errors import StreamingQueryException
+
+        while not self._is_told_to_stop:
+            try:
+                self._wait(made().start())
+                return
+            except StreamingQueryException as error:
+                if self._is_told_to_stop:
+                    return
+                if not self._go_around():
+                    raise
+                logger.warning("the rollup begins again after: %s", first_line(error))
+
+    def _wait(self, query: Any) -> None:
+        """Wait for the end of a query, or end it when told to."""
+        while not query.awaitTermination(POLL_SECONDS):
+            if self._is_told_to_stop:
+                # Spark would report a batch that is cut short as an error.
+                if self._counting.acquire(timeout=STOP_SECONDS):
+                    self._counting.release()
+                query.stop()
+
+    def _go_around(self) -> bool:
+        """Count the waiting segments one by one, and put those aside that cannot be; whether that changed anything."""
+        connection.close()  # this thread's may be as old as the query
+        links = self._admission.links()
+        waiting = [self._admission.link_path(name) for name in sorted(links - ledger.noted(links))]
+        added = count_each(waiting, session=self._session, admission=self._admission, job="rollup")
+        put_aside = links - self._admission.links()
+        # The checkpoint names the files of the batch that failed. The ledger knows what is counted, so none is needed.
+        shutil.rmtree(self._folder / CHECKPOINT, ignore_errors=True)
+        self._admission.unlink(ledger.noted(links))
+        self._done = set()
+        return bool(added.segments or put_aside)
 
     def count(self, batch: DataFrame, number: int) -> None:
         """Add one batch to the metrics. Called in a thread of py4j's, which may not be the one of the next batch."""
         try:
-            self._count(batch, number)
+            with self._counting:
+                self._count(batch, number)
         finally:
             connection.close()
 
@@ -80,6 +134,7 @@ class Rollup:
         self._admission.unlink(self._done)
         added = _persistently(partials_of(partials(batch).toArrow()), job="rollup")
         self._done = ledger.noted(self._admission.links())
+        self._lag.progressed()
         logger.debug("batch %d: %d segments, %d rows, %d skipped", number, added.segments, added.rows, added.skipped)
 
     def _writer(self, *, files_a_batch: int) -> Any:
@@ -97,22 +152,24 @@ class Rollup:
         return events.writeStream.foreachBatch(self.count).option("checkpointLocation", checkpoint)
 
     def _keep_admitting(self) -> None:
-        while not self._stopping.wait(ADMISSION_SECONDS):
-            try:
-                self._admit()
-            except (OSError, DatabaseError, InterfaceError) as error:
-                logger.warning("new segments are looked at later: %s", error)
-                close_old_connections()
+        """Look for new segments, and say how far the rollup is. Without the latter the rollup is not ready."""
+        if self._keeper.stopping.wait(ADMISSION_SECONDS):
+            return
+        try:
+            self._admit()
+            self._lag.write(self._admission.links() - self._done)
+        except Exception as error:  # the next round may do better
+            logger.warning("new segments are looked at later: %s", first_line(error))
+            close_old_connections()
 
     def _admit(self) -> None:
-        sealing.seal_closed(self._folder)
-        self._admission.round()
+        with self._admitting:
+            sealing.seal_closed(self._folder)
+            self._admission.round()
 
 
 def backfill(folder: Path, *, session: SparkSession, since: datetime, until: datetime) -> ledger.Added:
     """Count the segments with events of a time that the ledger has not; each as a whole."""
-    from pyspark.sql import functions as f
-
     sealing.seal_closed(folder)
     admission = Admission(folder, job="backfill")
     found = [path for path in _between(folder / files.SEALED, since, until) if admission.check(path)]
@@ -120,12 +177,60 @@ def backfill(folder: Path, *, session: SparkSession, since: datetime, until: dat
     wanted = [path for path in found if path.name not in known]
     total = ledger.Added(0, len(known), 0)
     for start in range(0, len(wanted), FILES_A_BATCH):
-        paths = [str(path) for path in wanted[start : start + FILES_A_BATCH]]
-        events = session.read.schema(event_schema()).parquet(*paths)
-        batch = events.select("*", f.col("_metadata.file_name").alias("segment"))
-        added = _persistently(partials_of(partials(batch).toArrow()), job="backfill")
+        paths = wanted[start : start + FILES_A_BATCH]
+        try:
+            added = count(paths, session=session, job="backfill")
+        except uncountable() as error:
+            logger.warning("the segments are counted one by one after: %s", first_line(error))
+            added = count_each(paths, session=session, admission=admission, job="backfill")
         total = ledger.Added(total.segments + added.segments, total.skipped + added.skipped, total.rows + added.rows)
     return total
+
+
+def count(paths: Sequence[Path], *, session: SparkSession, job: str) -> ledger.Added:
+    """Count segments as a batch of their own."""
+    from pyspark.sql import functions as f
+
+    events = session.read.schema(event_schema()).parquet(*map(str, paths))
+    batch = events.select("*", f.col("_metadata.file_name").alias("segment"))
+    return _persistently(partials_of(partials(batch).toArrow()), job=job)
+
+
+def count_each(paths: Sequence[Path], *, session: SparkSession, admission: Admission, job: str) -> ledger.Added:
+    """Count segments one by one, and put those into quarantine that cannot be counted.
+
+    Where not one can be counted and none is damaged, the fault may be this machine's, and the last error is raised.
+    """
+    total = ledger.Added(0, 0, 0)
+    failed: dict[str, Exception] = {}
+    for path in paths:
+        try:
+            if reason := damage(path):
+                admission.put_aside(path.name, reason=reason)
+                continue
+            added = count([path], session=session, job=job)
+        except FileNotFoundError:
+            continue
+        except uncountable() as error:
+            session.range(1).count()  # raises where Spark itself is at fault
+            failed[path.name] = error
+        else:
+            total = ledger.Added(
+                total.segments + added.segments, total.skipped + added.skipped, total.rows + added.rows
+            )
+    if len(failed) > 1 and not total.segments:
+        raise failed.popitem()[1]
+    for name, cause in failed.items():
+        admission.put_aside(name, reason=f"it cannot be counted: {first_line(cause)}")
+    return total
+
+
+def uncountable() -> tuple[type[Exception], ...]:
+    """The errors of a segment whose content cannot be read, or fits no column."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    return (PySparkException, Py4JJavaError, ValueError, OverflowError, DataError)
 
 
 def _between(sealed: Path, since: datetime, until: datetime) -> Iterator[Path]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pushhub.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: For jobs of seconds the second compiler costs more than it brings (SPARK.md, section 2); long ones leave it on.
 SHORT_JOB = "-XX:TieredStopAtLevel=1"
 COLLECTOR = "-XX:+UseSerialGC"
+#: The first of the masters of a standalone cluster.
+STANDALONE = re.compile(r"spark://(?P<host>\[[^]]+\]|[^:,]+):(?P<port>[0-9]+)")
 
 
 def spark_session(
@@ -35,21 +41,44 @@ def spark_session(
     # Without it glibc keeps a heap for each of Java's threads, which is worth some hundred megabytes.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in {**settings(memory=memory, short=short), **(extra or {})}.items():
+    for key, value in {**settings(memory=memory, short=short), **driver_address(master), **(extra or {})}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 
 
+def driver_address(master: str) -> dict[str, str]:
+    """Where the driver listens for its executors: loopback for those of this machine, else where it reaches the master.
+
+    A resource manager such as Kubernetes has no address to ask about, so there Spark decides.
+    """
+    if master.startswith("local"):
+        address = "127.0.0.1"
+    elif found := STANDALONE.match(master):
+        address = _address_towards(found["host"].strip("[]"), int(found["port"]))
+    else:
+        return {}
+    return {"spark.driver.host": address, "spark.driver.bindAddress": address}
+
+
+def _address_towards(host: str, port: int) -> str:
+    """The address of this machine from which packets to another leave. Nothing is sent."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise InvalidArgument(f"The Spark master {host} cannot be reached: {error.strerror}.") from None
+
+
 def settings(*, memory: str, short: bool) -> dict[str, str]:
-    """What SPARK.md found to be light and safe: no web interface, no catalogue on disk, nothing but loopback."""
+    """What was measured to be light, and is safe: no web interface and no catalogue on disk."""
     options = " ".join([COLLECTOR, SHORT_JOB] if short else [COLLECTOR])
     return {
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": options,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.catalogImplementation": "in-memory",

@@ -17,8 +17,7 @@ from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from deliveries.push.dialer import Dialer
-from deliveries.push.endpoint import BadEndpoint, Endpoint, Origin, parse_url
-from deliveries.push.guard import AddressGuard
+from deliveries.push.endpoint import Endpoint, parse_url
 from deliveries.push.options import ClientOptions
 from deliveries.push.pool import Pool
 from deliveries.push.request import Request, Shared
@@ -27,6 +26,8 @@ from deliveries.push.result import PushResult
 from deliveries.push.tls import client_context
 from deliveries.push.wheel import Wheel
 from deliveries.rules.outcome import Reason
+from pushhub.addresses import AddressGuard
+from pushhub.pushurls import BadEndpoint, Origin
 
 __all__ = ["BadEndpoint", "ClientOptions", "Endpoint", "PushClient", "PushResult"]
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, cast
 
 from httptools import HttpParserError, HttpResponseParser
 
-from deliveries.push.head import HeadScan
+from deliveries.push.head import HeadScan, retry_after_of
 from deliveries.push.wheel import NEVER
 from deliveries.rules.outcome import Reason
+from deliveries.rules.retry import RETRY_AFTER_STATUSES
 
 if TYPE_CHECKING:
     from deliveries.push.pool import Pool
@@ -48,6 +49,7 @@ class Connection(asyncio.BaseProtocol):
         "_received",
         "_received_limit",
         "_request",
+        "_retry_after_s",
         "_scan",
         "_shared",
         "_status",
@@ -83,6 +85,7 @@ class Connection(asyncio.BaseProtocol):
         self._status = 0
         self._whole = False
         self._keep = False
+        self._retry_after_s = 0.0
 
     # The pool's side.
 
@@ -142,6 +145,8 @@ class Connection(asyncio.BaseProtocol):
             self._feed(data)
         except HttpParserError:
             intact = False
+        if head_was_open and self._status in RETRY_AFTER_STATUSES:
+            self._retry_after_s = retry_after_of(data, self._interim - interim)
         if self._whole:
             self._finish(self._status, "", keep=self._keep and intact)
         elif not intact:
@@ -255,7 +260,7 @@ class Connection(asyncio.BaseProtocol):
             self._pool.release(self, now)
         else:
             self.discard()
-        self._shared.report(request, status, reason, now)
+        self._shared.report(request, status, reason, now, retry_after_s=self._retry_after_s if status else 0.0)
 
     def _answered_early(self, status: int) -> bool:
         """Whether some of a large body may be unsent. Over TLS the transport does not know, so a refusal counts."""

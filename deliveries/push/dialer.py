@@ -10,15 +10,15 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from deliveries.push.endpoint import Origin
 from deliveries.rules.outcome import Reason
+from pushhub.pushurls import Origin
 
 if TYPE_CHECKING:
     from deliveries.push.connection import Connection
-    from deliveries.push.guard import AddressGuard
     from deliveries.push.options import ClientOptions
     from deliveries.push.resolver import Resolver
     from deliveries.push.tls import ResumingContext
+    from pushhub.addresses import AddressGuard
 
 #: This machine is out of something; the receiver is not to blame.
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})

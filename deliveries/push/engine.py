@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -13,14 +12,17 @@ import uvloop
 from deliveries.push.client import ClientOptions, PushClient
 from deliveries.push.flight import Flight
 from deliveries.push.plans import PlanBook, PushPlan
-from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
+from deliveries.rules.envelope import metadata_headers, push_body, trace_headers, unwrapped_body
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.outcome import Reason
+from pushhub.background import BackgroundThread
 
 logger = logging.getLogger(__name__)
 
 #: Pushes that go out before the loop looks at its sockets again.
 SLICE = 50
+#: Between two signs of life of the loop.
+BEAT_SECONDS = 1.0
 
 
 class Engine:
@@ -31,14 +33,22 @@ class Engine:
         self.client = PushClient(self._loop, options=options)
         self.plans = PlanBook(self.client)
         self._unprepared = unprepared
-        self._thread = threading.Thread(target=self._run, name="push-engine", daemon=True)
+        self._beat: asyncio.TimerHandle | None = None
+        self._thread = BackgroundThread("push-engine", self._run)
 
     def start(self) -> None:
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
+        self._give_sign()
         self._loop.run_forever()
+
+    def _give_sign(self) -> None:
+        if self._beat is not None:
+            self._beat.cancel()
+        self._thread.beat()
+        self._beat = self._loop.call_later(BEAT_SECONDS, self._give_sign)
 
     def accept(self, flights: Sequence[Flight]) -> None:
         """Push these; from any thread."""
@@ -51,8 +61,9 @@ class Engine:
             future.result(timeout=5)
         except TimeoutError:
             logger.warning("connections did not close in time")
+        self._thread.stopping.set()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=5)
+        self._thread.stop(timeout=5)
 
     def _push_all(self, flights: Sequence[Flight]) -> None:
         if len(flights) > SLICE:
@@ -63,12 +74,12 @@ class Engine:
         unprepared: list[Flight] = []
         get = self.plans.get
         for flight in flights:
-            plan = get(flight.task.subscription_id, now=now)
-            if plan is None or (flight.task.is_reference and plan.endpoint is not None):
-                unprepared.append(flight)
-                continue
-            flight.plan = plan
             try:
+                plan = get(flight.task.subscription_id, now=now)
+                if plan is None or (flight.task.is_reference and plan.endpoint is not None):
+                    unprepared.append(flight)
+                    continue
+                flight.plan = plan
                 self._push(flight, plan, now_ms)
             except Exception:
                 # A message that no request can be made of must not take the loop, or its neighbours, with it.
@@ -88,7 +99,7 @@ class Engine:
             return flight.settle_as("n", plan.refusal)
         if plan.endpoint is None:
             return flight.settle_as("r")
-        headers = plan.headers
+        headers = plan.headers + _rendered(trace_headers(task.message))
         if settings.no_wrapper:
             body = unwrapped_body(task.message)
             if settings.write_metadata:

@@ -7,7 +7,6 @@ Flower and `celery events` need no change. A thread sends what has gathered; whe
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from django.conf import settings
 
 from deliveries.push.flight import Flight
 from deliveries.rules.taskmessage import TASK_NAME
+from pushhub.background import BackgroundThread
 
 logger = logging.getLogger(__name__)
 
@@ -54,15 +54,13 @@ class TaskEvents:
         self._hostname = hostname
         self._sample = Sample(settings.EVENTS_PER_SECOND)
         self._waiting: deque[Event] = deque(maxlen=MAX_WAITING)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="push-events", daemon=True)
+        self._thread = BackgroundThread("push-events", self._gather_and_send, at_end=self._send)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join(timeout=5)
+        self._thread.stop(timeout=5)
 
     def started(self, flights: Sequence[Flight]) -> None:
         now = time.time()
@@ -89,10 +87,9 @@ class TaskEvents:
         self._waiting.append(("task-received", _received(flight, started)))
         self._waiting.append(("task-started", {"uuid": flight.task_id, "timestamp": started}))
 
-    def _run(self) -> None:
-        while not self._stopping.wait(FLUSH_SECONDS):
+    def _gather_and_send(self) -> None:
+        if not self._thread.stopping.wait(FLUSH_SECONDS):
             self._send()
-        self._send()
 
     def _send(self) -> None:
         if not self._waiting:

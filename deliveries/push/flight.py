@@ -44,6 +44,7 @@ class Flight:
         "message_id",
         "plan",
         "reason",
+        "retry_after_s",
         "shown",
         "started",
         "status",
@@ -72,6 +73,8 @@ class Flight:
         self.status = 0
         self.reason = ""
         self.latency_ms = 0.0
+        #: How long the endpoint asked to be left alone.
+        self.retry_after_s = 0.0
         #: When the attempt was over, in seconds since 1970.
         self.ended = 0.0
         #: Whether Flower was told of its start, and when that was (seconds since 1970).
@@ -87,6 +90,7 @@ class Flight:
     def done(self, result: PushResult) -> None:
         self.status = result.status
         self.latency_ms = result.latency_ms
+        self.retry_after_s = result.retry_after_s
         if result.reason == Reason.ABORTED:
             # This worker stops; nobody is to blame, and another one sends it again.
             self.settle_as("r", result.reason)

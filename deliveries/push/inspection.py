@@ -1,13 +1,14 @@
-"""`celery inspect active` for a push worker: its messages are no Celery requests, so it lists them itself."""
+"""What `celery inspect` tells of a push worker: its messages, which are no Celery requests, and its threads."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from celery.worker.control import Panel
+from celery.worker.control import Panel, inspect_command
 
 from deliveries.push.flight import Flight
 from deliveries.rules.taskmessage import TASK_NAME
+from pushhub import background
 
 #: A push worker may have tens of thousands outstanding; people look at a few.
 SHOWN = 100
@@ -26,6 +27,12 @@ def install() -> None:
         return listed
 
     Panel.data["active"] = Panel.data["dump_active"] = active
+
+
+@inspect_command()
+def threads(state: Any, **kwargs: Any) -> dict[str, float]:
+    """Return, for each background thread, the seconds since its last sign of life."""
+    return background.silences()
 
 
 def _row(flight: Flight, *, hostname: str) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 
 from deliveries.push.connection import Connection, PlainConnection, TlsConnection
 from deliveries.push.dialer import Dialer, DialFailed
-from deliveries.push.endpoint import Origin
 from deliveries.push.wheel import NEVER
 from deliveries.rules.outcome import Reason
+from pushhub.pushurls import Origin
 
 if TYPE_CHECKING:
     from deliveries.push.request import Request, Shared

@@ -43,7 +43,7 @@ class Shared:
         #: Set by `close`, and called when the last outstanding request has been reported.
         self.drained: Callable[[], None] | None = None
 
-    def report(self, request: Request, status: int, reason: str, now: float) -> None:
+    def report(self, request: Request, status: int, reason: str, now: float, *, retry_after_s: float = 0.0) -> None:
         """Tells the engine, once; a request that was reported already is left alone."""
         on_done = request.on_done
         if on_done is None:
@@ -51,7 +51,7 @@ class Shared:
         request.on_done = request.connection = None
         self.outstanding -= 1
         try:
-            on_done(PushResult(status, reason, (now - request.started) * 1000))
+            on_done(PushResult(status, reason, (now - request.started) * 1000, retry_after_s))
         except Exception:
             log.exception("on_done of a push request failed")
         if self.drained is not None and not self.outstanding:

@@ -15,3 +15,5 @@ class PushResult(NamedTuple):
     status: int
     reason: str
     latency_ms: float
+    #: What a 429 or a 503 asks for with Retry-After; 0 where it doesn't.
+    retry_after_s: float = 0.0

@@ -4,75 +4,92 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-import redis
-from django.db import DatabaseError, InterfaceError, close_old_connections, connection
+from django.db import close_old_connections, connections
 
 from deliveries.backlog.backlog import PageRequest
 from deliveries.backlog.paging import page_in
 from deliveries.models import Message
+from deliveries.outages import OUTAGES
 from deliveries.push.engine import Engine
 from deliveries.push.flight import Flight
+from deliveries.rules.outcome import Reason
 from deliveries.rules.payload import attributes_parse, wire_message
+from pushhub.background import IDLE_SECONDS, BackgroundThread
 
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 5.0
-OUTAGES = (DatabaseError, InterfaceError, redis.RedisError)
+
+Job = Callable[[], None]
 
 
 class Steward:
     """A thread that makes plans, reads large payloads and pages backlogs in. An outage makes it wait, never end."""
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="push-steward", daemon=True)
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._thread = BackgroundThread("push-steward", self._next, at_end=connections.close_all)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        self._stopping.set()
+        self._thread.stopping.set()
         self._jobs.put(None)
-        self._thread.join(timeout=5)
+        self._thread.stop(timeout=5)
 
-    def prepare(self, engine: Engine, flights: list[Flight]) -> None:
+    def prepare(self, engine: Engine, flights: Sequence[Flight]) -> None:
         """Make what these lack, then give them back to the engine."""
-        self._jobs.put(lambda: prepare_now(engine, flights))
+        self._jobs.put(lambda: self._prepare(engine, flights))
 
     def page(self, request: PageRequest) -> None:
         self._jobs.put(lambda: page_in(request))
 
-    def run_soon(self, job: Callable[[], None]) -> None:
-        """Any other job that needs the database, retried until it succeeds."""
+    def run_soon(self, job: Job) -> None:
+        """Any other job that needs the database, retried while that is away."""
         self._jobs.put(job)
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            job = self._jobs.get()
+    def _next(self) -> None:
+        with suppress(queue.Empty):
+            job = self._jobs.get(timeout=IDLE_SECONDS)
             if job is not None:
                 self._do(job)
-        connection.close()
 
-    def _do(self, job: Callable[[], None]) -> None:
+    def _do(self, job: Job) -> None:
+        """Do it, however long the database or Redis is away. Any other error is the job's end, and the thread's to
+        report: a page that did not come is asked for again, and so is a rebuild.
+        """
         pause = FIRST_PAUSE_SECONDS
-        while not self._stopping.is_set():
+        while not self._thread.stopping.is_set():
             try:
-                job()
-                return
+                return job()
             except OUTAGES as error:
                 logger.warning("waiting %.2f s for the database or Redis: %s", pause, type(error).__name__)
                 close_old_connections()
-            except Exception:
-                logger.exception("a job of the steward failed and is given up")
-                return
-            self._stopping.wait(pause)
+            self._thread.beat()
+            self._thread.stopping.wait(pause)
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
+        return None
+
+    def _prepare(self, engine: Engine, flights: Sequence[Flight]) -> None:
+        """Prepare these together. Where that fails each is prepared by itself, as one of them may be at fault."""
+        try:
+            prepare_now(engine, flights)
+        except OUTAGES:
+            raise
+        except Exception:
+            logger.exception("%d messages could not be prepared", len(flights))
+            close_old_connections()
+            if len(flights) == 1:
+                flights[0].settle_as("n", Reason.INTERNAL)
+            else:
+                for flight in flights:
+                    self.prepare(engine, [flight])
 
 
 def prepare_now(engine: Engine, flights: Sequence[Flight]) -> None:

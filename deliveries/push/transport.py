@@ -34,6 +34,9 @@ def full_bell(work: str) -> str:
 class Fetcher(Protocol):
     """What the transport needs of the push worker."""
 
+    #: Regions to fetch for beside those whose queues are consumed.
+    adopted: tuple[str, ...]
+
     def fetch_arguments(self, region: str) -> tuple[str, str, int, int]:
         """Key of the worker's record, name of the next batch, room for messages, and the limit of a lane."""
 
@@ -114,8 +117,15 @@ class Channel(BaseChannel):  # type: ignore[misc]
 
     @property
     def fetcher(self) -> Fetcher | None:
-        fetcher: Fetcher | None = self.connection.fetcher
+        # A channel that is closed has no connection.
+        fetcher: Fetcher | None = self.connection.fetcher if self.connection is not None else None
         return fetcher
+
+    @property
+    def _served(self) -> list[str]:
+        """The regions to fetch for."""
+        adopted = self.fetcher.adopted if self.fetcher is not None else ()
+        return [*self._regions, *(region for region in adopted if region not in self._regions)]
 
     def fetches(self, message: Any) -> bool:
         routing_key = str(message.delivery_info.get("routing_key", ""))
@@ -135,21 +145,24 @@ class Channel(BaseChannel):  # type: ignore[misc]
             return
         self._in_poll = self.client.connection
         self._brpop_sent_at = monotonic()
-        if len(self._quiet) < len(self._regions):
+        if not self._quiet.issuperset(self._served):
             self._send_fetch(self.fetcher)
         else:
             self._send_sleep()
 
     def close(self) -> None:
         """kombu waits for the reply that is still out; one that only ends a sleep is not worth it."""
+        if self._alarm is not None:
+            self._alarm.cancel()
         if self._in_poll and isinstance(self._awaited, _Sleep):
             self.client.connection.disconnect()
             self._in_poll = None
         super().close()
 
     def _send_fetch(self, fetcher: Fetcher) -> None:
-        self._turn = (self._turn + 1) % len(self._regions)
-        region = self._regions[self._turn]
+        regions = self._served
+        self._turn = (self._turn + 1) % len(regions)
+        region = regions[self._turn]
         work, batch, room, limit = fetcher.fetch_arguments(region)
         if not room:
             self._send_rest(work)
@@ -161,7 +174,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
     def _send_sleep(self) -> None:
         self._awaited = _Sleep()
         self._quiet.clear()
-        bells = [f"ph:bell:{region}" for region in self._regions]
+        bells = [f"ph:bell:{region}" for region in self._served]
         others = [queue for queue in self.active_queues if not queue.startswith(QUEUE_PREFIX)]
         self.client.connection.send_command("BRPOP", *bells, *others, f"{MAX_SLEEP_SECONDS:.3f}")
 
@@ -227,14 +240,15 @@ class Channel(BaseChannel):  # type: ignore[misc]
     def _deliver_batch(self, fetcher: Fetcher, awaited: _Fetch, reply: list[Any]) -> None:
         messages, wait_ms, epoch, pages = reply
         region = awaited.region
-        if len(messages) < awaited.room:
+        # With a wait of 0 more lanes are due than one fetch wakes: the next follows at once.
+        if len(messages) < awaited.room and wait_ms != 0:
             self._quiet.add(region)
-            if 0 <= wait_ms < MAX_SLEEP_SECONDS * 1000:
+            if 0 < wait_ms < MAX_SLEEP_SECONDS * 1000:
                 self._wake_after(wait_ms / 1000)
         fetcher.fetched(region, awaited.batch, messages, epoch=int(epoch), pages=pages)
         queue = QUEUE_PREFIX + region
         # Cancelled while the reply was on its way: what came is handed back.
-        is_wanted = queue in self.connection._callbacks
+        is_wanted = queue in self.connection._callbacks or region in fetcher.adopted
         take, take_delivery, deliver = fetcher.take, fetcher.take_delivery, self.connection._deliver
         for message in messages:
             try:

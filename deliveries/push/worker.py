@@ -11,7 +11,6 @@ import itertools
 import logging
 import os
 import secrets
-import threading
 import time
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
@@ -26,6 +25,7 @@ from deliveries import store
 from deliveries.backlog import reconcile
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, PageRequest, work_key
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.regions import regions_to_adopt
 from deliveries.journal.journal import journal
 from deliveries.push import inspection
 from deliveries.push.admission import Admission
@@ -40,6 +40,7 @@ from deliveries.push.settler import Settler
 from deliveries.push.steward import Steward
 from deliveries.push.transport import Transport, full_bell
 from deliveries.rules.taskmessage import TASK_NAME, body_parse
+from pushhub.background import BackgroundThread
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,10 @@ class PushWorker:
         self.admission = Admission(settings.WORKER_OUTSTANDING_MB * 1_000_000, resume=self._resume)
         self.events = TaskEvents(app, hostname)
         self.outstanding: dict[str, Flight] = {}
-        self._heart = Heart(self.name, self.steward)
+        #: Regions that no worker of their own serves, which this one has taken over.
+        self.adopted: tuple[str, ...] = ()
+        self._asked: set[str] = set()
+        self._heart = Heart(self)
         self._journal = journal()
         self._batches = itertools.count(1)
         self._batch: Batch | None = None
@@ -91,6 +95,7 @@ class PushWorker:
     # The transport's seam (transport.Fetcher).
 
     def fetch_arguments(self, region: str) -> tuple[str, str, int, int]:
+        self._asked.add(region)
         room = settings.WORKER_OUTSTANDING - len(self.outstanding)
         self._was_full = room <= 0
         batch = str(next(self._batches))
@@ -178,6 +183,17 @@ class PushWorker:
 
     # Called from the other threads.
 
+    def regions_served(self) -> set[str]:
+        """The worker's own regions of which it asked for messages since the last call."""
+        asked, self._asked = self._asked, set()
+        return asked.difference(self.adopted)
+
+    def adopt(self, regions: tuple[str, ...]) -> None:
+        """Deliver for these regions too, and for those adopted before no more."""
+        if regions != self.adopted:
+            logger.warning("regions of other workers that this one serves now: %s", ", ".join(regions) or "none")
+            self.adopted = regions
+
     def _prepare(self, flights: list[Flight]) -> None:
         self.steward.run_soon(partial(self._admit, flights))
 
@@ -200,7 +216,6 @@ class PushWorker:
     def _settled(self, flights: Sequence[Flight], flows: Mapping[Lane, LaneFlow]) -> None:
         for flight in flights:
             self.outstanding.pop(flight.task_id, None)
-        self.events.settled(flights)
         if self._journal is not None:
             self._journal.append(attempt_events(flights, flows=flows, worker=self.name))
         if self._was_full and not self._stopping:
@@ -208,6 +223,7 @@ class PushWorker:
                 default_backlog().client.lpush(full_bell(work_key(self.name)), "1")
             except redis.RedisError:
                 logger.debug("ring put off: Redis is away")
+        self.events.settled(flights)
 
     # Shutdown.
 
@@ -232,44 +248,40 @@ class PushWorker:
 
 
 class Heart:
-    """Says that this worker lives, takes back what dead ones held, and notices a wiped Redis."""
+    """Says that this worker lives, takes over what dead ones held and their regions, and notices a wiped Redis."""
 
-    def __init__(self, worker: str, steward: Steward) -> None:
+    def __init__(self, worker: PushWorker) -> None:
         self._worker = worker
-        self._steward = steward
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="push-heart", daemon=True)
+        self._backlog = Backlog()
+        self._was_away = False
+        self._thread = BackgroundThread("push-heart", self._beat)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
         """Stop beating; what this worker still holds, the others take over when its silence is long enough."""
-        self._stopping.set()
-        self._thread.join(timeout=10)
+        self._thread.stop(timeout=10)
         try:
-            default_backlog().leave(self._worker)
+            default_backlog().leave(self._worker.name)
         except redis.RedisError:
             logger.debug("left without saying so: Redis is away")
 
-    def _run(self) -> None:
-        backlog = Backlog()
-        was_away = False
-        while True:
-            try:
-                health = backlog.beat(self._worker)
-                if health.put_back:
-                    logger.warning("took over %d messages of a worker that died", health.put_back)
-                if health.was_wiped:
-                    self._steward.run_soon(_rebuild)
-                elif was_away:
-                    self._steward.run_soon(_audit)
-                was_away = False
-            except redis.RedisError as error:
-                was_away = True
-                logger.warning("no heartbeat: %s", type(error).__name__)
-            if self._stopping.wait(HEARTBEAT_SECONDS):
-                return
+    def _beat(self) -> None:
+        try:
+            health = self._backlog.beat(self._worker.name, regions=self._worker.regions_served())
+            self._worker.adopt(regions_to_adopt(health.silent_regions))
+            if health.put_back:
+                logger.warning("took over %d messages of a worker that died", health.put_back)
+            if health.was_wiped:
+                self._worker.steward.run_soon(_rebuild)
+            elif self._was_away:
+                self._worker.steward.run_soon(_audit)
+            self._was_away = False
+        except redis.RedisError as error:
+            self._was_away = True
+            logger.warning("no heartbeat: %s", type(error).__name__)
+        self._thread.stopping.wait(HEARTBEAT_SECONDS)
 
 
 def _rebuild() -> None:

@@ -15,7 +15,7 @@ from deliveries.rpc.protobuf import received_messages
 from deliveries.rpc.streams import leases_changed
 from deliveries.services import message_publish
 from pushhub.principals import Principal
-from subscriptions.rpc.calls import Call, Direct, Method, Unary, Waiting, in_thread, stopping
+from subscriptions.rpc.calls import LARGE_REQUEST_BYTES, Call, Direct, Method, Unary, Waiting, in_thread, stopping
 from subscriptions.selectors import subscription_get, topic_get
 
 PublishResponse = pubsub.PublishResponse.pb()
@@ -28,9 +28,9 @@ ANSWER_SECONDS = 0.5
 
 def publish(request: Any, call: Call) -> Any:
     """Store the messages; the region of publishing may be named in the metadata."""
+    found = topic_get(name=request.topic, field="topic")
     messages = published_messages_read(request.messages)
     region = region_parse(call.metadata(REGION_HEADER.lower()))
-    found = topic_get(name=request.topic, field="topic")
     ids = message_publish(topic=found, messages=messages, region=region)
     return PublishResponse(message_ids=ids)
 
@@ -74,7 +74,9 @@ def ack_deadlines_modify(request: Any, caller: Principal) -> Empty:
     return Empty()
 
 
-PUBLISHER: dict[str, Method] = {"Publish": Direct(pubsub.PublishRequest.pb(), PublishResponse, publish)}
+PUBLISHER: dict[str, Method] = {
+    "Publish": Direct(pubsub.PublishRequest.pb(), PublishResponse, publish, most_bytes=LARGE_REQUEST_BYTES)
+}
 SUBSCRIBER: dict[str, Method] = {
     "Pull": Waiting(pubsub.PullRequest.pb(), PullResponse, messages_pull),
     "Acknowledge": Unary(pubsub.AcknowledgeRequest.pb(), Empty, messages_acknowledge),

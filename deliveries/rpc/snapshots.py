@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
@@ -20,6 +21,13 @@ from subscriptions.rpc.topics import page_of
 
 Snapshot = pubsub.Snapshot.pb()
 SeekResponse = pubsub.SeekResponse.pb()
+
+
+def name_complete(request: Any) -> None:
+    """Over gRPC a snapshot without a name gets a random one, in the project of its subscription (pubsub.proto)."""
+    if not request.name:
+        project, _subscription = names.parse_subscription(request.subscription, field="subscription")
+        request.name = names.snapshot_name(project, f"auto-{secrets.token_hex(12)}")
 
 
 def create(request: Any, caller: Principal) -> Any:
@@ -73,7 +81,7 @@ PUBLISHER: dict[str, Method] = {
     )
 }
 SUBSCRIBER: dict[str, Method] = {
-    "CreateSnapshot": Unary(pubsub.CreateSnapshotRequest.pb(), Snapshot, create),
+    "CreateSnapshot": Unary(pubsub.CreateSnapshotRequest.pb(), Snapshot, create, complete=name_complete),
     "GetSnapshot": Unary(pubsub.GetSnapshotRequest.pb(), Snapshot, get),
     "UpdateSnapshot": Unary(pubsub.UpdateSnapshotRequest.pb(), Snapshot, update),
     "DeleteSnapshot": Unary(pubsub.DeleteSnapshotRequest.pb(), Empty, delete),

@@ -14,6 +14,10 @@ from typing import Any
 import orjson
 
 METADATA_PREFIX = "x-goog-pubsub-"
+#: Where Google's clients put the trace context of a publish when OpenTelemetry is on.
+TRACE_ATTRIBUTE = "googclient_traceparent"
+#: W3C Trace Context, version 00: neither the trace id nor the parent id may be all zeros.
+_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 #: Headers that an attribute must never set: they frame the request, belong to one hop, or are ours to say.
 RESERVED_HEADERS = frozenset(
@@ -82,13 +86,19 @@ def metadata_headers(message: Mapping[str, Any], *, subscription: str) -> list[t
     ordering_key = message.get("orderingKey")
     if ordering_key and _HEADER_VALUE.fullmatch(ordering_key):
         headers.append((METADATA_PREFIX + "ordering-key", ordering_key))
-    seen: set[str] = set()
+    seen = {name for name, _ in trace_headers(message)}
     for name, value in (message.get("attributes") or {}).items():
         lowered = name.lower()
         if lowered not in seen and _is_free(name, lowered) and _HEADER_VALUE.fullmatch(value):
             seen.add(lowered)
             headers.append((name, value))
     return headers
+
+
+def trace_headers(message: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The header that continues the publisher's trace at the endpoint, if the message carries a valid one."""
+    traceparent = (message.get("attributes") or {}).get(TRACE_ATTRIBUTE, "")
+    return [("traceparent", traceparent)] if _TRACEPARENT.fullmatch(traceparent) else []
 
 
 def _is_free(name: str, lowered: str) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
 #: Without a retryPolicy: the bounds of Cloud Pub/Sub's push backoff.
 MINIMUM_MS = 100
 MAXIMUM_MS = 60_000
@@ -11,13 +14,36 @@ JITTER = 0.25
 _DOUBLINGS = 40
 
 
+#: The statuses with which an endpoint may say when it wants to be asked again.
+RETRY_AFTER_STATUSES = frozenset({429, 503})
+
+
+def retry_after_seconds(value: str, *, now: datetime) -> float:
+    """Return the seconds that a Retry-After header asks for: a number of them, or an HTTP date; 0 for anything else."""
+    if value.isascii() and value.isdigit():
+        return float(value[:9])
+    try:
+        moment = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        return 0.0
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max((moment - now).total_seconds(), 0.0)
+
+
 def countdown_ms(
-    attempt: int, *, dice: float, minimum_ms: float | None = None, maximum_ms: float | None = None
+    attempt: int,
+    *,
+    dice: float,
+    minimum_ms: float | None = None,
+    maximum_ms: float | None = None,
+    at_least_ms: float = 0.0,
 ) -> float:
     """The wait after the nack of attempt number `attempt` (the first is 1): minimum * 2^(attempt - 1), jittered.
 
     Never outside the bounds, jitter included. `dice` is in [0, 1). The wait has to grow, whatever the minimum, so the
-    doubling starts from `MINIMUM_MS` at least; only a maximum of 0 means "at once, always".
+    doubling starts from `MINIMUM_MS` at least; only a maximum of 0 means "at once, always". `at_least_ms` is what the
+    endpoint asked for; it counts up to the maximum, and is spread too.
     """
     maximum = MAXIMUM_MS if maximum_ms is None else maximum_ms
     minimum = min(MINIMUM_MS if minimum_ms is None else minimum_ms, maximum)
@@ -25,4 +51,5 @@ def countdown_ms(
     middle = min(max(minimum, MINIMUM_MS) * 2.0**doublings, maximum)
     lowest = max(minimum, middle * (1 - JITTER))
     highest = min(maximum, middle * (1 + JITTER))
-    return lowest + (highest - lowest) * dice
+    asked = min(at_least_ms * (1 + JITTER * dice), maximum)
+    return max(lowest + (highest - lowest) * dice, asked)

@@ -13,6 +13,7 @@ from rest_framework.views import APIView, set_rollback
 from pushhub import names
 from pushhub.errors import InvalidArgument, PermissionDenied
 from pushhub.principals import Principal
+from subscriptions.api.answers import PLAIN, AnswerForm
 from subscriptions.api.authentication import CallerAuthentication, IsCaller
 from subscriptions.api.errors import exception_handler
 from subscriptions.api.parsers import ProtoJSONParser
@@ -33,9 +34,12 @@ class ApiView(APIView):
     parser_classes = [ProtoJSONParser]
     renderer_classes = [ProtoJSONRenderer]
     content_negotiation_class = OneForm
+    #: How the caller of this request wants the answer; a view serves one request.
+    form = PLAIN
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
+        self.form = AnswerForm.read(request.query_params)
         if "HTTP_TRANSFER_ENCODING" in request.META and not request.META.get("CONTENT_LENGTH"):
             # WSGI hides a body without a length, and to take it for an empty one would lose it silently.
             raise InvalidArgument("The request has a body without a Content-Length.", field="body")

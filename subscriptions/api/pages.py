@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.views import redirect_to_login
 from django.db import Error, connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
+
+from pushhub.background import threads_silent
+from subscriptions.api.authentication import session_principal
+
+View = Callable[..., HttpResponseBase]
+
+
+def for_staff(view: View) -> View:
+    """A view that asks for the console's login, except in development."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not settings.DEVELOPMENT and session_principal(request) is None:
+            return redirect_to_login(request.get_full_path(), reverse("admin:login"))
+        return view(request, *args, **kwargs)
+
+    return guarded
 
 
 @require_safe
@@ -15,10 +40,13 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
-    """200 while requests can be served, which needs the database; 503 otherwise."""
+    """200 while requests can be served, which needs the database and this process' threads; 503 otherwise."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
     except Error:
         return JsonResponse({"status": "unavailable", "database": "unreachable"}, status=503)
+    silent = threads_silent()
+    if silent:
+        return JsonResponse({"status": "unavailable", "threads": silent}, status=503)
     return JsonResponse({"status": "ok"})

@@ -15,6 +15,9 @@ from pushhub.errors import InvalidArgument
 #: zlib's number for "gzip, with the largest window".
 GZIP_WINDOW = 31
 READ_BYTES = 64 * 1024
+#: Of objects, lists and their members. A publish request of 1000 messages with 100 attributes each has 104,000, and a
+#: member of two bytes takes a hundred in memory.
+MOST_ELEMENTS = 110_000
 
 
 class ProtoJSONParser(BaseParser):
@@ -29,6 +32,8 @@ class ProtoJSONParser(BaseParser):
         body = read_body(stream, request.META)
         if not body.strip():
             return {}
+        if not has_few_elements(body):
+            raise InvalidArgument(f"The request has more than {MOST_ELEMENTS} elements.", field="body")
         try:
             return orjson.loads(body)
         except orjson.JSONDecodeError as error:
@@ -46,6 +51,20 @@ def read_body(stream: IO[Any], meta: Mapping[str, Any], *, limit: int | None = N
     if encoding in ("gzip", "x-gzip"):
         return inflated(_bounded(stream, limit), limit)
     raise InvalidArgument("The body's Content-Encoding is not supported: use gzip or none.", field="body")
+
+
+def has_few_elements(body: bytes) -> bool:
+    """Whether JSON text has no more than MOST_ELEMENTS, told before any object is made of it."""
+    if _separators(body) <= MOST_ELEMENTS:
+        return True
+    # Some may be inside of strings. A string is a member or its name, so there are not many of these either.
+    most_quotes = 4 * (MOST_ELEMENTS + 1)
+    parts = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"', most_quotes)
+    return len(parts) <= most_quotes and _separators(b"".join(parts[::2])) <= MOST_ELEMENTS
+
+
+def _separators(text: bytes) -> int:
+    return sum(map(text.count, (b",", b"[", b"{")))
 
 
 def too_large(limit: int) -> InvalidArgument:

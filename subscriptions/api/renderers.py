@@ -11,6 +11,8 @@ from rest_framework.parsers import BaseParser
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 
+from subscriptions.api.answers import PLAIN
+
 
 class ProtoJSONRenderer(BaseRenderer):
     """Nothing to say is `{}`, as google.protobuf.Empty is."""
@@ -23,7 +25,12 @@ class ProtoJSONRenderer(BaseRenderer):
     def render(
         self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None
     ) -> bytes:
-        return orjson.dumps({} if data is None else data)
+        context = renderer_context or {}
+        form = getattr(context.get("view"), "form", PLAIN)
+        answer = {} if data is None else data
+        if "response" in context and context["response"].status_code < 400:
+            answer = form.selection.of(answer)
+        return orjson.dumps(answer, option=orjson.OPT_INDENT_2 if form.is_pretty else None)
 
 
 class OneForm(BaseContentNegotiation):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -12,13 +14,14 @@ from subscriptions import fields, selectors, services
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
 from subscriptions.api.topics import listed
-from subscriptions.iam import impersonation, service_accounts
+from subscriptions.iam import access, impersonation, service_accounts
 from subscriptions.paging import Page, paged
 from subscriptions.resources import service_account_resource
 
 TAGS = ["service accounts"]
 #: IAM's own, unlike Pub/Sub's.
 DEFAULT_PAGE, LARGEST_PAGE = 20, 100
+UNDELETE = "iam.serviceAccounts.undelete"
 
 
 class ServiceAccountList(ApiView):
@@ -113,12 +116,13 @@ class ServiceAccountUndelete(ApiView):
 
     methods = {"POST": "google.iam.admin.v1.UndeleteServiceAccount"}
 
-    def resource_name(self, **kwargs: str) -> str:
-        """The permission is asked of the project, which `-` leaves to be found."""
+    def check_access(self, request: Request, kwargs: Mapping[str, str]) -> None:
+        """The permission is asked of the project, which `-` leaves to be found, and names to nobody else."""
         if kwargs["project"] == "-":
             found = selectors.service_account_deleted_find(unique_id=kwargs["account"])
-            kwargs["project"] = found.project.project_id if found else "-"
-        return super().resource_name(**kwargs)
+            if found is not None and access.allowed(caller_of(request), UNDELETE, found.project):
+                kwargs = {**kwargs, "project": found.project.project_id}
+        super().check_access(request, kwargs)
 
     @extend_schema(
         operation_id="serviceAccounts_undelete",

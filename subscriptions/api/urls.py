@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path, re_path
-from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerView
+from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
 from subscriptions.api import iamurls, identityurls, oauth2, pages, schemas, subscriptions, topics
 from subscriptions.api.base import MethodNotFound
@@ -17,8 +17,8 @@ SUBSCRIPTION = PROJECT + r"/subscriptions/(?P<subscription>[^/]+)"
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", pages.index, name="index"),
     path("healthz", pages.healthz, name="healthz"),
-    path("schema", SpectacularJSONAPIView.as_view(), name="schema"),
-    path("docs", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
+    path("schema", pages.for_staff(SpectacularJSONAPIView.as_view()), name="schema"),
+    path("docs", pages.for_staff(SpectacularSwaggerSplitView.as_view(url_name="schema")), name="docs"),
     path("oauth2/v1/certs", oauth2.PemCerts.as_view(), name="certs-v1"),
     path("oauth2/v3/certs", oauth2.JwkCerts.as_view(), name="certs-v3"),
     path("tokeninfo", oauth2.TokenInfo.as_view(), name="tokeninfo"),

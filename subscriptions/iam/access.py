@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Hashable, Iterable
+from functools import cache
 from typing import Generic, TypeVar
 
 from django.conf import settings
@@ -53,11 +54,14 @@ class Decisions(Generic[Answer]):
 decisions: Decisions[bool] = Decisions()
 #: The roles that a caller holds on a project or above: what its many topics have in common.
 _inherited: Decisions[frozenset[str]] = Decisions()
+#: The resources that a caller's permissions come from, by kind and primary key.
+_granting: Decisions[frozenset[tuple[str, int]]] = Decisions()
 
 
 def forget_decisions() -> None:
     decisions.forget()
     _inherited.forget()
+    _granting.forget()
 
 
 def is_root(caller: Principal) -> bool:
@@ -69,7 +73,7 @@ def allowed(caller: Principal, permission: str, resource: tree.Resource) -> bool
     """Whether the policies of the resource and of what lies above it give `caller` the permission."""
     if is_root(caller):
         return True
-    key = (caller.member, permission, tree.kind_of(resource).word, str(resource.pk))
+    key = (caller.identity, permission, tree.kind_of(resource).word, str(resource.pk))
     answer = decisions.get(key)
     if answer is None:
         answer = permission in permissions_held(caller, resource, among=[permission])
@@ -81,6 +85,15 @@ def require(caller: Principal, permission: str, resource: tree.Resource) -> None
     """Raise PermissionDenied, naming the permission and the resource, unless `caller` holds it there."""
     if not allowed(caller, permission, resource):
         raise denied(permission, tree.name_of(resource))
+
+
+def require_named(caller: Principal, permission: str, name: str, *, field: str) -> None:
+    """As `require`, on what a request names. That it doesn't exist is told to those who hold the permission above."""
+    if is_root(caller):
+        return  # what is wrong with the name is for the service to say
+    resource = tree.resource_or_above(name, field=field)
+    if resource is None or not allowed(caller, permission, resource):
+        raise denied(permission, name)
 
 
 def denied(permission: str, name: str) -> PermissionDenied:
@@ -109,6 +122,25 @@ def permissions_held(caller: Principal, resource: tree.Resource, *, among: Itera
     return held
 
 
+def resources_granting(caller: Principal, permission: str) -> frozenset[tuple[str, int]]:
+    """The kind and primary key of each resource whose own policy gives `caller` the permission.
+
+    This reads every policy, so it is for lists of rows; `allowed` answers for a single resource.
+    """
+    key = (caller.identity, permission)
+    granting = _granting.get(key)
+    if granting is None:
+        mine = _names_of(caller, has_groups=True)
+        has_permission = cache(lambda role: permission in _permissions_of(role))
+        granting = frozenset(
+            (kind, pk)
+            for kind, pk, bindings in Policy.objects.order_by().values_list("kind", "resource_pk", "bindings")
+            if any(not mine.isdisjoint(one["members"]) and has_permission(one["role"]) for one in bindings)
+        )
+        _granting.put(key, granting)
+    return granting
+
+
 def roles_held(caller: Principal, resource: tree.Resource) -> frozenset[str]:
     """The roles bound to `caller`, by whatever name of it, on the resource or above."""
     above = tree.parent_of(resource)
@@ -118,7 +150,7 @@ def roles_held(caller: Principal, resource: tree.Resource) -> frozenset[str]:
 
 
 def _roles_inherited(caller: Principal, resource: tree.Resource) -> frozenset[str]:
-    key = (caller.member, tree.kind_of(resource).word, str(resource.pk))
+    key = (caller.identity, tree.kind_of(resource).word, str(resource.pk))
     roles = _inherited.get(key)
     if roles is None:
         roles = _roles_bound(caller, tree.lineage(resource))
@@ -139,7 +171,7 @@ def _roles_bound(caller: Principal, resources: Iterable[tree.Resource]) -> froze
 
 def _names_of(caller: Principal, *, has_groups: bool) -> set[str]:
     """All the members that stand for the caller. Groups are looked up only where a policy has one."""
-    mine = members.standing_for(caller.member)
+    mine = members.standing_for(caller.member, is_service_agent=caller.is_service_agent)
     new = mine if has_groups else set()
     while new:
         rows = GroupMember.objects.filter(member__in=new).values_list("group__email", flat=True)

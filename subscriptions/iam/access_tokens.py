@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from django.db.models import QuerySet
 
+from pushhub import names
 from pushhub.clock import utcnow
 from pushhub.errors import InvalidArgument, NotFound
 from subscriptions.credentials import AccessToken, ServiceAccountKey
@@ -65,7 +66,9 @@ def access_token_find(token: str) -> AccessToken | None:
     row = AccessToken.objects.select_related("account", "key").filter(digest=_digest(token)).first()
     if row is None or row.has_expired:
         return None
-    if row.account is not None and (row.account.disabled or row.account.deleted_at is not None):
+    if row.account is None and row.member.startswith("serviceAccount:"):
+        return None
+    if row.account is not None and (row.account.is_disabled or row.account.deleted_at is not None):
         return None
     return None if row.key is not None and row.key.disabled else row
 
@@ -105,7 +108,7 @@ def _create(row: AccessToken, lifetime: timedelta, scopes: Sequence[str]) -> Iss
 
 def _account(email: str) -> ServiceAccount:
     account = ServiceAccount.objects.filter(email=email).first()
-    if account is None:
+    if account is None or names.is_agent_email(email):
         raise NotFound(f"Service account {email} does not exist.", field="member")
     return account
 

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
+from pushhub import names
 from pushhub.clock import utcnow
 from pushhub.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Unimplemented, clipped
 from subscriptions import fields, selectors
@@ -118,7 +119,7 @@ def certificates_of(email: str) -> dict[str, str]:
     keys = ServiceAccountKey.objects.filter(
         account__email=email, account__deleted_at=None, account__disabled=False, disabled=False, expires_at__gt=utcnow()
     )
-    return dict(keys.values_list("key_id", "certificate"))
+    return {} if names.is_agent_email(email) else dict(keys.values_list("key_id", "certificate"))
 
 
 def service_account_key_delete(*, name: str) -> None:
@@ -158,6 +159,8 @@ def key_file(row: ServiceAccountKey, private_key: str) -> bytes:
 def _add(name: str, row: ServiceAccountKey) -> ServiceAccountKey:
     with transaction.atomic():
         row.account = selectors.service_account_get(name=name, lock=True)
+        if names.is_agent_email(row.account.email):
+            raise FailedPrecondition("A service agent has no keys.")
         if row.account.keys.count() >= MAX_KEYS:
             raise FailedPrecondition(f"A service account has {MAX_KEYS} keys at most: delete one that is not in use.")
         if ServiceAccountKey.objects.filter(key_id=row.key_id).exists():

@@ -95,9 +95,9 @@ def _account(issuer: object) -> ServiceAccount:
     refused = AssertionRefused("Invalid grant: account not found.")
     if not isinstance(issuer, str) or "\0" in issuer:
         raise refused
-    accounts = ServiceAccount.objects.filter(Q(email=issuer) | Q(unique_id=issuer), deleted_at=None, disabled=False)
+    accounts = ServiceAccount.objects.filter(Q(email=issuer) | Q(unique_id=issuer), deleted_at=None)
     account = accounts.select_related("project").first()
-    if account is None:
+    if account is None or account.is_disabled:
         raise refused
     return account
 

@@ -15,6 +15,7 @@ from subscriptions.iam.access_tokens import access_token_find
 from subscriptions.iam.assertions import AssertionRefused, assertion_read
 from subscriptions.iam.recent import recent_callers
 from subscriptions.iam.scopes import opens_the_api, scopes_read
+from subscriptions.models import ServiceAccount
 
 #: No credential of ours is nearly this long.
 MAX_CREDENTIAL_CHARACTERS = 8192
@@ -25,14 +26,26 @@ EMULATOR_TOKEN = "owner"  # noqa: S105 - a word that everybody knows
 def caller_from_authorization(header: str) -> Principal:
     """The principal of `Bearer {access token or JWT}`; Unauthenticated for anything else, whatever is wrong with it."""
     token = bearer_token(header)
-    if is_emulator_token(token):
-        return Principal(settings.ANONYMOUS)
-    digest = hashlib.sha256(token.encode()).digest()
-    caller = recent_callers.get(digest)
+    caller = _recent_caller(token)
     if caller is None:
         caller, seconds_left = _caller_of(token)
-        recent_callers.put(digest, caller, seconds_left=seconds_left)
+        recent_callers.put(_digest(token), caller, seconds_left=seconds_left)
     return caller
+
+
+def recent_caller(header: str) -> Principal | None:
+    """The same where it takes no query to tell, as after a call of a moment ago."""
+    return _recent_caller(bearer_token(header))
+
+
+def _recent_caller(token: str) -> Principal | None:
+    if is_emulator_token(token):
+        return Principal(settings.ANONYMOUS)
+    return recent_callers.get(_digest(token))
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
 
 
 def bearer_token(header: str) -> str:
@@ -64,7 +77,8 @@ def _caller_of(token: str) -> tuple[Principal, float]:
     if row is None:
         raise refused()
     _check_scopes(row.scopes)
-    return Principal(row.member), (row.expires_at - utcnow()).total_seconds()
+    caller = Principal(row.member) if row.account is None else account_principal(row.account)
+    return caller, (row.expires_at - utcnow()).total_seconds()
 
 
 def _self_signed(token: str) -> tuple[Principal, float]:
@@ -82,7 +96,11 @@ def _self_signed(token: str) -> tuple[Principal, float]:
             raise refused()
     else:
         _check_scopes(scopes_read(claims.get("scope")))
-    return Principal(f"serviceAccount:{assertion.account.email}"), assertion.seconds_left
+    return account_principal(assertion.account), assertion.seconds_left
+
+
+def account_principal(account: ServiceAccount) -> Principal:
+    return Principal(f"serviceAccount:{account.email}", unique_id=account.unique_id)
 
 
 def _check_scopes(scopes: Iterable[str]) -> None:

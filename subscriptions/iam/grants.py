@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
+from pushhub import names
 from pushhub.errors import Aborted, InvalidArgument, clipped
 from pushhub.principals import OPERATOR, Principal
 from subscriptions import selectors
@@ -26,8 +27,6 @@ PERMISSION_PATTERN = re.compile(r"[a-zA-Z0-9-]{1,60}(?:\.[a-zA-Z0-9-]{1,60}){2,3
 #: What `setIamPolicy` changes where no mask says so.
 DEFAULT_MASK = frozenset({"bindings", "etag"})
 MASK_FIELDS = frozenset({"version", "bindings", "etag", "auditConfigs"})
-#: Of Google's own accounts, one a project, which have no row.
-AGENT_SUFFIX = "@gcp-sa-pubsub.iam.gserviceaccount.com"
 
 
 def policy_get(resource: tree.Resource, *, options: object = None) -> dict[str, Any]:
@@ -119,11 +118,20 @@ def role_revoke(resource: tree.Resource, *, role: str, member: str, caller: Prin
 def member_rename(*, old: str, new: str) -> None:
     """Call a member by another name in all policies and groups: who takes the old name must not take its grants."""
     with transaction.atomic():
-        for row in Policy.objects.select_for_update().filter(bindings__icontains=old):
-            if old in policies.members_of(row.bindings):
-                row.bindings = policies.members_replace(row.bindings, old=old, new=new)
-                _store(row)
+        for row in _binding(old):
+            row.bindings = policies.members_replace(row.bindings, old=old, new=new)
+            _store(row)
         GroupMember.objects.filter(member=old).update(member=new)
+    access.forget_decisions()
+
+
+def member_forget(member: str) -> None:
+    """Take a member out of all policies and groups: a new account begins with nothing that was left to its address."""
+    with transaction.atomic():
+        for row in _binding(member):
+            row.bindings = policies.member_remove(row.bindings, member=member)
+            _store(row)
+        GroupMember.objects.filter(member=member).delete()
     access.forget_decisions()
 
 
@@ -142,6 +150,12 @@ def policy_begin(resource: tree.Resource, *, creator: Principal) -> None:
         row = _row(resource)
         row.bindings = bindings
         _store(row)
+
+
+def _binding(member: str) -> list[Policy]:
+    """The policies that bind a member, locked until the transaction ends."""
+    rows = Policy.objects.select_for_update().filter(bindings__icontains=member)
+    return [row for row in rows if member in policies.members_of(row.bindings)]
 
 
 def _row(resource: tree.Resource, *, lock: bool = False) -> Policy:
@@ -188,21 +202,32 @@ def _check_new(
 
 
 def _check_exists(member: str) -> None:
-    kind, _, email = member.partition(":")
-    missing = (
-        (kind == "serviceAccount" and not _account_exists(email))
-        or (kind == "group" and not Group.objects.filter(email=email).exists())
-        or kind == "deleted"  # a policy may keep such a member, and cannot gain one
-    )
-    if missing:
+    """A group or a service account of a domain that PushHub holds must exist. Those of others stand for nobody here."""
+    kind, _, email = member.removeprefix("deleted:").partition(":")
+    if kind not in ("serviceAccount", "group") or not _is_ours(kind, email.partition("?")[0].rpartition("@")[2]):
+        return
+    exists = Group.objects.filter(email=email).exists() if kind == "group" else _account_exists(email)
+    # A policy may keep a deleted member of ours, and cannot gain one.
+    if not exists or member.startswith("deleted:"):
         word = "Group" if kind == "group" else "Service account"
         raise InvalidArgument(f"{word} {clipped(email)} does not exist.", field="policy.bindings")
 
 
+def _is_ours(kind: str, domain: str) -> bool:
+    """Return whether PushHub holds the groups or service accounts of a domain."""
+    if kind == "group":
+        return Group.objects.filter(email__endswith=f"@{domain}").exists()
+    if domain == names.AGENT_DOMAIN:
+        return True
+    project, suffix, _ = domain.partition(names.ACCOUNT_DOMAIN)
+    name, _, of_domain = project.partition(".")  # of the project example.com:shop it is shop.example.com
+    return bool(suffix) and selectors.project_exists(project=f"{of_domain}:{name}" if of_domain else project)
+
+
 def _account_exists(email: str) -> bool:
-    if email.endswith(AGENT_SUFFIX):
-        number = email.removesuffix(AGENT_SUFFIX).removeprefix("service-")
-        return number.isascii() and number.isdecimal() and Project.objects.filter(number=int(number[:18])).exists()
+    if names.is_agent_email(email):
+        number = names.service_agent_number(email)
+        return number is not None and Project.objects.filter(number=number).exists()
     return ServiceAccount.objects.filter(email=email).exists()
 
 

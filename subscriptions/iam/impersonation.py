@@ -50,6 +50,6 @@ def _impersonated(name: str, delegates: list[str], permission: str, caller: Prin
         raise Unimplemented("Delegation chains are not supported: grant the caller the role on the account itself.")
     account = selectors.service_account_get(name=name)
     access.require(caller, permission, account)
-    if account.disabled:
+    if account.is_disabled:
         raise FailedPrecondition("The service account is disabled.")
     return account

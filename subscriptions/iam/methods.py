@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
 
-from pushhub.errors import InvalidArgument, PermissionDenied
+from pushhub.errors import PermissionDenied
 from pushhub.principals import Principal
 from subscriptions.iam import access, tree
 from subscriptions.iam.access import Key
@@ -154,6 +154,24 @@ _RESOURCE_MANAGER: dict[str, Requirements] = {
 _MONITORING: dict[str, Requirements] = {
     "ListTimeSeries": _one("monitoring.timeSeries.list", "name"),
 }
+#: The rest is asked for by the console alone, which has pages of what REST has no address for.
+_ORGANIZATIONS: dict[str, Requirements] = {
+    "GetOrganization": _one("resourcemanager.organizations.get", "name"),
+}
+_FOLDERS: dict[str, Requirements] = {
+    "GetFolder": _one("resourcemanager.folders.get", "name"),
+    "CreateFolder": _one("resourcemanager.folders.create", "parent"),
+    "UpdateFolder": _one("resourcemanager.folders.update", "folder.name"),
+    "DeleteFolder": _one("resourcemanager.folders.delete", "name"),
+}
+#: Needed on each project of the perimeter.
+_PERIMETERS: dict[str, Requirements] = {
+    f"{verb}ServicePerimeter": _one(f"accesscontextmanager.servicePerimeters.{verb.lower()}", "project")
+    for verb in ("Get", "Create", "Update", "Delete")
+}
+_LOGGING: dict[str, Requirements] = {
+    "ListLogEntries": _one("logging.logEntries.list", "resource_name"),
+}
 
 
 def _table() -> dict[str, Requirements]:
@@ -166,6 +184,10 @@ def _table() -> dict[str, Requirements]:
         "google.iam.credentials.v1": _IAM_CREDENTIALS,
         "google.cloudresourcemanager.v1": _RESOURCE_MANAGER,
         "google.monitoring.v3.MetricService": _MONITORING,
+        "google.cloud.resourcemanager.v3.Organizations": _ORGANIZATIONS,
+        "google.cloud.resourcemanager.v3.Folders": _FOLDERS,
+        "google.identity.accesscontextmanager.v1.AccessContextManager": _PERIMETERS,
+        "google.logging.v2.LoggingServiceV2": _LOGGING,
     }
     return {f"{service}.{method}": row for service, rows in services.items() for method, row in rows.items()}
 
@@ -183,9 +205,15 @@ def authorize(caller: Principal, method: str, names: Mapping[str, str]) -> None:
         raise PermissionDenied(f"The method {method} has no entry in the table of permissions.")
     for requirement in requirements:
         name = names.get(requirement.source, "")
-        if requirement.in_body and not _is_name(name):
+        if requirement.in_body and not tree.is_name(name):
             continue
         _check(caller, requirement, name)
+
+
+def authorize_row(caller: Principal, method: str, row: tree.Resource) -> None:
+    """`authorize` for a method that is about a single row, which need not have a policy of its own."""
+    name = tree.name_of(row)
+    authorize(caller, method, {one.source: name for one in METHODS.get(method, ()) if not one.in_body})
 
 
 def request_names(method: str, request: object) -> dict[str, str]:
@@ -193,18 +221,10 @@ def request_names(method: str, request: object) -> dict[str, str]:
     return {one.source: str(attrgetter(one.source)(request)) for one in METHODS.get(method, ())}
 
 
-def _is_name(name: str) -> bool:
-    try:
-        tree.kind_of_name(name)
-    except InvalidArgument:
-        return False
-    return True
-
-
 def _check(caller: Principal, requirement: Requirement, name: str) -> None:
     if access.is_root(caller):
         return  # what is wrong with the name is for the service to say
-    key: Key = (caller.member, requirement.permission, requirement.on, name)
+    key: Key = (caller.identity, requirement.permission, requirement.on, name)
     if access.decisions.get(key):
         return
     permission, target = _target(requirement, name)
@@ -223,9 +243,7 @@ def _target(requirement: Requirement, name: str) -> tuple[str, str]:
 
 def _holds(caller: Principal, permission: str, requirement: Requirement, name: str) -> bool:
     """Of what doesn't exist the caller may know if it holds the permission on the project around it."""
-    resource = tree.resource_find(name, field=requirement.source)
+    resource = tree.resource_or_above(name, field=requirement.source)
     if isinstance(resource, Subscription) and requirement.on == On.ITS_TOPIC and resource.topic is not None:
         resource = resource.topic
-    if resource is None:
-        resource = tree.above(name)
     return resource is not None and access.allowed(caller, permission, resource)

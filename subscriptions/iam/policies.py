@@ -86,6 +86,12 @@ def bindings_remove(bindings: Iterable[Binding], *, role: str, member: str) -> l
     return result
 
 
+def member_remove(bindings: Iterable[Binding], *, member: str) -> list[Binding]:
+    """The bindings without a member, whatever role it holds."""
+    result = [{**binding, "members": [held for held in binding["members"] if held != member]} for binding in bindings]
+    return [binding for binding in result if binding["members"]]
+
+
 def members_replace(bindings: Iterable[Binding], *, old: str, new: str) -> list[Binding]:
     """The bindings with one member under another name."""
     return [

@@ -8,7 +8,7 @@ from django.db import IntegrityError, transaction
 
 from pushhub import names
 from pushhub.clock import utcnow
-from pushhub.errors import AlreadyExists, InvalidArgument, clipped
+from pushhub.errors import AlreadyExists, FailedPrecondition, InvalidArgument, clipped
 from pushhub.principals import OPERATOR, Principal
 from subscriptions import fields, masks, selectors
 from subscriptions.iam import grants
@@ -38,6 +38,8 @@ def service_account_create(*, project: str, request: object, caller: Principal =
     with transaction.atomic():
         owner = project_ensure(project=project, caller=caller)
         email = names.service_account_email(owner.project_id, account_id)
+        if names.is_agent_email(email):
+            raise FailedPrecondition(f"Accounts of the project {clipped(owner.project_id)} are service agents.")
         account = ServiceAccount(
             project=owner,
             email=email,
@@ -52,6 +54,7 @@ def service_account_create(*, project: str, request: object, caller: Principal =
                 account.save(force_insert=True)
         except IntegrityError:
             raise taken from None
+        grants.member_forget(f"serviceAccount:{email}")
     return account
 
 

@@ -55,7 +55,7 @@ def id_token_mint(*, email: str, audience: str, caller: Principal | None = None)
     account = ServiceAccount.objects.filter(email=email).select_related("project").first()
     if account is None:
         raise TokenDenied("account_unknown", email=email)
-    if account.disabled:
+    if account.is_disabled:
         raise TokenDenied("account_disabled", email=email)
     if not allowed(caller or service_agent(account.project), GET_OPEN_ID_TOKEN, account):
         raise TokenDenied("token_denied", email=email)

@@ -9,7 +9,7 @@ from django.apps import apps
 from django.db.models import Model
 
 from pushhub import names
-from pushhub.errors import NotFound, clipped
+from pushhub.errors import InvalidArgument, NotFound, clipped
 from subscriptions import selectors
 from subscriptions.models import Folder, Organization, Project
 
@@ -66,6 +66,15 @@ def kind_of_name(name: str, *, field: str = "resource") -> Kind:
     return kind
 
 
+def is_name(name: str) -> bool:
+    """Whether this is the full name of something that has a policy."""
+    try:
+        kind_of_name(name)
+    except InvalidArgument:
+        return False
+    return True
+
+
 def full_name(name: str) -> str:
     """`//pubsub.googleapis.com/projects/p/topics/t`: the name as errors and audit entries show it."""
     return f"//{kind_of_name(name).host}.googleapis.com/{clipped(name)}"
@@ -109,6 +118,11 @@ def resource_find(name: str, *, field: str = "resource") -> Resource | None:
         return None
 
 
+def resource_or_above(name: str, *, field: str = "resource") -> Resource | None:
+    """The row of a full name or, where there is none, the project around it: who may look there may know that."""
+    return resource_find(name, field=field) or above(name)
+
+
 def resource_of(kind: str, pk: int) -> Resource | None:
     """The row that a policy is of, which is stored by its kind and primary key."""
     model = next((name for name, one in KINDS.items() if one.word == kind), "")
@@ -125,6 +139,8 @@ def above(name: str) -> Resource | None:
 
 
 def _project(name: str, field: str) -> Resource:
+    if name == "projects/-":
+        raise selectors.resource_missing("-", field=field)
     return selectors.project_get(project=names.parse_project(name, field=field))
 
 

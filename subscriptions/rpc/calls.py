@@ -1,7 +1,11 @@
 """How a method is called over gRPC: who calls, whether they may, what is answered; and errors always have a status.
 
-Requests arrive as bytes, so that also what cannot be read is refused here. Django's database layer is synchronous: a
-method runs in a thread of the pool, and whatever waits, waits in the event loop.
+A call is authenticated by its metadata before its request is read. gRPC reads, inflates and parses the request of a
+unary method before it calls the method's handler, so every method is served as one that takes a stream, which is the
+same on the wire: then the handler reads the request, as bytes, when it chooses to.
+
+Django's database layer is synchronous: a method runs in a thread of the pool, and whatever waits, waits in the event
+loop.
 """
 
 from __future__ import annotations
@@ -18,17 +22,29 @@ from django.db import close_old_connections
 from google.protobuf.message import Message
 from rest_framework.exceptions import NotAuthenticated
 
-from pushhub.errors import PermissionDenied
+from pushhub.errors import DeadlineExceeded, InvalidArgument, PermissionDenied
 from pushhub.principals import Principal
 from subscriptions import audit
-from subscriptions.iam.callers import caller_from_authorization
+from subscriptions.iam.callers import caller_from_authorization, recent_caller
 from subscriptions.iam.methods import authorize, request_names
 from subscriptions.quotas import administration_charge
 from subscriptions.rpc import peers
 from subscriptions.rpc.errors import Context, refuse
 from subscriptions.rpc.protobuf import parsed
+from subscriptions.rpc.slots import Slots
+from subscriptions.rpc.wire import fields_check
 
 T = TypeVar("T")
+
+#: Of a request after inflation, where its method doesn't allow more.
+REQUEST_BYTES = 1024 * 1024
+#: A publish request of the largest size, with room for its framing.
+LARGE_REQUEST_BYTES = 11 * 1024 * 1024
+#: Of the requests above this size, each caller may have LARGE_CALLS worked on at once.
+SMALL_REQUEST_BYTES = 256 * 1024
+LARGE_CALLS = 2
+#: How many calls of one caller may wait for others of the same caller.
+WAITING_CALLS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +56,7 @@ class Unary:
     respond: Callable[[Any, Principal], Message]
     #: Completes a request before anybody is asked whether the caller may do it.
     complete: Callable[[Any], None] | None = None
+    most_bytes: int = REQUEST_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +66,7 @@ class Direct:
     request: type[Message]
     answer: type[Message]
     respond: Callable[[Any, Call], Message]
+    most_bytes: int = REQUEST_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +110,13 @@ class Call:
         if settings.ANONYMOUS:
             return Principal(settings.ANONYMOUS)
         raise NotAuthenticated
+
+    async def authenticated(self) -> Principal:
+        """The caller, found out in a thread where that takes a query."""
+        known = recent_caller(self.authorization) if self.authorization is not None else None
+        if known is not None or self.authorization is None:
+            return known or self.caller()
+        return await in_thread(self.caller)
 
     def authorized(self, request: Message) -> Principal:
         """The caller, who may call this method on what the request names; PermissionDenied otherwise."""
@@ -147,11 +172,11 @@ def service_handler(service: str, methods: Mapping[str, Method]) -> grpc.Generic
 
 
 def _handler(name: str, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
-    if isinstance(method, (Unary, Direct)):
-        return grpc.unary_unary_rpc_method_handler(_unary(name, method))
-    if isinstance(method, Waiting):
-        return grpc.unary_unary_rpc_method_handler(_waiting(name, method))
-    return grpc.stream_stream_rpc_method_handler(_bidirectional(name, method))
+    if isinstance(method, Bidirectional):
+        return grpc.stream_stream_rpc_method_handler(_bidirectional(name, method))
+    return grpc.stream_unary_rpc_method_handler(
+        _waiting(name, method) if isinstance(method, Waiting) else _unary(name, method)
+    )
 
 
 def _call(name: str, context: Context) -> Call:
@@ -159,9 +184,49 @@ def _call(name: str, context: Context) -> Call:
     return Call(name, str(found[0]) if found else None, context)
 
 
-def _unary(name: str, method: Unary | Direct) -> Callable[[bytes, Context], Awaitable[bytes]]:
+class _CallerSlots:
+    """What each caller may have under way at once."""
+
+    def __init__(self) -> None:
+        self.calls = Slots(settings.GRPC_CALLER_CALLS, most_waiting=WAITING_CALLS)
+        self.large = Slots(LARGE_CALLS, most_waiting=WAITING_CALLS)
+
+
+@cache
+def _slots_of(loop: asyncio.AbstractEventLoop) -> _CallerSlots:
+    return _CallerSlots()
+
+
+def _slots() -> _CallerSlots:
+    return _slots_of(asyncio.get_running_loop())
+
+
+async def read_request(context: Context, *, most_bytes: int) -> bytes:
+    """The request of a unary call. gRPC bounds what it inflates to by the size of the largest request of any method."""
+    try:
+        async with asyncio.timeout(settings.BODY_SECONDS):
+            data = await context.read()
+    except TimeoutError:
+        raise DeadlineExceeded("The request did not arrive in time.") from None
+    if not isinstance(data, bytes):
+        raise InvalidArgument("The call has no request.")
+    check_size(data, most_bytes)
+    return data
+
+
+def check_size(data: bytes, most_bytes: int) -> None:
+    if len(data) > most_bytes:
+        raise InvalidArgument(f"Request payload size exceeds the limit: {most_bytes} bytes.")
+
+
+def _parsed(kind: type[Message], data: bytes) -> Message:
+    fields_check(kind, data)
+    return parsed(kind, data)
+
+
+def _unary(name: str, method: Unary | Direct) -> Callable[[Any, Context], Awaitable[bytes]]:
     def work(data: bytes, call: Call) -> bytes:
-        request = parsed(method.request, data)
+        request = _parsed(method.request, data)
         if isinstance(method, Direct):
             call.authorized(request)
             return method.respond(request, call).SerializeToString()
@@ -169,24 +234,31 @@ def _unary(name: str, method: Unary | Direct) -> Callable[[bytes, Context], Awai
             method.complete(request)
         return method.respond(request, call.authorized(request)).SerializeToString()
 
-    async def behave(data: bytes, context: Context) -> bytes:
+    async def behave(_: Any, context: Context) -> bytes:
         call = _call(name, context)
         try:
             with audit.origin(call.origin()):
-                return await in_thread(work, data, call)
+                caller = (await call.authenticated()).member
+                async with _slots().calls.held(caller):
+                    data = await read_request(context, most_bytes=method.most_bytes)
+                    if len(data) <= SMALL_REQUEST_BYTES:
+                        return await in_thread(work, data, call)
+                    async with _slots().large.held(caller):
+                        return await in_thread(work, data, call)
         except Exception as error:
             await refuse(context, error)
 
     return behave
 
 
-def _waiting(name: str, method: Waiting) -> Callable[[bytes, Context], Awaitable[bytes]]:
-    async def behave(data: bytes, context: Context) -> bytes:
+def _waiting(name: str, method: Waiting) -> Callable[[Any, Context], Awaitable[bytes]]:
+    async def behave(_: Any, context: Context) -> bytes:
         call = _call(name, context)
         try:
             with audit.origin(call.origin()):
-                request = parsed(method.request, data)
-                await in_thread(call.authorized, request)
+                async with _slots().calls.held((await call.authenticated()).member):
+                    request = _parsed(method.request, await read_request(context, most_bytes=REQUEST_BYTES))
+                    await in_thread(call.authorized, request)
                 return (await method.respond(request, call)).SerializeToString()
         except Exception as error:
             await refuse(context, error)
@@ -196,12 +268,16 @@ def _waiting(name: str, method: Waiting) -> Callable[[bytes, Context], Awaitable
 
 def _bidirectional(name: str, method: Bidirectional) -> Callable[[AsyncIterator[bytes], Context], AsyncIterator[bytes]]:
     async def behave(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+        call = _call(name, context)
+
         async def read() -> AsyncIterator[Message]:
             async for data in requests:
-                yield parsed(method.request, data)
+                check_size(data, REQUEST_BYTES)
+                yield _parsed(method.request, data)
 
         try:
-            async for answer in method.respond(read(), _call(name, context)):
+            await call.authenticated()
+            async for answer in method.respond(read(), call):
                 yield answer.SerializeToString()
         except Exception as error:
             await refuse(context, error)

@@ -13,7 +13,7 @@ from pushhub.principals import Principal
 from subscriptions import schemas, selectors, services
 from subscriptions.paging import Page, paged
 from subscriptions.resources import schema_resource
-from subscriptions.rpc.calls import Method, Unary
+from subscriptions.rpc.calls import LARGE_REQUEST_BYTES, Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message
 from subscriptions.schemamodels import SchemaRevision
 
@@ -76,11 +76,13 @@ def schema_delete(request: Any, caller: Principal) -> Empty:
 
 
 def schema_validate(request: Any, caller: Principal) -> Any:
+    names.parse_project(request.parent, field="parent")
     schemas.schema_validate(schema={"parent": request.parent, "schema": to_dict(request.schema)})
     return schema.ValidateSchemaResponse.pb()()
 
 
 def message_validate(request: Any, caller: Principal) -> Any:
+    names.parse_project(request.parent, field="parent")
     given = {"parent": request.parent, "message": base64.b64encode(request.message).decode()}
     if request.WhichOneof("schema_spec"):
         spec = request.WhichOneof("schema_spec")
@@ -101,5 +103,10 @@ METHODS: dict[str, Method] = {
     "DeleteSchemaRevision": Unary(schema.DeleteSchemaRevisionRequest.pb(), Schema, schema_revision_delete),
     "DeleteSchema": Unary(schema.DeleteSchemaRequest.pb(), Empty, schema_delete),
     "ValidateSchema": Unary(schema.ValidateSchemaRequest.pb(), schema.ValidateSchemaResponse.pb(), schema_validate),
-    "ValidateMessage": Unary(schema.ValidateMessageRequest.pb(), schema.ValidateMessageResponse.pb(), message_validate),
+    "ValidateMessage": Unary(
+        schema.ValidateMessageRequest.pb(),
+        schema.ValidateMessageResponse.pb(),
+        message_validate,
+        most_bytes=LARGE_REQUEST_BYTES,
+    ),
 }

@@ -77,7 +77,8 @@ def running(environment: dict[str, str], *, stop_with: signal.Signals = signal.S
     data.mkdir(exist_ok=True)
     log = data / "log"
     with log.open("wb") as output:
-        process = subprocess.Popen(COMMAND, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        # The files must be for their owner alone, also where the umask keeps nothing from anybody.
+        process = subprocess.Popen(COMMAND, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, umask=0)
     it = Running(environment, process, log)
     try:
         wait_for(

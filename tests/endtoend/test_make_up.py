@@ -73,6 +73,18 @@ def test_everything_that_is_ready_is_named_with_its_place(pushhub: Running) -> N
     assert "Traceback" not in printed
 
 
+def test_the_embedded_redis_is_named_with_its_version(pushhub: Running) -> None:
+    assert re.search(r"^ pushhub +\| Redis 8\.\d+\.\d+$", pushhub.printed(), re.M)
+
+
+def test_what_is_in_the_data_folder_is_for_its_owner_alone(pushhub: Running) -> None:
+    """PushHub was started with a umask that keeps nothing from anybody."""
+    folder = Path(pushhub.environment["PUSHHUB_DATA"])
+    modes = {path: path.lstat().st_mode & 0o777 for path in [folder, *folder.rglob("*")]}
+    assert len(modes) > 8
+    assert {path: oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
+
+
 def test_the_admin_login_is_shown_once_and_opens_the_admin(pushhub: Running) -> None:
     (password,) = re.findall(r"The admin login, shown this once:  admin  (\S+)", pushhub.printed())
     login = f"{pushhub.api}/admin/login/?next=/admin/"

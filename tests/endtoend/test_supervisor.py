@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import honcho.process
 import psutil
 import pytest
 
@@ -89,6 +90,24 @@ def test_a_process_that_dies_is_started_again(crew: Crew, output: io.StringIO, t
     printed = turn_until(crew, output, "ready again: the one")
     assert "the one ended (signal 9): starting it again in 0.0 s" in printed
     wait_for(lambda: len(pids.read_text().split()) == 2)
+
+
+def test_a_process_whose_lines_cannot_be_read_is_started_again(
+    crew: Crew, output: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [RuntimeError("of the test")]
+    send = honcho.process.Process._send_message
+
+    def fail_once(self: Any, data: Any, type: str = "line") -> None:
+        if type == "line" and errors:
+            raise errors.pop()
+        send(self, data, type)
+
+    monkeypatch.setattr(honcho.process.Process, "_send_message", fail_once)
+    crew.start(script("one", SLEEP))
+    printed = turn_until(crew, output, "ready again: the one", " one         | hello\n")
+    assert "cannot be run: of the test" in printed
+    assert "the one ended (status 71): starting it again" in printed
 
 
 def test_children_that_a_dead_process_leaves_are_ended(crew: Crew, output: io.StringIO, tmp_path: Path) -> None:
@@ -176,6 +195,54 @@ def test_a_data_folder_serves_one_supervisor_at_a_time(tmp_path: Path) -> None:
             pass
     with supervisor.data_folder(folder):
         pass
+
+
+def test_what_an_earlier_version_left_open_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "redis").mkdir(mode=0o755)
+    outside = tmp_path.parent / "outside"
+    for path in (tmp_path / "pushhub.sqlite3", tmp_path / "redis" / "redis.log", outside):
+        path.write_text("")
+        path.chmod(0o644)
+    (tmp_path / "link").symlink_to(outside)
+    with supervisor.data_folder(tmp_path):
+        assert {name: mode(tmp_path / name) for name in ("redis", "pushhub.sqlite3", "redis/redis.log")} == {
+            "redis": 0o700,
+            "pushhub.sqlite3": 0o600,
+            "redis/redis.log": 0o600,
+        }
+        assert mode(outside) == 0o644
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("name", ["DATA", "SECRET_KEY", "SECRET_KEY_FILE"])
+def test_the_key_is_made_where_none_is_given(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the development mode off too, which `make up` may be asked for."""
+    (tmp_path / "given").write_text("a key")
+    for variable in ("PUSHHUB_ANONYMOUS", "PUSHHUB_SECRET_KEY", "PUSHHUB_SECRET_KEY_FILE", "PYTHONUNBUFFERED"):
+        monkeypatch.setenv(variable, "")
+    monkeypatch.setenv("PUSHHUB_DEVELOPMENT", "off")
+    monkeypatch.setenv("PUSHHUB_DATA", str(tmp_path))
+    if name != "DATA":
+        monkeypatch.setenv(f"PUSHHUB_{name}", str(tmp_path / "given"))
+
+    supervisor.environment_prepare()
+
+    assert (tmp_path / "secret-key").exists() == (name == "DATA")
+
+
+@pytest.mark.parametrize(
+    ("is_development", "line"),
+    [
+        (True, "development mode: projects come into being at first use, http"),
+        (False, "production mode: projects must be made before their first use, http"),
+    ],
+)
+def test_the_line_on_the_mode_says_which_it_is(is_development: bool, line: str, settings: Any) -> None:
+    settings.DEVELOPMENT = is_development
+    assert supervisor.modes().startswith(line)
 
 
 def test_an_unusable_data_folder_is_refused(tmp_path: Path) -> None:

@@ -72,6 +72,10 @@ NAMES = {
     "serviceAccountKeys": "projects/shop/serviceAccounts/pusher@shop.iam.gserviceaccount.com",
     "roles": "projects/shop/roles/none",
     "projects": "projects/shop",
+    # The project stands for these as well: the matrix is about which permission a method asks for.
+    "organizations": "projects/shop",
+    "folders": "projects/shop",
+    "servicePerimeters": "projects/shop",
 }
 
 

@@ -49,19 +49,24 @@ def test_nothing_is_made_without_the_permission(ada: Client) -> None:
         "serviceaccount": {"project": project.pk, "account_id": "another"},
         "project": {"project_id": "depot"},
     }
-    for page, fields in pages.items():
-        assert denied(ada.post(f"{ADMIN}{page}/add/", fields)), page
+    assert denied(ada.post(f"{ADMIN}project/add/", pages.pop("project")))
+    for role in ("", "roles/viewer"):
+        if role:
+            grant("projects/shop", role)
+        for page, fields in pages.items():
+            assert ada.post(f"{ADMIN}{page}/add/", fields).status_code == 403, page
     assert (Topic.objects.count(), Subscription.objects.count()) == (1, 0)
     assert (ServiceAccount.objects.count(), Project.objects.count()) == (1, 1)
 
     grant("projects/shop", "roles/editor")
     for page, fields in pages.items():
-        if page != "project":
-            assert ada.post(f"{ADMIN}{page}/add/", fields).status_code == 302, page
+        assert ada.post(f"{ADMIN}{page}/add/", fields).status_code == 302, page
 
 
 def test_a_signed_subscription_needs_act_as(ada: Client) -> None:
     grant("projects/shop", "roles/pubsub.admin")
+    assert errors(ada.post(f"{ADMIN}subscription/add/", form()))["service_account"], "accounts she may not see"
+    grant("projects/shop", "roles/iam.serviceAccountViewer")
 
     refused = ada.post(f"{ADMIN}subscription/add/", form())
     assert "iam.serviceAccounts.actAs" in errors(refused)["__all__"][0]
@@ -76,7 +81,10 @@ def test_rows_are_changed_and_deleted_with_the_permission_only(ada: Client) -> N
     change = f"{ADMIN}topic/{topic.pk}/change/"
     chosen = {"action": "delete_selected", "_selected_action": [topic.pk], "post": "yes"}
 
-    assert denied(ada.post(change, {"labels": '{"a": "b"}', "message_retention": ""}))
+    for address in (change, f"{ADMIN}topic/{topic.pk}/delete/"):
+        assert ada.post(address, {"labels": '{"a": "b"}', "post": "yes"}).url == "/admin/", "she may not see it"  # type: ignore[attr-defined]
+    grant("projects/shop", "roles/viewer")
+    assert ada.post(change, {"labels": '{"a": "b"}', "message_retention": ""}).status_code == 403
     assert ada.post(f"{ADMIN}topic/{topic.pk}/delete/", {"post": "yes"}).status_code == 403
     ada.post(f"{ADMIN}topic/", chosen)
     ada.post(f"{ADMIN}serviceaccount/", {"action": "disable", "_selected_action": [account.pk]})
@@ -96,9 +104,12 @@ def test_rows_are_changed_and_deleted_with_the_permission_only(ada: Client) -> N
 def test_publishing_by_hand_needs_the_permission(ada: Client) -> None:
     page = f"/admin/deliveries/delivery/publish/{Topic.objects.get().pk}/"
 
+    hidden = ada.post(page, {"text": "hello", "attributes": "{}"})
+    grant("projects/shop", "roles/pubsub.viewer")
     refused = ada.post(page, {"text": "hello", "attributes": "{}"})
     grant("projects/shop", "roles/pubsub.publisher")
 
+    assert (hidden.status_code, refused.status_code) == (404, 403)
     assert "pubsub.topics.publish" in refused.content.decode()
     assert ada.post(page, {"text": "hello", "attributes": "{}"}).status_code == 302
 
@@ -109,7 +120,11 @@ def test_a_project_is_made_below_a_parent(ada: Client) -> None:
     assert denied(ada.post(f"{ADMIN}project/add/", fields))
     grant("organizations/1", "roles/resourcemanager.projectCreator")
 
-    assert errors(ada.post(f"{ADMIN}project/add/", {**fields, "parent": "organizations/2"}))["parent"]
+    missing = {**fields, "parent": "organizations/2"}
+    assert denied(ada.post(f"{ADMIN}project/add/", missing)), "whether there is one is not for her to know"
+    root = Client()
+    root.force_login(User.objects.create_superuser("root"))
+    assert errors(root.post(f"{ADMIN}project/add/", missing))["parent"]
     assert ada.post(f"{ADMIN}project/add/", fields).status_code == 302
     assert Project.objects.get(project_id="depot").parent == organization
 
@@ -123,6 +138,9 @@ def test_click_grant_to_grant_the_service_agent_the_token_creator_role_if_it_doe
     page = f"{ADMIN}serviceaccount/"
     click = {"action": "grant_agent", "_selected_action": [account.pk]}
 
+    ada.post(page, click)
+    assert "bindings" not in grants.policy_get(account), "Ada may not see the account"
+    grant("projects/shop", "roles/iam.serviceAccountViewer")
     ada.post(page, click)
     assert "bindings" not in grants.policy_get(account), "Ada may not grant"
     assert 'icon-no.svg" alt="False"' in ada.get(f"{page}{account.pk}/change/").content.decode()

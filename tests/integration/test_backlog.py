@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -384,10 +385,47 @@ def test_a_lane_that_is_due_later_than_another_rings_nobody(backlog: Backlog) ->
         backlog.configure(lane, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(1))
     fetch(backlog)
-    backlog.client.zadd("ph:wake", {other.key: 1})
+    backlog.client.zadd("ph:wake", {other.key: time.time() * 1000 + 500})
+    rings(backlog)
+    settle(backlog, "n", *ids(1), delay_ms=1500)
+    assert not rings(backlog)
+
+
+def test_a_lane_that_should_have_been_woken_keeps_no_other_from_ringing(backlog: Backlog) -> None:
+    """Who was to wake it is late, or there are more such lanes than a fetch wakes."""
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(1))
+    fetch(backlog)
+    backlog.client.zadd("ph:wake", {"8:here": 1})
     rings(backlog)
     settle(backlog, "n", *ids(1), delay_ms=800)
-    assert not rings(backlog)
+    assert rings(backlog)
+
+
+def test_200_lanes_that_are_due_beside_distant_ones_are_woken_in_fetches_without_a_pause(backlog: Backlog) -> None:
+    # Given 200 lanes whose retry is due, and 50 whose retry is a minute away
+    due, distant = ([Lane(first + i, "here") for i in range(count)] for first, count in ((100, 200), (500, 50)))
+    for lane in (*due, *distant):
+        backlog.configure(lane, mode=Mode.PUSH, action="new")
+        offer(backlog, FIRST, lane=lane)
+    fetch(backlog, count=1000)
+    for lane in (*due, *distant):
+        settlement = Settlement()
+        settlement.add(str(FIRST), "n", 1.0)
+        settlement.returned += [200 if lane in due else 60_000, task(FIRST, attempt=2, lane=lane)]
+        backlog.settle({lane: settlement}, dice=0.5, finished={})
+    client = backlog.client
+    wait_for(lambda: client.zcount("ph:wake", "-inf", time.time() * 1000) == len(due), what="the due time")
+    # When a worker fetches for as long as it is told to ask again at once
+    taken, waits = [], [0]
+    while waits[-1] == 0:
+        messages, wait_ms, *_ = fetch(backlog, batch=str(len(waits)), count=1000)
+        taken += messages
+        waits.append(wait_ms)
+    # Then it has every retry that was due, 32 lanes at a time, and knows of the distant ones
+    assert len(taken) == len(due)
+    assert len(waits) - 1 == 7
+    assert waits[-1] > 30_000
 
 
 def test_what_is_due_after_the_longest_sleep_rings_nobody(backlog: Backlog) -> None:

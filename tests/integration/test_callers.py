@@ -126,11 +126,21 @@ def test_the_health_check_looks_at_the_database(api: Api, monkeypatch: pytest.Mo
     assert answer.body["database"] == "unreachable"
 
 
+def test_the_health_check_asks_the_threads_of_the_process(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subscriptions.api.pages.threads_silent", lambda: ["journal"])
+
+    answer = api.get("/healthz")
+
+    assert answer.status == 503
+    assert answer.body["threads"] == ["journal"]
+
+
 def test_the_documentation_loads_nothing_from_elsewhere(api: Api) -> None:
     page = api.client.get("/docs").content.decode()
     sources = re.findall(r'(?:src|href)="([^"]+)"', page)
 
     assert any("swagger-ui-bundle.js" in source for source in sources)
+    sources.remove("/docs?script=")  # the page's own script, which is no inline one
     for source in sources:
         assert source.startswith("/static/")
         assert finders.find(source.removeprefix("/static/")), source

@@ -170,6 +170,18 @@ def test_a_deleted_dead_letter_topic_takes_nothing_and_deliveries_go_on(api: Api
     assert api.get("subscriptions/worker").body["deadLetterPolicy"]["deadLetterTopic"] == "_deleted-topic_"
 
 
+def test_a_dead_letter_topic_that_excludes_the_region_takes_nothing_and_deliveries_go_on(api: Api) -> None:
+    policy = {"allowedPersistenceRegions": ["eu"], "enforceInTransit": True}
+    api.patch("topics/letters", {"topic": {"messageStoragePolicy": policy}, "updateMask": "messageStoragePolicy"})
+    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    publish(api)
+    for _ in range(8):
+        received = pulled(api, "worker")
+        assert len(received) == 1
+        nack(api, "worker", received)
+    assert Message.objects.count() == 1
+
+
 def test_outside_development_the_service_agent_needs_both_permissions(api: Api) -> None:
     api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     agent = service_agent(Project.objects.get()).member

@@ -92,6 +92,19 @@ def test_a_message_published_over_rest_arrives_in_the_seeds_form_and_is_acked(
     assert request.headers["content-type"] == "application/json"
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_an_endpoint_that_asks_to_be_left_alone_is(api: Api, receiver: Receiver, redis_url: str, status: int) -> None:
+    receiver.default = Answer(status, headers={"Retry-After": "40"})
+    subscribe(api, receiver)
+    publish(1)
+    client, key = default_backlog().client, f"ph:{Lane(Subscription.objects.get().pk, 'local').key}:z"
+    with Worker(redis_url):
+        wait_for(lambda: client.zcard(key), timeout_seconds=60, what="the nack")
+        [(_, due_ms)] = client.zrange(key, 0, -1, withscores=True)
+        assert due_ms / 1000 - client.time()[0] > 20
+    assert len(receiver.requests) == 1
+
+
 def test_only_the_five_success_statuses_acknowledge(api: Api, receiver: Receiver, redis_url: str) -> None:
     """Cloud Pub/Sub push page: 102, 200, 201, 202 and 204 acknowledge, "any other status code" makes it come again."""
     acks, nacks = [102, 200, 201, 202, 204], [203, 206, 301, 400, 404, 429, 500, 503]
@@ -458,3 +471,54 @@ def test_a_rate_limit_holds_though_nothing_else_wakes_the_worker(api: Api, recei
         publish(100)
         settled()
     assert len(receiver.requests) == 100
+
+
+LIMITS = {"x-pushhub-rate": "10", "x-pushhub-burst": "4", "x-pushhub-max-outstanding": "2"}
+IN_REDIS = {"rate": "10", "burst": "4", "cap": "2"}
+
+
+def state_of(name: str) -> dict[str, str]:
+    return default_backlog().state(Lane(Subscription.objects.get(subscription_id=name).pk, "local"))
+
+
+def limits_of(name: str) -> dict[str, str]:
+    state = state_of(name)
+    return {field: state[field] for field in IN_REDIS}
+
+
+def test_an_idle_subscription_keeps_its_own_limits_through_a_wipe(api: Api, receiver: Receiver, redis_url: str) -> None:
+    # Given a subscription with limits and nothing waiting, whose lane Redis has lost
+    subscribe(api, receiver, pushConfig={"pushEndpoint": receiver.url, "attributes": LIMITS})
+    client_of(redis_url).flushall()
+    reconcile.rebuild()
+    # When somebody publishes
+    publish(30)
+    # Then its limits are there, before any audit
+    assert limits_of("push") == IN_REDIS
+    receiver.default = Answer(204, delay_seconds=0.05)
+    most = 0
+    with Worker(redis_url):
+        while not all_settled():
+            most = max(most, receiver.outstanding)
+    assert most <= 2
+
+
+@pytest.mark.parametrize("waiting", [0, 1], ids=["idle", "waiting"])
+def test_the_audit_mends_settings_of_which_the_word_got_lost(
+    api: Api, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, waiting: int
+) -> None:
+    # Given new limits of which Redis was not told, and one more lane of an ordered subscription
+    subscribe(api, receiver)
+    subscribe(api, receiver, "ordered", enableMessageOrdering=True)
+    if waiting:
+        publish(waiting)
+    rows = Subscription.objects.filter(subscription_id="push")
+    rows.update(push_attributes=LIMITS)
+    ordered = Lane(Subscription.objects.get(subscription_id="ordered").pk, "local")
+    default_backlog().configure(ordered, mode=Mode.PUSH, action="known", ordered=False)
+    # When the audit looks
+    assert reconcile.audit() >= 2
+    # Then all settings are those of the subscription
+    assert limits_of("push") == IN_REDIS
+    assert state_of("ordered")["ordered"] == "1"
+    assert reconcile.audit() == 0, "what agrees is left alone"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -224,6 +225,19 @@ def test_policies_of_what_is_no_pubsub_resource(channel: grpc.Channel) -> None:
     assert list(call(channel, "google.iam.v1.IAMPolicy.TestIamPermissions", request, answer).permissions) == [
         "pubsub.topics.list"
     ]
+
+
+def test_a_snapshot_without_a_name_gets_one_in_the_subscriptions_project(channel: grpc.Channel) -> None:
+    make()
+    request = pubsub.CreateSnapshotRequest.pb()(subscription=SUBSCRIPTION)
+    made = call(channel, "google.pubsub.v1.Subscriber.CreateSnapshot", request, pubsub.Snapshot.pb())
+    assert re.fullmatch(r"projects/shop/snapshots/auto-[0-9a-f]{24}", made.name)
+
+
+def test_a_missing_topic_is_not_found_whatever_is_published(channel: grpc.Channel) -> None:
+    request = pubsub.PublishRequest.pb()(topic=TOPIC, messages=[{}])
+    error = refused(channel, "google.pubsub.v1.Publisher.Publish", request)
+    assert error.code() is grpc.StatusCode.NOT_FOUND
 
 
 def test_a_pull_waits_for_a_message(channel: grpc.Channel) -> None:

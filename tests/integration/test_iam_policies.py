@@ -85,8 +85,10 @@ def test_two_first_writes_of_one_policy_do_not_both_win(api: Api, monkeypatch: p
         ({"policy": {"version": 2}}, "policy.version"),
         ({"policy": {"bindings": [{"role": "roles/none"}]}}, "policy.bindings[0].role"),
         ({"policy": {"bindings": [{**PUBLISHER, "members": ["ada"]}]}}, "policy.bindings[0].members[0]"),
-        ({"policy": {"bindings": [{**PUBLISHER, "members": ["group:none@example.com"]}]}}, "policy.bindings"),
-        ({"policy": {"bindings": [{**PUBLISHER, "members": ["serviceAccount:none@x.y"]}]}}, "policy.bindings"),
+        (
+            {"policy": {"bindings": [{**PUBLISHER, "members": ["serviceAccount:no@shop.iam.gserviceaccount.com"]}]}},
+            "policy.bindings",
+        ),
         ({"policy": {"bindings": [{**PUBLISHER, "role": "projects/shop/roles/none"}]}}, "policy.bindings"),
         ({"policy": {}, "updateMask": "members"}, "updateMask"),
         ({"policy": {"etag": "!"}}, "policy.etag"),
@@ -328,3 +330,49 @@ def test_a_member_is_renamed_in_policies_and_groups_and_nowhere_else(api: Api) -
     assert api.post("topics/orders:setIamPolicy", {"policy": after}).status == 200, "it may stay"
     added = {"bindings": [{"role": "roles/pubsub.viewer", "members": [new.replace("123", "124")]}]}
     assert api.post("topics/orders:setIamPolicy", {"policy": added}).status == 400, "and not be added"
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        "group:crew@elsewhere.example",
+        "serviceAccount:pusher@elsewhere.iam.gserviceaccount.com",
+        "serviceAccount:service-123@gcp-sa-eventarc.iam.gserviceaccount.com",
+        "serviceAccount:elsewhere@appspot.gserviceaccount.com",
+        "principal://iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/pool/subject/Ada",
+        "principalSet://iam.googleapis.com/locations/global/workforcePools/pool/*",
+        "projectOwner:shop",
+        "projectEditor:example.com:shop",
+        "projectViewer:elsewhere",
+        "deleted:user:ada@example.com?uid=123",
+        "deleted:group:crew@elsewhere.example?uid=123",
+        "deleted:serviceAccount:pusher@elsewhere.iam.gserviceaccount.com?uid=123",
+    ],
+)
+def test_members_that_others_hold_are_kept_as_they_are_written(api: Api, member: str) -> None:
+    api.made("topics/orders")
+    Group.objects.create(email="crew@example.com")
+    bindings = [{"role": "roles/pubsub.publisher", "members": [member]}]
+    assert api.post("topics/orders:setIamPolicy", {"policy": {"bindings": bindings}}).status == 200
+    assert api.get("topics/orders:getIamPolicy").body["bindings"] == bindings
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        "group:nobody@example.com",
+        "serviceAccount:nobody@shop.iam.gserviceaccount.com",
+        "serviceAccount:nobody@team.example.com.iam.gserviceaccount.com",
+        "serviceAccount:service-123@gcp-sa-pubsub.iam.gserviceaccount.com",
+        "deleted:group:crew@example.com?uid=123",
+        "deleted:serviceAccount:pusher@shop.iam.gserviceaccount.com?uid=123",
+    ],
+)
+def test_members_of_our_own_domains_must_exist(api: Api, member: str) -> None:
+    api.made("topics/orders")
+    Project.objects.create(project_id="example.com:team")
+    Group.objects.create(email="crew@example.com")
+    bindings = [{"role": "roles/pubsub.publisher", "members": [member]}]
+    answer = api.post("topics/orders:setIamPolicy", {"policy": {"bindings": bindings}})
+    assert (answer.status, answer.fields) == (400, ["policy.bindings"])
+    assert "does not exist" in answer.error["message"]

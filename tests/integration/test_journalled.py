@@ -249,3 +249,21 @@ def test_old_rows_and_segments_go(folder: Path, settings: Any) -> None:
     assert [path.exists() for path in paths] == [True, False]
     assert not paths[1].parent.exists()
     assert not MetricMinute.objects.exists()
+
+
+def test_a_stray_file_does_not_stop_the_deletion_of_segments(folder: Path, settings: Any) -> None:
+    """Given strays in the folders of the two oldest hours, when time lets go, then all old segments are gone."""
+    now_ms = int(datetime.now(UTC).timestamp() * 1000)
+    paths = [files.segment_path(folder, f"host-1-{now_ms - days * 86_400_000:013d}-1") for days in (12, 11, 10, 1)]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"x")
+    strays = [paths[0].with_name(".nfs000000000001"), paths[1].with_name("notes.txt")]
+    for stray in strays:
+        stray.write_bytes(b"x")
+
+    assert segments_expire(folder) == 3
+
+    assert [path.exists() for path in paths] == [False, False, False, True]
+    assert all(stray.exists() for stray in strays)
+    assert not paths[2].parent.exists()

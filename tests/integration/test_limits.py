@@ -6,12 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from google.pubsub_v1.types import pubsub
+from hypothesis import given
+from hypothesis import strategies as st
 
+from deliveries.publishrequest import encoded_bytes, published_messages_read
+from deliveries.rules.payload import NewMessage
+from pushhub.errors import InvalidArgument
 from tests.restapi import Answer, Api
 
 TOPIC = "projects/shop/topics/orders"
 DATA = {"data": "eA=="}
 LABEL_KEY = r"[\p{Ll}\p{Lo}][\p{Ll}\p{Lo}\p{N}_-]{0,62}"
+PublishRequest = pubsub.PublishRequest.pb()
 NAMES_PAGE = "Refer to https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names for more information."
 
 
@@ -79,7 +86,15 @@ LIMITS = {
         too_large("messages[0].attributes.k", 1025, 1024, "bytes"),
         messages(attributes={"k": "ü" * 512}),
     ),
-    "reserved attribute": Limit(PUBLISH, messages(attributes={"GooGle": "1"}), "start with 'goog'"),
+    "reserved attribute": Limit(
+        PUBLISH,
+        messages(attributes={"GooGle": "1"}),
+        "start with 'goog'",
+        messages(attributes={"googclient_traceparent": "1"}),
+    ),
+    "reserved attribute that resembles a client's": Limit(
+        PUBLISH, messages(attributes={"Googclient_a": "1"}), "start with 'goog'"
+    ),
     "empty attribute key": Limit(PUBLISH, messages(attributes={"": "1"}), "must not be empty"),
     "ordering key": Limit(
         PUBLISH,
@@ -223,15 +238,39 @@ def test_just_over_a_limit_is_refused_in_productions_words_and_just_within_is_ta
 
 def test_data_is_bounded_by_the_request_it_comes_in(shop: Api) -> None:
     """Over REST base64 meets the bound of the body first; gRPC brings the 10 MB as they are."""
-    from deliveries.publishrequest import publish_request_parse
-    from pushhub.errors import InvalidArgument
-
-    fits = "A" * (10_000_000 // 3 * 4)
-    assert len(publish_request_parse({"messages": [{"data": fits}]})) == 1
+    fits = 10_000_000 - 10  # of which tags and lengths are the rest
+    request = PublishRequest(messages=[{"data": b"A" * fits}])
+    assert request.ByteSize() == 10_000_000
+    assert len(published_messages_read(request.messages)) == 1
+    request.messages[0].data += b"A"
     with pytest.raises(InvalidArgument) as refused:
-        publish_request_parse({"messages": [{"data": fits + "AAAA" * 2}]})
-    assert refused.value.message.startswith("The value for request_size is too large. You passed ")
-    assert refused.value.message.endswith("but the maximum value is 10000000.")
+        published_messages_read(request.messages)
+    assert refused.value.message.endswith("You passed 10000001 in the request, but the maximum value is 10000000.")
+
+
+def test_the_bound_counts_what_stands_around_many_small_messages(shop: Api) -> None:
+    """Keys and values beyond ASCII have more bytes than characters, and each entry has tags and lengths."""
+    attributes = {f"key {n}": "ü" * 45 for n in range(100)}
+    request = PublishRequest(messages=[{"attributes": attributes} for _ in range(1000)])
+    assert request.ByteSize() > 10_000_000
+    with pytest.raises(InvalidArgument) as refused:
+        published_messages_read(request.messages)
+    assert f"You passed {request.ByteSize()} in the request" in refused.value.message
+
+
+@given(
+    st.lists(
+        st.builds(
+            NewMessage,
+            st.binary(max_size=300),
+            st.dictionaries(st.text(max_size=140), st.text(max_size=140), max_size=3),
+            st.text(max_size=140),
+        )
+    )
+)
+def test_a_messages_encoded_size_is_that_of_protobuf(messages: list[NewMessage]) -> None:
+    encoded = [{"data": m.data, "attributes": m.attributes, "ordering_key": m.ordering_key} for m in messages]
+    assert sum(map(encoded_bytes, messages)) == PublishRequest(messages=encoded).ByteSize()
 
 
 @pytest.mark.parametrize(

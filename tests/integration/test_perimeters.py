@@ -124,10 +124,45 @@ def test_existing_push_subscriptions_cannot_be_updated_for_any_projects_protecte
     assert stored(Subscription) == before
 
 
-def test_what_is_no_push_configuration_may_be_updated(api: Api) -> None:
+@pytest.mark.parametrize(
+    ("update", "mask"),
+    [
+        ({"labels": {"team": "a"}}, "labels"),
+        ({"ackDeadlineSeconds": 20}, "ackDeadlineSeconds"),
+        ({"deadLetterPolicy": {"deadLetterTopic": "projects/shop/topics/letters"}}, "deadLetterPolicy"),
+        ({"pushConfig": {"pushEndpoint": ELSEWHERE}}, "pushConfig"),
+    ],
+)
+def test_nothing_of_them_can_be_updated_whether_or_not_it_is_their_push_configuration(
+    api: Api, update: Any, mask: str
+) -> None:
+    api.made("topics/letters")
+    protect()
+    before = stored(Subscription)
+    assert refused(api.patch("subscriptions/existing", {"subscription": update, "updateMask": mask}))
+    assert stored(Subscription) == before
+
+
+def test_nor_can_one_that_pushes_to_run_app(api: Api) -> None:
+    protect()
+    assert create(api, RUN_APP).status == 200
+    other = {"pushConfig": {"pushEndpoint": RUN_APP + "/other"}}
+    assert refused(api.post("subscriptions/new:modifyPushConfig", other))
+    assert refused(api.patch("subscriptions/new", {"subscription": other, "updateMask": "pushConfig"}))
+
+
+def test_a_pull_subscription_may_be_updated(api: Api) -> None:
     protect()
     patch = {"subscription": {"labels": {"team": "a"}}, "updateMask": "labels"}
-    assert api.patch("subscriptions/existing", patch).status == 200
+    assert api.patch("subscriptions/waiting", patch).status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "subscriptions/existing:detach"), ("DELETE", "subscriptions/existing")]
+)
+def test_an_existing_push_subscription_may_be_ended(api: Api, method: str, path: str) -> None:
+    protect()
+    assert api.call(method, path, {} if method == "POST" else None).status == 200
 
 
 def test_existing_push_subscriptions_continue_to_function(api: Api) -> None:

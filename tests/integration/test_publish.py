@@ -134,8 +134,19 @@ def test_a_region_that_cannot_name_a_queue_is_refused(api: Api) -> None:
     assert not Message.objects.exists()
 
 
-def test_each_publish_region_has_a_window_of_its_own(api: Api) -> None:
+def test_an_unknown_region_is_refused_and_the_known_ones_are_named(api: Api, settings: Any) -> None:
+    """No worker would serve it: its messages would wait until retention deletes them."""
+    settings.REGIONS = ["local", "europe-west1"]
+    body = {"messages": [{"data": HELLO}]}
+    answer = api.post("topics/orders:publish", body, **{"X-PushHub-Region": "europe-west2"})
+    assert (answer.status, answer.error["status"], answer.fields) == (400, "INVALID_ARGUMENT", ["region"])
+    assert answer.error["message"] == ("Unknown region given (region=europe-west2). Regions are local, europe-west1.")
+    assert not Message.objects.exists()
+
+
+def test_each_publish_region_has_a_window_of_its_own(api: Api, settings: Any) -> None:
     """Cloud Pub/Sub push page, Delivery rate: "3 times N, where N is the number of publish regions"."""
+    settings.REGIONS = ["local", "europe-west1"]
     api.put("subscriptions/pushed", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:1024/"}})
     body = {"messages": [{"data": HELLO}] * 10}
     for region in ("local", "europe-west1"):
@@ -145,6 +156,42 @@ def test_each_publish_region_has_a_window_of_its_own(api: Api) -> None:
     assert backlog.queue_length("local") == 3
     assert backlog.queue_length("europe-west1") == 3
     assert backlog.state(lane)["out"] == "3"
+
+
+def test_a_missing_topic_is_not_found_whatever_is_published(api: Api) -> None:
+    for message in ({}, {"attributes": {"goog": "x"}}):
+        answer = api.post("topics/nothing:publish", {"messages": [message]})
+        assert (answer.status, answer.error["status"]) == (404, "NOT_FOUND")
+
+
+def test_an_attributes_value_may_hold_any_character(api: Api) -> None:
+    api.made("subscriptions/reader", {"topic": TOPIC})
+    attributes = {"a": "\0 and \u2028", "b": "ü"}
+    assert publish(api, {"attributes": attributes}).status == 200
+    answer = api.post("subscriptions/reader:pull", {"maxMessages": 1, "returnImmediately": True})
+    [received] = answer.body["receivedMessages"]
+    assert received["message"]["attributes"] == attributes
+    assert publish(api, {"data": HELLO, "attributes": {"\0": "a"}}).status == 400
+    assert publish(api, {"data": HELLO, "orderingKey": "\0"}).status == 400
+
+
+def test_a_storage_policy_moves_or_refuses_what_comes_from_another_region(api: Api) -> None:
+    body = {"messages": [{"data": HELLO}]}
+    policy: dict[str, Any] = {"allowedPersistenceRegions": ["local", "eu"]}
+
+    def published(region: str) -> Any:
+        change = {"topic": {"messageStoragePolicy": policy}, "updateMask": "messageStoragePolicy"}
+        assert api.patch("topics/orders", change).status == 200
+        return api.post("topics/orders:publish", body, **{"X-PushHub-Region": region})
+
+    assert published("us").status == 200
+    assert Message.objects.get().region == "local"
+    policy["enforceInTransit"] = True
+    refused = published("us")
+    assert (refused.status, refused.error["status"]) == (400, "FAILED_PRECONDITION")
+    assert "region us" in refused.error["message"]
+    assert Message.objects.count() == 1
+    assert published("eu").status == 200
 
 
 def test_malformed_json_is_refused(api: Api) -> None:

@@ -131,6 +131,8 @@ def test_a_patch_takes_what_its_mask_names_and_leaves_the_rest(
     for field in mask:
         if field in changes or field in defaults:
             expected[field] = changes.get(field, defaults.get(field))
+    if "pushConfig" in mask & before - given_fields:
+        expected["pushConfig"] = {"attributes": {"x-goog-version": "v1"}}
     assert patched.status == 200
     assert patched.body == expected
     assert shop.get("subscriptions/any").body == expected
@@ -181,13 +183,18 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str]] = [
         "deadLetterPolicy.maxDeliveryAttempts",
         "between 5 and 100",
     ),
-    ({"deadLetterPolicy": {"deadLetterTopic": TOPIC}}, "deadLetterPolicy.deadLetterTopic", "must differ"),
     ({"pushConfig": {"pushEndpoint": "ftp://example.com"}}, "pushConfig.pushEndpoint", "Invalid push endpoint given"),
     ({"pushConfig": {"pushEndpoint": "https://u:p@example.com"}}, "pushConfig.pushEndpoint", "(endpoint=https://u:p@"),
     (
         {"pushConfig": {"pushEndpoint": "https://a.example", "attributes": {"x-goog-version": "v1beta1"}}},
         "pushConfig.attributes.x-goog-version",
         "Invalid push endpoint version given in push config (version=v1beta1).",
+    ),
+    ({"pushConfig": {"oidcToken": {"serviceAccountEmail": ACCOUNT}}}, "pushConfig.oidcToken", "needs a pushEndpoint"),
+    (
+        {"pushConfig": {"pushEndpoint": "https://a.example", "attributes": {"x-goog-colour": "red"}}},
+        "pushConfig.attributes.x-goog-colour",
+        "PushHub knows x-goog-version, x-pushhub-rate",
     ),
     ({"pushConfig": {"attributes": {"k": "v" * 1025}}}, "pushConfig.attributes.k", "too large"),
     ({"pushConfig": {"pubsubWrapper": {}, "noWrapper": {}}}, "pushConfig.noWrapper", "oneof field 'wrapper'"),
@@ -328,6 +335,16 @@ def test_http_endpoints_are_for_where_the_setting_allows_them(shop: Api, setting
     assert shop.put("subscriptions/sub", body).status == 200
 
 
+def test_private_endpoints_are_for_where_the_setting_allows_them(shop: Api, settings: Any) -> None:
+    for endpoint in ("https://10.0.0.1/", "https://redis/", "https://127.1/"):
+        settings.ALLOW_PRIVATE = False
+        refused = shop.put("subscriptions/sub", {"topic": TOPIC, "pushConfig": {"pushEndpoint": endpoint}})
+        assert (refused.status, refused.fields) == (400, ["pushConfig.pushEndpoint"]), endpoint
+    assert shop.get("subscriptions/sub").status == 404
+    settings.ALLOW_PRIVATE = True
+    shop.made("subscriptions/sub", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "https://10.0.0.1/"}})
+
+
 @pytest.mark.parametrize("email", ["nobody@shop.iam.gserviceaccount.com", "", "pusher@other.iam.gserviceaccount.com"])
 def test_the_account_of_a_push_config_must_exist_in_the_subscriptions_project(shop: Api, email: str) -> None:
     assert shop.post("/v1/projects/other/serviceAccounts", {"accountId": "pusher"}).status == 200
@@ -345,6 +362,12 @@ def test_the_account_of_a_push_config_must_exist_in_the_subscriptions_project(sh
             "(argument=PushConfig::oidc_token::service_account_email)."
         )
     assert shop.get("subscriptions/old").body == named("old", DEFAULTS)
+
+
+def test_the_dead_letter_topic_may_be_the_subscriptions_own(shop: Api) -> None:
+    """Google's Node sample updateDeadLetterPolicy.js sets it, and its test of production passes."""
+    policy = {"deadLetterTopic": TOPIC, "maxDeliveryAttempts": 15}
+    assert shop.made("subscriptions/sub", {"topic": TOPIC, "deadLetterPolicy": policy})["deadLetterPolicy"] == policy
 
 
 def test_pushing_stops_and_starts_again_by_modify_push_config(shop: Api) -> None:

@@ -22,7 +22,6 @@ BAD_NAME = (
 FULL = {
     "labels": {"team": "shop"},
     "messageStoragePolicy": {"allowedPersistenceRegions": ["europe-west1"], "enforceInTransit": True},
-    "kmsKeyName": "projects/p/locations/l/keyRings/r/cryptoKeys/k",
     "messageRetentionDuration": "86400s",
 }
 UNSUPPORTED: dict[str, Any] = {
@@ -30,6 +29,7 @@ UNSUPPORTED: dict[str, Any] = {
         "cloudStorage": {"bucket": "b", "avroFormat": {}, "minimumObjectCreateTime": "2026-01-02T03:04:05Z"},
         "platformLogsSettings": {"severity": "WARNING"},
     },
+    "kmsKeyName": "projects/p/locations/l/keyRings/r/cryptoKeys/k",
     "messageTransforms": [{"javascriptUdf": {"functionName": "f", "code": "function f(m) { return m; }"}}],
 }
 
@@ -138,7 +138,6 @@ def test_percent_in_a_path_is_decoded_once(api: Api) -> None:
         ({"messageRetentionDuration": 600}, "messageRetentionDuration"),
         ({"messageRetentionDuration": "ten minutes"}, "messageRetentionDuration"),
         ({"messageStoragePolicy": {}}, "messageStoragePolicy.allowedPersistenceRegions"),
-        ({"kmsKeyName": "my-key"}, "kmsKeyName"),
         ({"colour": "red"}, "colour"),
         ({"labels": {}, "Labels": {}}, "Labels"),
         ({"name": "projects/shop/topics/other"}, "name"),

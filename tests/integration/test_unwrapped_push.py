@@ -27,11 +27,16 @@ def api(redis_url: str) -> Api:
 
 
 def pushed(
-    api: Api, receiver: Receiver, redis_url: str, message: dict[str, Any], no_wrapper: dict[str, Any], **fields: Any
+    api: Api,
+    receiver: Receiver,
+    redis_url: str,
+    message: dict[str, Any],
+    no_wrapper: dict[str, Any] | None,
+    **fields: Any,
 ) -> tuple[Request, str]:
     """The request that a message becomes, and the message's id."""
     api.made("topics/orders")
-    push_config = {"pushEndpoint": receiver.url, "noWrapper": no_wrapper}
+    push_config = {"pushEndpoint": receiver.url, "noWrapper": no_wrapper}  # null is as good as absent
     api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": push_config, **fields})
     answer = api.post("topics/orders:publish", {"messages": [message]})
     with Worker(redis_url):
@@ -95,6 +100,20 @@ def test_attributes_neither_forge_headers_nor_replace_ours(api: Api, receiver: R
     assert request.headers["fine"] == "yes"
     refused = {"authorization", "transfer-encoding", "x-injected", "split", "na me", "umlaut"}
     assert not refused & set(request.headers)
+
+
+@pytest.mark.parametrize("no_wrapper", [None, {}, {"writeMetadata": True}])
+def test_the_publishers_trace_goes_on_at_the_endpoint(
+    api: Api, receiver: Receiver, redis_url: str, no_wrapper: dict[str, Any] | None
+) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    attributes = {"traceparent": "theirs", "googclient_traceparent": trace}
+
+    request, _ = pushed(api, receiver, redis_url, of(b"data", attributes=attributes), no_wrapper)
+
+    assert request.headers["traceparent"] == trace
+    if no_wrapper is None:
+        assert request.json["message"]["attributes"] == attributes
 
 
 def test_a_message_of_attributes_alone_has_an_empty_body(api: Api, receiver: Receiver, redis_url: str) -> None:

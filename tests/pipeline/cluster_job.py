@@ -26,7 +26,7 @@ def main(topic: str, rows: str) -> None:
     session = spark_session(
         "cluster test", master=settings.SPARK_MASTER, memory="512m", extra=settings.SPARK_CONF, short=True
     )
-    archived = archive.Archiver(Path(settings.ARCHIVE), session=session).run(closed_ms=-1000).messages
+    archived = archive.Archiver(Path(settings.ARCHIVE), session=session).run().messages
     now = datetime.now(UTC)
     span = ["--from", (now - timedelta(hours=1)).isoformat(), "--to", (now + timedelta(hours=1)).isoformat()]
     call_command("pipeline", "replay", "--topic", topic, *span, "--id", "replayed")

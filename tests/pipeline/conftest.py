@@ -22,6 +22,7 @@ def spark() -> Iterator[SparkSession]:
     quick = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}
     # A task's process keeps the settings that it took on, and each test has a service of its own.
     quick["spark.python.worker.reuse"] = "false"
+    quick["spark.python.daemon.module"] = "tests.pipeline.daemon"
     session = spark_session("pushhub tests", master="local[2]", memory="512m", extra=quick, short=True)
     yield session
     session.stop()

@@ -115,3 +115,10 @@ def metrics_of(model: type[Metric]) -> Truth:
         )
         for row in model._default_manager.all()
     }
+
+
+def pages_damage(path: Path) -> None:
+    """Overwrite the pages of a file; its footer stays good."""
+    raw = bytearray(path.read_bytes())
+    raw[40:240] = b"\xff" * 200
+    path.write_bytes(raw)

@@ -57,7 +57,7 @@ def archived(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any)
         for number in range(60)
     ]
     message_publish(topic=topic_get(name=TOPIC), messages=messages)
-    Archiver(Path(settings.ARCHIVE), session=spark).run(closed_ms=-1000)
+    Archiver(Path(settings.ARCHIVE), session=spark).run()
     Message.objects.all().delete()
     for name in (WORKER, OTHER):
         services.subscription_create(name=name, subscription={"topic": TOPIC})
@@ -214,6 +214,89 @@ def test_rows_of_files_become_messages(
     assert "is empty" in json.loads(line)["reason"]
     run("ingest", str(source), "--topic", TOPIC, *words, capsys=capsys)
     assert Message.objects.count() == 5, "under one id no row is published twice"
+
+
+@pytest.fixture
+def topic(spark: SparkSession, redis_url: str, settings: Any) -> str:
+    settings.SPARK_MASTER = "local[2]"
+    services.topic_create(name=TOPIC, topic={})
+    return TOPIC
+
+
+def published() -> list[str]:
+    return [bytes(row.data).decode() for row in Message.objects.order_by("pk")]
+
+
+@pytest.mark.parametrize("key", [[], ["--ordering-key-column", "key"]])
+def test_files_are_published_in_the_order_of_their_names(
+    topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], key: list[str]
+) -> None:
+    """Given a folder with a small file a and a large file b, then the rows of a come before those of b."""
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    for name, count in (("b.csv", 300), ("a.csv", 2), ("c.csv", 30)):
+        lines = "".join(f"{name} {number},k\n" for number in range(count))
+        (folder / name).write_text(f"body,key\n{lines}")
+    run("ingest", str(folder), "--topic", topic, "--format", "csv", "--data-column", "body", *key, capsys=capsys)
+    assert published() == [
+        f"{name} {number}" for name, count in (("a.csv", 2), ("b.csv", 300), ("c.csv", 30)) for number in range(count)
+    ]
+
+
+def test_every_malformed_row_is_in_the_rejects_with_its_reason(
+    topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Given CSV with a quoted newline, a surplus column and a row without one, and JSON with a line cut short."""
+    table = tmp_path / "rows.csv"
+    table.write_text('body,kind\n"one\nmessage",k\nsurplus,k,more\nlacking\n,\nlast,\n')
+    said = run("ingest", str(table), "--topic", topic, "--format", "csv", "--data-column", "body", capsys=capsys)
+    assert "published 2 messages, rejected 3" in said
+    assert published() == ["one\nmessage", "last"]
+    rejects = [json.loads(line) for line in (tmp_path / "rows.csv.rejected").read_text().splitlines()]
+    assert [(row["file"], row["row"], row["line"]) for row in rejects] == [
+        ("rows.csv", number, number + 2) for number in (2, 3, 4)
+    ]
+    assert rejects[0]["reason"] == "line 4: it has 3 columns, and the header has 2"
+    assert rejects[0]["text"] == "surplus,k,more\n"
+    assert "is empty" in rejects[2]["reason"]
+
+    lines = tmp_path / "rows.json"
+    lines.write_text('{"a": 1}\n{"a": 2\n{"a": 3}\n')
+    assert "published 2 messages, rejected 1" in run(
+        "ingest", str(lines), "--topic", topic, "--format", "json", capsys=capsys
+    )
+    assert published()[2:] == ['{"a": 1}', '{"a": 3}']
+    assert "line 2: it is not JSON" in (tmp_path / "rows.json.rejected").read_text()
+
+
+def test_a_file_that_was_replaced_is_another_ingest(
+    topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "rows.json"
+    words = ["ingest", str(source), "--topic", topic, "--format", "json"]
+    source.write_text('{"a":1}\n')
+    run(*words, capsys=capsys)
+    run(*words, capsys=capsys)
+    run(*words, "--id", "mine", capsys=capsys)
+    assert published() == ['{"a":1}'] * 2
+
+    source.write_text('{"a":2}\n')
+    assert "published 1 messages" in run(*words, capsys=capsys)
+    assert published()[2:] == ['{"a":2}']
+    with pytest.raises(CommandError, match="asked for something else"):
+        run(*words, "--id", "mine", capsys=capsys)
+
+
+def test_unordered_files_are_published_once(topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "rows"
+    for day in (1, 2):
+        (folder / f"day={day}").mkdir(parents=True)
+        pq.write_table(pa.table({"a": [10 * day, 10 * day + 1]}), folder / f"day={day}" / "part.parquet")
+    assert "published 4 messages" in run("ingest", str(folder), "--topic", topic, "--unordered", capsys=capsys)
+    assert sorted(published()) == [f'{{"a":{number},"day":{number // 10}}}' for number in (10, 11, 20, 21)]
+    with pytest.raises(CommandError, match="does not go with"):
+        words = ["--unordered", "--ordering-key-column", "a"]
+        run("ingest", str(folder), "--topic", topic, *words, capsys=capsys)
 
 
 def test_without_a_data_column_the_row_is_the_data(

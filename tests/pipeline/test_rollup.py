@@ -16,7 +16,7 @@ from deliveries.models import MetricDay, MetricHour, MetricMinute, Segment
 from deliveries.pipeline import ledger
 from deliveries.pipeline.admission import ADMITTED, QUARANTINE
 from deliveries.pipeline.rollup import CHECKPOINT, Rollup, backfill
-from tests.pipeline.ground import BEGIN, metrics_of, segments_make, truth_of, write_segment
+from tests.pipeline.ground import BEGIN, metrics_of, pages_damage, segments_make, truth_of, write_segment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,6 +121,35 @@ def test_what_cannot_be_read_is_put_aside_with_the_reason(spark: SparkSession, t
     assert {path.name for path in (tmp_path / QUARANTINE).iterdir()} == set(reasons)
 
 
+@pytest.mark.parametrize("way", ["rollup", "backfill"])
+def test_a_segment_that_cannot_be_counted_does_not_stop_the_others(
+    spark: SparkSession, tmp_path: Path, way: str
+) -> None:
+    """Given a segment with a good footer and damaged pages, and one with a time that no date has, when all are
+    counted, then the others are, and these two lie in quarantine with their reasons.
+    """
+    good = segments_make(tmp_path, range(3), seed=11)
+    [damaged] = segments_make(tmp_path, [3], seed=11)
+    pages_damage(damaged)
+    shared = {"event": "push", "project": "p", "subscription": "s", "outcome": "ack", "time": 60_000 * 10**12 * 30}
+    odd = write_segment(tmp_path, 4, [Events(1, {"message_id": ["1"]}, shared)])
+
+    def count() -> None:
+        Rollup(tmp_path, session=spark).once() if way == "rollup" else backfill(tmp_path, session=spark, **EVER)
+
+    count()
+
+    assert_counted(good)
+    reasons = dict(Segment.objects.filter(state="quarantined").values_list("name", "reason"))
+    assert reasons.keys() == {damaged.name, odd.name}
+    assert reasons[damaged.name].startswith("it cannot be read: ")
+    assert reasons[odd.name].startswith("it cannot be counted: ")
+    assert {path.name for path in (tmp_path / QUARANTINE).iterdir()} == set(reasons)
+    good += segments_make(tmp_path, range(5, 7), seed=11)
+    count()
+    assert_counted(good)
+
+
 def test_older_segments_have_fewer_columns(spark: SparkSession, tmp_path: Path) -> None:
     """Given a segment of a release without the last columns, when it is counted, then they read as null."""
     [path] = segments_make(tmp_path, [1], seed=7)
@@ -150,7 +179,7 @@ def test_hours_and_days_added_up_again_are_the_same(spark: SparkSession, tmp_pat
     MetricHour.objects.update(count=1)
     MetricDay.objects.update(latency_us_sum=0, buckets={})
 
-    ledger.rebuild(**EVER)
+    ledger.rebuild(**EVER, clock=lambda: datetime.fromtimestamp(BEGIN, UTC) + timedelta(days=1))
 
     assert_counted(paths)
 

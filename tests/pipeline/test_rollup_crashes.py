@@ -18,6 +18,7 @@ from deliveries.pipeline import needs
 from deliveries.pipeline.rollup import CHECKPOINT, only_runner
 from tests.pipeline.ground import segments_make
 from tests.pipeline.test_rollup import assert_counted
+from tests.ports import wait_for
 from tests.workers import ROOT, database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -38,6 +39,9 @@ class Life:
         }
         command = [sys.executable, "-W", "ignore", "-m", "tests.pipeline.crashing", point, str(batch), *arguments]
         self._process = subprocess.Popen(command, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True)
+
+    def terminate(self) -> None:
+        self._process.terminate()
 
     def end(self) -> tuple[int, str]:
         try:
@@ -78,6 +82,21 @@ def test_crashes_change_nothing(tmp_path: Path) -> None:
 
     assert code == 0, errors
     assert_counted(paths)
+
+
+def test_a_rollup_that_is_told_to_stop_says_nothing(tmp_path: Path) -> None:
+    """Given a rollup that has counted, when it gets SIGTERM, then it ends with status 0 and without a trace."""
+    segments_make(tmp_path, range(2), seed=12, count=10)
+    life = Life(tmp_path, "rollup")
+    try:
+        wait_for(lambda: Segment.objects.count() == 2, timeout_seconds=3 * LIFE_SECONDS, what="the first batch")
+    finally:
+        life.terminate()
+        code, errors = life.end()
+
+    # Java's own word on a module that Spark asks for.
+    said = [line for line in errors.splitlines() if "Using incubator modules" not in line]
+    assert (code, said) == (0, [])
 
 
 def test_a_second_runner_is_refused(tmp_path: Path, settings: object) -> None:

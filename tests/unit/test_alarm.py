@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import heapq
+import socket
+import time
 from collections.abc import Callable
 from itertools import count
 
 import pytest
+from kombu.asynchronous import Hub
 
 from deliveries.push.alarm import Alarm
+from tests.ports import wait_for
+
+
+class Timer:
+    """What `call_later` returns."""
+
+    is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
 
 
 class Clock:
@@ -17,10 +30,12 @@ class Clock:
     def __init__(self) -> None:
         self.now = 100.0
         self._order = count()
-        self._timers: list[tuple[float, int, Callable[..., object], tuple[object, ...]]] = []
+        self._timers: list[tuple[float, int, Callable[..., object], Timer]] = []
 
-    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> None:
-        heapq.heappush(self._timers, (self.now + delay, next(self._order), callback, args))
+    def call_later(self, delay: float, callback: Callable[..., object]) -> Timer:
+        timer = Timer()
+        heapq.heappush(self._timers, (self.now + delay, next(self._order), callback, timer))
+        return timer
 
     def lose_timers(self) -> None:
         self._timers.clear()
@@ -28,8 +43,9 @@ class Clock:
     def advance(self, seconds: float) -> None:
         end = self.now + seconds
         while self._timers and self._timers[0][0] <= end:
-            self.now, _, callback, args = heapq.heappop(self._timers)
-            callback(*args)
+            self.now, _, callback, timer = heapq.heappop(self._timers)
+            if not timer.is_cancelled:
+                callback()
         self.now = end
 
 
@@ -72,6 +88,52 @@ def test_it_can_be_set_again_after_it_rang(alarm: Alarm, clock: Clock, rung: lis
     alarm.set(0.5)
     clock.advance(10)
     assert rung == [100.2, 100.75]
+
+
+def test_a_cancelled_alarm_is_silent_and_can_be_set_again(alarm: Alarm, clock: Clock, rung: list[float]) -> None:
+    alarm.set(0.5)
+    alarm.cancel()
+    clock.advance(10)
+    assert rung == []
+    alarm.set(0.5)
+    clock.advance(10)
+    assert rung == [110.5]
+
+
+def test_of_80_alarms_in_kombus_hub_one_is_left_and_none_makes_the_hub_oversleep() -> None:
+    """The hub fires ten timers a round, whether they still mean anything or not, and then sleeps for a second."""
+    hub = Hub()
+    reading, writing = socket.socketpair()
+    slept: list[float] = []
+    rung: list[int] = []
+
+    def ring() -> None:
+        rung.append(len(slept))
+        if len(rung) == 1:
+            alarm.set(0.2)
+
+    alarm = Alarm(clock=time.monotonic, call_later=hub.call_later, ring=ring)
+    try:
+        hub.add_reader(reading, lambda: None)
+        poll = hub.poller.poll
+
+        def watched(timeout: float) -> object:
+            slept.append(timeout)
+            return poll(timeout)
+
+        hub.poller.poll = watched
+        # Given an alarm that was set 80 times, each time to an earlier moment
+        for number in range(80):
+            alarm.set(0.18 - number * 0.00002)
+        assert [timer.entry.canceled for timer in hub.timer._queue].count(False) == 1
+        # When it rings, and rings again at a moment when all those others are over
+        wait_for(lambda: hub.run_once() or len(rung) == 2, what="the second ring")
+        # Then until that moment the hub never meant to sleep for longer than to the next ring
+        assert max(slept[: rung[1]]) <= 0.2
+    finally:
+        hub.close()
+        reading.close()
+        writing.close()
 
 
 def test_what_is_due_at_once_rings_in_the_next_moment(alarm: Alarm, clock: Clock, rung: list[float]) -> None:

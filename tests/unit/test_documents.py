@@ -14,7 +14,7 @@ import yaml
 from pushhub.processes import BY_NAME
 
 ROOT = Path(__file__).parents[2]
-KINDS = "text|switch|folder|number|secret|choice|member|words|ports|listen_address"
+KINDS = "text|switch|folder|number|secret|choice|member|words|ports|listen_address|regions?"
 READERS = re.compile(rf'env\.({KINDS})\(\s*"([A-Z_]+)"')
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
+from deliveries.rules.envelope import metadata_headers, push_body, trace_headers, unwrapped_body
 
 SUBSCRIPTION = "projects/myproject/subscriptions/mysubscription"
 MESSAGE: dict[str, Any] = {
@@ -155,3 +155,30 @@ def test_no_attribute_can_break_out_of_its_line(attributes: dict[str, str], orde
         assert line.isprintable() or "\t" in line
         assert ":" not in name
         assert name
+
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def test_a_publishers_trace_goes_on_in_a_header_of_its_own() -> None:
+    message = MESSAGE | {"attributes": {"googclient_traceparent": TRACE, "TraceParent": "theirs"}}
+    assert trace_headers(message) == [("traceparent", TRACE)]
+    sent = metadata_headers(message, subscription=SUBSCRIPTION)
+    assert [value for name, value in sent if name.lower() == "traceparent"] == []
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        "",
+        TRACE[:-1],
+        TRACE.upper(),
+        TRACE + "\r\nHost: evil",
+        TRACE + "\n",
+        "ff" + TRACE[2:],
+        "00-" + "0" * 32 + TRACE[35:],
+        TRACE[:36] + "0" * 16 + "-01",
+    ],
+)
+def test_a_trace_that_is_not_valid_is_not_continued(trace: str) -> None:
+    assert trace_headers(MESSAGE | {"attributes": {"googclient_traceparent": trace}}) == []

@@ -52,8 +52,13 @@ def test_email_parts_are_lower_cased(given: str, canonical: str) -> None:
         "ada@example.com",
         "User:ada@example.com",
         "robot:ada@example.com",
-        "principal://iam.googleapis.com/x",
-        "deleted:user:ada@example.com?uid=1",
+        "principal:iam.googleapis.com/x",
+        "principal://",
+        "principalSet://a b",
+        "projectOwner:",
+        "projectReader:shop",
+        "deleted:allUsers",
+        "deleted:domain:example.com?uid=1",
         "operator:pushhub",
         "group:crew",
         "serviceAccount:a b@c",
@@ -154,6 +159,23 @@ def test_a_user_is_also_of_a_domain_and_everybody() -> None:
         "allAuthenticatedUsers",
     }
     assert "domain:shop.iam.gserviceaccount.com" not in standing_for("serviceAccount:a@shop.iam.gserviceaccount.com")
+
+
+def test_a_login_name_is_of_no_domain() -> None:
+    assert standing_for("user:example.com") == {"user:example.com", "allUsers", "allAuthenticatedUsers"}
+
+
+def test_the_address_of_a_service_agent_stands_for_the_agent_alone() -> None:
+    agent = "serviceAccount:service-1@gcp-sa-pubsub.iam.gserviceaccount.com"
+    account = "serviceAccount:pusher@shop.iam.gserviceaccount.com"
+    everyone = {"allUsers", "allAuthenticatedUsers"}
+
+    assert standing_for(agent, is_service_agent=True) == {agent, *everyone}
+    assert standing_for(agent) == everyone
+    assert standing_for(agent.replace("gcp-sa", "GCP-SA")) == everyone
+    assert standing_for(account, is_service_agent=True) == everyone
+    assert standing_for(account) == {account, *everyone}
+    assert account not in standing_for(account.replace("shop", "SHOP"))
 
 
 def test_if_your_project_was_created_on_or_before_april_8_2021_you_must_grant_the_role() -> None:

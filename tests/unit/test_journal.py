@@ -200,6 +200,59 @@ def test_an_event_that_cannot_be_written_takes_no_others_with_it(tmp_path: Path,
     assert message_ids(tmp_path) == [MESSAGE_ID]
 
 
+@pytest.mark.parametrize("is_closing", [False, True], ids=["running", "closing"])
+def test_an_error_nobody_expected_loses_no_event(
+    tmp_path: Path, alarms: list[Any], monkeypatch: pytest.MonkeyPatch, is_closing: bool
+) -> None:
+    """Given a write that fails in an unknown way, once, when the journal goes on, then it has every event once."""
+    errors = [RuntimeError("of the test")]
+    write = OpenJournal.append
+
+    def append(self: OpenJournal, lines: bytes, rows: int) -> None:
+        if errors:
+            raise errors.pop()
+        write(self, lines, rows)
+
+    monkeypatch.setattr(OpenJournal, "append", append)
+    journal = Journal(tmp_path, keep_free=0, close_seconds=3600)
+    journal.append([events(10)])
+    if not is_closing:
+        wait_for(lambda: not errors, what="the error")
+        journal.append([events(10, first=10)])
+    journal.close()
+    sealing.seal_closed(tmp_path)
+
+    assert message_ids(tmp_path) == [MESSAGE_ID + number for number in range(10 if is_closing else 20)]
+
+
+@pytest.mark.parametrize("call", ["sound", "clear"])
+def test_an_alarm_that_fails_does_not_end_the_journal(
+    tmp_path: Path, alarms: list[Any], monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Given an alarm that fails in an unknown way, when there is room again, then the journal goes on."""
+    errors = [RuntimeError("of the test")]
+    told = getattr(alarm, call)
+
+    def fail(**words: Any) -> None:
+        if errors:
+            raise errors.pop()
+        told(**words)
+
+    monkeypatch.setattr(alarm, call, fail)
+    monkeypatch.setattr("deliveries.journal.journal.RETRY_SECONDS", 0.05)
+    journal = Journal(tmp_path, keep_free=2**62, close_seconds=3600)
+    journal.append([events(1)])
+    wait_for(lambda: journal.trouble, what="the trouble")
+    monkeypatch.setattr(journal, "_keep_free", 0)
+    wait_for(lambda: not journal.trouble, what="the end of it")
+    journal.append([events(1, first=1)])
+    journal.close()
+    sealing.seal_closed(tmp_path)
+
+    assert not errors
+    assert message_ids(tmp_path) == [MESSAGE_ID + 1]
+
+
 @pytest.mark.parametrize("name", ["x.parquet", ".host-1-1700000000000-1.parquet", "host-1-17-1.parquet", "a.csv"])
 def test_foreign_files_are_told_from_ours(name: str) -> None:
     assert not files.is_segment_name(name)

@@ -63,6 +63,83 @@ def test_projects_are_ids_or_numbers(project: str) -> None:
     assert names.parse_project(f"projects/{project}") == project
 
 
+@pytest.mark.parametrize("project", ["p", "my_project", "example.com:shop", "a" * 100, "3-shops", "a.b-c.com:x"])
+def test_a_new_project_is_called_in_lower_case(project: str) -> None:
+    names.check_new_project(project, field="projectId")
+    assert names.parse_project(f"projects/{project}") == project
+
+
+@pytest.mark.parametrize(
+    "project",
+    [
+        "",
+        "Shop",
+        "SHOP",
+        "123456789012",
+        "a.b",
+        "a:b",
+        "example.com:1",
+        "a-",
+        "-a",
+        "a" * 101,
+        "p\n",
+        "a b",
+        "ä",
+        "a::b",
+    ],
+)
+def test_and_is_no_number_and_shares_no_domain_with_another(project: str) -> None:
+    with pytest.raises(InvalidArgument, match="Invalid project id given") as caught:
+        names.check_new_project(project, field="projectId")
+
+    assert caught.value.field == "projectId"
+
+
+@pytest.mark.parametrize(
+    "project",
+    [
+        "gcp-sa-pubsub",
+        "GCP-SA-PUBSUB",
+        "gcp-sa-",
+        "example.com:gcp-sa-pubsub",
+        "appspot",
+        "developer",
+        "cloudservices",
+        "compute-system",
+        "google.com:shop",
+        "my-google-shop",
+        "iam.gserviceaccount.com:x",
+    ],
+)
+def test_nor_is_it_one_of_googles_own(project: str) -> None:
+    with pytest.raises(InvalidArgument, match="is reserved"):
+        names.check_new_project(project, field="projectId")
+
+
+def test_a_service_agent_goes_by_the_number_of_its_project() -> None:
+    email = names.service_agent_email(4711)
+
+    assert email == "service-4711@gcp-sa-pubsub.iam.gserviceaccount.com"
+    assert names.service_agent_number(email) == 4711
+    assert names.is_agent_email(email)
+
+
+@pytest.mark.parametrize(
+    "email",
+    [
+        "4711@gcp-sa-pubsub.iam.gserviceaccount.com",
+        "service-04711@gcp-sa-pubsub.iam.gserviceaccount.com",
+        "service-4711@gcp-sa-other.iam.gserviceaccount.com",
+        "SERVICE-4711@GCP-SA-PUBSUB.iam.gserviceaccount.com",
+        "service-٤٧١١@gcp-sa-pubsub.iam.gserviceaccount.com",
+    ],
+)
+def test_other_addresses_of_its_domain_are_no_agent_of_ours_and_nobody_elses(email: str) -> None:
+    assert names.service_agent_number(email) is None
+    assert names.is_agent_email(email)
+    assert not names.is_agent_email("service-4711@shop.iam.gserviceaccount.com")
+
+
 def test_a_service_account_lives_under_its_project() -> None:
     assert names.service_account_email("shop", "pusher") == "pusher@shop.iam.gserviceaccount.com"
     assert (

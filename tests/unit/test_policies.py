@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pushhub.addresses import AddressGuard
 from pushhub.errors import InvalidArgument
 from subscriptions import endpoints, policies
 
@@ -151,6 +152,7 @@ def test_a_misspelt_attribute_of_pushhubs_own_is_refused() -> None:
         "https://10.0.0.1/x",
         "HTTPS://Example.COM/x",
         "https://host_name.internal./x",
+        "https://bücher.example/ü",
     ],
 )
 def test_absolute_https_urls_are_endpoints(url: str) -> None:
@@ -180,7 +182,9 @@ def test_absolute_https_urls_are_endpoints(url: str) -> None:
         "https://example.com:",
         "https://example.com:99999",
         "https://example.com:https",
-        "https://bücher.example",
+        "https://127.1/",
+        "https://0x7f.1/",
+        "https://2130706433/",
         "https://[::1",
         "https://[fe80::1%25eth0]/",
         "https://-example.com",
@@ -212,3 +216,43 @@ def test_ports_of_other_services_are_refused_unless_allowed(port: int) -> None:
         endpoints.push_endpoint(url, allow_http=False)
     assert caught.value.field == "pushConfig.pushEndpoint"
     assert endpoints.push_endpoint(url, allow_http=False, allowed_ports=frozenset({port})) == url
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("https://10.0.0.1/x", "private"),
+        ("https://127.0.0.1:8443/", "loopback"),
+        ("https://１２７.0.0.1/", "loopback"),
+        ("https://[::ffff:10.0.0.1]/", "private"),
+        ("https://[fd00::1]/", "unique local"),
+        ("https://169.254.169.254/", "link-local"),
+        ("https://8.8.4.4:8000/", "own listener"),
+        ("https://redis/", "a name in the local network"),
+        ("https://localhost./", "a name in the local network"),
+    ],
+)
+def test_hosts_that_the_push_would_be_denied_are_refused_by_name(url: str, why: str) -> None:
+    guard = AddressGuard(own_listeners=[("8.8.4.4", 8000)])
+    with pytest.raises(InvalidArgument) as caught:
+        endpoints.push_endpoint(url, allow_http=False, guard=guard)
+    assert caught.value.field == "pushConfig.pushEndpoint"
+    assert f"is not one to push to ({why}), unless PUSHHUB_ALLOW_PRIVATE" in caught.value.message
+
+
+@pytest.mark.parametrize("url", ["https://8.8.8.8/", "https://[2606:4700::1]/", "https://example.com/"])
+def test_hosts_that_may_be_pushed_to_are_taken(url: str) -> None:
+    assert endpoints.push_endpoint(url, allow_http=False, guard=AddressGuard()) == url
+
+
+@pytest.mark.parametrize(
+    ("url", "guard"),
+    [
+        ("https://10.0.0.1/x", AddressGuard(allow_private=True)),
+        ("https://10.0.0.1/x", AddressGuard(allowed_networks=["10.0.0.0/16"])),
+        ("https://redis/", AddressGuard(allow_private=True)),
+        ("https://redis/", AddressGuard(allowed_networks=["172.18.0.0/16"])),
+    ],
+)
+def test_settings_open_the_local_network(url: str, guard: AddressGuard) -> None:
+    assert endpoints.push_endpoint(url, allow_http=False, guard=guard) == url

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -149,6 +150,32 @@ def test_an_answer_cut_short_is_none(headers: bytes, body: bytes, framing: Any, 
     outcome, reused = exchange.outcome()
     assert outcome in {"body_incomplete", "reset"}
     assert not reused
+
+
+@pytest.mark.parametrize(
+    ("answer", "seconds"),
+    [
+        (b"HTTP/1.1 429 Slow\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n", 30),
+        (b"HTTP/1.1 503 Away\r\nretry-after:7\r\nContent-Length: 0\r\n\r\n", 7),
+        (b"HTTP/1.1 103 Hints\r\nRetry-After: 9\r\n\r\nHTTP/1.1 429 Slow\r\nContent-Length: 0\r\n\r\n", 0),
+        (b"HTTP/1.1 429 Slow\r\nContent-Length: 21\r\n\r\n\r\nRetry-After: 9\r\n\r\nx", 0),
+        (b"HTTP/1.1 500 Bad\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n", 0),
+        (b"HTTP/1.1 200 OK\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n", 0),
+    ],
+)
+def test_a_refusal_says_when_to_come_back(answer: bytes, seconds: float) -> None:
+    exchange = Exchange()
+    exchange.feed([answer])
+    exchange.end()
+    assert exchange.results[0].retry_after_s == seconds
+
+
+def test_a_connections_next_answer_does_not_inherit_the_wait() -> None:
+    exchange = Exchange()
+    exchange.feed([b"HTTP/1.1 429 Slow\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n"])
+    exchange.connection.send(Request(b"POST", b"", 0.0, 10.0, exchange.results.append))
+    exchange.feed([b"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\n\r\n"])
+    assert [result.retry_after_s for result in exchange.results] == [30, 0]
 
 
 def test_the_limit_of_the_head_counts_interim_heads_too() -> None:

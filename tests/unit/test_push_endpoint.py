@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from deliveries.push.endpoint import BadEndpoint, Origin, parse_url
+from deliveries.push.endpoint import parse_url
 from deliveries.push.options import ClientOptions
 from pushhub.ports import is_port_allowed
+from pushhub.pushurls import BadEndpoint, Origin
 
 OPEN = ClientOptions(allow_http=True)
 
@@ -18,7 +19,7 @@ GOOD = {
     "https://example.com:8443/": ("https", "example.com", 8443, "/", "example.com:8443"),
     "http://example.com/": ("http", "example.com", 80, "/", "example.com"),
     "http://example.com:443/": ("http", "example.com", 443, "/", "example.com:443"),
-    "HTTPS://example.com/#there": ("https", "example.com", 443, "/", "example.com"),
+    "HTTPS://example.com/": ("https", "example.com", 443, "/", "example.com"),
     "https://example.com?x": ("https", "example.com", 443, "/?x", "example.com"),
     "https://my_service.svc.cluster.local/": (
         "https",
@@ -63,7 +64,9 @@ BAD = {
     " https://example.com/": "bad_url",
     "https://example.com/\x00": "bad_url",
     "https://example.com\\@127.0.0.1/": "bad_url",
-    "https://example.com/" + "a" * 9000: "bad_url",
+    "https://example.com/" + "a" * 2048: "bad_url",
+    "https://example.com/#there": "bad_url",
+    "https://example.com/#": "bad_url",
     "https://[::1/": "bad_url",
     "https://[banana]/": "bad_url",
     "https://[fe80::1%25eth0]/": "bad_host",

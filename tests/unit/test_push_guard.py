@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deliveries.push.guard import DENIED_V4, DENIED_V6, AddressGuard
+from pushhub.addresses import DENIED_V4, DENIED_V6, AddressGuard
 
 with (Path(__file__).parent.parent / "data" / "addresses.csv").open(encoding="utf-8", newline="") as file:
     ADDRESSES = list(csv.DictReader(file))
@@ -34,7 +34,7 @@ def test_a_row_is_lifted_by_its_own_block_and_not_by_a_wider_one(row: tuple[str,
     everything = "::/0" if ":" in block else "0.0.0.0/0"
     assert verdict(AddressGuard(allowed_networks=[everything]), address) == "deny"
     lifted = verdict(AddressGuard(allowed_networks=[block]), address)
-    assert lifted == ("deny" if block in {"::/96", "64:ff9b::/96", "2002::/16"} else "allow")
+    assert lifted == ("deny" if block in {"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16"} else "allow")
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,10 @@ def test_a_row_is_lifted_by_its_own_block_and_not_by_a_wider_one(row: tuple[str,
         ("64:ff9b::127.0.0.1", ["64:ff9b::/96"], "deny"),
         ("64:ff9b::169.254.169.254", ["64:ff9b::/96"], "deny"),
         ("64:ff9b::10.0.0.1", ["64:ff9b::/96", "10.0.0.0/8"], "allow"),
+        ("64:ff9b:1::8.8.8.8", ["64:ff9b:1::/48"], "allow"),
+        ("64:ff9b:1:fffe::127.0.0.1", ["64:ff9b:1::/48"], "deny"),
+        ("64:ff9b:1::169.254.169.254", ["64:ff9b:1::/48"], "deny"),
+        ("64:ff9b:1::10.0.0.1", ["64:ff9b:1::/48", "10.0.0.0/8"], "allow"),
         ("2002:808:808::1", ["2002::/16"], "allow"),
         ("2002:7f00:1::1", ["2002::/16"], "deny"),
         ("::8.8.8.8", ["::/96"], "allow"),

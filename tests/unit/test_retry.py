@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from deliveries.rules.retry import countdown_ms
+from deliveries.rules.retry import JITTER, MAXIMUM_MS, countdown_ms, retry_after_seconds
 
 DICE = [0.0, 0.25, 0.5, 0.999999]
 
@@ -57,3 +60,38 @@ def test_a_minimum_of_zero_still_grows() -> None:
 
 def test_a_maximum_under_our_own_minimum_wins() -> None:
     assert countdown_ms(1, dice=0.5, maximum_ms=50) == 50
+
+
+@pytest.mark.parametrize("dice", DICE)
+def test_an_endpoint_is_left_alone_for_as_long_as_it_asks(dice: float) -> None:
+    countdown = countdown_ms(1, dice=dice, at_least_ms=30_000)
+    assert 30_000 <= countdown <= 30_000 * (1 + JITTER)
+    assert countdown_ms(50, dice=dice, at_least_ms=10) == countdown_ms(50, dice=dice), "the countdown is longer"
+
+
+@pytest.mark.parametrize(("maximum_ms", "expected"), [(None, MAXIMUM_MS), (5_000, 5_000), (0, 0)])
+def test_what_an_endpoint_asks_for_is_bounded_by_the_maximum(maximum_ms: float | None, expected: float) -> None:
+    assert countdown_ms(1, dice=0.5, maximum_ms=maximum_ms, at_least_ms=1e12) == expected
+
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("120", 120),
+        ("0", 0),
+        ("99999999999999999999", 999_999_999),
+        ("Sun, 22 Nov 2026 12:00:30 GMT", 30),
+        ("Sun, 22 Nov 2026 11:00:00 GMT", 0),
+        *[(wrong, 0) for wrong in ("", "-5", "1.5", "soon", "\u0664", "Sun, 99 Nov 2026")],
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(value: str, seconds: float) -> None:
+    assert retry_after_seconds(value, now=NOW) == seconds
+
+
+@given(st.text(max_size=64))
+def test_any_retry_after_is_read(value: str) -> None:
+    assert retry_after_seconds(value, now=NOW) >= 0

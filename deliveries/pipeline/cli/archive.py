@@ -4,28 +4,102 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from django.conf import settings
 
-from deliveries.pipeline.archive import Archiver, only_archiver
-from deliveries.pipeline.session import spark_session
+from deliveries.pipeline import archivefiles, needs
+from deliveries.pipeline.archivefiles import only_archiver
+from pushhub.errors import FailedPrecondition, InvalidArgument
 
-HELP = "Write messages that are a minute old to the archive, as Parquet files."
+if TYPE_CHECKING:
+    from deliveries.pipeline.archive import Archiver
+
+HELP = "Write the database's messages to the archive, as Parquet files; or verify its files, or adopt them."
+#: Only a run needs Spark.
+NEEDS_SPARK = False
+#: Paths of one kind that are shown; the rest is counted.
+SHOWN = 20
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=("run", "verify", "adopt"),
+        default="run",
+        help="run (the default) archives; verify reads every file and compares it with the manifest; "
+        "adopt rebuilds the manifest from the files",
+    )
     parser.add_argument("--compact", action="store_true", help="then make one file of a day's small ones")
+    parser.add_argument("--take-over", action="store_true", help="with adopt: the folder was another deployment's")
 
 
-def run(*, stdout: TextIO, stderr: TextIO, compact: bool, **_: Any) -> None:
+def run(*, stdout: TextIO, stderr: TextIO, action: str, compact: bool, take_over: bool, **_: Any) -> None:
+    if compact and action != "run":
+        raise InvalidArgument(f"--compact does not go with {action}.", field="compact")
+    if take_over and action != "adopt":
+        raise InvalidArgument("--take-over goes with adopt only.", field="take_over")
+    if action == "run" and (lacking := needs.missing()):
+        raise FailedPrecondition(lacking)
     root = Path(settings.ARCHIVE)
-    with only_archiver(root):
-        session = spark_session(
-            "pushhub archive", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
+    with only_archiver(root, take_over=take_over):
+        if action == "verify":
+            _verify(root, stdout)
+        elif action == "adopt":
+            _adopt(root, stdout)
+        else:
+            _archive(root, stdout, stderr, compact=compact)
+
+
+def _archive(root: Path, stdout: TextIO, stderr: TextIO, *, compact: bool) -> None:
+    if not settings.ARCHIVING:
+        stderr.write("PUSHHUB_ARCHIVING is off: messages that are acknowledged before a run are not archived")
+    archiver = _archiver(root, stderr)
+    done = archiver.run()
+    stdout.write(f"archived {done.messages:,} messages in {done.files} files under {root}")
+    if compact:
+        stdout.write(f"compacted {archiver.compact()} days")
+
+
+def _archiver(root: Path, stderr: TextIO) -> Archiver:
+    from deliveries.pipeline.archive import Archiver
+    from deliveries.pipeline.session import spark_session
+
+    session = spark_session(
+        "pushhub archive", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
+    )
+    return Archiver(root, session=session, progress=stderr.write)
+
+
+def _verify(root: Path, stdout: TextIO) -> None:
+    found = archivefiles.verify(root)
+    stdout.write(f"{found.files} files with {found.messages:,} messages are as the manifest says")
+    _list(stdout, "not in the folder", found.missing)
+    _list(stdout, "damaged", [f"{path}: {reason}" for path, reason in found.damaged])
+    _list(stdout, "not in the manifest, and left alone", found.unknown)
+    if found.missing or found.damaged:
+        raise FailedPrecondition(
+            f"{len(found.missing)} files of the manifest are missing and {len(found.damaged)} are damaged; "
+            "`pipeline archive adopt` makes the manifest what the files say."
         )
-        archiver = Archiver(root, session=session, progress=stderr.write)
-        done = archiver.run()
-        stdout.write(f"archived {done.messages:,} messages in {done.files} files under {root}")
-        if compact:
-            stdout.write(f"compacted {archiver.compact()} days")
+
+
+def _adopt(root: Path, stdout: TextIO) -> None:
+    found = archivefiles.adopt(root)
+    _list(stdout, "added to the manifest", found.added)
+    _list(stdout, "missing or damaged, and no longer in the manifest", found.dropped)
+    _list(stdout, "redundant: other files have every message", found.redundant)
+    _list(stdout, "no archive's, and left alone", [f"{path}: {reason}" for path, reason in found.foreign])
+    if found.repeated:
+        stdout.write(f"{found.repeated:,} messages are in two files")
+    stdout.write(f"{found.archived:,} messages of the database are in the archive")
+
+
+def _list(stdout: TextIO, title: str, lines: list[str]) -> None:
+    if lines:
+        stdout.write(f"{len(lines)} {title}:")
+    for line in lines[:SHOWN]:
+        stdout.write(f"  {line}")
+    if len(lines) > SHOWN:
+        stdout.write(f"  and {len(lines) - SHOWN} more")

@@ -21,6 +21,7 @@ from deliveries.pipeline.publishjobs import (
     progress_of,
     rejects_write,
 )
+from deliveries.pipeline.rows import Columns
 from deliveries.pipeline.session import spark_session
 from pushhub.errors import FailedPrecondition, InvalidArgument
 from subscriptions.selectors import topic_get
@@ -33,44 +34,47 @@ def words(text: str) -> list[str]:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("source", help="a file, a folder or a pattern that Spark reads")
+    parser.add_argument("source", help="a file, a folder or a pattern; files are taken in the order of their names")
     parser.add_argument("--topic", required=True, help="projects/shop/topics/orders")
     parser.add_argument("--format", dest="form", choices=ingest.FORMATS, default="parquet")
     parser.add_argument("--data-column", default="", help="the message's data; without it the whole row in JSON")
     parser.add_argument("--attributes", type=words, default=[], help="columns that become attributes, with commas")
     parser.add_argument("--ordering-key-column", default="")
+    parser.add_argument("--unordered", action="store_true", help="publish several files, or parts of them, at a time")
     parser.add_argument("--rate", type=int, default=0, help="at most so many messages a second")
     parser.add_argument("--rejects", default="", help="what cannot be published, with the reason; else SOURCE.rejected")
-    parser.add_argument("--id", default="", help="under one id no row is published twice; without it, made of the rest")
+    parser.add_argument(
+        "--id", default="", help="under one id no row is published twice; without it, made of the files' content"
+    )
 
 
-def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, **options: Any) -> None:
+def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, unordered: bool, **options: Any) -> None:
     topic = topic_get(name=options["topic"], field="topic")
+    columns = Columns(options["data_column"], options["attributes"], options["ordering_key_column"])
+    if unordered and columns.ordering_key:
+        raise InvalidArgument("--unordered does not go with --ordering-key-column.", field="unordered")
+    files = ingest.files_of(source, form=form)
     session = spark_session(
         "pushhub ingest", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
     )
-    messages = ingest.messages_of(
-        _rows(session, source, form),
-        data_column=options["data_column"],
-        attribute_columns=options["attributes"],
-        ordering_key_column=options["ordering_key_column"],
-    )
+    frames = _frames(session, source, files, form=form, columns=columns, unordered=unordered)
+    content = ingest.content_of(files)
     spec = {
         "source": source,
         "topic": topic.name,
         "format": form,
-        "data": options["data_column"],
-        "attributes": options["attributes"],
-        "key": options["ordering_key_column"],
+        "data": columns.data,
+        "attributes": list(columns.attributes),
+        "key": columns.ordering_key,
+        "unordered": unordered,
+        "content": content,
     }
-    job = job_begin(job_id=options["id"] or f"ingest {source} {topic.name}"[:100], kind="ingest", spec=spec)
-    path = Path(options["rejects"] or f"{source.rstrip('/')}.rejected")
-    if options["ordering_key_column"]:
-        # Rows of one key must go out in their order.
-        messages = messages.coalesce(1)
-    count = messages.rdd.getNumPartitions()
+    job = job_begin(job_id=options["id"] or _id(source, topic.name, content), kind="ingest", spec=spec)
+    path = Path(options["rejects"] or f"{source.rstrip('/')}{ingest.REJECTED_SUFFIX}")
+    count = sum(frame.rdd.getNumPartitions() if number is None else 1 for number, frame in frames)
     if job.parts is None:
-        job_divide(job, [(0, None)] * count, total=messages.count())
+        total = ingest.count_rows(session, files, form=form, columns=columns)
+        job_divide(job, [(0, None)] * count, total=total)
     if job.parts != count:
         raise FailedPrecondition(f"{source} was in {job.parts} parts when {job.job_id} began, and is in {count} now.")
 
@@ -78,9 +82,10 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, **
         shown = bar(now.published + now.rejected, job.total or 0)
         stderr.write(f"\r{shown}, {now.rejected:,} rejected", ending="")  # type: ignore[call-arg]
 
-    frames = [(None, messages)] if parts_left(job) else []
+    left = {part.number for part in parts_left(job)}
+    todo = [(number, frame) for number, frame in frames if number in left or (number is None and left)]
     with failure_noted(job):
-        job_run(job, frames, session=session, target=Target(topic, rate=rate), in_order=False, show=show)
+        job_run(job, todo, session=session, target=Target(topic, rate=rate), in_order=not unordered, show=show)
         rejects_write(job, path)
     stderr.write("")
     done = progress_of(job)
@@ -88,10 +93,16 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, **
     stdout.write(f"published {done.published:,} messages, rejected {done.rejected:,}{where}")
 
 
-def _rows(session: Any, source: str, form: str) -> Any:
-    from pyspark.errors import AnalysisException
+def _frames(
+    session: Any, source: str, files: list[Path], *, form: str, columns: Columns, unordered: bool
+) -> list[tuple[int | None, Any]]:
+    """A part for each file, in their order; unordered Parquet files are divided as Spark divides them."""
+    base = f"file://{Path(source).absolute()}" if Path(source).is_dir() else ""
+    if unordered and form == "parquet":
+        return [(None, ingest.messages_of(ingest.parquet_read(session, files, base=base), columns))]
+    return list(enumerate(ingest.frames_of(session, files, form=form, columns=columns, base=base)))
 
-    try:
-        return ingest.rows_read(session, source=source, form=form)
-    except AnalysisException as error:
-        raise InvalidArgument(f"{source} cannot be read as {form}: {error.getCondition()}", field="source") from None
+
+def _id(source: str, topic: str, content: str) -> str:
+    """Another content is another job, so that a file that was replaced is published as well."""
+    return f"ingest {Path(source).name[:32]} {topic.rpartition('/')[2][:32]} {content[:16]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any, TextIO
@@ -32,10 +33,10 @@ def run(*, stdout: TextIO, once: bool, **_: Any) -> None:
         rollup = Rollup(folder, session=session)
         stdout.write(f"the rollup counts {folder}")
         stdout.flush()
-        try:
-            rollup.once() if once else rollup.run()
-        except KeyboardInterrupt:
-            stdout.write("stopped")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: rollup.stop())
+        rollup.once() if once else rollup.run()
+        session.stop()
 
 
 def journal_folder() -> Path:

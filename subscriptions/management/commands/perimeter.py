@@ -18,7 +18,7 @@ class Command(BaseCommand):
 
     help = (
         "Service perimeters. Projects inside one get new push subscriptions for default run.app URLs only, and "
-        "existing push configurations there cannot be changed."
+        "existing push subscriptions there cannot be updated."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('subscriptions', '0013_headings'),
+        ('subscriptions', "0014_no_kms_key_name"),
     ]
 
     operations = [

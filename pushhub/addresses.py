@@ -53,7 +53,10 @@ DENIED_V6: tuple[Row, ...] = (
     Row("3fff::/20", "documentation"),
     Row("5f00::/16", "segment routing"),
     Row("fc00::/7", "unique local", private=True),
+    Row("fd00:42::42/128", "cloud metadata"),
+    Row("fd00:ec2::23/128", "cloud metadata"),
     Row("fd00:ec2::254/128", "cloud metadata"),
+    Row("fd20:ce::254/128", "cloud metadata"),
     Row("fe80::/10", "link-local"),
     Row("fec0::/10", "site-local"),
     Row("ff00::/8", "multicast"),
@@ -61,7 +64,13 @@ DENIED_V6: tuple[Row, ...] = (
 
 _MAPPED = ip_network("::ffff:0:0/96")
 #: Blocks whose addresses carry an IPv4 address that they lead to, and how many bits stand to its right.
-_CARRIERS = ((ip_network("::/96"), 0), (ip_network("64:ff9b::/96"), 0), (ip_network("2002::/16"), 80))
+_CARRIERS = (
+    (ip_network("::/96"), 0),
+    (ip_network("64:ff9b::/96"), 0),
+    # Networks choose their prefixes in this block, as a rule of 96 bits (RFC 8215).
+    (ip_network("64:ff9b:1::/48"), 0),
+    (ip_network("2002::/16"), 80),
+)
 
 _Address = IPv4Address | IPv6Address
 _Network = IPv4Network | IPv6Network
@@ -114,6 +123,14 @@ class AddressGuard:
             return "not an address"
         parsed = _unmapped(parsed)
         return self._why_own(parsed, port) or self._why_listed(parsed)
+
+    def why_denied_host(self, host: str, port: int) -> str:
+        """Return why a URL with this host can't ever be pushed to, or "" if its address has to be looked up first."""
+        if ":" in host or host.replace(".", "").isdecimal():
+            return self.why_denied(host, port)
+        # The public name system has no addresses at names of one label: they lead into the network around PushHub.
+        is_inside = "." not in host and not self._allow_private and not self._allowed
+        return "a name in the local network" if is_inside else ""
 
     def _why_own(self, address: _Address, port: int) -> str:
         for own, own_port in self._own:

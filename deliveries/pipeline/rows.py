@@ -1,0 +1,258 @@
+"""Rows of CSV files and of JSON lines, read where Spark's tasks run: no Django here.
+
+Spark's own readers cut and pad malformed rows, or make null of them. Here each row is one message, whole, or is
+rejected with the reason and the line at which it begins. CSV is that of RFC 4180: a header, and fields in double quotes
+that may have newlines in them, with a quote within them doubled. Both are UTF-8.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import orjson
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: A message has at most 10 MB; a longer row is rejected before it is whole in memory.
+MAX_ROW_BYTES = 32 * 1024 * 1024
+#: One Arrow batch has at most so many rows, and ends with the row that makes it so large.
+BATCH_ROWS = 1_000
+BATCH_BYTES = 16 * 1024 * 1024
+#: Characters of a rejected row that are kept.
+SHOWN_CHARACTERS = 1_000
+SCHEMA = (
+    "file string, line long, data binary, attributes map<string,string>, ordering_key string, reason string,"
+    " text string"
+)
+COMPRESSED: Mapping[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns are what of a message; without `data` the whole row in JSON is the data."""
+
+    data: str = ""
+    attributes: Sequence[str] = ()
+    ordering_key: str = ""
+
+    def named(self) -> list[str]:
+        return [name for name in (self.data, *self.attributes, self.ordering_key) if name]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A message, or the reason why there is none and the text of the row."""
+
+    line: int
+    data: bytes = b""
+    attributes: Mapping[str, str] | None = None
+    ordering_key: str = ""
+    reason: str = ""
+    text: str = ""
+
+
+class RowError(Exception):
+    """A row that is no message; the text is the reason."""
+
+
+class _Lines:
+    """The lines of a file, with those of the row that is being read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._count = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """The next line is the first of a row."""
+        self.first = self._count + 1
+        self._row: list[bytes] = []
+        self._size = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._file.readline(MAX_ROW_BYTES + 1)
+        if not line:
+            raise StopIteration
+        self._count += 1
+        if self._count == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        self._row.append(line)
+        self._size += len(line)
+        if self._size > MAX_ROW_BYTES:
+            raise OverflowError("it is too long")
+        return line.decode(errors="surrogateescape")
+
+    def row(self) -> bytes:
+        return b"".join(self._row)
+
+    def rejected(self, reason: str) -> Row:
+        text = self.row()[: 4 * SHOWN_CHARACTERS].decode(errors="replace")[:SHOWN_CHARACTERS]
+        last = f" to {self._count}" if self._count > self.first else ""
+        return Row(self.first, reason=f"line {self.first}{last}: {reason}", text=text)
+
+    def too_long(self) -> Row:
+        return self.rejected(f"the row is longer than {MAX_ROW_BYTES:,} bytes; the rest of the file was not read")
+
+
+def opened(path: Path) -> BinaryIO:
+    """The bytes of a file, decompressed."""
+    file: BinaryIO = COMPRESSED.get(path.suffix, open)(path, "rb")
+    return file
+
+
+def csv_header(path: Path) -> list[str]:
+    """The columns of a CSV file; RowError where it has no good header."""
+    with opened(path) as file:
+        return _header(_reader(_Lines(file)))
+
+
+def rows_read(path: Path, *, form: str, columns: Columns) -> Iterator[Row]:
+    """The rows of a file in their order. `form` is csv or json. Empty lines are none."""
+    with opened(path) as file:
+        yield from (_csv_rows if form == "csv" else _json_rows)(_Lines(file), columns)
+
+
+def files_read(batches: Iterable[pa.RecordBatch], *, form: str, columns: Columns) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: the rows of files whose paths are given, in SCHEMA."""
+    for batch in batches:
+        for path in batch.column("path").to_pylist():
+            rows: list[Row] = []
+            weight = 0
+            for row in rows_read(Path(path), form=form, columns=columns):
+                rows.append(row)
+                weight += len(row.data)
+                if len(rows) >= BATCH_ROWS or weight >= BATCH_BYTES:
+                    yield _batch(path, rows)
+                    rows, weight = [], 0
+            if rows:
+                yield _batch(path, rows)
+
+
+def _json_rows(lines: _Lines, columns: Columns) -> Iterator[Row]:
+    while True:
+        lines.begin()
+        try:
+            next(lines)
+        except StopIteration:
+            return
+        except OverflowError:
+            yield lines.too_long()
+            return
+        raw = lines.row().strip()
+        if not raw:
+            continue
+        try:
+            yield _json_row(lines.first, raw, columns)
+        except RowError as error:
+            yield lines.rejected(str(error))
+
+
+def _json_row(line: int, raw: bytes, columns: Columns) -> Row:
+    try:
+        values = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise RowError(f"it is not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise RowError("it is JSON, but not an object")
+    if columns.data and columns.data not in values:
+        raise RowError(f"it has no field {columns.data!r}")
+    return _row(line, values, columns, whole=raw)
+
+
+def _reader(lines: _Lines) -> Any:
+    # The limit is the process's, and the default is less than a message may have.
+    csv.field_size_limit(MAX_ROW_BYTES)
+    return csv.reader(lines, strict=True)
+
+
+def _header(reader: Any) -> list[str]:
+    try:
+        names: list[str] = next(reader)
+    except StopIteration:
+        raise RowError("it is empty, and so has no header") from None
+    except (csv.Error, OverflowError) as error:
+        raise RowError(f"its header cannot be read: {error}") from None
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise RowError(f"its header has the column {twice[0]!r} twice")
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError:
+        raise RowError("its header is not UTF-8") from None
+    return names
+
+
+def _csv_rows(lines: _Lines, columns: Columns) -> Iterator[Row]:
+    reader = _reader(lines)
+    header = _header(reader)
+    while True:
+        lines.begin()
+        try:
+            values = next(reader)
+            if values:
+                yield _csv_row(lines, header, values, columns)
+        except StopIteration:
+            return
+        except OverflowError:
+            yield lines.too_long()
+            return
+        except csv.Error as error:
+            yield lines.rejected(f"it is not CSV: {error}")
+        except RowError as error:
+            yield lines.rejected(str(error))
+
+
+def _csv_row(lines: _Lines, header: Sequence[str], values: Sequence[str], columns: Columns) -> Row:
+    if len(values) != len(header):
+        raise RowError(f"it has {len(values)} columns, and the header has {len(header)}")
+    try:
+        lines.row().decode()
+    except UnicodeDecodeError as error:
+        raise RowError(f"it is not UTF-8: {error.reason}") from None
+    # An empty field has no value.
+    return _row(lines.first, {name: value or None for name, value in zip(header, values, strict=True)}, columns)
+
+
+def _row(line: int, values: Mapping[str, Any], columns: Columns, *, whole: bytes | None = None) -> Row:
+    if columns.data:
+        data = _text(values.get(columns.data)).encode()
+    elif whole is not None:
+        data = whole
+    else:
+        data = orjson.dumps({name: value for name, value in values.items() if value is not None})
+    attributes = {name: _text(values[name]) for name in columns.attributes if values.get(name) is not None}
+    return Row(line, data, attributes, _text(values.get(columns.ordering_key)) if columns.ordering_key else "")
+
+
+def _text(value: Any) -> str:
+    """A value as text: a string as it is, and what is no string in JSON."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _batch(path: str, rows: Sequence[Row]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    name = Path(path).name
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([name] * len(rows), pa.string()),
+            pa.array([row.line for row in rows], pa.int64()),
+            pa.array([row.data for row in rows], pa.binary()),
+            pa.array([list((row.attributes or {}).items()) for row in rows], pa.map_(pa.string(), pa.string())),
+            pa.array([row.ordering_key for row in rows], pa.string()),
+            pa.array([row.reason for row in rows], pa.string()),
+            pa.array([row.text for row in rows], pa.string()),
+        ],
+        names=["file", "line", "data", "attributes", "ordering_key", "reason", "text"],
+    )

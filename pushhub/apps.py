@@ -1,0 +1,9 @@
+from __future__ import annotations
+
+from django.contrib.admin.apps import AdminConfig
+
+
+class ConsoleConfig(AdminConfig):
+    """Django's admin, whose every page asks the policies."""
+
+    default_site = "subscriptions.consoleadmin.ConsoleSite"

@@ -1,0 +1,120 @@
+"""What one client may have of a port: connections, and bytes of request bodies that are on their way."""
+
+from __future__ import annotations
+
+import resource
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from django.conf import settings
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a client may take, and how much it may have open."""
+
+    #: From the first byte of a head to its end.
+    head_seconds: float
+    #: For a body; MIN_BYTES_PER_SECOND adds to it for what has come.
+    body_seconds: float
+    #: Between two requests of a connection.
+    idle_seconds: float
+    #: For one address; 0 is as many as there is room for.
+    connections: int
+
+
+def limits_read() -> Limits:
+    """The limits that the settings name."""
+    return Limits(
+        head_seconds=settings.HEAD_SECONDS,
+        body_seconds=settings.BODY_SECONDS,
+        idle_seconds=settings.IDLE_SECONDS,
+        connections=settings.CLIENT_CONNECTIONS,
+    )
+
+
+class Connections:
+    """Counts the open connections by address."""
+
+    def __init__(self, *, most_per_address: int, most: int) -> None:
+        self._most_per_address = most_per_address or most
+        self._most = most
+        self._by_address: Counter[str] = Counter()
+        self._count = 0
+
+    def enter(self, address: str) -> bool:
+        """Count a new connection; False where there are too many."""
+        if self._count >= self._most or self._by_address[address] >= self._most_per_address:
+            return False
+        self._by_address[address] += 1
+        self._count += 1
+        return True
+
+    def leave(self, address: str) -> None:
+        self._count -= 1
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+
+@dataclass(slots=True, eq=False)
+class Reservation:
+    """Bytes that one request may use; `granted` is called once they are free."""
+
+    address: str
+    size: int
+    granted: Callable[[], None]
+
+
+class ByteBudget:
+    """Bytes shared by all requests, of which one address may have a part; what doesn't fit waits its turn."""
+
+    def __init__(self, *, most: int, most_per_address: int) -> None:
+        self._left = most
+        self._most_per_address = most_per_address
+        self._by_address: Counter[str] = Counter()
+        self._waiting: deque[Reservation] = deque()
+        self._granted = 0
+
+    def __len__(self) -> int:
+        """How many reservations there are, those that wait included."""
+        return self._granted + len(self._waiting)
+
+    def reserve(self, reservation: Reservation) -> bool:
+        """Take the bytes; False where the reservation has to wait for them."""
+        if not self._take(reservation):
+            self._waiting.append(reservation)
+            return False
+        return True
+
+    def release(self, reservation: Reservation) -> None:
+        """Give the bytes back, or stop waiting for them; grant what has room now."""
+        if reservation in self._waiting:
+            self._waiting.remove(reservation)
+            return
+        self._granted -= 1
+        self._left += reservation.size
+        self._by_address[reservation.address] -= reservation.size
+        if not self._by_address[reservation.address]:
+            del self._by_address[reservation.address]
+        for waiting in tuple(self._waiting):
+            if self._take(waiting):
+                self._waiting.remove(waiting)
+                waiting.granted()
+
+    def _take(self, reservation: Reservation) -> bool:
+        taken = self._by_address[reservation.address] + reservation.size
+        if taken > self._most_per_address or reservation.size > self._left:
+            return False
+        self._granted += 1
+        self._left -= reservation.size
+        self._by_address[reservation.address] = taken
+        return True
+
+
+def open_files_raise() -> int:
+    """Let this process open as many files as the hard limit allows; returns how many that are."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard

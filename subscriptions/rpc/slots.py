@@ -1,0 +1,37 @@
+"""Bounds on what one caller has under way at once, so that no caller takes the memory or the threads of all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from pushhub.errors import ResourceExhausted
+
+
+class Slots:
+    """So many slots for each key, such as a caller; who finds none free waits, in the order of arrival."""
+
+    def __init__(self, size: int, *, most_waiting: int) -> None:
+        self._size = size
+        self._most = size + most_waiting
+        #: The slots of a key, and how many hold one or wait for one.
+        self._by_key: dict[str, tuple[asyncio.Semaphore, int]] = {}
+
+    @asynccontextmanager
+    async def held(self, key: str) -> AsyncIterator[None]:
+        """Hold a slot in this block; ResourceExhausted where too many wait already."""
+        semaphore, users = self._by_key.get(key) or (asyncio.Semaphore(self._size), 0)
+        if users >= self._most:
+            raise ResourceExhausted("Too many calls at once: wait for some to be answered.")
+        self._by_key[key] = semaphore, users + 1
+        try:
+            async with semaphore:
+                yield
+        finally:
+            self._leave(key)
+
+    def _leave(self, key: str) -> None:
+        semaphore, users = self._by_key.pop(key)
+        if users > 1:
+            self._by_key[key] = semaphore, users - 1

@@ -1,0 +1,126 @@
+"""`make test` after the checks: every test on SQLite, then on PostgreSQL those that touch the database.
+
+ONLY in the environment chooses tests: paths, pytest's node ids, a keyword, or `failed` for those that failed last.
+DATABASE, `sqlite` or `postgresql`, chooses one database.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests import with_postgresql
+from tests.programs import IN_CI, left_out, postgresql_programs
+
+ROOT = Path(__file__).parent.parent
+DATABASES = ("sqlite", "postgresql")
+#: The tiers that run on PostgreSQL too; within them, only tests that touch the database do.
+POSTGRESQL_TIERS = ("tests/integration", "tests/security")
+#: pytest's exit statuses for "all passed" and "no test was selected".
+PASSED, NONE_SELECTED = 0, 5
+#: A command that repeats more tests than this one by one is too long to read.
+MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The tests that somebody asked for; everything where `words` is empty."""
+
+    words: tuple[str, ...] = ()
+
+    def arguments(self, database: str) -> list[str]:
+        """pytest's arguments for this selection on `database`."""
+        tiers = list(POSTGRESQL_TIERS) if database == "postgresql" else ["tests"]
+        if self.words == ("failed",):
+            return ["--last-failed", "--last-failed-no-failures=none", *tiers]
+        paths = [word for word in self.words if (ROOT / word.partition("::")[0]).exists()]
+        keywords = [word for word in self.words if word not in paths]
+        if database == "postgresql" and paths:
+            tiers = [path for path in paths if path.startswith(POSTGRESQL_TIERS)]
+        elif paths:
+            tiers = paths
+        return [*(["-k", " ".join(keywords)] if keywords else []), *tiers]
+
+    def is_for(self, database: str) -> bool:
+        """Whether any of the paths runs on `database`."""
+        paths = [word for word in self.words if (ROOT / word.partition("::")[0]).exists()]
+        return database == "sqlite" or not paths or any(path.startswith(POSTGRESQL_TIERS) for path in paths)
+
+    def workers(self) -> int:
+        """One process for each core; one alone for a single test, whose output is then easier to follow."""
+        return 0 if any("::" in word for word in self.words) else os.cpu_count() or 1
+
+
+def pytest_command(database: str, selection: Selection) -> list[str]:
+    cache = ROOT / ".pytest_cache" / database
+    options = [f"--numprocesses={selection.workers()}", "--dist=loadgroup", "-o", f"cache_dir={cache}"]
+    return [sys.executable, "-m", "pytest", "-q", *options, *selection.arguments(database)]
+
+
+def run_on(database: str, selection: Selection) -> int:
+    """Run the selected tests on `database`; pytest's exit status."""
+    command = pytest_command(database, selection)
+    if database == "sqlite":
+        return subprocess.run(command, check=False, cwd=ROOT).returncode
+    bin_folder = postgresql_programs()
+    assert bin_folder is not None
+    return with_postgresql.run(command, bin_folder=bin_folder)
+
+
+def failed_on(database: str) -> list[str]:
+    """The ids of the tests that failed last on `database`."""
+    path = ROOT / ".pytest_cache" / database / "v" / "cache" / "lastfailed"
+    return sorted(json.loads(path.read_text())) if path.exists() else []
+
+
+def repeat_command(failures: dict[str, list[str]]) -> str:
+    """The shortest command that runs just the failed tests again."""
+    tests = sorted({test for failed in failures.values() for test in failed})
+    is_plain = not any(character in test for test in tests for character in "$'\"\\ ")
+    only = " ".join(tests) if len(tests) <= MOST_NAMED and is_plain else "failed"
+    databases = [database for database, failed in failures.items() if failed]
+    return f"make test ONLY={shlex.quote(only)}" + (f" DATABASE={databases[0]}" if len(databases) == 1 else "")
+
+
+def main() -> int:
+    selection = Selection(tuple(os.environ.get("ONLY", "").split()))
+    wanted = os.environ.get("DATABASE")
+    if wanted and wanted not in DATABASES:
+        print(f"DATABASE={wanted}: give one of {', '.join(DATABASES)}", file=sys.stderr)
+        return 2
+    databases = [wanted] if wanted else [name for name in DATABASES if selection.is_for(name)]
+    if postgresql_programs() is None and not IN_CI:
+        databases = [name for name in databases if name != "postgresql"]
+    started = time.monotonic()
+    statuses = {}
+    for database in databases:
+        print(f"\n== tests on {database} ==", flush=True)
+        statuses[database] = run_on(database, selection)
+    minutes, seconds = divmod(int(time.monotonic() - started), 60)
+    print(f"\nran on {' and '.join(databases)} in {minutes} min {seconds} s")
+    if notice := left_out():
+        print(notice)
+    return report(statuses)
+
+
+def report(statuses: dict[str, int]) -> int:
+    """Say how to repeat what failed; the exit status of it all."""
+    if set(statuses.values()) == {NONE_SELECTED}:
+        print("no test matches ONLY", file=sys.stderr)
+        return NONE_SELECTED
+    fine = (PASSED, NONE_SELECTED)
+    bad = {database: failed_on(database) for database, status in statuses.items() if status not in fine}
+    if not bad:
+        return 0
+    print(f"To repeat just what failed: {repeat_command(bad)}", flush=True)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""The console in a real browser: its policy blocks nothing of ours, its scripts work, no request leaves the machine."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.utils.safestring import mark_safe
+from pytest_django.live_server_helper import LiveServer
+
+from deliveries.metrics.gauges import gauges_take
+from deliveries.pipeline.ledger import Partial, Sums, partials_add
+from deliveries.rules.histogram import bucket_of
+from pushhub.clock import utcnow
+from subscriptions.models import Subscription, Topic
+from tests.browser.chromium import Watched, chromium
+from tests.restapi import Api
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PASSWORD = "a password of some length"
+TOPIC = "projects/shop/topics/orders"
+
+
+@pytest.fixture
+def shop(redis_url: str) -> Subscription:
+    """A subscription with five minutes of pushes, and a superuser called admin."""
+    User.objects.create_superuser("admin", "admin@example.com", PASSWORD)
+    api = Api()
+    api.made("topics/orders")
+    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:40009/"}})
+    assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
+    assert api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]}).status == 200
+    minute = utcnow().replace(second=0, microsecond=0)
+    for back in range(1, 6):
+        for kind, code in (("ack", 204), ("remote_server_5xx", 503)):
+            at = minute - timedelta(minutes=back)
+            key = ("projects/shop/subscriptions/push", "push", at, kind, code, "127.0.0.1")
+            partials_add([Partial(kind, key, Sums("shop", 5, 50, 5000, 1000, {bucket_of(1000): 5}))], job="test")
+    gauges_take()
+    return Subscription.objects.get()
+
+
+def sign_in(browser: Watched) -> None:
+    page = browser.open("/admin/")
+    page.fill("#id_username", "admin")
+    page.fill("#id_password", PASSWORD)
+    page.click("[type=submit]")
+    page.wait_for_selector("#user-tools")
+    browser.check()
+
+
+def test_every_page_of_the_console_opens_without_a_trouble(shop: Subscription, live_server: LiveServer) -> None:
+    topic = Topic.objects.get()
+    lists = [f"{model._meta.app_label}/{model._meta.model_name}/" for model in admin.site._registry]
+    pages = [
+        *lists,
+        f"subscriptions/topic/{topic.pk}/change/",
+        f"subscriptions/topic/{topic.pk}/history/",
+        f"subscriptions/topic/{topic.pk}/delete/",
+        f"subscriptions/subscription/{shop.pk}/change/",
+        "subscriptions/subscription/add/",
+        f"subscriptions/policy/of/{TOPIC}/",
+        "subscriptions/group/add/",
+        f"deliveries/delivery/state/{shop.pk}/",
+        f"deliveries/delivery/publish/{topic.pk}/",
+        "deliveries/delivery/rejected/",
+        "deliveries/publishjob/replay/",
+        "auth/user/add/",
+        "password_change/",
+    ]
+    with chromium(live_server.url) as browser:
+        sign_in(browser)
+        for path in pages:
+            browser.open(f"/admin/{path}")
+            assert browser.page.locator("#content").count() == 1, path
+
+
+def test_the_scripts_of_the_console_work(shop: Subscription, live_server: LiveServer) -> None:
+    with chromium(live_server.url) as browser:
+        sign_in(browser)
+        page = browser.page
+        before = page.evaluate("document.documentElement.dataset.theme")
+        page.click("button.theme-toggle >> visible=true")
+        assert page.evaluate("document.documentElement.dataset.theme") != before
+        browser.open("/admin/subscriptions/perimeter/add/")
+        page.click("#id_projects_from option")
+        page.click("#id_projects_add, .selector-add >> visible=true")
+        assert page.locator("#id_projects_to option").count() == 1
+        browser.open("/admin/subscriptions/topic/")
+        page.click("#action-toggle")
+        assert page.locator("tr.selected").count() == 1
+        browser.check()
+
+
+def test_charts_have_their_colours_in_light_and_dark(shop: Subscription, live_server: LiveServer) -> None:
+    seen = {}
+    for theme in ("light", "dark"):
+        with chromium(live_server.url, theme=theme) as browser:
+            sign_in(browser)
+            page = browser.open(f"/admin/deliveries/segment/charts/{shop.pk}/")
+            seen[theme] = [
+                page.evaluate(f"getComputedStyle(document.querySelector('{what}')).{style}")
+                for what, style in (
+                    (".chart rect", "fill"),
+                    (".chart circle.line", "fill"),
+                    (".legend i", "background"),
+                )
+            ]
+    assert seen["light"] != seen["dark"]
+    for colours in seen.values():
+        assert all(colour not in ("rgb(0, 0, 0)", "none") and "rgba(0, 0, 0, 0)" not in colour for colour in colours)
+
+
+def test_the_documentation_of_the_api_can_be_read_and_tried(shop: Subscription, live_server: LiveServer) -> None:
+    with chromium(live_server.url) as browser:
+        page = browser.open("/docs")
+        page.wait_for_selector(".opblock")
+        assert page.locator(".opblock").count() > 30
+        page.click("#operations-projects-projects_list .opblock-summary-control")
+        page.click("#operations-projects-projects_list .try-out__btn")
+        page.click("#operations-projects-projects_list .execute")
+        page.wait_for_selector("#operations-projects-projects_list .live-responses-table")
+        assert "shop" in page.inner_text("#operations-projects-projects_list .live-responses-table")
+        browser.check()
+
+
+def test_a_script_that_somebody_slips_into_a_page_does_not_run(
+    shop: Subscription, live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were a text ever shown unescaped, the policy is what is left."""
+    attack = "<script>window.attacked = 1</script><img src=x onerror='window.attacked = 2'>"
+    monkeypatch.setattr(Subscription, "__str__", lambda row: mark_safe(attack))
+    with chromium(live_server.url) as browser:
+        sign_in(browser)
+        browser.page.goto(
+            f"{browser.base}/admin/subscriptions/subscription/{shop.pk}/change/", wait_until="networkidle"
+        )
+        assert attack.partition("<img")[0] in browser.page.content()
+        assert browser.page.evaluate("window.attacked") is None
+        blocked: list[Any] = browser.page.evaluate("window.violations")
+        assert any("script-src" in one for one in blocked)

@@ -1,0 +1,133 @@
+"""The fields of StreamingPull."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+from google.api_core import exceptions
+
+from tests.compatibility.fields.trials import SUBSCRIPTION, Shop, seconds_left, tries
+from tests.ports import wait_for
+
+
+class Stream:
+    """One stream, whose answers are kept until somebody asks for them."""
+
+    def __init__(self, shop: Shop, **first: Any) -> None:
+        self._requests: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self.send(**{"subscription": SUBSCRIPTION, "stream_ack_deadline_seconds": 60, **first})
+        self._answers = shop.subscriber.streaming_pull(self._sent(), timeout=120)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._requests.put(None)
+        self._answers.cancel()
+
+    def _sent(self) -> Iterator[Any]:
+        from google.pubsub_v1 import StreamingPullRequest
+
+        while (request := self._requests.get()) is not None:
+            yield StreamingPullRequest(request)
+
+    def send(self, **request: Any) -> None:
+        self._requests.put(request)
+
+    def until(self, wanted: Callable[[Any], bool]) -> Any:
+        """The next answer of this kind; those before it are dropped."""
+        return next(answer for answer in self._answers if wanted(answer))
+
+    def received(self, count: int) -> list[Any]:
+        found: list[Any] = []
+        while len(found) < count:
+            found += self.until(lambda answer: bool(answer.received_messages)).received_messages
+        return found
+
+
+@tries("StreamingPullRequest", "subscription", "streamAckDeadlineSeconds", "ackIds")
+@tries("StreamingPullResponse", "receivedMessages", "subscriptionProperties")
+@tries("SubscriptionProperties", "exactlyOnceDeliveryEnabled", "messageOrderingEnabled")
+def test_a_stream_brings_messages_until_they_are_acknowledged(shop: Shop) -> None:
+    shop.subscription(enable_message_ordering=True)
+    with pytest.raises(exceptions.NotFound), Stream(shop, subscription=SUBSCRIPTION + "-2") as stream:
+        stream.received(1)
+    shop.publish("x")
+    with Stream(shop, stream_ack_deadline_seconds=500) as stream:
+        answer = stream.until(lambda answer: bool(answer.received_messages))
+        properties = answer.subscription_properties
+        assert (properties.exactly_once_delivery_enabled, properties.message_ordering_enabled) == (False, True)
+        [one] = answer.received_messages
+        assert 400 < seconds_left("l") <= 500
+        stream.send(ack_ids=[one.ack_id])
+        shop.publish("y")
+        assert [two.message.data for two in stream.received(1)] == [b"y"]
+
+
+@tries("StreamingPullRequest", "modifyDeadlineAckIds", "modifyDeadlineSeconds")
+def test_a_stream_modifies_deadlines(shop: Shop) -> None:
+    shop.subscription()
+    shop.publish("x")
+    with Stream(shop) as stream:
+        [one] = stream.received(1)
+        stream.send(modify_deadline_ack_ids=[one.ack_id], modify_deadline_seconds=[600])
+        wait_for(lambda: 500 < seconds_left("l") <= 600, what="the longer lease")
+        stream.send(modify_deadline_ack_ids=[one.ack_id], modify_deadline_seconds=[0])
+        assert [again.message.data for again in stream.received(1)] == [b"x"]
+
+
+@tries("StreamingPullRequest", "maxOutstandingMessages", "maxOutstandingBytes")
+def test_a_stream_has_no_more_outstanding_than_its_client_wants(shop: Shop) -> None:
+    shop.subscription()
+    for max_outstanding_messages, max_outstanding_bytes in ((2, 0), (0, 2_500_000)):
+        limits = {
+            "max_outstanding_messages": max_outstanding_messages,
+            "max_outstanding_bytes": max_outstanding_bytes,
+        }
+        with Stream(shop, **limits) as stream:
+            shop.publish("x" * 1_000_000)
+            first = stream.received(1)  # which tells the server how large messages are
+            for _ in range(3):
+                shop.publish("x" * 1_000_000)
+            first += stream.received(1)
+            left = shop.pull()
+            assert left, "the stream holds everything"
+            shop.nack(left)
+            stream.send(ack_ids=[one.ack_id for one in first])
+            rest: list[Any] = []
+            while len(rest) < 2:
+                rest += stream.received(1)
+                stream.send(ack_ids=[one.ack_id for one in rest])
+
+
+@tries("StreamingPullRequest", "protocolVersion")
+def test_a_stream_of_protocol_1_answers_an_empty_request(shop: Shop) -> None:
+    shop.subscription()
+    with Stream(shop, protocol_version=1) as stream:
+        stream.send()
+        assert not stream.until(lambda answer: True).received_messages
+
+
+@tries("StreamingPullResponse", "acknowledgeConfirmation", "modifyAckDeadlineConfirmation")
+@tries("AcknowledgeConfirmation", "ackIds", "invalidAckIds")
+@tries("ModifyAckDeadlineConfirmation", "ackIds", "invalidAckIds")
+def test_with_exactly_once_delivery_a_stream_confirms(shop: Shop) -> None:
+    shop.subscription(enable_exactly_once_delivery=True)
+    shop.publish("x")
+    with Stream(shop) as stream:
+        [one] = stream.received(1)
+        stream.send(modify_deadline_ack_ids=[one.ack_id], modify_deadline_seconds=[90])
+        modified = stream.until(lambda answer: "modify_ack_deadline_confirmation" in answer)
+        assert list(modified.modify_ack_deadline_confirmation.ack_ids) == [one.ack_id]
+        stream.send(ack_ids=[one.ack_id])
+        acknowledged = stream.until(lambda answer: "acknowledge_confirmation" in answer)
+        assert list(acknowledged.acknowledge_confirmation.ack_ids) == [one.ack_id]
+        stream.send(ack_ids=[one.ack_id], modify_deadline_ack_ids=[one.ack_id], modify_deadline_seconds=[90])
+        again = stream.until(lambda answer: "acknowledge_confirmation" in answer)
+        assert list(again.acknowledge_confirmation.invalid_ack_ids) == [one.ack_id]
+        late = stream.until(lambda answer: "modify_ack_deadline_confirmation" in answer)
+        assert list(late.modify_ack_deadline_confirmation.invalid_ack_ids) == [one.ack_id]

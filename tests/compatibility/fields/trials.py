@@ -1,0 +1,95 @@
+"""Which test tries which field, and the clients that the tests use: Google's generated ones, without their batching."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import grpc
+from google.pubsub_v1 import PublisherClient, SchemaServiceClient, SubscriberClient
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
+from google.pubsub_v1.services.schema_service.transports import SchemaServiceGrpcTransport
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.default import default_backlog
+from pushhub.protojson import snake_case
+from subscriptions.models import Subscription
+
+Test = TypeVar("Test", bound=Callable[..., Any])
+
+TOPIC = "projects/shop/topics/orders"
+SUBSCRIPTION = "projects/shop/subscriptions/worker"
+
+#: The fields that some test tries, as docs/compatibility.md names them.
+tried: set[str] = set()
+
+
+def tries(message: str, *fields: str) -> Callable[[Test], Test]:
+    """Note that a test tries these fields of a message. Each must occur in the test's own code."""
+
+    def noted(test: Test) -> Test:
+        words = set(re.findall(r"\w+", inspect.getsource(test).partition("\ndef ")[2]))
+        # Python's classes call the field `type` of a message `type_`.
+        absent = [field for field in fields if not words & {snake_case(field), f"{snake_case(field)}_"}]
+        assert not absent, f"{test.__name__} does not use {absent}"
+        tried.update(f"{message}.{field}" for field in fields)
+        return test
+
+    return noted
+
+
+class Shop:
+    """The clients of the project `shop`, and what its subscriptions look like from inside."""
+
+    def __init__(self, address: str) -> None:
+        self.channel = grpc.insecure_channel(address)
+        self.publisher = PublisherClient(transport=PublisherGrpcTransport(channel=self.channel))
+        self.subscriber = SubscriberClient(transport=SubscriberGrpcTransport(channel=self.channel))
+        self.schemas = SchemaServiceClient(transport=SchemaServiceGrpcTransport(channel=self.channel))
+
+    def topic(self, name: str = TOPIC, **fields: Any) -> Any:
+        return self.publisher.create_topic({"name": name, **fields})
+
+    def subscription(self, name: str = SUBSCRIPTION, **fields: Any) -> Any:
+        return self.subscriber.create_subscription({"name": name, "topic": TOPIC, **fields})
+
+    def publish(self, *texts: str, topic: str = TOPIC, **fields: Any) -> list[str]:
+        messages = [{"data": text.encode(), **fields} for text in texts]
+        return list(self.publisher.publish({"topic": topic, "messages": messages}).message_ids)
+
+    def pull(self, name: str = SUBSCRIPTION, count: int = 100) -> list[Any]:
+        request = {"subscription": name, "max_messages": count, "return_immediately": True}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of return_immediately
+            return list(self.subscriber.pull(request).received_messages)
+
+    def nack(self, received: list[Any], name: str = SUBSCRIPTION) -> None:
+        ack_ids = [one.ack_id for one in received]
+        self.subscriber.modify_ack_deadline({"subscription": name, "ack_ids": ack_ids, "ack_deadline_seconds": 0})
+
+    def ack(self, received: list[Any], name: str = SUBSCRIPTION) -> None:
+        self.subscriber.acknowledge({"subscription": name, "ack_ids": [one.ack_id for one in received]})
+
+
+def seconds_left(kind: str, name: str = SUBSCRIPTION) -> float:
+    """How long the last lease ("l") or retry ("z") of a subscription goes on, by Redis' own clock."""
+    client, key = default_backlog().client, _key(kind, name)
+    seconds, microseconds = client.time()
+    [(_, ends_ms)] = client.zrange(key, -1, -1, withscores=True)
+    return float(ends_ms) / 1000 - seconds - microseconds / 1e6
+
+
+def make_due(kind: str, name: str = SUBSCRIPTION) -> None:
+    """Let every lease or retry of a subscription end now, as time would."""
+    client, key = default_backlog().client, _key(kind, name)
+    for member in client.zrange(key, 0, -1):
+        client.zadd(key, {member: 1})
+
+
+def _key(kind: str, name: str) -> str:
+    row = Subscription.objects.get(subscription_id=name.rpartition("/")[2])
+    return f"ph:{Lane(row.pk, 'local').key}:{kind}"

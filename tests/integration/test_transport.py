@@ -1,0 +1,97 @@
+"""The worker's channel between two replies of Redis: when it asks again, when it sleeps, and what wakes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kombu import Connection
+from kombu.asynchronous import Hub
+
+from deliveries.push.transport import Channel, _Fetch
+from pushhub.celery import broker_url
+
+ASKED = _Fetch("local", "1", 10)
+
+
+class Worker:
+    """In place of the push worker."""
+
+    adopted: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self.rung: list[str] = []
+
+    def fetched(self, region: str, batch: str, messages: list[bytes], *, epoch: int, pages: list[bytes]) -> None:
+        """Nothing came."""
+
+    def delivered(self) -> None:
+        """That was all."""
+
+    def take(self, message: dict[str, Any]) -> bool:
+        raise AssertionError
+
+    def take_delivery(self, task_id: str, body: str) -> bool:
+        raise AssertionError
+
+    def ring(self, region: str) -> None:
+        self.rung.append(region)
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    it = Hub()
+    yield it
+    it.close()
+
+
+@pytest.fixture
+def worker() -> Worker:
+    return Worker()
+
+
+@pytest.fixture
+def channel(redis_url: str, hub: Hub, worker: Worker) -> Iterator[Any]:
+    with Connection(broker_url(redis_url)) as connection:
+        channel = connection.default_channel
+        assert isinstance(channel, Channel)
+        channel.connection.loop = hub
+        channel.connection.fetcher = worker
+        channel._regions = ["local"]
+        yield channel
+
+
+def reply(channel: Any, worker: Worker, *, wait_ms: int) -> None:
+    channel._deliver_batch(worker, ASKED, [[], wait_ms, b"0", []])
+
+
+def test_while_more_lanes_are_due_it_asks_again_at_once(channel: Any, worker: Worker, hub: Hub) -> None:
+    reply(channel, worker, wait_ms=0)
+    assert channel._quiet == set()
+    assert not hub.timer._queue
+
+
+def test_else_it_sleeps_until_the_next_lane_is_due(channel: Any, worker: Worker, hub: Hub) -> None:
+    reply(channel, worker, wait_ms=50)
+    assert channel._quiet == {"local"}
+    while not worker.rung:
+        hub.run_once()
+    assert worker.rung == ["local"]
+
+
+def test_it_asks_for_the_regions_that_the_worker_has_adopted_too(channel: Any, worker: Worker) -> None:
+    reply(channel, worker, wait_ms=-1)
+    assert channel._quiet.issuperset(channel._served)
+    worker.adopted = ("local", "europe")
+    assert channel._served == ["local", "europe"]
+    assert not channel._quiet.issuperset(channel._served)
+
+
+def test_a_channel_that_is_closed_rings_no_more(channel: Any, worker: Worker, hub: Hub) -> None:
+    """As after Redis was away, when Celery consumes through a new one."""
+    reply(channel, worker, wait_ms=50)
+    channel.close()
+    assert [timer.entry.canceled for timer in hub.timer._queue] == [True]
+    channel._ring()
+    assert worker.rung == []

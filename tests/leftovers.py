@@ -1,0 +1,100 @@
+"""Finds what a test leaves behind: child processes, threads, open files, ports, temporary files, keys in Redis."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import redis
+
+OWN = Path("/proc/self")
+#: The state of a listening socket in /proc/net/tcp.
+LISTEN = "0A"
+#: Django keeps its connection to the test database open, and SQLite keeps temporary files of its own beside it.
+KEPT_OPEN = ("/test.sqlite3", "/etilqs_")
+
+
+def holdings() -> dict[str, str]:
+    """Everything that this process holds now: a key that stays the same while it is held, and words for people."""
+    return {**_threads(), **_processes(), **_descriptors(), **_temporary_files()}
+
+
+def since(before: dict[str, str], *, redis_url: str = "") -> list[str]:
+    """What this process holds now and did not hold then, and the keys in its Redis, in words."""
+    return [words for key, words in holdings().items() if key not in before] + _redis_keys(redis_url)
+
+
+def _redis_keys(redis_url: str) -> list[str]:
+    """Whatever is in Redis: the fixture `redis_url` empties it after each test."""
+    if not redis_url:
+        return []
+    with redis.Redis.from_url(redis_url) as client:
+        return [f"the Redis key {key!r}" for key in client.scan_iter()] if client.dbsize() else []
+
+
+def _threads() -> dict[str, str]:
+    return {f"thread {thread.ident}": f"thread {thread.name!r}" for thread in threading.enumerate()}
+
+
+def _processes() -> dict[str, str]:
+    """Child processes. A zombie counts too: whoever started it has not waited for it."""
+    found = {}
+    for listing in OWN.glob("task/*/children"):
+        for pid in _read(listing).split():
+            command = _read(Path(f"/proc/{pid}/cmdline")).replace("\0", " ").strip()
+            found[f"process {pid}"] = f"process {pid}: {command[:200] or 'ended, but nobody waited for it'}"
+    return found
+
+
+def _descriptors() -> dict[str, str]:
+    """Open files, and sockets that listen on a TCP port."""
+    found = {}
+    inodes = {}
+    for descriptor in _names(OWN / "fd"):
+        try:
+            target = str((OWN / "fd" / descriptor).readlink())
+        except OSError:
+            continue
+        if target.startswith("/") and not target.startswith(("/dev/", "/proc/")) and not _is_kept_open(target):
+            found[f"file {descriptor} {target}"] = f"open file {target}"
+        elif target.startswith("socket:["):
+            inodes[target[8:-1]] = descriptor
+    for inode, port in _listening_ports() if inodes else ():
+        if inode in inodes:
+            found[f"port {port} {inode}"] = f"port {port}, still listened on"
+    return found
+
+
+def _listening_ports() -> Iterator[tuple[str, int]]:
+    for family in ("tcp", "tcp6"):
+        for line in _read(OWN / "net" / family).splitlines()[1:]:
+            words = line.split()
+            if words[3] == LISTEN:
+                yield words[9], int(words[1].rpartition(":")[2], 16)
+
+
+def _temporary_files() -> dict[str, str]:
+    folder = tempfile.gettempdir()
+    names = [name for name in _names(Path(folder)) if not _is_kept_open(f"{folder}/{name}")]
+    return {f"temporary {name}": f"temporary file {folder}/{name}" for name in names}
+
+
+def _is_kept_open(path: str) -> bool:
+    return any(name in path for name in KEPT_OPEN)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names alone are wanted, and this is asked twice for each test
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

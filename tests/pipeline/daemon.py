@@ -1,0 +1,14 @@
+"""Spark's daemon of Python workers, which has imported the libraries of PushHub's tasks before it forks a worker."""
+
+from __future__ import annotations
+
+import importlib
+
+from pyspark.daemon import manager
+
+from tests.preloaded import LIBRARIES
+
+if __name__ == "__main__":
+    for library in LIBRARIES:
+        importlib.import_module(library)
+    manager()

@@ -1,0 +1,153 @@
+"""The archive's folder without Spark: whose it is, what is wrong with it, and a manifest made anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from django.core.management import CommandError, call_command
+
+from deliveries import store
+from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveOwner
+from deliveries.pipeline import archivefiles
+from deliveries.pipeline.archivefiles import adopt, only_archiver, verify
+from pushhub.errors import FailedPrecondition
+from tests.pipeline.ground import pages_damage
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+FOLDER = "project=shop/dt=2026-11-21"
+
+
+def archive_file(root: Path, name: str, ids: list[int]) -> str:
+    """A file of the archive, with random data so that its pages do not compress; its path in the manifest."""
+    path = root / FOLDER / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = len(ids)
+    columns: dict[str, list[Any]] = {
+        "topic": ["projects/shop/topics/orders"] * rows,
+        "message_id": [str(one) for one in ids],
+        "publish_time": [0] * rows,
+        "data": [one.to_bytes(8, "big") * 20 for one in ids],
+        "attributes": [""] * rows,
+        "ordering_key": [""] * rows,
+    }
+    pq.write_table(pa.table(columns), path, compression="zstd")
+    return f"{FOLDER}/{name}"
+
+
+def manifest_row(root: Path, path: str, ids: list[int]) -> ArchiveFile:
+    size = (root / path).stat().st_size if (root / path).exists() else 1
+    return ArchiveFile.objects.create(path=path, first_id=min(ids), last_id=max(ids), rows=len(ids), bytes=size)
+
+
+def paths() -> set[str]:
+    return set(ArchiveFile.objects.values_list("path", flat=True))
+
+
+def test_a_second_archiver_is_refused(tmp_path: Path) -> None:
+    with only_archiver(tmp_path), pytest.raises(FailedPrecondition, match="Another archiver"), only_archiver(tmp_path):
+        pass
+
+
+def test_another_deployment_is_refused_until_it_takes_the_folder_over(tmp_path: Path) -> None:
+    with only_archiver(tmp_path):
+        pass
+    with only_archiver(tmp_path):
+        pass
+    ArchiveOwner.objects.update(identity="0" * 32)
+
+    with pytest.raises(FailedPrecondition, match="another deployment"), only_archiver(tmp_path):
+        pass
+    with only_archiver(tmp_path, take_over=True):
+        pass
+    with only_archiver(tmp_path):
+        pass
+
+
+def test_verify_names_what_is_missing_damaged_and_unknown(tmp_path: Path) -> None:
+    good = archive_file(tmp_path, "1-9-aaaaaaaaaaaa-0.parquet", [*range(1, 10)])
+    damaged = archive_file(tmp_path, "10-900-bbbbbbbbbbbb-0.parquet", [*range(10, 900)])
+    short = archive_file(tmp_path, "901-903-cccccccccccc-0.parquet", [901, 902])
+    unknown = archive_file(tmp_path, "1000-1001-dddddddddddd-0.parquet", [1000, 1001])
+    manifest_row(tmp_path, good, [*range(1, 10)])
+    manifest_row(tmp_path, damaged, [*range(10, 900)])
+    manifest_row(tmp_path, short, [901, 902, 903])
+    manifest_row(tmp_path, f"{FOLDER}/5-6-eeeeeeeeeeee-0.parquet", [5, 6])
+    pages_damage(tmp_path / damaged)
+
+    found = verify(tmp_path)
+
+    assert (found.files, found.messages) == (1, 9)
+    assert found.missing == [f"{FOLDER}/5-6-eeeeeeeeeeee-0.parquet"]
+    assert [path for path, _ in found.damaged] == [damaged, short]
+    assert found.damaged[1][1] == "it has 2 rows instead of 3"
+    assert found.unknown == [unknown]
+    assert len(paths()) == 4, "nothing is changed"
+
+
+def test_adopt_takes_each_message_once_and_deletes_no_file(tmp_path: Path) -> None:
+    """Given a compacted file, some that it replaced, a damaged one, one of others and one that is gone, when they are
+    adopted, then the manifest has each message once, and the database's messages are noted.
+    """
+    whole = archive_file(tmp_path, "1-40-aaaaaaaaaaaa-0.parquet", [*range(1, 41)])
+    replaced = archive_file(tmp_path, "1-20-bbbbbbbbbbbb-0.parquet", [*range(1, 21)])
+    overlapping = archive_file(tmp_path, "31-50-2.parquet", [*range(31, 51)])
+    damaged = archive_file(tmp_path, "100-900-cccccccccccc-0.parquet", [*range(100, 900)])
+    pages_damage(tmp_path / damaged)
+    foreign = tmp_path / FOLDER / "part-0.parquet"
+    pq.write_table(pa.table({"a": [1]}), foreign)
+    manifest_row(tmp_path, replaced, [*range(1, 21)])
+    manifest_row(tmp_path, damaged, [*range(100, 900)])
+    manifest_row(tmp_path, f"{FOLDER}/5-6-eeeeeeeeeeee-0.parquet", [5, 6])
+    store.messages_insert([(one, 1, "local", b"x", "", "") for one in (40, 45, 60)])
+    ArchivedMessage.objects.create(message_id=60, write_id=0)
+    before = set(tmp_path.rglob("*.parquet"))
+
+    found = adopt(tmp_path)
+
+    assert paths() == {whole, overlapping}
+    assert (sorted(found.added), found.redundant, found.repeated) == (sorted([whole, overlapping]), [replaced], 10)
+    assert sorted(found.dropped) == sorted([damaged, f"{FOLDER}/5-6-eeeeeeeeeeee-0.parquet"])
+    assert [path for path, _ in found.foreign] == [f"{FOLDER}/part-0.parquet"]
+    assert set(tmp_path.rglob("*.parquet")) == before
+    row = ArchiveFile.objects.get(path=overlapping)
+    assert (row.first_id, row.last_id, row.rows) == (31, 50, 20)
+    assert set(ArchivedMessage.objects.values_list("pk", flat=True)) == {40, 45}
+    assert verify(tmp_path).missing == []
+
+
+def test_the_commands_need_no_spark(
+    tmp_path: Path, settings: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deliveries.pipeline.needs.missing", lambda: "no Java found")
+    settings.ARCHIVE = str(tmp_path)
+    path = archive_file(tmp_path, "1-9-aaaaaaaaaaaa-0.parquet", [*range(1, 10)])
+
+    call_command("pipeline", "archive", "verify")
+    assert f"1 not in the manifest, and left alone:\n  {path}" in capsys.readouterr().out
+    call_command("pipeline", "archive", "adopt")
+    assert f"1 added to the manifest:\n  {path}" in capsys.readouterr().out
+    call_command("pipeline", "archive", "verify")
+    assert "1 files with 9 messages are as the manifest says" in capsys.readouterr().out
+    (tmp_path / path).unlink()
+    with pytest.raises(CommandError, match="1 files of the manifest are missing"):
+        call_command("pipeline", "archive", "verify")
+    with pytest.raises(CommandError, match="no Java found"):
+        call_command("pipeline", "archive")
+    with pytest.raises(CommandError, match="goes with adopt only"):
+        call_command("pipeline", "archive", "verify", "--take-over")
+
+
+def test_long_lists_are_counted(tmp_path: Path, settings: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    settings.ARCHIVE = str(tmp_path)
+    for number in range(25):
+        archive_file(tmp_path, f"{number}-{number}-aaaaaaaaaaaa-0.parquet", [number])
+
+    call_command("pipeline", "archive", "verify")
+
+    assert "and 5 more" in capsys.readouterr().out
+    assert archivefiles.verify(tmp_path).files == 0

@@ -1,0 +1,77 @@
+"""The readiness of the rollup: that it counts, and not only that it lives."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from deliveries.pipeline.lag import FRESH_SECONDS, LAG_SECONDS, Lag, keeps_up, lag_seconds
+from deliveries.pipeline.rollup import only_runner
+from pushhub import processes
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_who_has_nothing_to_count_is_ready(tmp_path: Path) -> None:
+    clock = Clock()
+    with only_runner(tmp_path):
+        assert not keeps_up(tmp_path, clock=clock), "it has not looked yet"
+        Lag(tmp_path, clock=clock).write([])
+        assert keeps_up(tmp_path, clock=clock)
+    assert not keeps_up(tmp_path, clock=clock), "it ended"
+
+
+def test_segments_that_wait_without_progress_make_it_unready(tmp_path: Path) -> None:
+    """Given a segment that is not counted while the rollup lives, when a minute is over, then it is not ready; with
+    each batch that is counted it is, however many wait.
+    """
+    clock = Clock()
+    lag = Lag(tmp_path, clock=clock)
+    with only_runner(tmp_path):
+        lag.write(["a", "b"])
+        clock.now += LAG_SECONDS - 1
+        lag.write(["a", "b", "c"])
+        assert keeps_up(tmp_path, clock=clock)
+        clock.now += 2
+        lag.write(["a", "b", "c"])
+        assert lag_seconds(tmp_path, now=clock.now) == LAG_SECONDS + 1
+        assert not keeps_up(tmp_path, clock=clock)
+
+        lag.progressed()
+        lag.write(["b", "c"])
+        assert keeps_up(tmp_path, clock=clock)
+
+
+def test_a_rollup_that_says_nothing_is_not_ready(tmp_path: Path) -> None:
+    clock = Clock()
+    lag = Lag(tmp_path, clock=clock)
+    with only_runner(tmp_path):
+        lag.write([])
+        clock.now += FRESH_SECONDS + 1
+        assert not keeps_up(tmp_path, clock=clock)
+        lag.write([])
+        assert keeps_up(tmp_path, clock=clock)
+        lag.forget()
+        assert not keeps_up(tmp_path, clock=clock)
+
+
+def test_the_process_is_asked_for_its_lag(tmp_path: Path, settings: object) -> None:
+    """Given a rollup that holds its folder and has segments that it does not count, then `--check` says so."""
+    settings.JOURNAL = str(tmp_path)  # type: ignore[attr-defined]
+    clock = Clock()
+    lag = Lag(tmp_path, clock=clock)
+    with only_runner(tmp_path):
+        clock.now = time.time()
+        lag.write([])
+        assert processes.rollup().is_ready()
+        clock.now -= LAG_SECONDS + 1
+        lag.write(["a"])
+        clock.now = time.time()
+        lag.write(["a"])
+        assert not processes.rollup().is_ready()

@@ -1,0 +1,166 @@
+"""Rows of CSV files and JSON lines, without Spark: each is one message, or rejected with its reason."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from deliveries.pipeline import rows
+from deliveries.pipeline.ingest import content_of, files_of
+from deliveries.pipeline.rows import Columns, Row, RowError, csv_header, files_read, rows_read
+from pushhub.errors import InvalidArgument
+
+BODY = Columns(data="body", attributes=("kind",), ordering_key="key")
+
+
+def read(path: Path, content: bytes, *, form: str = "csv", columns: Columns = BODY) -> list[Row]:
+    path.write_bytes(content)
+    return list(rows_read(path, form=form, columns=columns))
+
+
+def datas(found: list[Row]) -> list[str]:
+    return [row.data.decode() for row in found if not row.reason]
+
+
+def reasons(found: list[Row]) -> list[str]:
+    return [row.reason for row in found if row.reason]
+
+
+def test_a_field_with_newlines_and_quotes_is_one_message(tmp_path: Path) -> None:
+    content = b'body,kind,key\r\n"two\nlines, and ""quotes""",k,o\r\n\r\nlast,,\r\n'
+    assert read(tmp_path / "a.csv", content) == [
+        Row(2, b'two\nlines, and "quotes"', {"kind": "k"}, "o"),
+        Row(5, b"last", {}, ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"a,b,c,d", "line 3: it has 4 columns, and the header has 3"),
+        (b"a,b", "line 3: it has 2 columns, and the header has 3"),
+        (b'"a"b,c,d', "line 3: it is not CSV: "),
+        (b"a\xff,b,c", "line 3: it is not UTF-8: invalid start byte"),
+        (b"a\rb,c,d", "line 3: it is not CSV: new-line character"),
+    ],
+)
+def test_a_malformed_line_of_csv_is_rejected_and_the_others_are_not(tmp_path: Path, line: bytes, reason: str) -> None:
+    found = read(tmp_path / "a.csv", b"body,kind,key\nfirst,,\n" + line + b"\nlast,,\n")
+
+    assert datas(found) == ["first", "last"]
+    [rejected] = [row for row in found if row.reason]
+    assert rejected.reason.startswith(reason)
+    assert rejected.text == line.decode(errors="replace") + "\n"
+
+
+def test_a_quote_that_never_ends_is_rejected_with_the_lines_that_it_takes(tmp_path: Path) -> None:
+    found = read(tmp_path / "a.csv", b'body,kind,key\nfirst,,\n"open,k,o\nx,y,z\n')
+    assert datas(found) == ["first"]
+    assert reasons(found) == ["line 3 to 4: it is not CSV: unexpected end of data"]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"body": "x"', "line 2: it is not JSON: "),
+        (b"[1]", "line 2: it is JSON, but not an object"),
+        (b'{"bodi": "x"}', "line 2: it has no field 'body'"),
+        (b'{"body": "\xff"}', "line 2: it is not JSON: "),
+        (b'{"body": NaN}', "line 2: it is not JSON: "),
+    ],
+)
+def test_a_malformed_line_of_json_is_rejected_and_the_others_are_not(tmp_path: Path, line: bytes, reason: str) -> None:
+    found = read(tmp_path / "a.json", b'{"body": "first"}\n' + line + b'\n\n{"body": "last"}', form="json")
+
+    assert datas(found) == ["first", "last"]
+    [why] = reasons(found)
+    assert why.startswith(reason)
+
+
+def test_values_of_json_that_are_no_strings_become_json(tmp_path: Path) -> None:
+    content = b'{"body": {"a": [1, null]}, "kind": true, "key": 7}\n{"body": null, "kind": null}'
+    assert read(tmp_path / "a.json", content, form="json") == [
+        Row(1, b'{"a":[1,null]}', {"kind": "true"}, "7"),
+        Row(2, b"", {}, ""),
+    ]
+
+
+def test_without_a_column_for_it_the_row_is_the_data(tmp_path: Path) -> None:
+    whole = Columns()
+    [row] = read(tmp_path / "a.json", b' {"b": 1.50, "a": null} \n', form="json", columns=whole)
+    assert row.data == b'{"b": 1.50, "a": null}', "as it was written"
+    [row] = read(tmp_path / "a.csv", "\ufeffa,b\n語,\n".encode(), columns=whole)
+    assert row.data.decode() == '{"a":"語"}'
+
+
+@pytest.mark.parametrize(("form", "head"), [("csv", b"body,kind,key\nfirst,,\n"), ("json", b'{"body": "first"}\n')])
+def test_a_row_that_is_too_long_ends_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, head: bytes
+) -> None:
+    monkeypatch.setattr(rows, "MAX_ROW_BYTES", 1000)
+    found = read(tmp_path / "a", head + b'"' + b"x\n" * 600 + b"y" * 2000, form=form)
+
+    assert datas(found) == ["first"]
+    assert "longer than 1,000 bytes; the rest of the file was not read" in reasons(found)[-1]
+    assert all(len(row.text) <= rows.SHOWN_CHARACTERS for row in found)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"", "is empty"), (b"a,b,a\n", "column 'a' twice"), (b"a\xff\n", "not UTF-8"), (b'"a', "cannot be read")],
+)
+def test_a_bad_header_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+    with pytest.raises(RowError, match=reason):
+        csv_header(path)
+
+
+def test_compressed_files_are_read(tmp_path: Path) -> None:
+    content = b"body,kind,key\nfirst,,\n"
+    assert datas(read(tmp_path / "a.csv.gz", gzip.compress(content))) == ["first"]
+    assert datas(read(tmp_path / "a.csv.bz2", bz2.compress(content))) == ["first"]
+
+
+def test_rows_come_in_batches_in_the_order_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "BATCH_ROWS", 2)
+    for name in ("b", "a"):
+        (tmp_path / name).write_text("body,kind,key\n" + "".join(f"{name}{number},,\n" for number in range(3)))
+    paths = pa.RecordBatch.from_arrays([pa.array([str(tmp_path / "a"), str(tmp_path / "b")])], names=["path"])
+
+    batches = list(files_read([paths], form="csv", columns=BODY))
+
+    assert [len(batch) for batch in batches] == [2, 1, 2, 1]
+    table: list[dict[str, Any]] = pa.Table.from_batches(batches).to_pylist()
+    assert [(row["file"], row["line"], row["data"]) for row in table] == [
+        (name, number + 2, f"{name}{number}".encode()) for name in "ab" for number in range(3)
+    ]
+
+
+def test_the_files_of_a_folder_come_by_name(tmp_path: Path) -> None:
+    (tmp_path / "day=2").mkdir()
+    names = ["b.csv", "a.csv", "day=2/c.csv", ".hidden", "_SUCCESS", "a.csv.rejected"]
+    for name in names:
+        (tmp_path / name).write_text(name)
+
+    assert files_of(str(tmp_path), form="csv") == [tmp_path / name for name in ("a.csv", "b.csv", "day=2/c.csv")]
+    assert files_of(f"{tmp_path}/*.csv*", form="csv") == [tmp_path / name for name in ("a.csv", "b.csv")]
+    assert files_of(f"{tmp_path}/b.csv", form="csv") == [tmp_path / "b.csv"]
+    with pytest.raises(InvalidArgument, match="no such file"):
+        files_of(str(tmp_path / "none"), form="csv")
+    with pytest.raises(InvalidArgument, match="is an address"):
+        files_of("s3://bucket/rows.csv", form="csv")
+
+
+def test_the_content_of_files_is_in_their_digest(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("one")
+    first = content_of([path])
+    assert content_of([path]) == first
+    path.write_text("two")
+    assert content_of([path]) != first

@@ -1,0 +1,43 @@
+"""The programs that some tests need and PyPI doesn't have, and how to get them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
+
+
+def postgresql_programs() -> Path | None:
+    """The folder of `initdb` and `pg_ctl`: that of the newest Debian package, or the one on the path."""
+    packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
+    on_path = shutil.which("initdb")
+    initdb = packaged[-1] if packaged else Path(on_path) if on_path else None
+    return initdb.parent if initdb else None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program, the tests that need it, whether it is there, and the words that get it on Debian."""
+
+    tests: str
+    is_there: Callable[[], bool]
+    how: str
+
+
+PROGRAMS = (
+    Program("the tests on PostgreSQL", lambda: postgresql_programs() is not None, "apt-get install postgresql"),
+    Program("the tests in a browser", lambda: shutil.which("chromium") is not None, "apt-get install chromium"),
+    Program("the tests of the Node client", lambda: shutil.which("npm") is not None, "apt-get install npm"),
+)
+
+
+def left_out() -> str:
+    """One line that names the tests which this machine cannot run, and how to change that; empty if there are none."""
+    missing = [program for program in PROGRAMS if not program.is_there()]
+    if not missing:
+        return ""
+    return "Left out: " + "; ".join(f"{program.tests} ({program.how})" for program in missing)

@@ -1,0 +1,468 @@
+"""Nobody learns whether something of another tenant exists unless they may use it, wherever a request refers to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+from django.test import Client
+from google.protobuf.json_format import ParseDict
+from google.pubsub_v1.types import pubsub, schema
+
+from deliveries import snapshots
+from pushhub.errors import PermissionDenied
+from pushhub.principals import Principal
+from subscriptions import schemas, services
+from subscriptions.iam import access_tokens, custom_roles, grants, service_accounts
+from subscriptions.iam.methods import METHODS, authorize
+from subscriptions.iam.tree import resource_get
+from subscriptions.iammodels import Policy
+from subscriptions.models import Folder, Organization, Project, Snapshot, Subscription, Topic
+from tests.grpcservers import GrpcServer
+from tests.integration.test_access_table import names_for
+from tests.integration.test_admin import errors
+from tests.ports import wait_for
+from tests.restapi import Api, staff_client
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+EVE = "user:eve@example.com"
+#: What Eve holds on her own project `shop`: everything, but for acting as its accounts and seeing them.
+OWN_ROLES = ("roles/pubsub.admin", "roles/resourcemanager.projectIamAdmin")
+REVISION = "12345678"
+SERVICE_ACCOUNT = "pushConfig.oidcToken.serviceAccountEmail"
+AVRO = {"type": "AVRO", "definition": '{"type": "record", "name": "R", "fields": []}'}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A request that refers to something of the project `depot`, or to something that isn't there.
+
+    `request` is the request in proto JSON, for gRPC as it stands; `{}` in it stands for what is referred to.
+    """
+
+    method: str
+    rest: tuple[str, str]
+    request: dict[str, Any]
+    existing: str
+    missing: str
+    #: The role that lets Eve use what exists, and on what.
+    role: str
+    level: str = "projects/depot"
+    #: What REST has in the address alone.
+    in_address: tuple[str, ...] = ()
+
+
+def with_schema(settings: dict[str, str]) -> dict[str, Any]:
+    return {"schemaSettings": {"encoding": "JSON", **settings}}
+
+
+def subscription(name: str, **fields: Any) -> dict[str, Any]:
+    return {"name": f"projects/shop/subscriptions/{name}", **fields}
+
+
+def account(name: str) -> str:
+    return f"{name}@shop.iam.gserviceaccount.com"
+
+
+ORDERS = "projects/shop/topics/orders"
+WORKER = "projects/shop/subscriptions/worker"
+LETTERS = {"deadLetterPolicy": {"deadLetterTopic": "{}"}}
+SIGNED = {"pushConfig": {"pushEndpoint": "https://a.example", "oidcToken": {"serviceAccountEmail": "{}"}}}
+DEPOT_TOPIC = ("projects/depot/topics/stock", "projects/depot/topics/absent")
+DEPOT_SCHEMA = ("projects/depot/schemas/goods", "projects/depot/schemas/absent")
+ACCOUNTS = (account("pusher"), account("absent"))
+EDITOR, USER = "roles/pubsub.editor", "roles/iam.serviceAccountUser"
+PUBLISHER, SUBSCRIBER, SCHEMAS = (
+    f"google.pubsub.v1.{service}." for service in ("Publisher", "Subscriber", "SchemaService")
+)
+
+REFERENCES = {
+    "a new topic's schema": Reference(
+        PUBLISHER + "CreateTopic",
+        ("PUT", "topics/new"),
+        {"name": "projects/shop/topics/new", **with_schema({"schema": "{}"})},
+        *DEPOT_SCHEMA,
+        EDITOR,
+    ),
+    "a topic's schema": Reference(
+        PUBLISHER + "UpdateTopic",
+        ("PATCH", "topics/orders"),
+        {"topic": {"name": ORDERS, **with_schema({"schema": "{}"})}, "updateMask": "schemaSettings"},
+        *DEPOT_SCHEMA,
+        EDITOR,
+    ),
+    "a new topic's first revision": Reference(
+        PUBLISHER + "CreateTopic",
+        ("PUT", "topics/new"),
+        {"name": "projects/shop/topics/new", **with_schema({"schema": DEPOT_SCHEMA[0], "firstRevisionId": "{}"})},
+        "REVISION",
+        REVISION,
+        EDITOR,
+    ),
+    "a topic's last revision": Reference(
+        PUBLISHER + "UpdateTopic",
+        ("PATCH", "topics/orders"),
+        {
+            "topic": {"name": ORDERS, **with_schema({"schema": DEPOT_SCHEMA[0], "lastRevisionId": "{}"})},
+            "updateMask": "schemaSettings",
+        },
+        "REVISION",
+        REVISION,
+        EDITOR,
+    ),
+    "a new subscription's topic": Reference(
+        SUBSCRIBER + "CreateSubscription",
+        ("PUT", "subscriptions/new"),
+        subscription("new", topic="{}"),
+        *DEPOT_TOPIC,
+        EDITOR,
+    ),
+    "a new subscription's dead-letter topic": Reference(
+        SUBSCRIBER + "CreateSubscription",
+        ("PUT", "subscriptions/new"),
+        subscription("new", topic=ORDERS, **LETTERS),
+        *DEPOT_TOPIC,
+        EDITOR,
+    ),
+    "a subscription's dead-letter topic": Reference(
+        SUBSCRIBER + "UpdateSubscription",
+        ("PATCH", "subscriptions/worker"),
+        {"subscription": subscription("worker", **LETTERS), "updateMask": "deadLetterPolicy"},
+        *DEPOT_TOPIC,
+        EDITOR,
+    ),
+    "a dead-letter topic alone": Reference(
+        SUBSCRIBER + "UpdateSubscription",
+        ("PATCH", "subscriptions/worker"),
+        {"subscription": subscription("worker", **LETTERS), "updateMask": "deadLetterPolicy.deadLetterTopic"},
+        *DEPOT_TOPIC,
+        EDITOR,
+    ),
+    "a new subscription's account": Reference(
+        SUBSCRIBER + "CreateSubscription",
+        ("PUT", "subscriptions/new"),
+        subscription("new", topic=ORDERS, **SIGNED),
+        *ACCOUNTS,
+        USER,
+        "projects/shop",
+    ),
+    "a subscription's account": Reference(
+        SUBSCRIBER + "UpdateSubscription",
+        ("PATCH", "subscriptions/worker"),
+        {"subscription": subscription("worker", **SIGNED), "updateMask": "pushConfig"},
+        *ACCOUNTS,
+        USER,
+        "projects/shop",
+    ),
+    "the account of a push config": Reference(
+        SUBSCRIBER + "ModifyPushConfig",
+        ("POST", "subscriptions/worker:modifyPushConfig"),
+        {"subscription": WORKER, **SIGNED},
+        *ACCOUNTS,
+        USER,
+        "projects/shop",
+    ),
+    "a snapshot's subscription": Reference(
+        SUBSCRIBER + "CreateSnapshot",
+        ("PUT", "snapshots/new"),
+        {"name": "projects/shop/snapshots/new", "subscription": "{}"},
+        "projects/depot/subscriptions/stock",
+        "projects/depot/subscriptions/absent",
+        EDITOR,
+    ),
+    "a snapshot to seek to": Reference(
+        SUBSCRIBER + "Seek",
+        ("POST", "subscriptions/depots:seek"),
+        {"subscription": "projects/shop/subscriptions/depots", "snapshot": "{}"},
+        "projects/depot/snapshots/before",
+        "projects/depot/snapshots/absent",
+        EDITOR,
+    ),
+    "a schema to check a message against": Reference(
+        SCHEMAS + "ValidateMessage",
+        ("POST", "schemas:validateMessage"),
+        {"parent": "projects/shop", "name": "{}", "message": "e30=", "encoding": "JSON"},
+        *DEPOT_SCHEMA,
+        EDITOR,
+        in_address=("parent",),
+    ),
+    "a revision to check a message against": Reference(
+        SCHEMAS + "ValidateMessage",
+        ("POST", "schemas:validateMessage"),
+        {"parent": "projects/shop", "name": DEPOT_SCHEMA[0] + "@{}", "message": "e30=", "encoding": "JSON"},
+        "REVISION",
+        REVISION,
+        EDITOR,
+        in_address=("parent",),
+    ),
+}
+KINDS = {
+    "CreateTopic": pubsub.Topic,
+    "UpdateTopic": pubsub.UpdateTopicRequest,
+    "CreateSubscription": pubsub.Subscription,
+    "UpdateSubscription": pubsub.UpdateSubscriptionRequest,
+    "ModifyPushConfig": pubsub.ModifyPushConfigRequest,
+    "CreateSnapshot": pubsub.CreateSnapshotRequest,
+    "Seek": pubsub.SeekRequest,
+    "ValidateMessage": schema.ValidateMessageRequest,
+}
+
+
+@pytest.fixture
+def eve(redis_url: str) -> str:
+    """The token of Eve, who has the project `shop`; `depot` is another tenant's."""
+    shop = services.project_create(project_id="shop")
+    services.project_create(project_id="depot")
+    services.topic_create(name=ORDERS, topic={})
+    services.topic_create(name=DEPOT_TOPIC[0], topic={})
+    schemas.schema_create(parent="projects/depot", schema_id="goods", schema=AVRO)
+    services.subscription_create(name="projects/depot/subscriptions/stock", subscription={"topic": DEPOT_TOPIC[0]})
+    services.subscription_create(name=WORKER, subscription={"topic": ORDERS})
+    services.subscription_create(name="projects/shop/subscriptions/depots", subscription={"topic": DEPOT_TOPIC[0]})
+    snapshots.snapshot_create(
+        name="projects/depot/snapshots/before", request={"subscription": "projects/depot/subscriptions/stock"}
+    )
+    for project, account_id in (("shop", "pusher"), ("depot", "foreign")):
+        service_accounts.service_account_create(project=project, request={"accountId": account_id})
+    for role in OWN_ROLES:
+        grants.role_grant(shop, role=role, member=EVE)
+    return access_tokens.access_token_create(member=EVE).token
+
+
+def filled(value: Any, reference: str) -> Any:
+    """The request with what it refers to."""
+    if isinstance(value, dict):
+        return {key: filled(inner, reference) for key, inner in value.items()}
+    return value.replace("{}", reference) if isinstance(value, str) else value
+
+
+def existing_of(reference: Reference) -> str:
+    if reference.existing != "REVISION":
+        return reference.existing
+    goods = resource_get(DEPOT_SCHEMA[0])
+    return str(schemas.selectors.schema_revision_get(schema=goods).revision_id)  # type: ignore[arg-type]
+
+
+def over_rest(token: str, reference: Reference, to: str) -> str:
+    """The answer's status and text, or OK."""
+    body = {field: value for field, value in reference.request.items() if field not in reference.in_address}
+    answer = Api().call(*reference.rest, filled(body, to), Authorization=f"Bearer {token}")
+    return "OK" if answer.status == 200 else repr(answer.body)
+
+
+def over_grpc(address: str, token: str, reference: Reference, to: str) -> str:
+    service, _, method = reference.method.rpartition(".")
+    request = ParseDict(filled(reference.request, to), KINDS[method].pb()())
+    with grpc.insecure_channel(address) as channel:
+        call = channel.unary_unary(f"/{service}/{method}")
+        try:
+            call(request.SerializeToString(), timeout=30, metadata=(("authorization", f"Bearer {token}"),))
+        except grpc.RpcError as error:
+            return f"{error.code().name} {error.details()}"
+    return "OK"
+
+
+def rows() -> list[Any]:
+    return [list(model.objects.order_by("pk").values()) for model in (Topic, Subscription, Snapshot, Policy)]
+
+
+def is_denied(answer: str) -> bool:
+    return "PERMISSION_DENIED" in answer and "denied on resource" in answer
+
+
+@pytest.mark.parametrize("word", REFERENCES)
+def test_over_rest(eve: str, word: str) -> None:
+    reference = REFERENCES[word]
+    existing, before = existing_of(reference), rows()
+
+    there, not_there = (over_rest(eve, reference, to) for to in (existing, reference.missing))
+
+    assert is_denied(there)
+    assert not_there == there.replace(existing, reference.missing)
+    assert rows() == before
+    # And who may use what exists is told what doesn't.
+    grants.role_grant(resource_get(reference.level), role=reference.role, member=EVE)
+    assert not is_denied(over_rest(eve, reference, reference.missing))
+    assert over_rest(eve, reference, reference.missing) != "OK"
+    assert over_rest(eve, reference, existing) == "OK"
+
+
+def test_over_grpc(server: GrpcServer, eve: str) -> None:
+    before = rows()
+    for word, reference in REFERENCES.items():
+        existing = existing_of(reference)
+        there, not_there = (over_grpc(server.address, eve, reference, to) for to in (existing, reference.missing))
+        assert is_denied(there), word
+        assert not_there == there.replace(existing, reference.missing), word
+    assert rows() == before
+
+    reference = REFERENCES["a subscription's dead-letter topic"]
+    grants.role_grant(resource_get(reference.level), role=reference.role, member=EVE)
+    wait_for(lambda: over_grpc(server.address, eve, reference, reference.existing) == "OK", what="the grant to count")
+    assert over_grpc(server.address, eve, reference, reference.missing).startswith("NOT_FOUND")
+
+
+#: What the table of methods is tried with in `shop`, what there is of it in `depot`, and what isn't there.
+NAMED = [
+    ("topics/orders", "topics/stock", "topics/absent"),
+    ("subscriptions/audit", "subscriptions/stock", "subscriptions/absent"),
+    ("snapshots/none", "snapshots/before", "snapshots/absent"),
+    ("schemas/none", "schemas/goods", "schemas/absent"),
+    ("roles/none", "roles/packer", "roles/absent"),
+    ("pusher@shop.", "foreign@depot.", "absent@depot."),
+]
+
+
+def refusal(method: str, place: int, named: list[tuple[str, str, str]]) -> str:
+    """Why Eve may not call `method` on what stands at `place` of the names, written with the first of each."""
+    requested = names_for(method)
+    for source in requested:
+        for words in named:
+            requested[source] = requested[source].replace(words[0], words[place])
+    try:
+        authorize(Principal(EVE), method, requested)
+    except PermissionDenied as error:
+        text = f"{error.message} {error.details}"
+        for words in named:
+            text = text.replace(words[place], words[0])
+        return text
+    return ""
+
+
+@pytest.mark.parametrize("project", ["depot", "nowhere"])
+def test_each_method_refuses_what_exists_and_what_does_not_in_the_same_words(eve: str, project: str) -> None:
+    depot = resource_get("projects/depot")
+    assert isinstance(depot, Project)
+    custom_roles.role_create(depot, {"roleId": "packer", "role": {}})
+    named = [("projects/shop", "projects/depot", f"projects/{project}"), *NAMED]
+
+    refusals = {method: [refusal(method, place, named) for place in (1, 2)] for method in METHODS}
+
+    assert sum(map(bool, (there for there, _ in refusals.values()))) > 50
+    assert {method for method, (there, not_there) in refusals.items() if there != not_there} == set()
+
+
+@pytest.mark.parametrize("word", [word for word in REFERENCES if "account" in word])
+@pytest.mark.parametrize("role", ["", USER])
+def test_an_account_of_another_project_is_refused_as_one_that_does_not_exist(eve: str, word: str, role: str) -> None:
+    """With and without the permission to act as all accounts of her own project."""
+    reference = REFERENCES[word]
+    if role:
+        grants.role_grant(resource_get("projects/shop"), role=role, member=EVE)
+    foreign, absent = (f"{name}@depot.iam.gserviceaccount.com" for name in ("foreign", "absent"))
+
+    there, not_there = (over_rest(eve, reference, to) for to in (foreign, absent))
+
+    assert there != "OK"
+    assert not_there == there.replace(foreign, absent)
+
+
+# What only REST has
+
+
+def by_parent(kind: str) -> Callable[[Api, str], Any]:
+    def call(api: Api, to: str) -> Any:
+        return api.post("/v1/projects", {"projectId": "new-one", "parent": {"type": kind, "id": to}})
+
+    return call
+
+
+def by_new_parent(kind: str) -> Callable[[Api, str], Any]:
+    def call(api: Api, to: str) -> Any:
+        return api.put("/v1/projects/shop", {"parent": {"type": kind, "id": to}})
+
+    return call
+
+
+def by_undelete(api: Api, to: str) -> Any:
+    return api.post(f"/v1/projects/-/serviceAccounts/{to}:undelete")
+
+
+def by_role(api: Api, to: str) -> Any:
+    binding = {"role": f"projects/depot/roles/{to}", "members": [EVE]}
+    return api.post("/v1/projects/shop:setIamPolicy", {"policy": {"bindings": [binding]}})
+
+
+REST_ONLY: dict[str, tuple[Callable[[Api, str], Any], str, str]] = {
+    "the organization of a new project": (by_parent("organization"), "700", "701"),
+    "the folder of a new project": (by_parent("folder"), "800", "801"),
+    "the organization that a project should be in": (by_new_parent("organization"), "700", "701"),
+    "the folder that a project should be in": (by_new_parent("folder"), "800", "801"),
+    "a deleted account": (by_undelete, "DELETED", "1" * 21),
+    "another project's role": (by_role, "packer", "absent"),
+}
+
+
+@pytest.mark.parametrize("word", REST_ONLY)
+def test_over_rest_alone(eve: str, word: str) -> None:
+    call, existing, missing = REST_ONLY[word]
+    organization = Organization.objects.create(display_name="Depots", number=700)
+    Folder.objects.create(display_name="All", number=800, organization=organization)
+    shop, depot = (Project.objects.get(project_id=project) for project in ("shop", "depot"))
+    role = {"includedPermissions": ["resourcemanager.projects.update"]}
+    updater = custom_roles.role_create(shop, {"roleId": "updater", "role": role})
+    grants.role_grant(shop, role=updater.name, member=EVE)
+    custom_roles.role_create(depot, {"roleId": "packer", "role": role})
+    foreign = depot.service_accounts.get()
+    service_accounts.service_account_delete(name=foreign.name)
+    existing = existing.replace("DELETED", foreign.unique_id)
+    api = Api()
+    headers = {"Authorization": f"Bearer {access_tokens.access_token_create(member=EVE).token}"}
+    api.client.defaults["HTTP_AUTHORIZATION"] = headers["Authorization"]
+
+    there, not_there = (call(api, to) for to in (existing, missing))
+
+    assert there.status in (400, 403)
+    assert not_there.status == there.status
+    assert repr(not_there.body) == repr(there.body).replace(existing, missing)
+    assert "depot" not in repr(there.body).replace("projects/depot/roles", "")
+
+
+def test_a_schemas_owner_is_not_told_which_topic_allows_a_revision(eve: str) -> None:
+    schemas.schema_create(parent="projects/shop", schema_id="open", schema=AVRO)
+    revision = schemas.schema_commit(name="projects/shop/schemas/open", request={"schema": AVRO}).revision_id
+    settings = with_schema({"schema": "projects/shop/schemas/open", "lastRevisionId": revision})
+    services.topic_create(name="projects/depot/topics/secret", topic=settings)
+
+    answer = Api().delete(f"schemas/open@{revision}:deleteRevision", Authorization=f"Bearer {eve}")
+
+    assert answer.error["status"] == "FAILED_PRECONDITION"
+    assert "secret" not in repr(answer.body)
+
+
+# The console
+
+
+@pytest.fixture
+def staff(eve: str) -> Client:
+    """Eve in the console, with every page of it."""
+    return staff_client("eve")
+
+
+@pytest.mark.parametrize("kind", ["topics", "subscriptions"])
+def test_the_form_of_a_replay(staff: Client, kind: str) -> None:
+    times = {"since": "2026-11-20 00:00:00", "until": "2026-11-21 00:00:00"}
+
+    there, not_there = (
+        str(staff.post("/admin/deliveries/publishjob/replay/", {"name": name, **times}).context["form"].errors)
+        for name in (f"projects/depot/{kind}/stock", f"projects/depot/{kind}/absent")
+    )
+
+    assert "denied on resource" in there
+    assert not_there.replace("absent", "stock") == there
+
+
+def test_the_form_of_a_project(staff: Client) -> None:
+    Organization.objects.create(display_name="Depots", number=700)
+
+    there, not_there = (
+        str(errors(staff.post("/admin/subscriptions/project/add/", {"project_id": "new-one", "parent": parent})))
+        for parent in ("organizations/700", "organizations/701")
+    )
+
+    assert "denied on resource" in there
+    assert not_there.replace("701", "700") == there

@@ -1,0 +1,217 @@
+"""gRPC requests that are cheap to send and dear to take: small when compressed, large or many objects when read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from google.pubsub_v1.types import pubsub
+from pytest_django.live_server_helper import LiveServer
+
+from pushhub.errors import InvalidArgument
+from subscriptions import services
+from subscriptions.iam import access_tokens, grants
+from subscriptions.iam.tree import resource_get
+from subscriptions.rpc.wire import MOST_FIELDS, fields_check
+from tests.grpcservers import GrpcServer
+
+PUBLISH = "/google.pubsub.v1.Publisher/Publish"
+STREAM = "/google.pubsub.v1.Subscriber/StreamingPull"
+#: 5.5 million empty messages, 11 KB once compressed.
+EMPTY_MESSAGES = b"\x12\x00" * 5_500_000
+ADA = "user:ada@example.com"
+TOPIC = "projects/shop/topics/orders"
+PublishRequest = pubsub.PublishRequest.pb()
+
+
+@pytest.fixture
+def strict(transactional_db: None, redis_url: str, live_server: LiveServer) -> Iterator[GrpcServer]:
+    """A server that knows nobody without a token."""
+    with GrpcServer(redis_url, rest=live_server.url, PUSHHUB_ANONYMOUS="", PUSHHUB_DEVELOPMENT="0") as started:
+        yield started
+
+
+@pytest.fixture
+def channel(strict: GrpcServer) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(strict.address, compression=grpc.Compression.Gzip) as found:
+        yield found
+
+
+@pytest.fixture
+def publisher() -> tuple[tuple[str, str], ...]:
+    """The metadata of a caller who may publish to the topic."""
+    services.project_create(project_id="shop")
+    services.topic_create(name=TOPIC, topic={})
+    grants.role_grant(resource_get(TOPIC), role="roles/pubsub.publisher", member=ADA)
+    return (("authorization", f"Bearer {access_tokens.access_token_create(member=ADA).token}"),)
+
+
+def peak_mb(server: GrpcServer) -> float:
+    """The most memory that the process ever had."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def code_of(call: Callable[..., object], *arguments: object, **options: object) -> str:
+    try:
+        call(*arguments, timeout=60, **options)
+    except grpc.RpcError as error:
+        return str(error.code().name)
+    return "OK"
+
+
+@pytest.mark.parametrize("metadata", [(), (("authorization", "Bearer nonsense"),)], ids=["nobody", "a bad token"])
+def test_what_a_stranger_sends_is_never_read(
+    strict: GrpcServer, channel: grpc.Channel, metadata: tuple[tuple[str, str], ...]
+) -> None:
+    publish = channel.unary_unary(PUBLISH)
+    assert code_of(publish, b"", metadata=metadata) == "UNAUTHENTICATED"
+    before = peak_mb(strict)
+    with ThreadPoolExecutor(8) as pool:
+        codes = list(pool.map(lambda _: code_of(publish, EMPTY_MESSAGES, metadata=metadata), range(8)))
+    assert set(codes) == {"UNAUTHENTICATED"}
+    assert peak_mb(strict) - before < 30
+
+
+def test_a_stranger_is_refused_before_the_request_is_complete(channel: grpc.Channel) -> None:
+    never = threading.Event()
+
+    def requests() -> Iterator[bytes]:
+        never.wait()
+        yield from ()
+
+    try:
+        for method in (PUBLISH, STREAM):
+            answers = channel.stream_stream(method)(requests(), timeout=60)
+            assert answers.code() == grpc.StatusCode.UNAUTHENTICATED
+    finally:
+        never.set()
+
+
+def test_a_known_caller_cannot_make_millions_of_objects(
+    strict: GrpcServer, channel: grpc.Channel, publisher: tuple[tuple[str, str], ...]
+) -> None:
+    publish = channel.unary_unary(PUBLISH)
+    large = PublishRequest(topic=TOPIC, messages=[{"data": b"x" * 9_000_000}]).SerializeToString()
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda _: code_of(publish, large, metadata=publisher), range(8))) == {"OK"}
+        before = peak_mb(strict)
+        codes = list(pool.map(lambda _: code_of(publish, EMPTY_MESSAGES, metadata=publisher), range(16)))
+    assert set(codes) == {"INVALID_ARGUMENT"}
+    assert peak_mb(strict) - before < 200, "each took 550 MB before"
+
+
+def test_what_inflates_to_more_than_a_request_may_have_is_not_inflated(
+    strict: GrpcServer, channel: grpc.Channel, publisher: tuple[tuple[str, str], ...]
+) -> None:
+    publish = channel.unary_unary(PUBLISH)
+    assert code_of(publish, b"", metadata=publisher) == "INVALID_ARGUMENT"
+    before = peak_mb(strict)
+    assert code_of(publish, bytes(300_000_000), metadata=publisher) == "RESOURCE_EXHAUSTED"
+    assert peak_mb(strict) - before < 60
+
+
+def test_only_requests_that_hold_messages_may_be_large(
+    channel: grpc.Channel, publisher: tuple[tuple[str, str], ...]
+) -> None:
+    large = pubsub.GetTopicRequest.pb()(topic="x" * 2_000_000).SerializeToString()
+    get_topic = channel.unary_unary("/google.pubsub.v1.Publisher/GetTopic")
+    assert code_of(get_topic, large, metadata=publisher) == "INVALID_ARGUMENT"
+    ack_ids = pubsub.StreamingPullRequest.pb()(ack_ids=["x" * 100] * 20_000).SerializeToString()
+    streaming_pull = channel.stream_stream(STREAM)(iter([ack_ids]), timeout=60, metadata=publisher)
+    assert streaming_pull.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["grpc.health.v1.Health/Check", "grpc.health.v1.Health/Watch", "grpc.reflection.v1alpha.ServerReflection/"],
+)
+def test_services_for_everybody_read_small_requests_only(channel: grpc.Channel, method: str) -> None:
+    name = f"/{method}ServerReflectionInfo" if method.endswith("/") else f"/{method}"
+    call = channel.stream_stream(name)(iter([b"\x0a\x80\x80\x04" + b"x" * 65536]), timeout=60)
+    assert call.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_calls_without_a_request_cost_their_caller_alone(strict: GrpcServer) -> None:
+    """As many as a caller may have under way, and more: others are answered meanwhile, and they after those ended."""
+    services.project_create(project_id="shop")
+    services.topic_create(name=TOPIC, topic={})
+    tokens = []
+    for member in (ADA, "user:bob@example.com"):
+        grants.role_grant(resource_get(TOPIC), role="roles/pubsub.viewer", member=member)
+        tokens.append(access_tokens.access_token_create(member=member).token)
+    ada, bob = [(("authorization", f"Bearer {token}"),) for token in tokens]
+    never = threading.Event()
+
+    def requests() -> Iterator[bytes]:
+        never.wait()
+        yield from ()
+
+    request = pubsub.GetTopicRequest.pb()(topic=TOPIC).SerializeToString()
+    method = "/google.pubsub.v1.Publisher/GetTopic"
+    with grpc.insecure_channel(strict.address) as channel:
+        hanging = [channel.stream_unary(method).future(requests(), metadata=ada) for _ in range(40)]
+        try:
+            for _ in range(5):
+                assert code_of(channel.unary_unary(method), request, metadata=bob) == "OK"
+        finally:
+            for call in hanging:
+                call.cancel()
+            never.set()
+        assert code_of(channel.unary_unary(method), request, metadata=ada) == "OK"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_request_that_does_not_come_in_time_is_given_up(
+    transactional_db: None, redis_url: str, live_server: LiveServer, count: int
+) -> None:
+    never = threading.Event()
+
+    def requests() -> Iterator[bytes]:
+        never.wait()
+        yield from ()
+
+    limits = {"PUSHHUB_BODY_SECONDS": "1", "PUSHHUB_GRPC_CALLER_CALLS": "1"}
+    with (
+        GrpcServer(redis_url, rest=live_server.url, **limits) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        try:
+            publish = channel.stream_unary(PUBLISH)
+            calls = [publish.future(requests(), timeout=60) for _ in range(count)]
+            assert {call.code() for call in calls} == {grpc.StatusCode.DEADLINE_EXCEEDED}
+        finally:
+            never.set()
+
+
+def test_fields_are_counted_wherever_they_are() -> None:
+    kind = PublishRequest
+    fields_check(kind, EMPTY_MESSAGES[: 2 * MOST_FIELDS])
+    inside = b"\x12\x00" * MOST_FIELDS
+    small = PublishRequest(messages=[{"attributes": {str(number): "" for number in range(150)}}] * 6000)
+    packed = pubsub.StreamingPullRequest.pb()(modify_deadline_seconds=[1] * (3 * MOST_FIELDS))
+    for request, data in (
+        (kind, EMPTY_MESSAGES[: 2 * MOST_FIELDS + 2]),
+        (kind, b"\x12\xe0\xb6\x0d" + inside + b"\x12\x00"),
+        (kind, small.SerializeToString()),
+        (pubsub.StreamingPullRequest.pb(), packed.SerializeToString()),
+    ):
+        with pytest.raises(InvalidArgument):
+            fields_check(request, data)
+
+
+def test_the_largest_publish_requests_have_few_enough_fields() -> None:
+    attributes = {f"{number:03}" + "k" * 20: "v" * 60 for number in range(100)}
+    for messages in ([{"attributes": attributes}] * 1000, [{"data": b"x" * 9900}] * 1000, [{"data": b"x" * 10**7}]):
+        fields_check(PublishRequest, PublishRequest(messages=messages).SerializeToString())
+
+
+def test_bytes_that_break_off_are_left_to_the_parser() -> None:
+    data = PublishRequest(messages=[{"data": b"x" * 1_000_000}]).SerializeToString()
+    for end in (len(data) - 1, 300_000):
+        fields_check(PublishRequest, data[:end])
+    fields_check(PublishRequest, b"\xff" * 300_000)

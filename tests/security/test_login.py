@@ -1,0 +1,148 @@
+"""The console's login: guessing is bounded, whoever guesses, and nobody is locked out for good."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+from django.contrib.auth.models import User
+from django.test import Client
+
+from pushhub import throttle
+from pushhub.throttle import BUCKETS, WINDOW_SECONDS, LocalCounters, RedisCounters
+from subscriptions import loginadmin
+
+pytestmark = pytest.mark.django_db
+
+PASSWORD = "a password of some length"
+LOGIN = "/admin/login/?next=/admin/"
+NO_REDIS = "unix:///nowhere/redis.sock"
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def ada() -> User:
+    return User.objects.create_user("ada", "ada@example.com", PASSWORD, is_staff=True)
+
+
+@pytest.fixture(params=["redis", "no redis"])
+def store(request: pytest.FixtureRequest, redis_url: str, settings: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where attempts are counted: in Redis, and in the process where Redis doesn't answer."""
+    monkeypatch.setattr(throttle, "local_counters", LocalCounters())
+    if request.param == "no redis":
+        settings.REDIS_URL = NO_REDIS
+    return str(request.param)
+
+
+def attempt(password: str, *, client: Client | None = None, address: str = "192.0.2.1", name: str = "ada") -> Any:
+    data = {"username": name, "password": password}
+    return (client or Client()).post(LOGIN, data, REMOTE_ADDR=address)
+
+
+def test_wrong_passwords_from_one_address_are_bounded(ada: User, store: str) -> None:
+    for _ in range(loginadmin.FROM_AN_ADDRESS):
+        assert attempt("wrong").status_code == 200
+    refused = attempt("wrong")
+    assert refused.status_code == 429
+    assert "Too many wrong passwords" in refused.content.decode()
+    assert attempt(PASSWORD).status_code == 429, "the right one is refused as well, or guessing would go on"
+    assert attempt(PASSWORD, address="192.0.2.2").status_code == 302, "others are not locked out"
+    assert attempt("wrong", name="bob").status_code == 200, "another name counts by itself"
+
+
+def test_wrong_passwords_from_many_addresses_are_bounded(ada: User, store: str) -> None:
+    for number in range(loginadmin.FROM_ANYWHERE):
+        assert attempt("wrong", address=f"198.51.100.{number}").status_code == 200
+    assert attempt("wrong", address="203.0.113.1").status_code == 429
+
+
+def test_a_browser_that_signed_in_before_is_not_locked_out(ada: User, store: str) -> None:
+    known = Client()
+    assert attempt(PASSWORD, client=known).status_code == 302
+    known.cookies.pop("pushhub_session")
+    for _ in range(loginadmin.FROM_AN_ADDRESS + 1):
+        last = attempt("wrong")
+    assert last.status_code == 429
+    assert attempt(PASSWORD, client=known).status_code == 302
+
+    known.cookies.pop("pushhub_session")
+    for _ in range(loginadmin.FROM_A_KNOWN_BROWSER):
+        assert attempt("wrong", client=known).status_code == 200
+    assert attempt(PASSWORD, client=known).status_code == 429, "a stolen cookie guesses no more than others"
+
+
+def test_the_cookie_of_a_browser_is_good_for_its_own_name_only(ada: User, store: str) -> None:
+    User.objects.create_user("bob", "bob@example.com", PASSWORD, is_staff=True)
+    bobs = Client()
+    assert attempt(PASSWORD, client=bobs, name="bob").status_code == 302
+    bobs.cookies.pop("pushhub_session")
+    for client in (bobs, None):
+        for _ in range(loginadmin.FROM_AN_ADDRESS):
+            attempt("wrong", client=client)
+    assert attempt("wrong", client=bobs).status_code == 429
+    bobs.cookies[loginadmin.COOKIE] = "made:up"
+    assert attempt("wrong", client=bobs).status_code == 429
+
+
+def test_signing_in_forgets_the_wrong_passwords_before(ada: User, store: str) -> None:
+    for _ in range(3):
+        for _ in range(loginadmin.FROM_AN_ADDRESS - 1):
+            assert attempt("wrong").status_code == 200
+        assert attempt(PASSWORD).status_code == 302
+
+
+def test_a_network_of_ipv6_counts_as_one_address(ada: User, store: str) -> None:
+    for number in range(loginadmin.FROM_AN_ADDRESS):
+        attempt("wrong", address=f"2001:db8:1:2::{number}")
+    assert attempt("wrong", address="2001:db8:1:2:ffff::1").status_code == 429
+    assert attempt(PASSWORD, address="2001:db8:1:3::1").status_code == 302
+
+
+def test_behind_a_proxy_the_address_is_what_the_proxy_saw(ada: User, store: str, settings: Any) -> None:
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+
+    def forwarded(seen: str) -> int:
+        data = {"username": "ada", "password": "wrong"}
+        return Client().post(LOGIN, data, headers={"X-Forwarded-For": seen}, REMOTE_ADDR="127.0.0.1").status_code
+
+    for number in range(loginadmin.FROM_AN_ADDRESS):
+        assert forwarded(f"10.0.0.{number}, 192.0.2.1") == 200, "what the client itself sends changes nothing"
+    assert forwarded("10.0.0.99, 192.0.2.1") == 429
+    assert forwarded("192.0.2.1, 192.0.2.2") == 200
+
+
+def test_a_window_ends_however_often_it_is_asked_meanwhile() -> None:
+    clock = Clock()
+    counters = LocalCounters(clock)
+    for _ in range(9):
+        clock.now += WINDOW_SECONDS / 10
+        [(count, left)] = counters.add([7])
+    assert (count, round(left)) == (9, WINDOW_SECONDS - 8 * WINDOW_SECONDS // 10)
+    clock.now += left
+    assert counters.add([7]) == [(1, WINDOW_SECONDS)]
+
+
+def test_the_counters_in_redis_are_shared_and_end_by_themselves(redis_url: str) -> None:
+    first, second = RedisCounters(redis_url), RedisCounters(redis_url)
+    assert [first.add([1, 2]), second.add([2])] == [[(1, WINDOW_SECONDS)] * 2, [(2, WINDOW_SECONDS)]]
+    second.forget([2])
+    assert first.add([2])[0][0] == 1
+    with redis.Redis.from_url(redis_url) as client:
+        assert all(0 < client.ttl(key) <= WINDOW_SECONDS for key in client.keys("pushhub:attempts:*"))
+
+
+def test_there_are_never_more_counters_than_buckets() -> None:
+    seen = {throttle.bucket_of(f"name {number}", secret="s") for number in range(3000)}
+    assert all(0 <= bucket < BUCKETS for bucket in seen)
+    assert len(seen) > 2800, "names rarely meet"
+    assert throttle.bucket_of("a", secret="s") != throttle.bucket_of("a", secret="t"), "and nobody can aim"

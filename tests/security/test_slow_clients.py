@@ -1,0 +1,145 @@
+"""Clients that are slow, silent or many, on the port of REST and on the one it shares with gRPC."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.grpcservers import GrpcServer
+from tests.ports import wait_for
+from tests.webservers import WebServer
+
+HALF_A_HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
+HALF_A_BODY = b"POST /token HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\nx"
+WHOLE = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+PATIENT = {"PUSHHUB_HEAD_SECONDS": "600", "PUSHHUB_BODY_SECONDS": "600", "PUSHHUB_WEB_WORKERS": "1"}
+
+
+@dataclass
+class Ports:
+    """A web server and a gRPC server whose port leads to it."""
+
+    web: WebServer
+    both: dict[str, tuple[str, int]]
+
+    def connect(self, port: str, *, source: str = "127.0.0.1") -> socket.socket:
+        return socket.create_connection(self.both[port], timeout=30, source_address=(source, 0))
+
+    def status(self, port: str, *, source: str = "127.0.0.1") -> int:
+        with self.connect(port, source=source) as client:
+            try:
+                client.sendall(WHOLE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+                return int(received(client)[9:12] or 0)
+            except ConnectionError:
+                return 0
+
+
+@contextlib.contextmanager
+def ports(redis_url: str, **settings: str) -> Iterator[Ports]:
+    with WebServer(redis_url, **settings) as web, GrpcServer(redis_url, rest=web.url, **settings) as grpc:
+        host, _, port = grpc.address.partition(":")
+        yield Ports(web, {"web": web.address, "grpc": (host, int(port))})
+
+
+@pytest.fixture(scope="module")
+def patient(django_db_setup: None, redis_server: str) -> Iterator[Ports]:
+    """Servers that cut nobody off while a test runs."""
+    with ports(redis_server, **PATIENT) as started:
+        yield started
+
+
+def received(client: socket.socket) -> bytes:
+    """Everything until the server ends the connection."""
+    data = b""
+    with contextlib.suppress(ConnectionError):
+        while more := client.recv(65536):
+            data += more
+    return data
+
+
+def answer(client: socket.socket) -> bytes:
+    """One answer of /healthz."""
+    client.sendall(WHOLE)
+    data = b""
+    while not data.endswith(b"}"):
+        more = client.recv(65536)
+        assert more, data
+        data += more
+    return data
+
+
+@pytest.mark.parametrize("port", ["web", "grpc"])
+@pytest.mark.parametrize("sent", [HALF_A_HEAD, HALF_A_BODY, b""], ids=["head", "body", "nothing"])
+def test_others_are_answered_while_many_requests_are_incomplete(patient: Ports, port: str, sent: bytes) -> None:
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(patient.connect(port)) for _ in range(100)]
+        for client in slow:
+            client.sendall(sent)
+        for _ in range(5):
+            assert patient.status("web") == patient.status("grpc") == 200
+        for client in slow:
+            client.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                client.recv(1)
+
+
+def test_a_request_that_is_completed_late_is_answered(patient: Ports) -> None:
+    for port in patient.both:
+        with patient.connect(port) as client:
+            for part in (HALF_A_HEAD, b"yes\r\nConnection: close\r\n", b"\r\n"):
+                client.sendall(part)
+                assert patient.status(port) == 200
+            assert received(client).startswith(b"HTTP/1.1 200 ")
+
+
+def test_who_takes_too_long_is_cut_off(transactional_db: None, redis_url: str) -> None:
+    short = {"PUSHHUB_HEAD_SECONDS": "1", "PUSHHUB_BODY_SECONDS": "1", "PUSHHUB_IDLE_SECONDS": "1"}
+    with ports(redis_url, **short) as started:
+        for port in started.both:
+            with (
+                started.connect(port) as silent,
+                started.connect(port) as head,
+                started.connect(port) as body,
+                started.connect(port) as idle,
+            ):
+                head.sendall(HALF_A_HEAD)
+                body.sendall(HALF_A_BODY)
+                assert b" 200 OK" in answer(idle)
+                assert received(silent) == received(head) == received(idle) == b""
+                assert received(body).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_body_that_drips_is_cut_off(transactional_db: None, redis_url: str) -> None:
+    with ports(redis_url, PUSHHUB_BODY_SECONDS="1") as started, started.connect("web") as client:
+        client.sendall(HALF_A_BODY)
+        client.settimeout(0.1)
+        give_up = time.monotonic() + 60
+        while True:
+            try:
+                data = client.recv(65536)
+                break
+            except TimeoutError:
+                assert time.monotonic() < give_up
+                client.sendall(b"x")
+        assert data.startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize("port", ["web", "grpc"])
+def test_one_address_has_so_many_connections_and_leaves_the_rest_to_others(
+    transactional_db: None, redis_url: str, port: str
+) -> None:
+    with (
+        ports(redis_url, PUSHHUB_CLIENT_CONNECTIONS="20", **PATIENT) as started,
+        contextlib.ExitStack() as stack,
+    ):
+        greedy = [stack.enter_context(started.connect(port, source="127.0.0.2")) for _ in range(40)]
+        wait_for(lambda: started.status(port, source="127.0.0.2") != 200, what="the limit")
+        assert [started.status(port) for _ in range(5)] == [200] * 5
+        for client in greedy:
+            client.close()
+        wait_for(lambda: started.status(port, source="127.0.0.2") == 200, what="room for the greedy one")

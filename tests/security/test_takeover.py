@@ -1,0 +1,437 @@
+"""Nobody becomes another project, its service agent or its service accounts through a name that looks like theirs."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.test import Client
+from google.api_core import exceptions
+from google.cloud import pubsub_v1
+from pytest_django.live_server_helper import LiveServer
+
+from pushhub import names
+from pushhub.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    Unauthenticated,
+)
+from pushhub.principals import Principal
+from subscriptions import checks, selectors, services
+from subscriptions.credentials import AccessToken, ServiceAccountKey
+from subscriptions.iam import (
+    access,
+    access_tokens,
+    account_keys,
+    agents,
+    exchange,
+    grants,
+    pairs,
+    service_accounts,
+    tokens,
+)
+from subscriptions.iam.callers import caller_from_authorization
+from subscriptions.iam.methods import METHODS, authorize
+from subscriptions.iammodels import Group, GroupMember, Policy
+from subscriptions.management.commands import projects as projects_command
+from subscriptions.models import Organization, Project, ServiceAccount
+from tests.grpcservers import GrpcServer
+from tests.integration.keyfiles import GRANT, assertion_claims, bearer_claims, signed
+from tests.integration.test_access_table import EXPECTED, names_for
+from tests.restapi import Api, exit_code
+
+THIEF = "user:thief@example.com"
+PUSHER = "pusher@shop.iam.gserviceaccount.com"
+PUSHER_NAME = f"projects/shop/serviceAccounts/{PUSHER}"
+CREATOR = "roles/iam.serviceAccountTokenCreator"
+
+#: Ids that no new project may have. What is left of Google's own is in test_names.py.
+REFUSED_IDS = ["gcp-sa-pubsub", "gcp-sa-other", "compute-system", "web-google-1", "SHOP", "Shop-Two", "458983010884"]
+
+
+@pytest.fixture
+def shop(db: None) -> Project:
+    """The victim: a project with an account, for which its service agent may sign."""
+    project = services.project_create(project_id="shop")
+    service_accounts.service_account_create(project="shop", request={"accountId": "pusher"})
+    return project
+
+
+@pytest.fixture
+def thief(settings: Any, shop: Project) -> Api:
+    """May create projects in an organization of their own, and nothing else."""
+    organization = Organization.objects.create(display_name="thieves.example", number=7)
+    grants.role_grant(organization, role="roles/resourcemanager.projectCreator", member=THIEF)
+    caller = Api()
+    caller.sign_in("thief@example.com")
+    return caller
+
+
+def project_body(project_id: str) -> dict[str, Any]:
+    return {"projectId": project_id, "parent": {"type": "organization", "id": "7"}}
+
+
+def old_account(project_id: str, email: str) -> tuple[ServiceAccount, dict[str, str]]:
+    """An account as it could be made before such names were refused, with the key file of its thief."""
+    project = Project.objects.filter(project_id=project_id).first() or Project.objects.create(project_id=project_id)
+    account = ServiceAccount.objects.create(project=project, email="made-for-a-key@shop.iam.gserviceaccount.com")
+    key = account_keys.service_account_key_create(name=account.name, request={})
+    ServiceAccount.objects.filter(pk=account.pk).update(email=email)
+    account.refresh_from_db()
+    return account, {
+        "private_key_id": key.row.key_id,
+        "private_key": key.key_file.decode().split('"private_key": "')[1].split('"')[0].replace("\\n", "\n"),
+    }
+
+
+def callable_by(caller: Principal) -> set[str]:
+    """The methods that the caller may call on what the project `shop` has."""
+    found = set()
+    for method in METHODS:
+        try:
+            authorize(caller, method, names_for(method))
+        except PermissionDenied:
+            continue
+        found.add(method)
+    return found
+
+
+# A project's name, at every entrance
+
+
+def by_rest(project_id: str) -> None:
+    api = Api()
+    api.sign_in("root@example.com", is_superuser=True)
+    assert api.post("/v1/projects", {"projectId": project_id}).error["status"] == "INVALID_ARGUMENT"
+
+
+def by_first_use_over_rest(project_id: str) -> None:
+    for method, path in (("PUT", "topics/orders"), ("GET", "topics"), ("GET", "serviceAccounts"), ("GET", "snapshots")):
+        assert Api().call(method, f"/v1/projects/{project_id}/{path}").error["status"] == "INVALID_ARGUMENT", path
+
+
+def by_command(project_id: str) -> None:
+    with pytest.raises(CommandError):
+        call_command("project_create", project_id)
+
+
+def by_service(project_id: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        services.project_create(project_id=project_id)
+    assert caught.value.field == "projectId"
+
+
+def by_first_use_in_a_service(project_id: str) -> None:
+    with pytest.raises(InvalidArgument):
+        service_accounts.service_account_create(project=project_id, request={"accountId": "service-1"})
+
+
+def by_console(project_id: str) -> None:
+    client = Client()
+    client.force_login(User.objects.create_superuser("root"))
+    page = client.post("/admin/subscriptions/project/add/", {"project_id": project_id, "parent": ""})
+    assert "project_id" in page.context["adminform"].form.errors
+
+
+ENTRANCES: list[Callable[[str], None]] = [
+    by_rest,
+    by_first_use_over_rest,
+    by_command,
+    by_service,
+    by_first_use_in_a_service,
+    by_console,
+]
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES, ids=lambda entrance: entrance.__name__)
+@pytest.mark.parametrize("project_id", REFUSED_IDS)
+def test_no_entrance_makes_a_project_that_could_be_taken_for_another(
+    db: None, entrance: Callable[[str], None], project_id: str
+) -> None:
+    entrance(project_id)
+
+    assert not Project.objects.exists()
+
+
+@pytest.mark.parametrize("project_id", REFUSED_IDS)
+def test_neither_does_its_first_use_over_grpc(server: GrpcServer, project_id: str) -> None:
+    with pubsub_v1.PublisherClient() as publisher, pytest.raises(exceptions.InvalidArgument):
+        publisher.create_topic(name=f"projects/{project_id}/topics/orders")
+    with pubsub_v1.PublisherClient() as publisher, pytest.raises(exceptions.InvalidArgument):
+        list(publisher.list_topics(project=f"projects/{project_id}"))
+
+    assert not Project.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("project_id", REFUSED_IDS)
+def test_neither_does_the_command_line(
+    live_server: LiveServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], project_id: str
+) -> None:
+    monkeypatch.setenv("PUSHHUB_URL", live_server.url)
+
+    assert exit_code(projects_command.Command(), f"projects create {project_id}") == 1
+    assert "INVALID_ARGUMENT" in capsys.readouterr().err
+    assert not Project.objects.exists()
+
+
+def test_an_id_that_differs_in_letter_case_from_one_of_old_is_taken(db: None) -> None:
+    Project.objects.create(project_id="SHOP")
+
+    with pytest.raises(AlreadyExists):
+        services.project_create(project_id="shop")
+    with pytest.raises(AlreadyExists):
+        services.project_ensure(project="shop")
+
+    assert Project.objects.count() == 1
+
+
+def test_the_number_of_a_project_means_that_project_also_where_an_id_of_old_is_the_same(db: None) -> None:
+    """Else whoever has the id would read what is sent to the number."""
+    Project.objects.create(project_id="4711")
+    shop = Project.objects.create(project_id="shop", number=4711)
+    api = Api()
+    made = api.made("/v1/projects/4711/topics/orders")
+
+    assert made["name"] == "projects/shop/topics/orders"
+    assert selectors.project_get(project="4711") == shop
+    assert selectors.topic_get(name="projects/4711/topics/orders").project == shop
+    assert api.get("/v1/projects/4711/topics").body == {"topics": [made]}
+
+
+# The takeover as it was found
+
+
+def test_who_may_create_projects_does_not_get_a_key_of_another_projects_service_agent(
+    thief: Api, shop: Project
+) -> None:
+    refused = thief.post("/v1/projects", project_body("gcp-sa-pubsub"))
+
+    assert (refused.status, refused.fields) == (400, ["projectId"])
+    account = {"accountId": f"service-{shop.number}"}
+    assert thief.post("/v1/projects/gcp-sa-pubsub/serviceAccounts", account).status == 403
+    assert not ServiceAccount.objects.exclude(email=PUSHER).exists()
+    assert not ServiceAccountKey.objects.exists()
+
+
+@pytest.mark.parametrize("case", ["gcp-sa-pubsub", "GCP-SA-PUBSUB", "gcp-sa-other"])
+def test_a_project_of_old_with_the_name_gets_no_account_and_an_account_of_old_no_key(shop: Project, case: str) -> None:
+    project = Project.objects.create(project_id=case)
+
+    with pytest.raises(FailedPrecondition):
+        service_accounts.service_account_create(project=case, request={"accountId": f"service-{shop.number}"})
+    account = ServiceAccount.objects.create(
+        project=project, email=f"service-{shop.number}@{case}.iam.gserviceaccount.com"
+    )
+    private_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    certificate = pairs.certificate_of(private_key, account.unique_id, until=account_keys.NEVER)
+    with pytest.raises(FailedPrecondition, match="no keys"):
+        account_keys.service_account_key_create(name=account.name, request={})
+    with pytest.raises(FailedPrecondition, match="no keys"):
+        upload = {"publicKeyData": base64.b64encode(certificate.encode()).decode()}
+        account_keys.service_account_key_upload(name=account.name, request=upload)
+    for address in (account.email, shop.service_agent):
+        with pytest.raises(NotFound):
+            access_tokens.access_token_create(member=f"serviceAccount:{address}")
+
+    assert not ServiceAccountKey.objects.exists()
+    assert not AccessToken.objects.exists()
+
+
+# An account of old that looks like the service agent of shop
+
+
+@pytest.fixture(params=["gcp-sa-pubsub", "GCP-SA-PUBSUB"])
+def look_alike(request: pytest.FixtureRequest, shop: Project) -> tuple[ServiceAccount, dict[str, str]]:
+    address = shop.service_agent if request.param.islower() else shop.service_agent.replace("gcp-sa", "GCP-SA")
+    return old_account(request.param, address)
+
+
+def test_its_jwt_and_its_tokens_are_those_of_nobody(look_alike: tuple[ServiceAccount, dict[str, str]]) -> None:
+    account, key = look_alike
+    token = access_tokens.account_token_create(account=account).token
+    orphan = access_tokens.account_token_create(account=account)
+    AccessToken.objects.filter(pk=orphan.row.pk).update(account=None)
+    jwt = signed(key, bearer_claims(iss=account.email, sub=account.email))
+    by_number = signed(key, bearer_claims(iss=account.unique_id, sub=account.unique_id))
+    assertion = signed(key, assertion_claims(iss=account.email))
+
+    for credential in (token, orphan.token, jwt, by_number):
+        with pytest.raises(Unauthenticated):
+            caller_from_authorization(f"Bearer {credential}")
+    with pytest.raises(exchange.GrantRefused, match="account not found"):
+        exchange.token_grant({"grant_type": GRANT, "assertion": assertion})
+
+
+def test_no_push_is_signed_in_its_name(look_alike: tuple[ServiceAccount, dict[str, str]]) -> None:
+    """A receiver would take the address in the token for the service agent's."""
+    account, _ = look_alike
+
+    with pytest.raises(tokens.TokenDenied, match="account_disabled"):
+        tokens.id_token_mint(email=account.email, audience="https://shop.example")
+    assert agents.accounts_signable([account.email]) == set()
+    assert account_keys.certificates_of(account.email) == {}
+
+
+def test_even_as_a_known_caller_it_may_do_nothing_that_the_agent_may(
+    look_alike: tuple[ServiceAccount, dict[str, str]], shop: Project
+) -> None:
+    account, _ = look_alike
+    agent = agents.service_agent(shop)
+    imposters = [
+        Principal(f"serviceAccount:{account.email}", unique_id=account.unique_id),
+        Principal(f"serviceAccount:{shop.service_agent}", unique_id=str(shop.number)),
+        Principal(f"serviceAccount:{shop.service_agent}"),
+        Principal(f"user:{shop.service_agent}"),
+    ]
+    grants.role_grant(shop, role="roles/owner", member=agent.member)
+
+    assert callable_by(agent) > EXPECTED["roles/owner"]
+    for imposter in imposters:
+        assert callable_by(imposter) == EXPECTED["*"], imposter
+
+
+# A project of old whose id differs in letter case
+
+
+@pytest.fixture
+def twin(shop: Project) -> tuple[ServiceAccount, dict[str, str]]:
+    """An account of `SHOP`, while shop's own is an owner of shop."""
+    grants.role_grant(shop, role="roles/owner", member=f"serviceAccount:{PUSHER}")
+    return old_account("SHOP", "pusher@SHOP.iam.gserviceaccount.com")
+
+
+def test_an_account_of_the_twin_is_not_the_account_of_shop(twin: tuple[ServiceAccount, dict[str, str]]) -> None:
+    account, key = twin
+    callers = [
+        caller_from_authorization(f"Bearer {signed(key, bearer_claims(iss=account.email, sub=account.email))}"),
+        caller_from_authorization(f"Bearer {access_tokens.account_token_create(account=account).token}"),
+    ]
+
+    assert callable_by(Principal(f"serviceAccount:{PUSHER}")) > EXPECTED["roles/viewer"]
+    for caller in callers:
+        assert callable_by(caller) == EXPECTED["*"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_over_no_surface(server: GrpcServer, settings: Any) -> None:
+    services.topic_create(name="projects/shop/topics/orders", topic={})
+    service_accounts.service_account_create(project="shop", request={"accountId": "pusher"})
+    shop = Project.objects.get()
+    grants.role_grant(shop, role="roles/owner", member=f"serviceAccount:{PUSHER}")
+    twin, _ = old_account("SHOP", "pusher@SHOP.iam.gserviceaccount.com")
+    token = access_tokens.account_token_create(account=twin).token
+    own = access_tokens.access_token_create(member=f"serviceAccount:{PUSHER}").token
+
+    def by_grpc(token: str) -> str:
+        with grpc.insecure_channel(server.address) as channel:
+            call = channel.unary_unary("/google.pubsub.v1.Publisher/GetTopic")
+            request = pubsub_v1.types.GetTopicRequest.pb()(topic="projects/shop/topics/orders").SerializeToString()
+            try:
+                call(request, timeout=30, metadata=(("authorization", f"Bearer {token}"),))
+            except grpc.RpcError as error:
+                return str(error.code().name)
+        return "OK"
+
+    def by_rest(token: str) -> int:
+        return Api().get("topics/orders", Authorization=f"Bearer {token}").status
+
+    assert (by_grpc(own), by_rest(own)) == ("OK", 200)
+    assert (by_grpc(token), by_rest(token)) == ("PERMISSION_DENIED", 403)
+
+
+# One address after another
+
+
+def test_a_new_account_begins_with_nothing_that_was_left_to_its_address(shop: Project) -> None:
+    """Groups take members that don't exist, and a policy may be written while an account is deleted."""
+    member = "serviceAccount:newcomer@shop.iam.gserviceaccount.com"
+    GroupMember.objects.create(group=Group.objects.create(email="crew@example.com"), member=member)
+    policy = Policy.objects.get(kind="project", resource_pk=shop.pk)
+    policy.bindings = [*policy.bindings, {"role": "roles/owner", "members": [THIEF, member]}]
+    policy.save()
+    grants.role_grant(shop, role="roles/editor", member="group:crew@example.com")
+
+    account = service_accounts.service_account_create(project="shop", request={"accountId": "newcomer"})
+
+    assert callable_by(Principal(member, unique_id=account.unique_id)) == EXPECTED["*"]
+    policy.refresh_from_db()
+    assert {"role": "roles/owner", "members": [THIEF]} in policy.bindings
+
+
+def test_neither_does_one_whose_project_a_policy_named_before_there_was_one(shop: Project) -> None:
+    member = "serviceAccount:deployer@future.iam.gserviceaccount.com"
+    grants.role_grant(shop, role="roles/owner", member=member)
+
+    services.project_create(project_id="future")
+    account = service_accounts.service_account_create(project="future", request={"accountId": "deployer"})
+
+    assert callable_by(Principal(member, unique_id=account.unique_id)) == EXPECTED["*"]
+    assert not any(member in binding["members"] for policy in Policy.objects.all() for binding in policy.bindings)
+
+
+def test_what_was_decided_of_an_account_is_not_good_for_the_next_one_of_its_address(shop: Project) -> None:
+    grants.role_grant(shop, role="roles/viewer", member=f"serviceAccount:{PUSHER}")
+    old = Principal(f"serviceAccount:{PUSHER}", unique_id="1")
+    new = Principal(f"serviceAccount:{PUSHER}", unique_id="2")
+    assert access.allowed(old, "resourcemanager.projects.get", shop)
+    assert "google.cloudresourcemanager.v1.GetProject" in callable_by(old)
+    assert access.resources_granting(old, "resourcemanager.projects.get") == {("project", shop.pk)}
+    Policy.objects.update(bindings=[])  # as another process would: nothing here is told to forget
+
+    assert access.allowed(old, "resourcemanager.projects.get", shop), "it is known for a second"
+    assert not access.allowed(new, "resourcemanager.projects.get", shop)
+    assert access.resources_granting(new, "resourcemanager.projects.get") == set()
+    assert callable_by(new) == EXPECTED["*"]
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["service-{}0", "service-0{}", "service-{}x", "{}", "x-{}", "service-"],
+)
+def test_a_policy_binds_no_agent_of_a_project_that_does_not_exist(shop: Project, address: str) -> None:
+    member = f"serviceAccount:{address.format(shop.number)}@gcp-sa-pubsub.iam.gserviceaccount.com"
+
+    with pytest.raises(InvalidArgument, match="does not exist"):
+        grants.role_grant(shop, role=CREATOR, member=member)
+
+
+# What is there already
+
+
+def test_migrate_reports_what_clashes_and_changes_nothing(
+    look_alike: tuple[ServiceAccount, dict[str, str]], shop: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for project_id in ("SHOP", str(shop.number), "shop.example.com", "example.com:shop", "compute-system"):
+        Project.objects.create(project_id=project_id)
+    before = list(Project.objects.values()), list(ServiceAccount.objects.values())
+
+    call_command("migrate", verbosity=0, skip_checks=False)
+
+    said = capsys.readouterr().err
+    for text in (
+        f"{look_alike[0].project} is reserved",
+        "compute-system is reserved",
+        f"{shop.number} is the number of the project shop",
+        "SHOP",
+        "example.com:shop",
+        f"{look_alike[0].email} has the address of a service agent",
+    ):
+        assert text in said, text
+    assert (list(Project.objects.values()), list(ServiceAccount.objects.values())) == before
+
+
+def test_nothing_is_reported_where_nothing_clashes(shop: Project) -> None:
+    Project.objects.create(project_id="depot")
+
+    assert checks.names_check(None, ["default"]) == []
+    assert names.service_agent_number(shop.service_agent) == shop.number
