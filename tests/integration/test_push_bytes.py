@@ -29,6 +29,17 @@ pytestmark = pytest.mark.django_db(transaction=True)
 LARGE, SMALL = "projects/shop/topics/large", "projects/shop/topics/small"
 HANGING = "projects/shop/subscriptions/hanging"
 COUNT, SIZE = 30, 6_000_000
+#: Code for a worker whose first look at the sizes of payloads fails.
+FAILS_ONCE = """
+import django
+django.setup()
+from deliveries import store
+real = store.payload_sizes
+def payload_sizes(message_ids):
+    store.payload_sizes = real
+    raise RuntimeError("unforeseen")
+store.payload_sizes = payload_sizes
+"""
 
 
 @pytest.fixture
@@ -89,6 +100,15 @@ def test_large_messages_to_a_hanging_endpoint_take_bounded_memory_and_starve_nob
         deaf.close()
         wait_for(lambda: outstanding(pk) == 0, what="the pushes to the closed endpoint")
         wait_for(lambda: rss_mb(worker.process.pid) - idle_mb < 150, timeout_seconds=60, what="the memory")
+
+
+def test_an_unexpected_error_while_sizes_are_read_loses_no_message(redis_url: str, receiver: Receiver) -> None:
+    topic_create(name=LARGE, topic={})
+    subscription_create(name=HANGING, subscription={"topic": LARGE, "pushConfig": {"pushEndpoint": receiver.url}})
+    message_publish(topic=topic_get(name=LARGE), messages=[NewMessage(bytes(INLINE_BYTES + 1), {})])
+    with Worker(redis_url, first=FAILS_ONCE):
+        wait_for(lambda: not Delivery.objects.exists(), what="the message")
+    assert len(receiver.requests) == 1
 
 
 def test_a_page_of_a_backlog_is_read_without_its_large_payloads(redis_url: str) -> None:
