@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import orjson
 from django.db import connection
 
+from deliveries.rules.payload import INLINE_BYTES
+
 #: SQLite takes at most 32,766 parameters a statement; shorter lists also keep its parsing cheap.
 IN_CHUNK = 1000
 #: Rows that one transaction of a clean-up deletes: others wait that long.
@@ -31,7 +33,8 @@ class PageRow(NamedTuple):
 
     message_id: int
     attempts: int
-    data: bytes
+    #: None for a payload that is too large for Redis.
+    data: bytes | None
     attributes: str
     ordering_key: str
 
@@ -47,6 +50,11 @@ class Nack:
 
 def _is_postgresql() -> bool:
     return connection.vendor == "postgresql"
+
+
+def _length() -> str:
+    """The function for the bytes of a payload; neither database reads the payload for it."""
+    return "octet_length" if _is_postgresql() else "length"
 
 
 def messages_insert(rows: Sequence[MessageRow]) -> None:
@@ -133,27 +141,28 @@ def deliveries_nacked(*, subscription_id: int, region: str, nacks: Sequence[Nack
 
 
 def page_read(*, subscription_id: int, region: str, from_id: int, limit: int) -> list[PageRow]:
-    """The next deliveries of a lane in publish order, with their messages; large payloads come along too."""
+    """The next deliveries of a lane in publish order, with their messages but without large payloads."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT d.message_id, d.attempts, m.data, m.attributes, m.ordering_key"
+            f"SELECT d.message_id, d.attempts, CASE WHEN {_length()}(m.data) <= %s THEN m.data END, m.attributes,"
+            " m.ordering_key"
             " FROM deliveries_delivery d JOIN deliveries_message m ON m.id = d.message_id"
             " WHERE d.subscription_id = %s AND d.region = %s AND d.message_id >= %s"
             " ORDER BY d.message_id LIMIT %s",
-            [subscription_id, region, from_id, limit],
+            [INLINE_BYTES, subscription_id, region, from_id, limit],
         )
-        return [PageRow(row[0], row[1], bytes(row[2]), row[3], row[4]) for row in cursor.fetchall()]
+        rows = cursor.fetchall()
+    return [PageRow(row[0], row[1], None if row[2] is None else bytes(row[2]), row[3], row[4]) for row in rows]
 
 
 def payload_sizes(message_ids: Sequence[int]) -> dict[int, int]:
     """Return the bytes of data and attributes of those of the messages that exist, without reading their data."""
-    length = "octet_length" if _is_postgresql() else "length"
     sizes: dict[int, int] = {}
     with connection.cursor() as cursor:
         for chunk in _in_chunks(message_ids):
             among = _among(len(chunk)).replace("message_id", "id")
             cursor.execute(
-                f"SELECT id, {length}(data) + length(attributes) FROM deliveries_message WHERE {among}",
+                f"SELECT id, {_length()}(data) + length(attributes) FROM deliveries_message WHERE {among}",
                 [list(chunk)] if _is_postgresql() else list(chunk),
             )
             sizes.update(cursor.fetchall())

@@ -10,7 +10,7 @@ from django.conf import settings
 from deliveries import store
 from deliveries.backlog.backlog import Lane, PageRequest
 from deliveries.backlog.default import default_backlog
-from deliveries.rules.payload import INLINE_BYTES, wire_text
+from deliveries.rules.payload import wire_text
 from deliveries.rules.taskmessage import TaskTemplate, escaped, escaped_text, reference
 from subscriptions.selectors import push_settings_of
 
@@ -48,7 +48,7 @@ def render_rows(lane: Lane, rows: Sequence[store.PageRow]) -> list[tuple[int, st
             template = templates[row.attempts] = TaskTemplate(
                 subscription_id=lane.subscription_id, region=lane.region, attempt=row.attempts + 1
             )
-        if len(row.data) > INLINE_BYTES:
+        if row.data is None:
             text = escaped(reference(row.message_id))
         else:
             text = escaped_text(wire_text(row.message_id, row.data, row.attributes, row.ordering_key))

@@ -27,6 +27,7 @@ from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, PageRequest, wor
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.regions import regions_to_adopt
 from deliveries.journal.journal import journal
+from deliveries.outages import OUTAGES
 from deliveries.push import inspection
 from deliveries.push.admission import Admission
 from deliveries.push.attempts import attempt_events
@@ -39,6 +40,7 @@ from deliveries.push.rejected import reject
 from deliveries.push.settler import Settler
 from deliveries.push.steward import Steward
 from deliveries.push.transport import Transport, full_bell
+from deliveries.rules.outcome import Reason
 from deliveries.rules.taskmessage import TASK_NAME, body_parse
 from pushhub.background import BackgroundThread
 
@@ -200,7 +202,15 @@ class PushWorker:
     def _admit(self, flights: list[Flight]) -> None:
         """Prepare these, as soon as there is memory for the payloads that must be read."""
         unread = [flight for flight in flights if flight.task.is_reference and not flight.held_bytes]
-        sizes = store.payload_sizes([flight.message_id for flight in unread])
+        try:
+            sizes = store.payload_sizes([flight.message_id for flight in unread])
+        except OUTAGES:
+            raise  # the steward tries again
+        except Exception:
+            logger.exception("the sizes of %d messages could not be read", len(unread))
+            for flight in flights:
+                flight.settle_as("n", Reason.INTERNAL)
+            return
         # The body of a push holds the data in base64. A message that is gone from the database weighs next to nothing.
         needs = [(flight, sizes.get(flight.message_id, 0) * 4 // 3 + 1) for flight in unread]
         others = [flight for flight in flights if not flight.task.is_reference or flight.held_bytes]

@@ -7,12 +7,16 @@ from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 
+import orjson
 import pytest
 
+from deliveries import store
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.paging import render_rows
 from deliveries.models import Delivery
-from deliveries.rules.payload import NewMessage
+from deliveries.rules.payload import INLINE_BYTES, NewMessage
+from deliveries.rules.taskmessage import body_parse
 from deliveries.services import message_publish
 from subscriptions.selectors import topic_get
 from subscriptions.services import push_config_modify, subscription_create, topic_create
@@ -25,6 +29,17 @@ pytestmark = pytest.mark.django_db(transaction=True)
 LARGE, SMALL = "projects/shop/topics/large", "projects/shop/topics/small"
 HANGING = "projects/shop/subscriptions/hanging"
 COUNT, SIZE = 30, 6_000_000
+#: Code for a worker whose first look at the sizes of payloads fails.
+FAILS_ONCE = """
+import django
+django.setup()
+from deliveries import store
+real = store.payload_sizes
+def payload_sizes(message_ids):
+    store.payload_sizes = real
+    raise RuntimeError("unforeseen")
+store.payload_sizes = payload_sizes
+"""
 
 
 @pytest.fixture
@@ -85,6 +100,27 @@ def test_large_messages_to_a_hanging_endpoint_take_bounded_memory_and_starve_nob
         deaf.close()
         wait_for(lambda: outstanding(pk) == 0, what="the pushes to the closed endpoint")
         wait_for(lambda: rss_mb(worker.process.pid) - idle_mb < 150, timeout_seconds=60, what="the memory")
+
+
+def test_an_unexpected_error_while_sizes_are_read_loses_no_message(redis_url: str, receiver: Receiver) -> None:
+    topic_create(name=LARGE, topic={})
+    subscription_create(name=HANGING, subscription={"topic": LARGE, "pushConfig": {"pushEndpoint": receiver.url}})
+    message_publish(topic=topic_get(name=LARGE), messages=[NewMessage(bytes(INLINE_BYTES + 1), {})])
+    with Worker(redis_url, first=FAILS_ONCE):
+        wait_for(lambda: not Delivery.objects.exists(), what="the message")
+    assert len(receiver.requests) == 1
+
+
+def test_a_page_of_a_backlog_is_read_without_its_large_payloads(redis_url: str) -> None:
+    """500 rows of 10 MB would fill any memory, for references that need none of it."""
+    topic_create(name=LARGE, topic={})
+    row = subscription_create(name=HANGING, subscription={"topic": LARGE})
+    for size in (INLINE_BYTES, INLINE_BYTES + 1):
+        message_publish(topic=topic_get(name=LARGE), messages=[NewMessage(bytes(size), {})])
+    page = store.page_read(subscription_id=row.pk, region="local", from_id=0, limit=10)
+    assert [None if one.data is None else len(one.data) for one in page] == [INLINE_BYTES, None]
+    texts = [text for _, text in render_rows(Lane(row.pk, "local"), page)]
+    assert [body_parse(orjson.loads(text)["body"]).is_reference for text in texts] == [False, True]
 
 
 def test_payloads_that_came_in_the_task_are_bounded_as_well(redis_url: str, receiver: Receiver) -> None:
