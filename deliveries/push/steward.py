@@ -7,6 +7,7 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from django.db import close_old_connections, connections
 
@@ -26,6 +27,7 @@ FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 5.0
 
 Job = Callable[[], None]
+Step = Callable[[Sequence[Flight]], None]
 
 
 class Steward:
@@ -45,7 +47,11 @@ class Steward:
 
     def prepare(self, engine: Engine, flights: Sequence[Flight]) -> None:
         """Make what these lack, then give them back to the engine."""
-        self._jobs.put(lambda: self._prepare(engine, flights))
+        self.take_on(flights, partial(prepare_now, engine))
+
+    def take_on(self, flights: Sequence[Flight], step: Step) -> None:
+        """Have `step` called with these. Flights with which it fails are nacked, so that none is forgotten."""
+        self._jobs.put(lambda: self._take(flights, step))
 
     def page(self, request: PageRequest) -> None:
         self._jobs.put(lambda: page_in(request))
@@ -76,10 +82,10 @@ class Steward:
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
         return None
 
-    def _prepare(self, engine: Engine, flights: Sequence[Flight]) -> None:
-        """Prepare these together. Where that fails each is prepared by itself, as one of them may be at fault."""
+    def _take(self, flights: Sequence[Flight], step: Step) -> None:
+        """Take the step for these together. Where that fails it is taken for each, as one of them may be at fault."""
         try:
-            prepare_now(engine, flights)
+            step(flights)
         except OUTAGES:
             raise
         except Exception:
@@ -89,7 +95,7 @@ class Steward:
                 flights[0].settle_as("n", Reason.INTERNAL)
             else:
                 for flight in flights:
-                    self.prepare(engine, [flight])
+                    self.take_on([flight], step)
 
 
 def prepare_now(engine: Engine, flights: Sequence[Flight]) -> None:

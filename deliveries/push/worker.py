@@ -197,9 +197,9 @@ class PushWorker:
             self.adopted = regions
 
     def _prepare(self, flights: list[Flight]) -> None:
-        self.steward.run_soon(partial(self._admit, flights))
+        self.steward.take_on(flights, self._admit)
 
-    def _admit(self, flights: list[Flight]) -> None:
+    def _admit(self, flights: Sequence[Flight]) -> None:
         """Prepare these, as soon as there is memory for the payloads that must be read."""
         unread = [flight for flight in flights if flight.task.is_reference and not flight.held_bytes]
         try:
