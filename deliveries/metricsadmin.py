@@ -35,6 +35,8 @@ RANGES = {
     "7d": (timedelta(days=7), timedelta(hours=2)),
     "30d": (timedelta(days=30), timedelta(hours=8)),
 }
+#: How long a segment in quarantine is an alarm; after that it is in the list only.
+QUARANTINE_SHOWN = timedelta(days=1)
 
 
 @admin.register(Segment)
@@ -120,7 +122,9 @@ def subscription_charts(span: curves.Span) -> list[charts.Chart]:
 
 def _alarms() -> dict[str, Any]:
     """What alarms.html shows."""
+    recent = Segment.objects.filter(state=Segment.State.QUARANTINED, at__gte=utcnow() - QUARANTINE_SHOWN)
+    found: dict[str, Any] = {"quarantined": recent.count()}
     try:
-        return {"alarms": alarms(), "unserved": regions_unserved()}
+        return {**found, "alarms": alarms(), "unserved": regions_unserved()}
     except redis.RedisError:
-        return {}
+        return found

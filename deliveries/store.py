@@ -292,11 +292,12 @@ def messages_unarchived(*, after_id: int, limit: int) -> list[int]:
 
 def archived_insert(*, write_id: int, message_ids: Sequence[int]) -> None:
     """Note messages as those of a write to the archive."""
-    _insert(
-        "INSERT INTO deliveries_archivedmessage (message_id, write_id)",
-        [(message_id, write_id) for message_id in message_ids],
-        casts=("bigint", "bigint"),
-    )
+    ids = "unnest(%s::bigint[]) AS ids(value)" if _is_postgresql() else "json_each(%s) AS ids"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO deliveries_archivedmessage (message_id, write_id) SELECT ids.value, %s FROM {ids}",
+            [write_id, list(message_ids) if _is_postgresql() else f"[{','.join(map(str, message_ids))}]"],
+        )
 
 
 def archived_insert_existing(message_ids: Sequence[int]) -> int:

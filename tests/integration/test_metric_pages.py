@@ -103,3 +103,19 @@ def test_the_ledger_shows_what_was_put_aside(console: Client, redis_url: str, se
 
     assert "foreign: not a name of ours" in page
     assert Segment.objects.count() == 1
+
+
+def test_a_segment_in_quarantine_is_an_alarm_for_a_day(
+    console: Client, subscription: Subscription, redis_url: str
+) -> None:
+    """Given a segment that was put aside, when the charts or the ledger are opened, then they say so, for a day."""
+    pages = [f"/admin/deliveries/segment/charts/{subscription.pk}/", "/admin/deliveries/segment/"]
+    words = "Segments put into quarantine in the last day: 1. Their events are not counted."
+    quarantine_note("host-1-1795237020000-1.parquet", reason="it cannot be read", job="rollup")
+
+    shown = [console.get(page).content.decode() for page in pages]
+    Segment.objects.update(at=utcnow() - timedelta(days=2))
+    later = [console.get(page).content.decode() for page in pages]
+
+    assert all(words in page for page in shown)
+    assert not any("put into quarantine" in page for page in later)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deliveries import retention, store
-from deliveries.models import Delivery, Message
+from deliveries.models import ArchivedMessage, ArchiveLeftover, Delivery, Message
 from deliveries.rules.ids import first_id_at
 from subscriptions.models import Subscription
 from tests.restapi import Api
@@ -74,3 +74,24 @@ def test_a_delivery_past_its_subscriptions_retention_is_dropped(api: Api) -> Non
     assert retention.expired_sweep() == 1
     assert list(Delivery.objects.filter(subscription=short).values_list("message_id", flat=True)) == [fresh]
     assert Delivery.objects.filter(subscription=long).count() == 1
+
+
+def test_with_archiving_on_only_archived_messages_go(api: Api, settings: Any) -> None:
+    """Given messages that are archived, claimed by a write that goes on, and neither, among them older ones that were
+    committed later, when the sweep looks, then only the archived ones go.
+    """
+    settings.ARCHIVING = True
+    archived, claimed = stored(HOUR_MS, count=3), stored(HOUR_MS // 2, count=2)
+    write, going_on = ArchiveLeftover.objects.create(token="a"), ArchiveLeftover.objects.create(token="b")
+    store.archived_insert(write_id=write.pk, message_ids=archived)
+    store.archived_insert(write_id=going_on.pk, message_ids=claimed)
+    write.delete()
+    late = stored(2 * HOUR_MS, count=2)
+    assert store.messages_unarchived(after_id=0, limit=10) == late
+
+    assert retention.settled_sweep() == 3
+
+    assert sorted(Message.objects.values_list("pk", flat=True)) == sorted([*late, *claimed])
+    assert sorted(ArchivedMessage.objects.values_list("pk", flat=True)) == claimed
+    assert store.archived_insert_existing([*late, *archived]) == 2
+    assert retention.settled_sweep() == 2
