@@ -34,7 +34,7 @@ class AuditEntryAdmin(ConsoleAdmin):
     date_hierarchy = "at"
     list_per_page = 50
     show_full_result_count = False
-    fields = ("at", "caller", "address", "surface", "method", "action", "resource", "outcome", "changes")
+    fields = ("at", "caller", "address", "surface", "method", "action", "resource", "outcome", "left_out", "changes")
     readonly_fields = fields
 
     def rows_for(self, caller: Principal, verb: str, rows: QuerySet[AuditEntry]) -> QuerySet[AuditEntry]:

@@ -144,9 +144,10 @@ def test_the_console_is_a_surface(api: Api) -> None:
 
 
 def test_secrets_stay_out(api: Api) -> None:
-    """Those that PushHub makes, and those that people put into URLs and attributes."""
-    config = {"pushEndpoint": ENDPOINT + "?token=hunter2", "attributes": {"x-shared-secret": "swordfish"}}
-    api.made("subscriptions/hello", {"topic": TOPIC, "pushConfig": config})
+    """Those that PushHub makes, and those that people put into URLs and, before these were checked, into attributes."""
+    api.made("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ENDPOINT + "?token=hunter2"}})
+    Subscription.objects.update(push_attributes={"x-shared-secret": "swordfish"})
+    assert api.delete("subscriptions/hello").status == 200
     User.objects.create_user("ada", password="correct horse battery")
     token = access_tokens.access_token_create(member="user:ada@example.com").token
     key = api.post("serviceAccounts/pusher@shop.iam.gserviceaccount.com/keys").body
