@@ -7,20 +7,21 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, pairwise
 
 from deliveries.rules import flow as rules
 from deliveries.rules import retry
 from deliveries.rules.flow import Flow
+from deliveries.rules.window import Phase
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an endpoint model sees of one attempt: when, the how manieth, and how many are outstanding with it."""
+    """What an endpoint model sees of one attempt: when, its number among all attempts, and of which message."""
 
     now_ms: float
     number: int
-    outstanding: int
+    message: int
     dice: random.Random
 
 
@@ -44,9 +45,14 @@ class Sample:
     outstanding: int
     backlog: int
     level: float
-    paused: bool
+    share: float
+    gap_ms: float
+    phase: Phase
     sent: int
     acked: int
+    nacked: int
+    #: The sum of the latencies of all acks.
+    latency_ms: float
 
 
 @dataclass(slots=True)
@@ -56,13 +62,40 @@ class History:
     sent_ms: list[float] = field(default_factory=list)
     acked: int = 0
     nacked: int = 0
+    latency_ms: float = 0.0
+    dead_lettered: int = 0
+    #: The first ack of a request that was sent after the first pause.
+    healed_ms: float = 0.0
     pauses: list[tuple[float, float]] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
 
-    def mean_gap_ms(self, *, after_ms: float = 0.0) -> float:
-        """The mean time between deliveries, from the first one after `after_ms` on."""
+    def at(self, seconds: float) -> Sample:
+        """The sample next to a moment."""
+        return min(self.samples, key=lambda sample: abs(sample.now_ms - seconds * 1000))
+
+    def acks_per_second(self, from_seconds: float, to_seconds: float) -> float:
+        first, last = self.at(from_seconds), self.at(to_seconds)
+        return (last.acked - first.acked) * 1000 / (last.now_ms - first.now_ms)
+
+    def nacks(self, from_seconds: float, to_seconds: float) -> float:
+        """The share of nacks among the results of a time."""
+        first, last = self.at(from_seconds), self.at(to_seconds)
+        nacks = last.nacked - first.nacked
+        return nacks / max(nacks + last.acked - first.acked, 1)
+
+    def mean_latency_ms(self, from_seconds: float, to_seconds: float) -> float:
+        """The mean over the acks of a time."""
+        first, last = self.at(from_seconds), self.at(to_seconds)
+        return (last.latency_ms - first.latency_ms) / (last.acked - first.acked)
+
+    def gaps_ms(self, *, after_ms: float = 0.0) -> list[float]:
+        """The times between deliveries, from the first one after `after_ms` on."""
         late = [at for at in self.sent_ms if at >= after_ms]
-        return (late[-1] - late[0]) / (len(late) - 1)
+        return [after - before for before, after in pairwise(late)]
+
+    def mean_gap_ms(self, *, after_ms: float = 0.0) -> float:
+        gaps = self.gaps_ms(after_ms=after_ms)
+        return sum(gaps) / len(gaps)
 
     def per_second(self, *, from_ms: float, to_ms: float) -> float:
         return sum(from_ms <= at < to_ms for at in self.sent_ms) * 1000 / (to_ms - from_ms)
@@ -71,21 +104,36 @@ class History:
 class Lane:
     """Discrete events: a message arrives, an attempt ends, a pause or a countdown is over, a sample is due."""
 
-    def __init__(self, endpoint: Endpoint, *, per_second: float, waiting: int = 0, seed: int = 1, flow: Flow) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        per_second: float = 0,
+        waiting: int = 0,
+        seed: int = 1,
+        flow: Flow | None = None,
+        max_attempts: int = 0,
+    ) -> None:
         self.endpoint = endpoint
-        self.flow = flow
+        self.flow = flow or Flow()
         self.dice = random.Random(seed)
         self.gap_ms = 1000 / per_second if per_second else None
+        #: After so many attempts a message goes to the dead letters; 0 is never.
+        self.max_attempts = max_attempts
         self.history = History()
         self.now_ms = 0.0
         self.outstanding = 0
-        self._ready: deque[int] = deque([1] * waiting)
+        self._waiting = waiting
+        self._messages = count(1)
+        #: Retries that are due: message and number of its next attempt.
+        self._due: deque[tuple[int, int]] = deque()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
+        self._pump_ms = -1.0
 
     def run(self, seconds: float, *, samples: int = 600) -> History:
         end_ms, step_ms = seconds * 1000, seconds * 1000 / samples
-        for i in range(samples):
+        for i in range(samples + 1):
             self._at(i * step_ms, self._sample)
         if self.gap_ms:
             self._at(0.0, self._arrive)
@@ -100,34 +148,42 @@ class Lane:
 
     def _arrive(self) -> None:
         assert self.gap_ms
-        self._ready.append(1)
+        self._waiting += 1
         self._at(self.now_ms + self.gap_ms, self._arrive)
         self._pump()
 
-    def _return(self, attempt: int) -> None:
+    def _return(self, message: int, attempt: int) -> None:
         """A nacked message's countdown is over; like the pump, retries go first."""
-        self._ready.appendleft(attempt)
+        self._due.append((message, attempt))
         self._pump()
 
     def _pump(self) -> None:
-        free = min(rules.free(self.flow, outstanding=self.outstanding, now_ms=self.now_ms), len(self._ready))
+        ready = self._waiting + len(self._due)
+        free = min(rules.free(self.flow, outstanding=self.outstanding, now_ms=self.now_ms), ready)
         if free:
             self.outstanding += free
             self.flow = rules.sent(self.flow, count=free, outstanding=self.outstanding, now_ms=self.now_ms)
         for _ in range(free):
-            self._push(self._ready.popleft())
-        wait_ms = rules.bucket_wait_ms(self.flow, now_ms=self.now_ms)
-        if self._ready and wait_ms is not None:
-            self._at(wait_ms + 0.001, self._pump)
+            if self._due:
+                self._push(*self._due.popleft())
+            else:
+                self._waiting -= 1
+                self._push(next(self._messages), 1)
+        if ready > free and self._pump_ms <= self.now_ms:
+            wait_ms = rules.bucket_wait_ms(self.flow, now_ms=self.now_ms)
+            if wait_ms is not None and self.outstanding < rules.tokens(self.flow):
+                self._pump_ms = wait_ms + 0.001
+                self._at(self._pump_ms, self._pump)
 
-    def _push(self, attempt: int) -> None:
+    def _push(self, message: int, attempt: int) -> None:
         history = self.history
-        request = Request(self.now_ms, len(history.sent_ms) + 1, self.outstanding, self.dice)
+        request = Request(self.now_ms, len(history.sent_ms) + 1, message, self.dice)
         history.sent_ms.append(self.now_ms)
         answer = self.endpoint(request)
-        self._at(self.now_ms + answer.latency_ms, lambda: self._settle(attempt, answer))
+        self._at(self.now_ms + answer.latency_ms, lambda: self._settle(message, attempt, answer))
 
-    def _settle(self, attempt: int, answer: Answer) -> None:
+    def _settle(self, message: int, attempt: int, answer: Answer) -> None:
+        history = self.history
         self.outstanding -= 1
         resume_ms = self.flow.backoff.resume_ms
         self.flow = rules.result(
@@ -136,28 +192,43 @@ class Lane:
             latency_ms=answer.latency_ms,
             now_ms=self.now_ms,
             dice=self.dice.random(),
+            repeated=rules.is_repeated(attempt),
         )
         if self.flow.backoff.resume_ms > resume_ms:
-            self.history.pauses.append((self.now_ms, self.flow.backoff.resume_ms))
+            history.pauses.append((self.now_ms, self.flow.backoff.resume_ms))
             self._at(self.flow.backoff.resume_ms, self._pump)
         if answer.acked:
-            self.history.acked += 1
+            history.acked += 1
+            history.latency_ms += answer.latency_ms
+            if not history.healed_ms and history.pauses and self.now_ms - answer.latency_ms >= history.pauses[0][1]:
+                history.healed_ms = self.now_ms
         else:
-            self.history.nacked += 1
-            delay_ms = retry.countdown_ms(attempt, dice=self.dice.random())
-            self._at(self.now_ms + delay_ms, lambda: self._return(attempt + 1))
+            history.nacked += 1
+            self._retry(message, attempt)
         self._pump()
 
+    def _retry(self, message: int, attempt: int) -> None:
+        if self.max_attempts and attempt >= self.max_attempts:
+            self.history.dead_lettered += 1
+            return
+        delay_ms = retry.countdown_ms(attempt, dice=self.dice.random())
+        self._at(self.now_ms + delay_ms, lambda: self._return(message, attempt + 1))
+
     def _sample(self) -> None:
-        self.history.samples.append(
+        history, window = self.history, self.flow.window
+        history.samples.append(
             Sample(
                 now_ms=self.now_ms,
-                window=self.flow.window.size,
+                window=window.size,
                 outstanding=self.outstanding,
-                backlog=len(self._ready),
+                backlog=self._waiting + len(self._due),
                 level=self.flow.backoff.level,
-                paused=self.now_ms < self.flow.backoff.resume_ms,
-                sent=len(self.history.sent_ms),
-                acked=self.history.acked,
+                share=window.share.nacks,
+                gap_ms=window.share.gap_ms,
+                phase=window.round.phase,
+                sent=len(history.sent_ms),
+                acked=history.acked,
+                nacked=history.nacked,
+                latency_ms=history.latency_ms,
             )
         )

@@ -1,27 +1,32 @@
-"""Plots what push window and push backoff do with endpoints of different health: the real rules in simulated time.
+"""What the flow control of a lane does with endpoints of different kinds: the real rules in simulated time.
 
-    python -m bench.simulate                     five endpoints, drawn to bench/results/simulation.svg
-    python -m bench.simulate --table             the push backoff's figures, by the share of nacks
+    python -m bench.simulate                     every row, drawn to docs/flow-control.svg, and its figures
+    python -m bench.simulate --table             the figures alone, and those by the share of nacks (minutes)
 
-The same seed gives the same picture. Drawing needs bench/requirements.txt; the rest needs only the checkout.
+The same seed gives the same picture, to the byte. Only the checkout is needed.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import heapq
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
+from bench.drawing import Panel, draw
 from bench.lane import Answer, Endpoint, History, Lane, Request
 from deliveries.rules.flow import Flow
+from deliveries.rules.window import Round, Window
 
-OUTPUT = Path(__file__).parent / "results" / "simulation.svg"
+OUTPUT = Path(__file__).parents[1] / "docs" / "flow-control.svg"
 #: How far a latency strays from its mean, to either side.
 SPREAD = 0.2
+#: A nack of an endpoint that is full or dead comes in this share of the time of an ack.
+NACK_LATENCY = 0.1
+#: More messages than any row can send.
+PLENTY = 1_000_000_000
 
 
 def healthy(*, latency_ms: float = 200) -> Endpoint:
@@ -30,7 +35,7 @@ def healthy(*, latency_ms: float = 200) -> Endpoint:
 
 
 def slowing(*, latency_ms: float = 200, slow_ms: float = 1500, at_ms: float) -> Endpoint:
-    """Acks everything, but from `at_ms` on it takes its time."""
+    """Acks everything, but takes its time from `at_ms` on."""
     return lambda request: Answer(True, _around(slow_ms if request.now_ms >= at_ms else latency_ms, request))
 
 
@@ -40,21 +45,58 @@ def flaky(*, share: float, latency_ms: float = 20) -> Endpoint:
 
 
 def periodic(*, every: int, latency_ms: float = 20) -> Endpoint:
-    """Nacks every so manieth request."""
+    """Nacks one request in so many."""
     return lambda request: Answer(request.number % every != 0, _around(latency_ms, request))
 
 
-def dead(*, from_ms: float = 0, until_ms: float = float("inf"), latency_ms: float = 20) -> Endpoint:
-    """Nacks everything between the two times; healed after."""
-    return lambda request: Answer(not from_ms <= request.now_ms < until_ms, _around(latency_ms, request))
-
-
-def crowded(*, places: int, latency_ms: float = 50) -> Endpoint:
-    """Answers so many requests at once, and the others with an immediate 503."""
+def poisoned(*, every: int, count: int, latency_ms: float = 20) -> Endpoint:
+    """Nacks every attempt of one message in so many, up to `count` messages."""
 
     def answer(request: Request) -> Answer:
-        fits = request.outstanding <= places
-        return Answer(fits, _around(latency_ms if fits else latency_ms / 10, request))
+        poison = request.message % every == 0 and request.message <= every * count
+        return Answer(not poison, _around(latency_ms, request))
+
+    return answer
+
+
+def dead(
+    *, from_ms: float = 0, until_ms: float = math.inf, latency_ms: float = 20, alive: Endpoint | None = None
+) -> Endpoint:
+    """Nacks everything between the two times, and is `alive` before and after."""
+    otherwise = alive or healthy(latency_ms=latency_ms)
+
+    def answer(request: Request) -> Answer:
+        if from_ms <= request.now_ms < until_ms:
+            return Answer(False, _around(latency_ms * NACK_LATENCY, request))
+        return otherwise(request)
+
+    return answer
+
+
+def limited(*, places: int, latency_ms: float = 50, then: int = 0, at_ms: float = math.inf) -> Endpoint:
+    """Takes so many requests at once, from `at_ms` on `then`, and answers the others with an immediate 503."""
+    ends: list[float] = []
+
+    def answer(request: Request) -> Answer:
+        while ends and ends[0] <= request.now_ms:
+            heapq.heappop(ends)
+        if len(ends) >= (places if request.now_ms < at_ms else then):
+            return Answer(False, _around(latency_ms * NACK_LATENCY, request))
+        took = _around(latency_ms, request)
+        heapq.heappush(ends, request.now_ms + took)
+        return Answer(True, took)
+
+    return answer
+
+
+def queueing(*, servers: int, latency_ms: float = 50) -> Endpoint:
+    """Works on so many requests at once, and lets the others wait: its latency grows with what is outstanding."""
+    idle_at = [0.0] * servers
+
+    def answer(request: Request) -> Answer:
+        ends = max(idle_at[0], request.now_ms) + _around(latency_ms, request)
+        heapq.heapreplace(idle_at, ends)
+        return Answer(True, ends - request.now_ms)
 
     return answer
 
@@ -63,113 +105,202 @@ def _around(mean_ms: float, request: Request) -> float:
     return mean_ms * (1 - SPREAD + 2 * SPREAD * request.dice.random())
 
 
+def backing_off() -> Flow:
+    """A lane as a minute of nothing but nacks leaves it: window 1, in backoff."""
+    lane = Lane(dead(), per_second=5)
+    lane.run(60, samples=1)
+    window, backoff = lane.flow.window, lane.flow.backoff
+    # The clock of the next run starts at 0.
+    return Flow(
+        window=Window(size=1.0, round=Round(size=1.0), share=window.share), backoff=type(backoff)(level=backoff.level)
+    )
+
+
+def wide_open() -> Flow:
+    """A lane at the end of slow start."""
+    return Flow(window=Window(size=3000.0, seen=1000.0, round=Round(size=3000.0)))
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """An endpoint, what is offered to it, and for how long."""
+    """An endpoint, what is offered to it, and for how long; `figures` says what of it counts."""
 
     title: str
-    endpoint: Endpoint
+    endpoint: Callable[[], Endpoint]
     seconds: float
+    figures: Callable[[History], str]
     per_second: float = 0
     waiting: int = 0
+    flow: Callable[[], Flow] = Flow
+    max_attempts: int = 0
 
-    def run(self, *, seed: int) -> History:
-        lane = Lane(self.endpoint, per_second=self.per_second, waiting=self.waiting, seed=seed, flow=Flow())
-        return lane.run(self.seconds)
+    def run(self, *, seed: int, samples: int = 240) -> History:
+        lane = Lane(
+            self.endpoint(),
+            per_second=self.per_second,
+            waiting=self.waiting,
+            seed=seed,
+            flow=self.flow(),
+            max_attempts=self.max_attempts,
+        )
+        return lane.run(self.seconds, samples=samples)
+
+
+def _used(places: int, latency_ms: float, from_seconds: float, to_seconds: float) -> Callable[[History], str]:
+    def figures(history: History) -> str:
+        used = history.acks_per_second(from_seconds, to_seconds) * latency_ms / 1000 / places
+        return f"{used:.0%} of capacity, {history.nacks(from_seconds, to_seconds):.1%} nacks"
+
+    return figures
+
+
+def _gaps(after_seconds: float) -> Callable[[History], str]:
+    def figures(history: History) -> str:
+        gaps = sorted(gap / 1000 for gap in history.gaps_ms(after_ms=after_seconds * 1000))
+        return f"gaps {gaps[0]:.2f} to {gaps[-1]:.2f} s, mean {sum(gaps) / len(gaps):.2f} s"
+
+    return figures
+
+
+def _acks(from_seconds: float, to_seconds: float) -> Callable[[History], str]:
+    return lambda history: f"{history.acks_per_second(from_seconds, to_seconds):,.0f} acks/s"
+
+
+def _healed(history: History) -> str:
+    after = history.healed_ms / 1000
+    old = history.acks_per_second(5, 10)
+    rates = [history.acks_per_second(after + wait, after + wait + 1) / old for wait in (5, 15)]
+    return f"{rates[0]:.0%} of the old rate 5 s after the first ack, {rates[1]:.0%} after 15 s"
+
+
+def _knee(servers: int, latency_ms: float) -> Callable[[History], str]:
+    def figures(history: History) -> str:
+        used = history.acks_per_second(10, 20) * latency_ms / 1000 / servers
+        return f"{used:.0%} of the best rate, {history.mean_latency_ms(10, 20) / latency_ms:.2f} times the latency"
+
+    return figures
 
 
 SCENARIOS = {
-    "healthy": Scenario("healthy: 200 ms, a million waiting", healthy(), seconds=25, waiting=1_000_000),
-    "slow": Scenario(
-        "slow: 200 ms, from 15 s on 1,500 ms, a million waiting", slowing(at_ms=15_000), seconds=25, waiting=1_000_000
+    "healthy": Scenario(
+        "healthy, 200 ms",
+        healthy,
+        seconds=12,
+        waiting=PLENTY,
+        figures=lambda history: f"window {history.samples[-1].window:,.0f}",
     ),
-    "flaky": Scenario("flaky: 20 % nacks, 5 messages/s offered", flaky(share=0.2), seconds=300, per_second=5),
-    "dead": Scenario("dead: nothing but nacks, 5 messages/s offered", dead(), seconds=300, per_second=5),
+    "limit_10": Scenario(
+        "at most 10 requests at once, 50 ms", lambda: limited(places=10), 30, _used(10, 50, 20, 30), waiting=PLENTY
+    ),
+    "limit_100": Scenario(
+        "at most 100 requests at once, 50 ms", lambda: limited(places=100), 30, _used(100, 50, 20, 30), waiting=PLENTY
+    ),
+    "limit_1000": Scenario(
+        "at most 1,000 requests at once, 200 ms",
+        lambda: limited(places=1000, latency_ms=200),
+        30,
+        _used(1000, 200, 20, 30),
+        waiting=PLENTY,
+    ),
+    "limit_5000": Scenario(
+        "at most 5,000 requests at once, 200 ms, from a window of 3,000",
+        lambda: limited(places=5000, latency_ms=200),
+        28,
+        _used(5000, 200, 20, 28),
+        waiting=PLENTY,
+        flow=wide_open,
+    ),
+    "limit_doubles": Scenario(
+        "at most 100 requests at once, from 10 s on 200",
+        lambda: limited(places=100, then=200, at_ms=10_000),
+        20,
+        _used(200, 50, 15, 20),
+        waiting=PLENTY,
+    ),
+    "limit_halves": Scenario(
+        "at most 100 requests at once, from 10 s on 50",
+        lambda: limited(places=100, then=50, at_ms=10_000),
+        20,
+        _used(50, 50, 15, 20),
+        waiting=PLENTY,
+    ),
+    "queue": Scenario(
+        "works on 30 requests at once, lets others wait, 50 ms",
+        lambda: queueing(servers=30),
+        20,
+        _knee(30, 50),
+        waiting=PLENTY,
+    ),
+    "nacks_5": Scenario(
+        "5 % nacks at random, 10 ms, at most 30 outstanding",
+        lambda: flaky(share=0.05, latency_ms=10),
+        20,
+        _acks(10, 20),
+        waiting=PLENTY,
+        flow=lambda: Flow(cap=30),
+    ),
+    "nacks_10": Scenario(
+        "10 % nacks at random, 10 ms, at most 30 outstanding",
+        lambda: flaky(share=0.1, latency_ms=10),
+        120,
+        _acks(20, 120),
+        waiting=PLENTY,
+        flow=lambda: Flow(cap=30),
+    ),
+    "nacks_20": Scenario(
+        "every fifth nacked, 5 messages/s offered", lambda: periodic(every=5), 600, _gaps(200), per_second=5
+    ),
+    "dead": Scenario("nothing but nacks, 5 messages/s offered", dead, 600, _gaps(150), per_second=5),
     "healed": Scenario(
-        "healed: dead from 10 s to 70 s, 500 messages/s offered",
-        dead(from_ms=10_000, until_ms=70_000, latency_ms=100),
-        seconds=180,
-        per_second=500,
+        "at most 100 requests at once, dead from 10 s to 70 s, 50 ms",
+        lambda: dead(from_ms=10_000, until_ms=70_000, latency_ms=50, alive=limited(places=100)),
+        130,
+        _healed,
+        waiting=PLENTY,
+    ),
+    "poison": Scenario(
+        "30 poison messages, 50 messages/s offered, dead letters after 5 attempts",
+        lambda: poisoned(every=20, count=30),
+        60,
+        lambda history: f"{history.dead_lettered} dead letters, {history.acked / 60:.0f} acks/s",
+        per_second=50,
+        max_attempts=5,
     ),
 }
 
 
 def mean_gap_ms(endpoint: Endpoint, *, per_second: float, seconds: float, seeds: Sequence[int]) -> float:
-    """The mean time between deliveries once the push backoff has found its level, over several seeds."""
+    """The mean time between deliveries once the flow control has settled, over several seeds."""
     gaps = []
     for seed in seeds:
-        history = Lane(endpoint, per_second=per_second, seed=seed, flow=Flow()).run(seconds, samples=1)
+        history = Lane(endpoint, per_second=per_second, seed=seed).run(seconds, samples=1)
         gaps.append(history.mean_gap_ms(after_ms=seconds * 200))
     return sum(gaps) / len(gaps)
 
 
+def nack_rate(endpoint: Endpoint, *, seeds: Sequence[int], seconds: float = 60, flow: Flow | None = None) -> float:
+    """Acks a second of a full lane with at most 30 outstanding, over several seeds, in the second half of the time."""
+    rates = []
+    for seed in seeds:
+        lane = Lane(endpoint, waiting=PLENTY, seed=seed, flow=flow or Flow(cap=30))
+        rates.append(lane.run(seconds, samples=10).acks_per_second(seconds / 2, seconds))
+    return sum(rates) / len(rates)
+
+
 def table(*, seed: int) -> None:
-    """Print the push backoff's figures, the two documented ones among them."""
+    """Print the figures by the share of nacks: a full lane at an endpoint of 10 ms, and 5 messages/s offered."""
     seeds = range(seed, seed + 5)
-    print("offered 5 messages/s                 mean gap between deliveries")
-    for latency_ms in (20, 100, 200):
-        gap = mean_gap_ms(periodic(every=5, latency_ms=latency_ms), per_second=5, seconds=2000, seeds=seeds)
-        print(f"every 5th nacked, {latency_ms:3} ms latency    {gap / 1000:6.2f} s")
-    for share in (0.01, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.5, 1.0):
-        gap = mean_gap_ms(flaky(share=share), per_second=5, seconds=20_000 if share > 0.3 else 3000, seeds=seeds)
-        print(f"{share:4.0%} nacked at random               {gap / 1000:6.2f} s")
-    print("\na full backlog, 100 ms latency       deliveries/s")
-    for share in (0.0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2):
-        history = Lane(flaky(share=share, latency_ms=100), per_second=0, waiting=300_000, seed=seed, flow=Flow(cap=200))
-        rate = history.run(60, samples=1).per_second(from_ms=10_000, to_ms=60_000)
-        print(f"{share:4.1%} nacked at random, at most 200   {rate:8.1f}")
-    for places in (5, 20, 80, 500):
-        history = Lane(crowded(places=places), per_second=0, waiting=300_000, seed=seed, flow=Flow())
-        rate = history.run(60, samples=1).per_second(from_ms=10_000, to_ms=60_000)
-        print(f"crowded, {places:3} places, 50 ms            {rate:8.1f}  (it could take {places * 20})")
-
-
-def draw(histories: dict[str, History], output: Path) -> None:
-    """One row an endpoint: window and outstanding, deliveries a second, level and pauses of the push backoff."""
-    matplotlib = import_module("matplotlib")
-    matplotlib.use("agg")
-    # With a salt of its own, and without its date, the same history makes the same file.
-    matplotlib.rcParams["svg.hashsalt"] = "pushhub"
-    pyplot = import_module("matplotlib.pyplot")
-    figure, rows = pyplot.subplots(len(histories), 3, figsize=(18, 3.6 * len(histories)), squeeze=False)
-    for (name, history), (left, middle, right) in zip(histories.items(), rows, strict=True):
-        _draw_window(left, history)
-        _draw_rate(middle, history)
-        _draw_backoff(right, history)
-        left.set_title(SCENARIOS[name].title)
-        for axes in (left, middle, right):
-            axes.set(xlabel="s", xlim=(0, SCENARIOS[name].seconds))
-            axes.grid(alpha=0.3)
-    figure.tight_layout()
-    output.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(output, metadata={"Date": None} if output.suffix == ".svg" else None)
-
-
-def _draw_window(axes: Any, history: History) -> None:
-    at = [sample.now_ms / 1000 for sample in history.samples]
-    axes.plot(at, [sample.window for sample in history.samples], label="window")
-    axes.plot(at, [sample.outstanding for sample in history.samples], label="outstanding", linewidth=0.8)
-    axes.set(ylabel="messages", yscale="symlog", ylim=(0, 40_000))
-    axes.legend(loc="lower right", fontsize="small")
-
-
-def _draw_rate(axes: Any, history: History) -> None:
-    pairs = list(pairwise(history.samples))
-    rates = [(after.sent - before.sent) * 1000 / (after.now_ms - before.now_ms) for before, after in pairs]
-    axes.plot([after.now_ms / 1000 for _, after in pairs], rates, color="tab:green", linewidth=0.8)
-    axes.set(title=f"{history.acked:,} acks, {history.nacked:,} nacks", ylabel="deliveries/s")
-    axes.set(yscale="symlog", ylim=(0, 100_000))
-
-
-def _draw_backoff(axes: Any, history: History) -> None:
-    lengths = axes.twinx()
-    seconds = [(end - begin) / 1000 for begin, end in history.pauses]
-    begins = [begin / 1000 for begin, _ in history.pauses]
-    lengths.bar(begins, seconds, width=seconds, align="edge", alpha=0.3)
-    lengths.set(ylabel="pause (s, bars)", ylim=(0, 62))
-    levels = [sample.level for sample in history.samples]
-    axes.plot([sample.now_ms / 1000 for sample in history.samples], levels, color="tab:red", linewidth=0.8)
-    axes.set(title=f"{len(history.pauses):,} pauses", ylabel="level (line)", ylim=(0, 14))
+    print("\n10 ms, at most 30 outstanding          acks/s at random     periodic")
+    for percent in (1, 2, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20):
+        seconds = 300 if percent > 15 else 60 if percent > 8 else 8
+        at_random = nack_rate(flaky(share=percent / 100, latency_ms=10), seeds=seeds, seconds=seconds)
+        even = 100 % percent == 0
+        beside = nack_rate(periodic(every=100 // percent, latency_ms=10), seeds=seeds, seconds=seconds) if even else 0
+        print(f"{percent:4} % nacked {at_random:40,.1f} {f'{beside:12,.1f}' if even else ''}")
+    print("\n5 messages/s offered                   mean gap between deliveries")
+    for share in (0.2, 0.25, 0.3, 0.5, 0.7, 0.9, 1.0):
+        gap = mean_gap_ms(flaky(share=share), per_second=5, seconds=4000, seeds=seeds)
+        print(f"{share:5.0%} nacked at random {gap / 1000:26.2f} s")
 
 
 def main() -> None:
@@ -177,15 +308,21 @@ def main() -> None:
         prog="python -m bench.simulate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=1, help="the dice of endpoints and jitter (default: %(default)s)")
-    parser.add_argument("--only", choices=SCENARIOS, action="append", help="only this endpoint; may be repeated")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="an .svg or .png file (default: %(default)s)")
-    parser.add_argument("--table", action="store_true", help="print the push backoff's figures and draw nothing")
+    parser.add_argument("--only", choices=SCENARIOS, action="append", help="only this row; may be repeated")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="an .svg file (default: %(default)s)")
+    parser.add_argument("--table", action="store_true", help="print the figures and draw nothing")
     options = parser.parse_args()
+    panels = []
+    for name in options.only or SCENARIOS:
+        scenario = SCENARIOS[name]
+        history = scenario.run(seed=options.seed)
+        figures = scenario.figures(history)
+        print(f"{scenario.title:75} {figures}")
+        panels.append(Panel(scenario.title, figures, scenario.seconds, history.samples))
     if options.table:
         table(seed=options.seed)
         return
-    histories = {name: SCENARIOS[name].run(seed=options.seed) for name in options.only or SCENARIOS}
-    draw(histories, options.output)
+    options.output.write_text(draw(panels))
     print(options.output)
 
 

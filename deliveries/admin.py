@@ -193,7 +193,7 @@ def _lanes(subscription_id: int) -> Sequence[dict[str, Any]] | None:
             "pushing": state.get("mode") == "1",
             "outstanding": int(float(state.get("out", 0))),
             "window": int(float(state.get("w", 0))),
-            "backoff_seconds": round(max(float(state.get("resume", 0)) - now_ms, 0) / 1000, 1),
+            "backoff_seconds": round(max(float(state.get("resume", 0)) - now_ms, float(state.get("gap", 0))) / 1000, 1),
             "ack_ratio": f"{100 * float(state.get('r', 1)):.1f} %",
             "latency_ms": round(float(state.get("l", 0)), 1),
             "spilled": state.get("spill") == "1",

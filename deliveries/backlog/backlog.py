@@ -13,6 +13,7 @@ from django.conf import settings
 
 from deliveries.backlog.connection import redis_client
 from deliveries.backlog.scripts import Scripts, call_all
+from deliveries.rules.flow import is_repeated
 from deliveries.rules.limits import Limits
 from deliveries.rules.taskmessage import queue_name
 
@@ -96,15 +97,17 @@ class Settlement:
     #: For each nack and release: the delay in ms and the task message of the next attempt.
     returned: list[str | int] = field(default_factory=list)
 
-    def add(self, message_id: str, code: Literal["a", "n", "r", "x", "d"], latency_ms: float = 0.0) -> None:
+    def add(
+        self, message_id: str, code: Literal["a", "n", "r", "x", "d"], latency_ms: float = 0.0, *, attempt: int = 1
+    ) -> None:
         self.message_ids.append(message_id)
-        self.codes.append(code)
+        self.codes.append(code.upper() if is_repeated(attempt) else code)
         self.latencies_ms.append(f"{latency_ms:.3f}")
 
 
 @dataclass(frozen=True, slots=True)
 class LaneFlow:
-    """How a lane stands after a settle: its push window, and the rest of its push backoff."""
+    """How a lane stands after a settle: its push window, and how long its push backoff holds the next delivery back."""
 
     window: int
     backoff_ms: int

@@ -8,7 +8,8 @@
 --   ARGV[2]  a number in [0, 1) for the jitter of the push backoff
 --   ARGV[3]  the deliveries, joined by commas, in order of their results
 --   ARGV[4]  a code for each: a = ack, n = nack, r = release (unsent; back to the backlog), x = drop (owed no more),
---            d = nack that is owed no more, as it went to the dead-letter topic
+--            d = nack that is owed no more, as it went to the dead-letter topic; a capital letter: the message has failed
+--            twice already, so that this result says little about the endpoint
 --   ARGV[5]  the latency of each in ms, joined by commas
 --   ARGV[6..] for each n and r in order: delay in ms, and the Celery message of the next attempt
 -- Owns every key of the lane (common.lua).
@@ -33,7 +34,8 @@ end)
 local gone, gone_from, back, back_ids, settled = {}, {}, {}, {}, 0
 local extra = 6
 for i, id in ipairs(ids) do
-  local code = string.sub(codes, i, i)
+  local letter = string.sub(codes, i, i)
+  local code = string.lower(letter)
   local delay, message
   if code == 'n' or code == 'r' then
     delay, message = tonumber(ARGV[extra]), ARGV[extra + 1]
@@ -43,7 +45,9 @@ for i, id in ipairs(ids) do
     settled = settled + 1
     state.out = state.out - 1
     where[i] = false
-    if code == 'a' or code == 'n' or code == 'd' then rules_result(state, code == 'a', latencies[i], now, dice) end
+    if code == 'a' or code == 'n' or code == 'd' then
+      rules_result(state, code == 'a', latencies[i], now, dice, letter ~= code)
+    end
     if code == 'n' then
       redis.call('HSET', key .. ':d', id, 'r')
       redis.call('ZADD', key .. ':z', now + delay, id)
@@ -71,4 +75,4 @@ if state.out < 0 then state.out = 0 end
 
 local _, page = pump(lane, state, now, tonumber(ARGV[1]), settled)
 save_state(key, state)
-return {settled, page and 1 or 0, math.floor(state.w), math.max(math.floor(state.resume - now), 0)}
+return {settled, page and 1 or 0, math.floor(state.w), math.floor(rules_pause(state, now))}

@@ -95,6 +95,7 @@ def _row(name: str, at: datetime, now: datetime, waiting: tuple[int, int | None]
     count, oldest = waiting
     age = now - datetime.fromtimestamp(publish_time_ms(oldest) / 1000, UTC) if oldest is not None else timedelta()
     resume = max((float(state.get("resume", 0)) for state in states), default=0.0)
+    gap = max((float(state.get("gap", 0)) for state in states), default=0.0)
     return GaugeMinute(
         project=name.split("/")[1],
         resource=name,
@@ -103,5 +104,5 @@ def _row(name: str, at: datetime, now: datetime, waiting: tuple[int, int | None]
         oldest_unacked_seconds=max(int(age.total_seconds()), 0),
         outstanding=sum(int(float(state.get("out", 0))) for state in states),
         push_window=sum(int(float(state.get("w", 0))) for state in states if state.get("mode") == "1"),
-        backoff_ms=max(int(resume - time.time() * 1000), 0),
+        backoff_ms=max(int(resume - time.time() * 1000), int(gap)),
     )

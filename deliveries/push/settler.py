@@ -210,7 +210,9 @@ def _give_back(
 def _settlement(flights: Sequence[Flight], dice: random.Random) -> Settlement:
     settlement = Settlement()
     for flight in flights:
-        settlement.add(str(flight.task.message["messageId"]), flight.code, flight.latency_ms)
+        settlement.add(
+            str(flight.task.message["messageId"]), flight.code, flight.latency_ms, attempt=flight.task.attempt
+        )
         if flight.code == "n":
             settlement.returned += [_countdown_ms(flight, dice), next_task(flight, flight.task.attempt + 1)]
         elif flight.code == "r":

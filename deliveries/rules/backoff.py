@@ -1,15 +1,12 @@
-"""The push backoff: how long a whole lane pauses after nacks (Cloud Pub/Sub push page, "Push backoff").
+"""The pause of a whole lane while nothing but nacks come (Cloud Pub/Sub push page, "Push backoff").
 
-Only a nack starts a pause. It lasts 100 ms to 60 s and doubles with a level that each nack raises by one, each ack
-lowers by a little, and a run of acks sets to zero. While the level is above `FREE_LEVEL` the lane is in backoff and
-sends one message at a time.
+A level counts the nacks since the last ack. Above `FREE_LEVEL` the lane is in backoff: it sends one message at a time,
+and each nack starts a pause of 100 ms to 60 s that doubles with the level. One ack ends it.
 
-A result counts only if its request began after the last pause: what was sent before tells of the time before. So the
-thousands of nacks in flight when an endpoint dies count as one, and a blip of a second costs pauses of about a second.
-
-The constants were found with `python -m bench.simulate --table`, so that the push page's two examples come out: five
-messages and one nack a second make a delivery every 500 ms, nothing but nacks one every 30 to 60 s. rules.lua has the
-same arithmetic, in the same order of operations.
+A nack counts only if its request began after the nack before it was known, and an ack only if its request began after
+the last pause: what was sent before tells of the time before. So the thousands of nacks in flight when an endpoint
+dies count as one, and a blip of a second costs pauses of about a second. rules.lua has the same arithmetic, in the same
+order of operations.
 """
 
 from __future__ import annotations
@@ -22,12 +19,8 @@ LONGEST_MS = 60_000.0
 FREE_LEVEL = 3.0
 #: The level of the longest pause: at least FREE_LEVEL + log2(LONGEST_MS / SHORTEST_MS).
 TOP_LEVEL = 12.25
-#: An ack takes this much of the level's cube away: a whole step near the top, next to nothing near the bottom. With a
-#: fixed share of the level instead, nacks that come at random drive the level up and down so far that pauses of 2 s on
-#: average are now 100 ms and now 60 s.
-DECAY = 0.0006
-#: So many acks in a row, and the endpoint is healed.
-HEALED_RUN = 12.0
+#: What a nack raises the level by when its message has failed twice already: it says little about the endpoint.
+REPEATED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +28,8 @@ class Backoff:
     """How a lane stands with its endpoint. In comments: the fields of rules.lua."""
 
     level: float = 0.0  # v
-    #: Acks in a row, at most HEALED_RUN.
-    run: float = 0.0  # k
+    #: Requests that began before this time no longer raise the level (ms).
+    since_ms: float = 0.0  # since
     #: Nothing is sent before this time (ms).
     resume_ms: float = 0.0  # resume
 
@@ -50,18 +43,25 @@ def is_paused(backoff: Backoff, *, now_ms: float) -> bool:
     return now_ms < backoff.resume_ms
 
 
-def after_result(backoff: Backoff, *, acked: bool, latency_ms: float, now_ms: float, dice: float) -> Backoff:
-    """The push backoff after one result that came at `now_ms`, `latency_ms` after its request began; dice in [0, 1)."""
-    if now_ms - latency_ms < backoff.resume_ms:
-        return backoff
+def after_result(
+    backoff: Backoff, *, acked: bool, latency_ms: float, now_ms: float, dice: float, repeated: bool = False
+) -> Backoff:
+    """The push backoff after one result that came at `now_ms`, `latency_ms` after its request began; dice in [0, 1).
+
+    `repeated`: its message has failed twice already.
+    """
+    began_ms = now_ms - latency_ms
     if acked:
-        run = min(backoff.run + 1.0, HEALED_RUN)
-        level = 0.0 if run == HEALED_RUN else backoff.level - DECAY * backoff.level * backoff.level * backoff.level
-        return Backoff(level, run, backoff.resume_ms)
-    level = min(backoff.level + 1.0, TOP_LEVEL)
+        if began_ms < backoff.resume_ms or backoff.level == 0.0:
+            return backoff
+        return Backoff(0.0, backoff.since_ms, backoff.resume_ms)
+    if began_ms < backoff.since_ms:
+        return backoff
+    level = min(backoff.level + (REPEATED if repeated else 1.0), TOP_LEVEL)
     if level <= FREE_LEVEL:
-        return Backoff(level, 0.0, backoff.resume_ms)
-    return Backoff(level, 0.0, now_ms + pause_ms(level, dice=dice))
+        return Backoff(level, now_ms, backoff.resume_ms)
+    resume_ms = now_ms + pause_ms(level, dice=dice)
+    return Backoff(level, resume_ms, resume_ms)
 
 
 def pause_ms(level: float, *, dice: float) -> float:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from deliveries.rules import backoff, bucket, window
+from deliveries.rules.share import BURST_SECONDS
+
+#: What a message's endpoint is like, its first attempts have told; the failures that follow tell of the message.
+TELLING_ATTEMPTS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,21 +18,33 @@ class Flow:
     window: window.Window = field(default_factory=window.Window)
     backoff: backoff.Backoff = field(default_factory=backoff.Backoff)
     bucket: bucket.Bucket = field(default_factory=bucket.Bucket)
-    #: Tokens held when messages were last sent off.
-    peak: float = 0.0  # peak
     #: The subscription's own limits; 0 is none.
     cap: float = 0.0  # cap
     rate: float = 0.0  # rate
     burst: float = 0.0  # burst
 
 
-def result(flow: Flow, *, acked: bool, latency_ms: float, now_ms: float, dice: float) -> Flow:
-    """The flow after one result. A result that starts a pause also restarts the window."""
-    grown = window.after_result(flow.window, acked=acked, latency_ms=latency_ms, outstanding=flow.peak)
-    slowed = backoff.after_result(flow.backoff, acked=acked, latency_ms=latency_ms, now_ms=now_ms, dice=dice)
+def result(flow: Flow, *, acked: bool, latency_ms: float, now_ms: float, dice: float, repeated: bool = False) -> Flow:
+    """The flow after one result. A result that starts a pause also restarts the window.
+
+    `repeated`: its message has failed twice already, so that this result says little about the endpoint.
+    """
+    changed = window.with_means(flow.window, acked=acked, latency_ms=latency_ms)
+    slowed = backoff.after_result(
+        flow.backoff, acked=acked, latency_ms=latency_ms, now_ms=now_ms, dice=dice, repeated=repeated
+    )
     if slowed.resume_ms > flow.backoff.resume_ms:
-        grown = window.restarted(grown)
-    return replace(flow, window=grown, backoff=slowed)
+        if not backoff.is_backing_off(flow.backoff):
+            changed = window.with_round_learned(changed)
+        changed = window.restarted(changed, at_ms=slowed.resume_ms)
+    elif not repeated:
+        changed = window.after_result(changed, acked=acked, latency_ms=latency_ms, now_ms=now_ms)
+    return Flow(changed, slowed, flow.bucket, flow.cap, flow.rate, flow.burst)
+
+
+def is_repeated(attempt: int) -> bool:
+    """Whether an attempt comes after failures that have said what there is to say of the endpoint; the first is 1."""
+    return attempt > TELLING_ATTEMPTS
 
 
 def tokens(flow: Flow) -> int:
@@ -41,25 +57,43 @@ def free(flow: Flow, *, outstanding: int, now_ms: float) -> int:
     if backoff.is_paused(flow.backoff, now_ms=now_ms):
         return 0
     room = max(tokens(flow) - outstanding, 0)
-    if flow.rate > 0:
-        room = min(room, bucket.whole(_refilled(flow, now_ms)))
+    rate, burst = _limit(flow)
+    if rate > 0:
+        room = min(room, bucket.whole(bucket.refilled(flow.bucket, now_ms=now_ms, rate=rate, burst=burst)))
     return room
 
 
 def sent(flow: Flow, *, count: int, outstanding: int, now_ms: float) -> Flow:
     """The flow after `count` messages were sent off; `outstanding` includes them."""
-    if flow.rate > 0:
-        flow = replace(flow, bucket=bucket.spent(_refilled(flow, now_ms), count))
-    return replace(flow, peak=float(outstanding))
+    rate, burst = _limit(flow)
+    left = flow.bucket
+    if rate > 0:
+        left = bucket.spent(bucket.refilled(left, now_ms=now_ms, rate=rate, burst=burst), count)
+    used = window.sent(flow.window, outstanding=float(outstanding))
+    return Flow(used, flow.backoff, left, flow.cap, flow.rate, flow.burst)
 
 
 def bucket_wait_ms(flow: Flow, *, now_ms: float) -> float | None:
     """When the rate limit lets the next message go; None when it does so now."""
-    if flow.rate <= 0:
+    rate, burst = _limit(flow)
+    if rate <= 0:
         return None
-    filled = _refilled(flow, now_ms)
-    return None if filled.tokens >= 1 else bucket.next_ms(filled, rate=flow.rate)
+    filled = bucket.refilled(flow.bucket, now_ms=now_ms, rate=rate, burst=burst)
+    return None if filled.tokens >= 1 else bucket.next_ms(filled, rate=rate)
 
 
-def _refilled(flow: Flow, now_ms: float) -> bucket.Bucket:
-    return bucket.refilled(flow.bucket, now_ms=now_ms, rate=flow.rate, burst=flow.burst)
+def pause_ms(flow: Flow, *, now_ms: float) -> float:
+    """How long the push backoff holds the next delivery back: the rest of a pause, or the gap that nacks make."""
+    return max(flow.backoff.resume_ms - now_ms, flow.window.share.gap_ms, 0.0)
+
+
+def _limit(flow: Flow) -> tuple[float, float]:
+    """Messages a second and how many at once: the subscription's own limit, or what its nacks allow, if less."""
+    gap_ms = flow.window.share.gap_ms
+    if gap_ms <= 0:
+        return flow.rate, flow.burst
+    rate = 1000.0 / gap_ms
+    if flow.rate > 0:
+        rate = min(rate, flow.rate)
+        return rate, min(rate * BURST_SECONDS, flow.burst if flow.burst > 0 else flow.rate)
+    return rate, rate * BURST_SECONDS

@@ -1,32 +1,106 @@
 """The push window: how many messages of a lane, one (subscription, publish region), may be outstanding.
 
-The rule is Cloud Pub/Sub's ("Delivery rate" on its push page): the window starts at 3 and grows with every ack,
+The bounds are Cloud Pub/Sub's ("Delivery rate" on its push page): the window starts at 3 and grows with every ack,
 exponentially up to 3,000, then linearly up to 30,000 while more than 99 % of requests are acked and their mean latency
-is under a second; when they are not, it falls back to 3,000. Every failure shrinks it. rules.lua has the same
-arithmetic, in the same order of operations.
+is under a second; when they are not, it falls back to 3,000. Every failure shrinks it.
+
+Between the bounds it looks for the size that the endpoint is best used with. It never judges by single failures: it
+compares two sizes, a windowful of results at each (a round), and keeps the better one. A larger window is better
+unless what it adds is mostly nacked or the latency rises with it. Nacks that a smaller window does not lessen have
+nothing to do with load: the window stays, and they count for the lane's share of nacks instead (share.py).
+
+After slow start a cycle of rounds goes on for ever: a rest of two windowfuls, a base, and a trial, which is in turn a
+larger window, one smaller by the base's nacks, and one smaller by a quarter. A trial that succeeds becomes the base of
+the next, bolder one. rules.lua has the same arithmetic, in the same order of operations.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+from deliveries.rules.share import Share, learned
 
 START = 3.0
 SMALLEST = 1.0
-#: Up to here each ack adds 1, which doubles the window in a round trip (slow start).
+#: Up to here each ack of slow start adds 1, which doubles the window in a round trip.
 SLOW_START_LIMIT = 3000.0
 LARGEST = 30000.0
-#: Beyond slow start a windowful of acks adds this much. At 1, as in TCP, 30,000 would be 27,000 round trips away.
+#: Beyond slow start a larger window is larger by this much. At 1, as in TCP, 30,000 would be 27,000 round trips away.
 LINEAR_STEP = 30.0
 #: What it takes to be beyond slow start.
 ACK_RATIO_ABOVE = 0.99
 LATENCY_BELOW_MS = 1000.0
-#: Ack ratio and mean latency are means over all results at first, and then decay with this many results.
+#: Ack ratio and mean latency are means over all results at first, and then decay with so many results, or a windowful.
 MEMORY = 1000.0
 #: A window from this size on grows only while at least half of it is used (TCP's congestion window validation, RFC
 #: 7661): a trickle of acks proves nothing about thousands of requests at once. Below, any ack counts, as the push page
 #: says.
 UNPROVEN_LIMIT = 100.0
+
+#: A round has a windowful of results, but not fewer than this: fewer would compare nothing but luck.
+SHORTEST_ROUND = 16.0
+#: How many rounds long a rest is. It keeps trials rare: at an endpoint's limit each costs some nacks.
+REST_ROUNDS = 2.0
+#: A rest ends early when more than an eighth of a windowful is nacked.
+REST_NACKS = 0.125
+#: The first trial of a larger window adds half the root of it: as much as chance makes nacks vary.
+FIRST_STEP = 0.5
+#: A larger window is given up when more than this share of what it adds is nacked, and one that is smaller by the nacks
+#: of its base is kept when it saves this share of them.
+TELLING = 0.35
+#: A larger window is given up when its latency is more than so many times that of its base; a smaller one is kept when
+#: it is less.
+SLOWER, FASTER = 1.3, 0.85
+QUARTER = 0.25
+#: From this size on a window has a quarter to try.
+QUARTERED_FROM = 4.0
+#: Trials of a larger window double; from this size on they may double the window, and are slow start again.
+SLOW_START_AGAIN = 8.0
+#: Slow start ends when this share of a round is nacked, and two at least.
+SLOW_START_NACKS = 0.1
+#: With this share of nacks only smaller windows are tried.
+OVERLOADED = 0.25
+
+
+class Phase(IntEnum):
+    """What a round is for."""
+
+    SLOW_START = 0
+    REST = 1
+    BASE = 2
+    #: Trials, in the order in which they take turns from LARGER on.
+    LARGER = 3
+    FEWER_NACKS = 4
+    LOWER_LATENCY = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Results of requests that were sent after the round began. In comments: the fields of rules.lua."""
+
+    phase: Phase = Phase.SLOW_START  # ph
+    began_ms: float = 0.0  # t
+    #: The window when it began.
+    size: float = START  # o
+    results: float = 0.0  # c
+    nacks: float = 0.0  # f
+    #: The sum over its acks.
+    latency_ms: float = 0.0  # q
+    #: The most tokens held when messages were sent off; 0 is not known yet.
+    peak: float = 0.0  # peak
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The round that a trial is compared with. In comments: the fields of rules.lua."""
+
+    size: float = 0.0  # bo
+    results: float = 0.0  # bc
+    nacks: float = 0.0  # bf
+    #: The mean over its acks; 0 is not known.
+    latency_ms: float = 0.0  # bl
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +110,15 @@ class Window:
     size: float = START  # w
     ack_ratio: float = 1.0  # r
     latency_ms: float = 0.0  # l
-    #: Results the two means are over, at most MEMORY.
+    #: Results the two means are over.
     seen: float = 0.0  # n
-    #: Results still to come from the windowful that shrank last; a failure among them shrinks no more.
-    guard: float = 0.0  # g
+    round: Round = field(default_factory=Round)
+    base: Base = field(default_factory=Base)
+    #: What the last trial of a larger window added.
+    step: float = 0.0  # step
+    #: Whose turn it is: 0 LARGER, 1 FEWER_NACKS, 2 LOWER_LATENCY.
+    turn: float = 0.0  # turn
+    share: Share = field(default_factory=Share)
 
 
 def tokens(window: Window, *, cap: float = 0) -> int:
@@ -52,32 +131,181 @@ def is_fast(window: Window) -> bool:
     return window.ack_ratio > ACK_RATIO_ABOVE and window.latency_ms < LATENCY_BELOW_MS
 
 
-def after_result(window: Window, *, acked: bool, latency_ms: float, outstanding: float) -> Window:
-    """The window after one result. `outstanding`: tokens held when messages were last sent off, this one among them."""
-    seen = min(window.seen + 1, MEMORY)
+def sent(window: Window, *, outstanding: float) -> Window:
+    """The window after messages were sent off; `outstanding` includes them."""
+    if outstanding <= window.round.peak:
+        return window
+    return replace(window, round=replace(window.round, peak=outstanding))
+
+
+def with_means(window: Window, *, acked: bool, latency_ms: float) -> Window:
+    """The window with one more result in its ack ratio and mean latency."""
+    seen = min(window.seen + 1, max(MEMORY, window.size))
     ack_ratio = window.ack_ratio + ((1.0 if acked else 0.0) - window.ack_ratio) / seen
     mean = window.latency_ms + (latency_ms - window.latency_ms) / seen
-    size, guard = window.size, max(window.guard - 1, 0.0)
-    if acked:
-        size = _grown(size, outstanding)
-    elif guard == 0:
-        # By half the share of failures, as DCTCP does: halved when all fail, but the fraction of a per cent that the
-        # push page allows a large window does not halve it in every windowful.
-        size = max(size * (0.5 + 0.5 * ack_ratio), SMALLEST)
-        guard = outstanding
-    if size > SLOW_START_LIMIT and not (ack_ratio > ACK_RATIO_ABOVE and mean < LATENCY_BELOW_MS):
-        size = SLOW_START_LIMIT
-    return Window(size, ack_ratio, mean, seen, guard)
+    return Window(window.size, ack_ratio, mean, seen, window.round, window.base, window.step, window.turn, window.share)
 
 
-def restarted(window: Window) -> Window:
-    """When a pause begins the window is given up, and slow start begins again: what a timeout is to TCP."""
-    return replace(window, size=SMALLEST, guard=0.0)
+def after_result(window: Window, *, acked: bool, latency_ms: float, now_ms: float) -> Window:
+    """The window after a result that is already in its means."""
+    round_, size = window.round, window.size
+    counts = now_ms - latency_ms >= round_.began_ms
+    if not acked:
+        # A nack keeps its token until the round is over. What was sent before tells of the time before.
+        size = max(size - 1, SMALLEST) if counts else size
+    elif round_.phase == Phase.SLOW_START and size < SLOW_START_LIMIT and _is_proven(size, round_.peak):
+        size = min(size + 1, SLOW_START_LIMIT)
+    if counts:
+        round_ = Round(
+            round_.phase,
+            round_.began_ms,
+            round_.size,
+            round_.results + 1,
+            round_.nacks + (0.0 if acked else 1.0),
+            round_.latency_ms + (latency_ms if acked else 0.0),
+            round_.peak,
+        )
+    window = Window(
+        size,
+        window.ack_ratio,
+        window.latency_ms,
+        window.seen,
+        round_,
+        window.base,
+        window.step,
+        window.turn,
+        window.share,
+    )
+    if size > SLOW_START_LIMIT and not is_fast(window):
+        return _began(window, Phase.REST, size=SLOW_START_LIMIT, now_ms=now_ms)
+    return _after_round(window, now_ms=now_ms) if counts and _is_over(window) else window
 
 
-def _grown(size: float, outstanding: float) -> float:
-    if size >= UNPROVEN_LIMIT and 2 * outstanding < size:
-        return size
-    if size < SLOW_START_LIMIT:
-        return min(size + 1, SLOW_START_LIMIT)
-    return min(size + LINEAR_STEP / size, LARGEST)
+def restarted(window: Window, *, at_ms: float) -> Window:
+    """When a pause begins the window is given up, and slow start begins again at its end."""
+    return _began(replace(window, base=Base()), Phase.SLOW_START, size=SMALLEST, now_ms=at_ms)
+
+
+def with_round_learned(window: Window) -> Window:
+    """The window with what its round has seen so far in the share of nacks."""
+    round_ = window.round
+    if not round_.results:
+        return window
+    used = min(round_.size, round_.peak) if round_.peak > 0 else round_.size
+    return replace(window, share=learned(window.share, nacks=round_.nacks, results=round_.results, window=used))
+
+
+def _is_proven(size: float, peak: float) -> bool:
+    return size < UNPROVEN_LIMIT or peak == 0.0 or 2 * peak >= size
+
+
+def _is_over(window: Window) -> bool:
+    round_, base = window.round, window.base
+    full = max(min(round_.size, round_.peak) if round_.peak > 0 else round_.size, SHORTEST_ROUND)
+    if round_.phase == Phase.REST:
+        return round_.results >= REST_ROUNDS * full or round_.nacks >= max(REST_NACKS * full, 2.0)
+    if round_.results >= full:
+        return True
+    # A larger window that can only fail has failed.
+    return (
+        round_.phase == Phase.LARGER
+        and base.results > 0
+        and round_.nacks - base.nacks / base.results * full >= TELLING * (round_.size - base.size)
+    )
+
+
+def _after_round(window: Window, *, now_ms: float) -> Window:
+    """What the end of a round means for the window and for what comes next."""
+    round_, base = window.round, window.base
+    phase, size, nacks, results = round_.phase, round_.size, round_.nacks, round_.results
+    acks = results - nacks
+    latency_ms = round_.latency_ms / acks if acks > 0 else 0.0
+    if round_.peak > 0 and 2 * round_.peak < window.size:
+        return _after_idle_round(window, now_ms=now_ms)
+    if phase in (Phase.REST, Phase.BASE, Phase.FEWER_NACKS, Phase.LOWER_LATENCY):
+        window = with_round_learned(window)
+    if phase == Phase.REST:
+        return _began(window, Phase.BASE, size=size, now_ms=now_ms)
+    this = Base(size, results, nacks, latency_ms)
+    if phase == Phase.BASE:
+        return _trial(replace(window, base=this), now_ms=now_ms)
+    is_known = latency_ms > 0 and base.latency_ms > 0
+    slower = is_known and latency_ms > SLOWER * base.latency_ms
+    if phase == Phase.SLOW_START:
+        return _after_slow_start(window, this, slower=slower, now_ms=now_ms)
+    expected = base.nacks / base.results * results if base.results > 0 else nacks
+    if phase == Phase.LARGER:
+        if nacks - expected >= TELLING * (size - base.size) or nacks >= OVERLOADED * results or slower:
+            return _began(window, Phase.REST, size=base.size, now_ms=now_ms)
+        # The latency goes on being compared with that of the first base.
+        this = Base(size, results, nacks, base.latency_ms)
+        return _larger(replace(window, base=this), step=2 * window.step, now_ms=now_ms)
+    if phase == Phase.FEWER_NACKS:
+        kept = base.nacks > 0 and expected - nacks >= TELLING * expected
+        again = nacks > 0 and size > SMALLEST
+    else:
+        kept = is_known and latency_ms < FASTER * base.latency_ms
+        again = size >= QUARTERED_FROM
+    if not kept:
+        return _began(window, Phase.REST, size=base.size, now_ms=now_ms)
+    window = replace(window, base=this)
+    return _smaller(window, phase, now_ms=now_ms) if again else _began(window, Phase.REST, size=size, now_ms=now_ms)
+
+
+def _after_idle_round(window: Window, *, now_ms: float) -> Window:
+    """Less than half of the window was used, so that its size explains nothing."""
+    round_ = window.round
+    window = replace(with_round_learned(window), base=replace(window.base, results=0.0))
+    if round_.phase == Phase.SLOW_START:
+        return _began(window, Phase.SLOW_START, size=max(window.size, round_.size), now_ms=now_ms)
+    size = round_.size if round_.phase in (Phase.REST, Phase.BASE) else window.base.size
+    if window.share.gap_ms > 0:
+        # A lane that is set apart gives up what it does not use, so that its window counts again.
+        size = min(size, round_.peak + 1)
+    return _began(window, Phase.REST, size=size, now_ms=now_ms)
+
+
+def _after_slow_start(window: Window, this: Base, *, slower: bool, now_ms: float) -> Window:
+    failed = this.nacks >= max(SLOW_START_NACKS * this.results, 2.0)
+    if not (failed or slower):
+        if window.size >= SLOW_START_LIMIT:
+            return _began(window, Phase.REST, size=window.size, now_ms=now_ms)
+        return _began(replace(with_round_learned(window), base=this), Phase.SLOW_START, size=window.size, now_ms=now_ms)
+    window = replace(window, turn=2.0 if slower else 1.0)
+    return _began(window, Phase.REST, size=min(this.size, window.size), now_ms=now_ms)
+
+
+def _trial(window: Window, *, now_ms: float) -> Window:
+    """The trial whose turn it is, if there is anything to try."""
+    base, turn = window.base, window.turn
+    if turn == 2 and base.size < QUARTERED_FROM:
+        turn = 0.0
+    if base.nacks >= OVERLOADED * base.results:
+        turn = 1.0
+    window = replace(window, turn=(turn + 1) % 3)
+    if turn == 1:
+        return _smaller(window, Phase.FEWER_NACKS, now_ms=now_ms)
+    if turn == 2:
+        return _smaller(window, Phase.LOWER_LATENCY, now_ms=now_ms)
+    return _larger(window, step=max(math.floor(FIRST_STEP * math.sqrt(base.size) + 0.5), 1.0), now_ms=now_ms)
+
+
+def _larger(window: Window, *, step: float, now_ms: float) -> Window:
+    size = window.base.size
+    if size >= SLOW_START_LIMIT:
+        larger = min(size + LINEAR_STEP, LARGEST) if is_fast(window) else SLOW_START_LIMIT
+        return _began(window, Phase.LARGER, size=larger, now_ms=now_ms)
+    window = replace(window, step=step)
+    if step >= size >= SLOW_START_AGAIN:
+        return _began(window, Phase.SLOW_START, size=size, now_ms=now_ms)
+    return _began(window, Phase.LARGER, size=min(size + step, SLOW_START_LIMIT), now_ms=now_ms)
+
+
+def _smaller(window: Window, phase: Phase, *, now_ms: float) -> Window:
+    base = window.base
+    less = base.nacks if phase == Phase.FEWER_NACKS else math.floor(QUARTER * base.size)
+    return _began(window, phase, size=max(base.size - less, SMALLEST), now_ms=now_ms)
+
+
+def _began(window: Window, phase: Phase, *, size: float, now_ms: float) -> Window:
+    return replace(window, size=size, round=Round(phase, now_ms, size))

@@ -446,3 +446,43 @@ def test_a_fetch_tells_when_the_next_lane_is_due_and_rings_nobody_for_it(backlog
     _, wait_ms, *_ = fetch(backlog)
     assert 0 < wait_ms <= 500
     assert not rings(backlog)
+
+
+def test_a_lane_that_an_older_version_wrote_goes_on(backlog: Backlog) -> None:
+    # Given a lane with the fields of the law before, in its wide window
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    key = f"ph:{LANE.key}:s"
+    kept = {
+        name: value for name, value in backlog.state(LANE).items() if name in {"mode", "out", "cur", "spill", "seq"}
+    }
+    old = {"w": 5000, "r": 1, "l": 20, "n": 1000, "g": 7, "v": 2.4, "k": 5, "resume": 0, "peak": 3, "b": 0, "bt": 0}
+    backlog.client.delete(key)
+    backlog.client.hset(key, mapping={**kept, **old, "cap": 0, "rate": 0, "burst": 0, "paging": 0})
+
+    # When messages come and are acked
+    offer(backlog, *ids(40))
+    settle(backlog, "a", *fetched_ids(backlog))
+
+    # Then the window is as wide as before, and the fields that are new have their first values
+    state = backlog.state(LANE)
+    assert float(state["w"]) == 5000
+    assert float(state["v"]) == 0
+    assert (float(state["s"]), float(state["sn"])) == (0, 20)
+    assert "turn" in state
+
+
+def test_a_message_that_has_failed_twice_shrinks_no_window(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(3))
+    settlement = Settlement()
+    first, second, third = fetched_ids(backlog)
+    for message_id, attempt in [(first, 1), (second, 2), (third, 3)]:
+        settlement.add(str(message_id), "n", attempt=attempt)
+        settlement.returned += [3_600_000, f"task {message_id}"]
+
+    backlog.settle({LANE: settlement}, dice=0.5, finished={})
+
+    # The first two; each took one from the 3 at first
+    assert settlement.codes == ["n", "n", "N"]
+    assert float(backlog.state(LANE)["w"]) == 1
+    assert float(backlog.state(LANE)["f"]) == 2

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 import deliveries.backlog
 from deliveries.rules import flow as rules
-from deliveries.rules.backoff import HEALED_RUN, TOP_LEVEL, Backoff
+from deliveries.rules.backoff import TOP_LEVEL, Backoff
 from deliveries.rules.bucket import Bucket
 from deliveries.rules.flow import Flow
-from deliveries.rules.window import MEMORY, Window
+from deliveries.rules.share import MEMORY as SHARE_MEMORY
+from deliveries.rules.share import PRIOR, Share, gap_ms
+from deliveries.rules.window import MEMORY, Base, Phase, Round, Window
 
 RULES = (Path(deliveries.backlog.__file__).parent / "rules.lua").read_text(encoding="utf-8")
 
@@ -28,7 +30,7 @@ local function exact(value) return string.format('%.17g', value) end
 local state, told = cjson.decode(ARGV[1]), {}
 for _, step in ipairs(cjson.decode(ARGV[2])) do
   if step.kind == 'result' then
-    rules_result(state, step.acked, step.latency_ms, step.now_ms, step.dice)
+    rules_result(state, step.acked, step.latency_ms, step.now_ms, step.dice, step.repeated)
   else
     state.out = step.outstanding
     rules_spend(state, step.now_ms, step.count)
@@ -39,6 +41,7 @@ for _, step in ipairs(cjson.decode(ARGV[2])) do
   for name, value in pairs(state) do asked[name] = value end
   local answer = {exact(rules_window(asked)), exact(rules_free(asked, step.now_ms))}
   answer[3] = exact(rules_bucket_wait(asked, step.now_ms) or -1)
+  answer[4] = exact(rules_pause(asked, step.now_ms))
   for _, name in ipairs(RULE_FIELDS) do answer[#answer + 1] = exact(state[name]) end
   told[#told + 1] = answer
 end
@@ -60,22 +63,38 @@ class Step:
     acked: bool = True
     latency_ms: float = 0.0
     dice: float = 0.0
+    repeated: bool = False
     count: int = 0
 
 
 def fields(flow: Flow) -> dict[str, float]:
     """A flow by the names of rules.lua, in the order of its RULE_FIELDS."""
     window, backoff, bucket = flow.window, flow.backoff, flow.bucket
+    round_, base, share = window.round, window.base, window.share
     return {
         "w": window.size,
         "r": window.ack_ratio,
         "l": window.latency_ms,
         "n": window.seen,
-        "g": window.guard,
+        "s": share.nacks,
+        "sn": share.seen,
+        "gap": share.gap_ms,
+        "ph": float(round_.phase),
+        "t": round_.began_ms,
+        "o": round_.size,
+        "c": round_.results,
+        "f": round_.nacks,
+        "q": round_.latency_ms,
+        "peak": round_.peak,
+        "bo": base.size,
+        "bc": base.results,
+        "bf": base.nacks,
+        "bl": base.latency_ms,
+        "step": window.step,
+        "turn": window.turn,
         "v": backoff.level,
-        "k": backoff.run,
+        "since": backoff.since_ms,
         "resume": backoff.resume_ms,
-        "peak": flow.peak,
         "b": bucket.tokens,
         "bt": bucket.filled_ms,
         "cap": flow.cap,
@@ -89,12 +108,20 @@ def played(flow: Flow, steps: list[Step]) -> list[list[float]]:
     told = []
     for step in steps:
         if step.kind == "result":
-            flow = rules.result(flow, acked=step.acked, latency_ms=step.latency_ms, now_ms=step.now_ms, dice=step.dice)
+            flow = rules.result(
+                flow,
+                acked=step.acked,
+                latency_ms=step.latency_ms,
+                now_ms=step.now_ms,
+                dice=step.dice,
+                repeated=step.repeated,
+            )
         else:
             flow = rules.sent(flow, count=step.count, outstanding=step.outstanding, now_ms=step.now_ms)
         wait_ms = rules.bucket_wait_ms(flow, now_ms=step.now_ms)
         free = rules.free(flow, outstanding=step.outstanding, now_ms=step.now_ms)
-        told.append([rules.tokens(flow), free, -1 if wait_ms is None else wait_ms, *fields(flow).values()])
+        pause_ms = rules.pause_ms(flow, now_ms=step.now_ms)
+        told.append([rules.tokens(flow), free, -1 if wait_ms is None else wait_ms, pause_ms, *fields(flow).values()])
     return told
 
 
@@ -102,18 +129,46 @@ def numbers(low: float, high: float) -> st.SearchStrategy[float]:
     return st.floats(low, high, allow_nan=False, allow_subnormal=False)
 
 
+def counts(high: int) -> st.SearchStrategy[float]:
+    return st.integers(0, high).map(float)
+
+
+sizes = st.sampled_from([1.0, 3.0, 99.5, 2999.5, 3000.0, 12345.5, 29999.999]) | counts(60).map(lambda size: size + 1)
+latencies = numbers(0, 600_000) | numbers(900, 1100) | numbers(10, 20)
+shares = st.builds(
+    lambda nacks, seen: Share(nacks, seen, gap_ms(nacks)),
+    numbers(0, 1) | numbers(0.02, 0.25),
+    st.integers(int(PRIOR), int(SHARE_MEMORY)).map(float),
+)
+
+
+@st.composite
+def rounds(draw: st.DrawFn) -> Round:
+    """A round in any of its moments, often shortly before its end."""
+    size, results = draw(sizes), draw(counts(70) | counts(30_000))
+    nacks = min(draw(counts(30)), results)
+    peak = draw(st.sampled_from([0.0, 1.0, 49.0, 50.0, size]) | counts(30_000))
+    latency_ms = (results - nacks) * draw(latencies)
+    return Round(draw(st.sampled_from(Phase)), NOW_MS - draw(counts(2000)), size, results, nacks, latency_ms, peak)
+
+
+bases = st.builds(Base, size=sizes, results=counts(70), nacks=counts(5), latency_ms=st.just(0.0) | latencies)
 windows = st.builds(
     Window,
-    size=st.sampled_from([1.0, 3.0, 99.5, 2999.5, 3000.0, 12345.5, 29999.999]) | numbers(1, 30_000),
+    size=sizes | numbers(1, 30_000),
     ack_ratio=numbers(0, 1) | numbers(0.98, 1),
-    latency_ms=numbers(0, 600_000) | numbers(900, 1100),
+    latency_ms=latencies,
     seen=st.integers(1, int(MEMORY)).map(float),
-    guard=st.integers(0, 30_000).map(float),
+    round=rounds(),
+    base=bases,
+    step=counts(3000),
+    turn=counts(2),
+    share=shares,
 )
 backoffs = st.builds(
     Backoff,
-    level=numbers(0, TOP_LEVEL),
-    run=st.integers(0, int(HEALED_RUN)).map(float),
+    level=numbers(0, TOP_LEVEL) | st.sampled_from([0.0, 3.0]),
+    since_ms=numbers(NOW_MS - 1000, NOW_MS + 1000),
     resume_ms=numbers(NOW_MS - 1000, NOW_MS + 1000),
 )
 flows = st.builds(
@@ -122,7 +177,6 @@ flows = st.builds(
     backoff=backoffs | st.just(Backoff()),
     bucket=st.builds(Bucket, tokens=numbers(0, 1000), filled_ms=numbers(NOW_MS - 5000, NOW_MS + 10))
     | st.just(Bucket()),
-    peak=st.sampled_from([0.0, 1.0, 49.0, 50.0]) | st.integers(0, 30_000).map(float),
     cap=st.sampled_from([0.0, 1.0, 250.0]),
     rate=st.just(0.0) | numbers(0.01, 10_000),
     burst=st.just(0.0) | numbers(0.5, 1000),
@@ -143,7 +197,9 @@ def histories(draw: st.DrawFn) -> list[Step]:
         acked = draw(st.integers(0, 9)) > 0 if mostly_acks else draw(st.booleans())
         latency_ms = draw(numbers(0, 50) | numbers(0, 20_000))
         dice = draw(st.floats(0, 1, exclude_max=True, allow_subnormal=False))
-        steps.append(Step("result", now_ms, outstanding, acked, latency_ms, dice))
+        steps.append(
+            Step("result", now_ms, outstanding, acked, latency_ms, dice, repeated=draw(st.integers(0, 9)) == 0)
+        )
     return steps
 
 
@@ -175,9 +231,11 @@ def test_lua_and_python_agree_on_every_step(client: redis.Redis, flow: Flow, ste
 def test_they_agree_at_the_edges_of_the_window(client: redis.Redis, size: float, peak: float, acked: bool) -> None:
     step = Step("result", NOW_MS, 0, acked, latency_ms=1000.0)
     for ack_ratio, latency_ms in [(1.0, 20.0), (0.99, 20.0), (0.990001, 20.0), (1.0, 1000.0), (1.0, 999.99)]:
-        flow = Flow(window=Window(size, ack_ratio, latency_ms, seen=1000.0), peak=float(peak))
+        for phase in Phase:
+            round_ = Round(phase, NOW_MS - 2000.0, size, 15.0, 2.0, 13_000.0, float(peak))
+            flow = Flow(window=Window(size, ack_ratio, latency_ms, seen=1000.0, round=round_))
 
-        assert on_redis(client, flow, [step])[1] == played(flow, [step])
+            assert on_redis(client, flow, [step])[1] == played(flow, [step])
 
 
 def test_a_new_lane_is_the_same_in_lua(client: redis.Redis) -> None:
@@ -189,7 +247,7 @@ def test_a_new_lane_is_the_same_in_lua(client: redis.Redis) -> None:
 def test_they_agree_from_the_first_message_through_slow_start_death_and_recovery(client: redis.Redis) -> None:
     # Given a lane that doubles to its largest slow-start window, then meets 40 nacks, then acks again
     steps: list[Step] = []
-    for number in range(9000):
+    for number in range(4500):
         now_ms = NOW_MS + number * 10 if number < 4000 else NOW_MS + 40_000 + (number - 4000) * 61_000
         acked = not 4000 <= number < 4040
         steps.append(Step("sent", now_ms, min(number + 3, 3000), count=1))

@@ -5,11 +5,19 @@ from __future__ import annotations
 import pytest
 
 from deliveries.rules import backoff as rules
-from deliveries.rules.backoff import FREE_LEVEL, HEALED_RUN, TOP_LEVEL, Backoff
+from deliveries.rules.backoff import FREE_LEVEL, TOP_LEVEL, Backoff
 
 
-def result(backoff: Backoff, *, acked: bool, now_ms: float, latency_ms: float = 0, dice: float = 0.5) -> Backoff:
-    return rules.after_result(backoff, acked=acked, latency_ms=latency_ms, now_ms=now_ms, dice=dice)
+def result(
+    backoff: Backoff,
+    *,
+    acked: bool,
+    now_ms: float,
+    latency_ms: float = 0,
+    dice: float = 0.5,
+    repeated: bool = False,
+) -> Backoff:
+    return rules.after_result(backoff, acked=acked, latency_ms=latency_ms, now_ms=now_ms, dice=dice, repeated=repeated)
 
 
 def nacks(backoff: Backoff, count: int, *, dice: float = 0.5) -> Backoff:
@@ -76,31 +84,25 @@ def test_an_ack_of_before_a_pause_does_not_end_it() -> None:
     assert result(paused, acked=True, now_ms=paused.resume_ms + 10, latency_ms=500) == paused
 
 
-def test_an_ack_starts_no_pause_and_lowers_the_level() -> None:
+def test_an_ack_starts_no_pause_and_ends_the_backoff() -> None:
     paused = nacks(Backoff(), 20)
-    healing = acks(paused, 1)
+    healed = acks(paused, 1)
 
-    assert healing.resume_ms == paused.resume_ms
-    assert healing.level < paused.level - 1
-
-
-def test_the_level_never_falls_below_zero() -> None:
-    backoff = Backoff(level=0.3)
-    for _ in range(100):
-        backoff = result(Backoff(backoff.level, 0.0, 0.0), acked=True, now_ms=1000)
-        assert 0 <= backoff.level <= 0.3
-
-
-def test_a_run_of_acks_heals() -> None:
-    almost = acks(nacks(Backoff(), 20), int(HEALED_RUN) - 1)
-    assert almost.level > FREE_LEVEL
-
-    healed = acks(almost, 1)
+    assert healed.resume_ms == paused.resume_ms
     assert healed.level == 0
     assert not rules.is_backing_off(healed)
 
 
-def test_a_nack_breaks_the_run() -> None:
-    broken = nacks(acks(nacks(Backoff(), 20), int(HEALED_RUN) - 1), 1)
+def test_nacks_of_one_windowful_raise_the_level_by_one() -> None:
+    # Given requests that all began before the first of their answers came
+    backoff = Backoff()
+    for number in range(100):
+        backoff = result(backoff, acked=False, now_ms=1000 + number, latency_ms=200)
 
-    assert acks(broken, int(HEALED_RUN) - 1).level > 0
+    assert backoff.level == 1
+
+
+def test_a_message_that_has_failed_twice_raises_the_level_by_half() -> None:
+    backoff = result(Backoff(level=2.0), acked=False, now_ms=1000, repeated=True)
+
+    assert backoff.level == 2.5

@@ -7,7 +7,8 @@ from dataclasses import replace
 from deliveries.rules import flow as rules
 from deliveries.rules.backoff import FREE_LEVEL, Backoff
 from deliveries.rules.flow import Flow
-from deliveries.rules.window import Window
+from deliveries.rules.share import Share
+from deliveries.rules.window import Phase, Round, Window
 
 NOW_MS = 1_790_000_000_000.0
 
@@ -39,6 +40,7 @@ def test_the_beginning_of_a_pause_restarts_the_window() -> None:
 
     assert paused.backoff.resume_ms > NOW_MS
     assert paused.window.size == 1
+    assert paused.window.round == Round(Phase.SLOW_START, paused.backoff.resume_ms, size=1.0)
 
 
 def test_a_nack_that_starts_no_pause_does_not_restart_it() -> None:
@@ -58,7 +60,7 @@ def test_a_cap_and_a_rate_bound_what_is_free() -> None:
 def test_what_was_sent_is_taken_from_the_bucket_and_says_how_far_the_window_is_used() -> None:
     flow = rules.sent(Flow(rate=5.0), count=5, outstanding=9, now_ms=NOW_MS)
 
-    assert flow.peak == 9
+    assert flow.window.round.peak == 9
     assert rules.free(flow, outstanding=0, now_ms=NOW_MS) == 0
     assert rules.bucket_wait_ms(flow, now_ms=NOW_MS) == NOW_MS + 200
     assert rules.bucket_wait_ms(flow, now_ms=NOW_MS + 200) is None
@@ -66,3 +68,42 @@ def test_what_was_sent_is_taken_from_the_bucket_and_says_how_far_the_window_is_u
 
 def test_without_a_rate_nothing_waits_for_the_bucket() -> None:
     assert rules.bucket_wait_ms(Flow(), now_ms=NOW_MS) is None
+
+
+def test_the_gap_that_nacks_make_sets_deliveries_apart() -> None:
+    flow = Flow(window=Window(size=500.0, share=Share(0.2, gap_ms=500.0)))
+
+    sent = rules.sent(flow, count=1, outstanding=1, now_ms=NOW_MS)
+
+    assert rules.free(flow, outstanding=0, now_ms=NOW_MS) == 1
+    assert rules.free(sent, outstanding=0, now_ms=NOW_MS + 499) == 0
+    assert rules.free(sent, outstanding=0, now_ms=NOW_MS + 500) == 1
+    assert rules.bucket_wait_ms(sent, now_ms=NOW_MS) == NOW_MS + 500
+
+
+def test_of_the_gap_and_the_own_rate_limit_the_slower_counts() -> None:
+    gap = Window(size=500.0, share=Share(0.1, gap_ms=5.0))
+
+    slower = rules.sent(Flow(window=gap, rate=10.0), count=1, outstanding=1, now_ms=NOW_MS)
+    faster = rules.sent(Flow(window=gap, rate=10_000.0), count=10, outstanding=10, now_ms=NOW_MS)
+
+    assert rules.bucket_wait_ms(slower, now_ms=NOW_MS) == NOW_MS + 100
+    assert rules.bucket_wait_ms(faster, now_ms=NOW_MS) == NOW_MS + 5
+
+
+def test_what_holds_the_next_delivery_back_is_the_pause_or_the_gap() -> None:
+    flow = Flow(window=Window(share=Share(0.2, gap_ms=500.0)), backoff=Backoff(resume_ms=NOW_MS + 900))
+
+    assert rules.pause_ms(flow, now_ms=NOW_MS) == 900
+    assert rules.pause_ms(flow, now_ms=NOW_MS + 800) == 500
+    assert rules.pause_ms(Flow(), now_ms=NOW_MS) == 0
+
+
+def test_a_message_that_has_failed_twice_moves_neither_window_nor_share() -> None:
+    flow = Flow(window=Window(size=500.0, round=Round(size=500.0)))
+
+    for attempt, size in [(1, 499), (2, 499), (3, 500), (4, 500)]:
+        nacked = rules.result(
+            flow, acked=False, latency_ms=5, now_ms=NOW_MS, dice=0.5, repeated=rules.is_repeated(attempt)
+        )
+        assert nacked.window.size == size

@@ -1,0 +1,80 @@
+"""Draws histories of lanes as one small SVG: window and rate over time, on a logarithmic scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+
+from bench.lane import Sample
+
+COLUMNS = 2
+WIDTH, HEIGHT, MARGIN, HEAD = 420, 120, 40, 44
+#: The scale goes from here to the largest window.
+LOWEST, HIGHEST = 0.01, 30_000.0
+LINES = (0.1, 1, 10, 100, 1000, 10_000)
+WINDOW, RATE = "#1f6feb", "#2da44e"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One row of the table: what it is, what came out, and its samples."""
+
+    title: str
+    figures: str
+    seconds: float
+    samples: Sequence[Sample]
+
+
+def draw(panels: Sequence[Panel]) -> str:
+    rows = -(-len(panels) // COLUMNS)
+    width, height = COLUMNS * (WIDTH + 2 * MARGIN), rows * (HEIGHT + HEAD + MARGIN) + MARGIN
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif"',
+        'font-size="11">',
+        f'<rect width="{width}" height="{height}" fill="#fff"/>',
+        f'<text x="{MARGIN}" y="20"><tspan fill="{WINDOW}">push window</tspan>, '
+        f'<tspan fill="{RATE}">deliveries a second</tspan>; seconds from left to right</text>',
+    ]
+    for number, panel in enumerate(panels):
+        x = number % COLUMNS * (WIDTH + 2 * MARGIN) + MARGIN
+        y = number // COLUMNS * (HEIGHT + HEAD + MARGIN) + MARGIN + HEAD
+        parts += _panel(panel, x, y)
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _panel(panel: Panel, x: float, y: float) -> list[str]:
+    parts = [
+        f'<g transform="translate({x} {y})">',
+        f'<text y="-24" font-weight="bold">{escape(panel.title)}</text>',
+        f'<text y="-9">{escape(panel.figures)}</text>',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#999"/>',
+    ]
+    for value in LINES:
+        at = _height(value)
+        parts.append(
+            f'<path d="M0 {at}H{WIDTH}" stroke="#ddd"/><text x="-4" y="{at + 4:.0f}" text-anchor="end">{value:g}</text>'
+        )
+    for part in range(5):
+        seconds = panel.seconds * part / 4
+        parts.append(f'<text x="{WIDTH * part / 4}" y="{HEIGHT + 14}" text-anchor="middle">{seconds:g}</text>')
+    samples = panel.samples
+    window = [(sample.now_ms, sample.window) for sample in samples]
+    rate = [
+        (end.now_ms, (end.sent - start.sent) * 1000 / (end.now_ms - start.now_ms)) for start, end in pairwise(samples)
+    ]
+    parts += [_line(window, panel.seconds, WINDOW), _line(rate, panel.seconds, RATE), "</g>"]
+    return parts
+
+
+def _line(points: Iterable[tuple[float, float]], seconds: float, colour: str) -> str:
+    text = " ".join(f"{now_ms / seconds / 1000 * WIDTH:.0f},{_height(value)}" for now_ms, value in points)
+    return f'<polyline points="{text}" fill="none" stroke="{colour}"/>'
+
+
+def _height(value: float) -> float:
+    """How far down a value lies."""
+    within = min(max(value, LOWEST), HIGHEST)
+    return round(HEIGHT * (1 - math.log(within / LOWEST) / math.log(HIGHEST / LOWEST)), 1)

@@ -1,0 +1,66 @@
+"""The share of nacks that load does not explain, and the gap that it puts between deliveries."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from deliveries.rules.share import LAST, MEMORY, PRIOR, Share, gap_ms, learned
+
+
+def after(share: Share, rounds: int, *, nacks: float, results: float = 20, window: float = 1) -> Share:
+    for _ in range(rounds):
+        share = learned(share, nacks=nacks, results=results, window=window)
+    return share
+
+
+def test_the_push_page_has_one_delivery_in_500_ms_at_one_nack_in_five() -> None:
+    assert gap_ms(0.2) == pytest.approx(500, rel=0.15)
+
+
+@pytest.mark.parametrize("percent", [0, 1, 2, 3])
+def test_few_nacks_set_nothing_apart(percent: int) -> None:
+    assert gap_ms(percent / 100) == 0
+
+
+def test_no_point_of_the_share_makes_the_gap_more_than_twice_as_long_from_6_to_20_percent() -> None:
+    gaps = [gap_ms(percent / 100) for percent in range(6, 21)]
+
+    assert all(1 < after / before < 2 for before, after in pairwise(gaps))
+
+
+def test_the_gap_has_no_jump() -> None:
+    gaps = [gap_ms(thousandths / 1000) for thousandths in range(0, 1001)]
+
+    assert gaps == sorted(gaps)
+    assert all(later - earlier < 0.06 * later + 0.05 for earlier, later in pairwise(gaps))
+    assert gap_ms(1.0) == gap_ms(LAST) < 5000
+
+
+def test_the_share_of_a_new_lane_is_a_mean_over_all_its_results() -> None:
+    share = after(Share(), 1, nacks=15, results=60)
+
+    assert share.nacks == pytest.approx(15 / (60 + PRIOR))
+
+
+def test_a_share_that_is_learned_is_a_mean_over_the_last_results() -> None:
+    share = after(Share(nacks=0.1, seen=MEMORY), 1, nacks=20)
+
+    assert share.nacks == pytest.approx(0.1 + 0.9 * 20 / MEMORY)
+
+
+def test_a_round_of_thousands_of_nacks_moves_the_share_little() -> None:
+    assert after(Share(seen=MEMORY), 1, nacks=3000, results=3000, window=3000).nacks == pytest.approx(1 / 64)
+
+
+def test_a_large_share_is_forgotten_faster_than_a_small_one() -> None:
+    large = after(Share(nacks=0.6, seen=MEMORY), 1, nacks=0)
+    small = after(Share(nacks=0.1, seen=MEMORY), 1, nacks=0)
+
+    assert large.nacks / 0.6 < small.nacks / 0.1 < 1
+
+
+def test_the_share_stays_within_0_and_1() -> None:
+    assert after(Share(nacks=0.99), 50, nacks=20).nacks <= 1
+    assert after(Share(nacks=0.01), 50, nacks=0).nacks >= 0
