@@ -98,3 +98,13 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
 def test_links_lead_somewhere(path: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
     assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
+
+
+def test_every_row_of_the_threat_model_names_tests_that_exist() -> None:
+    rows = [line for line in (ROOT / "SECURITY.md").read_text().splitlines() if line.startswith("| ")]
+    threats = [row for row in rows if not row.startswith("| threat |")]
+    assert len(threats) > 30
+    for row in threats:
+        named = re.findall(r"`((?:unit|integration|security|pipeline|endtoend|browser)/[a-z_]*(?:\.py)?)`", row)
+        assert named, row
+        assert [name for name in named if not (ROOT / "tests" / name).exists()] == [], row
