@@ -146,6 +146,7 @@ def test_the_console_is_a_surface(api: Api) -> None:
 def test_secrets_stay_out(api: Api) -> None:
     """Those that PushHub makes, and those that people put into URLs and, before these were checked, into attributes."""
     api.made("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ENDPOINT + "?token=hunter2"}})
+    assert Subscription.objects.get().push_endpoint.endswith("?token=hunter2"), "the row itself is whole"
     Subscription.objects.update(push_attributes={"x-shared-secret": "swordfish"})
     assert api.delete("subscriptions/hello").status == 200
     User.objects.create_user("ada", password="correct horse battery")
@@ -160,7 +161,6 @@ def test_secrets_stay_out(api: Api) -> None:
         assert secret not in log, secret
     assert str(User.objects.get(username="ada").password) not in log
     assert made.kid in log
-    assert Subscription.objects.get().push_endpoint.endswith("?token=hunter2"), "the row itself is whole"
 
 
 def test_the_projects_of_a_perimeter_are_part_of_it(api: Api) -> None:

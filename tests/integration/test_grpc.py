@@ -92,6 +92,11 @@ class Stream:
     def end(self) -> None:
         self._requests.put(None)
 
+    def cancel(self) -> None:
+        """End the call, and the thread of gRPC's that waits for our next request."""
+        self.answers.cancel()
+        self.end()
+
     def messages(self, count: int) -> list[Any]:
         found: list[Any] = []
         while len(found) < count:
@@ -101,6 +106,7 @@ class Stream:
     def refusal(self) -> tuple[str, str]:
         with pytest.raises(grpc.RpcError) as caught:
             list(self.answers)
+        self.end()
         return caught.value.code().name, caught.value.details()
 
 
@@ -273,7 +279,7 @@ def test_a_stream_holds_no_more_than_it_was_told(channel: grpc.Channel) -> None:
     assert len(stream.messages(1)) == 1
     stream.send(modify_deadline_ack_ids=[first[1].ack_id], modify_deadline_seconds=[0])
     assert len(stream.messages(1)) == 1
-    stream.answers.cancel()
+    stream.cancel()
 
 
 def test_a_unary_acknowledgement_makes_room_on_the_stream(channel: grpc.Channel, live_server: LiveServer) -> None:
@@ -289,7 +295,7 @@ def test_a_unary_acknowledgement_makes_room_on_the_stream(channel: grpc.Channel,
     assert requests.post(url, json=body, timeout=30).status_code == 200, "through another process"
     (third,) = stream.messages(1)
     assert third.message.data == b"c"
-    stream.answers.cancel()
+    stream.cancel()
 
 
 def test_bytes_outstanding_are_bounded(channel: grpc.Channel) -> None:
@@ -302,7 +308,7 @@ def test_bytes_outstanding_are_bounded(channel: grpc.Channel) -> None:
     assert len(held) == 2, "one more while there is room for anything, as production does"
     stream.send(ack_ids=[one.ack_id for one in held])
     assert stream.messages(1)
-    stream.answers.cancel()
+    stream.cancel()
 
 
 def test_large_messages_count_with_their_true_size_from_the_first_answer_on(channel: grpc.Channel) -> None:
@@ -313,7 +319,7 @@ def test_large_messages_count_with_their_true_size_from_the_first_answer_on(chan
     assert len(held) == 2, "the second one begins within the limit, and a third would not"
     stream.send(ack_ids=[held[0].ack_id])
     assert len(stream.messages(1)) == 1
-    stream.answers.cancel()
+    stream.cancel()
 
 
 def test_leases_of_a_stream_that_broke_off_lapse(channel: grpc.Channel) -> None:
@@ -321,10 +327,10 @@ def test_leases_of_a_stream_that_broke_off_lapse(channel: grpc.Channel) -> None:
     publish(channel, "mine")
     stream = Stream(channel)
     stream.messages(1)
-    stream.answers.cancel()
+    stream.cancel()
     again = Stream(channel)
     assert again.messages(1)[0].message.data == b"mine"
-    again.answers.cancel()
+    again.cancel()
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ def test_a_body_of_millions_of_elements_takes_little_memory(transactional_db: No
 )
 def test_what_has_many_elements_is_refused(api: Api, body: bytes) -> None:
     assert not has_few_elements(body)
+    api.made("topics/orders")
     answer = api.post("topics/orders:publish", body)
     assert (answer.status, answer.fields) == (400, ["body"])
     assert "elements" in answer.error["message"]
@@ -77,6 +78,7 @@ def test_what_only_looks_like_it_is_not(body: bytes) -> None:
 
 
 def test_depth_is_refused(api: Api) -> None:
+    api.made("topics/orders")
     answer = api.post("topics/orders:publish", b'{"messages":' + b"[" * 5000 + b"]" * 5000 + b"}")
     assert (answer.status, answer.fields) == (400, ["body"])
     answer = api.post("topics/orders:publish", b'{"messages":' + b"[" * 900 + b"]" * 900 + b"}")
