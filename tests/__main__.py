@@ -59,7 +59,7 @@ class Selection:
 
 def pytest_command(database: str, selection: Selection) -> list[str]:
     cache = ROOT / ".pytest_cache" / database
-    options = [f"--numprocesses={selection.workers()}", "--dist=loadgroup", "-o", f"cache_dir={cache}"]
+    options = [f"--numprocesses={selection.workers()}", "-o", f"cache_dir={cache}"]
     return [sys.executable, "-m", "pytest", "-q", *options, *selection.arguments(database)]
 
 

@@ -19,6 +19,7 @@ from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
 from tests.programs import IN_CI
 from tests.receiver import Receiver
+from tests.scheduling import GroupScheduling
 
 TIERS = ("unit", "integration", "security", "endtoend", "compatibility", "browser")
 #: Fixtures that lead to the database. Only tests with one of them, or with the marker django_db, run on PostgreSQL.
@@ -28,27 +29,23 @@ LEFTOVERS_SECONDS = 10.0
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with its tier, group tests that share a costly fixture, and choose those for this database."""
+    """Mark each test with its tier, and choose those for this database."""
     for item in items:
         tier = item.path.relative_to(Path(__file__).parent).parts[0]
         if tier in TIERS:
             item.add_marker(getattr(pytest.mark, tier))
         elif tier == "pipeline":
             item.add_marker(pytest.mark.spark)
-        if group := _group(item, tier):
-            item.add_marker(pytest.mark.xdist_group(group))
     if connection.vendor != "sqlite":
         without = [item for item in items if not _touches_database(item)]
         config.hook.pytest_deselected(items=without)
         items[:] = [item for item in items if _touches_database(item)]
 
 
-def _group(item: pytest.Item, tier: str) -> str:
-    """The group whose tests share a process, so that each Spark session and each deployment starts once."""
-    fixtures = getattr(item, "fixturenames", ())
-    if "spark" in fixtures:
-        return "spark"
-    return item.path.stem if "pushhub" in fixtures else ""
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Replace the scheduler of pytest-xdist, which no longer groups tests with this version of pytest."""
+    return GroupScheduling(config, log)
 
 
 def _touches_database(item: pytest.Item) -> bool:

@@ -36,7 +36,14 @@ def _redis_keys(redis_url: str) -> list[str]:
 
 
 def _threads() -> dict[str, str]:
-    return {f"thread {thread.ident}": f"thread {thread.name!r}" for thread in threading.enumerate()}
+    """Threads, without those that py4j keeps for each connection that Spark has opened."""
+    ours = [thread for thread in threading.enumerate() if not _target_module(thread).startswith("py4j")]
+    return {f"thread {thread.ident}": f"thread {thread.name!r}" for thread in ours}
+
+
+def _target_module(thread: threading.Thread) -> str:
+    """The module of what a thread runs."""
+    return str(getattr(getattr(thread, "_target", None), "__module__", ""))
 
 
 def _processes() -> dict[str, str]:

@@ -205,7 +205,7 @@ def test_a_disk_that_refuses_does_not_refuse_a_publish(api: Api, folder: Path) -
     assert (one.reason, one.lost) == ("Not a directory", 3)
     assert Delivery.objects.count() == 3
     assert journals_seal() == 0
-    journals._journal_of.cache_clear()
+    close_own()
 
 
 def test_gauges_tell_how_a_subscription_stands(api: Api) -> None:

@@ -175,7 +175,8 @@ def test_an_attributes_value_may_hold_any_character(api: Api) -> None:
     assert publish(api, {"data": HELLO, "orderingKey": "\0"}).status == 400
 
 
-def test_a_storage_policy_moves_or_refuses_what_comes_from_another_region(api: Api) -> None:
+def test_a_storage_policy_moves_or_refuses_what_comes_from_another_region(api: Api, settings: Any) -> None:
+    settings.REGIONS = ["local", "eu", "us"]
     body = {"messages": [{"data": HELLO}]}
     policy: dict[str, Any] = {"allowedPersistenceRegions": ["local", "eu"]}
 

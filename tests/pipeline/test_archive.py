@@ -24,7 +24,7 @@ from subscriptions.selectors import topic_get
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("spark")]
 
 ORDERS = "projects/shop/topics/orders"
 RETURNS = "projects/depot/topics/returns"

@@ -34,7 +34,7 @@ from tests.workers import ROOT, database_url
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("spark")]
 
 TOPIC = "projects/shop/topics/orders"
 WORKER = "projects/shop/subscriptions/worker"

@@ -21,7 +21,7 @@ from tests.pipeline.ground import BEGIN, metrics_of, pages_damage, segments_make
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("spark")]
 
 SPANS = [(MetricMinute, 60), (MetricHour, 3600), (MetricDay, 86400)]
 EVER = {"since": datetime(2026, 1, 1, tzinfo=UTC), "until": datetime(2027, 1, 1, tzinfo=UTC)}
