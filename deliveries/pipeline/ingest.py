@@ -69,8 +69,8 @@ def frames_of(
 def count_rows(session: SparkSession, files: Sequence[Path], *, form: str, columns: Columns) -> int:
     """How many rows there are, with those that will be rejected."""
     if form == "parquet":
-        return parquet_read(session, files).count()
-    return _read(session, files, form=form, columns=columns).count()
+        return int(parquet_read(session, files).count())
+    return int(_read(session, files, form=form, columns=columns).count())
 
 
 def parquet_read(session: SparkSession, files: Sequence[Path], *, base: str = "") -> DataFrame:
