@@ -19,9 +19,12 @@ from tests import leftovers
 
 @contextmanager
 def a_process() -> Iterator[str]:
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    yield f"process {process.pid}: {sys.executable} -c input()"
-    process.communicate(b"\n")
+    code = "print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()  # a process that has just been forked has no command line yet
+        yield f"process {process.pid}: {sys.executable} -c {code}"
+        process.stdin.write(b"\n")
 
 
 @contextmanager
