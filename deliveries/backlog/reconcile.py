@@ -22,7 +22,7 @@ from deliveries.rules.ids import first_id_at
 from deliveries.rules.taskmessage import task_id
 from deliveries.turns import write_transaction
 from subscriptions.models import Subscription
-from subscriptions.selectors import PushSettings, push_settings
+from subscriptions.selectors import PushSettings, push_settings, push_settings_of
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def rebuild() -> int:
     count = 0
     for lane, settings in _lanes_waiting():
         # One that a publisher met since the wipe reads the database already; read twice, messages would come twice.
-        lane_configure(lane, settings, action="known")
+        _lane_tell(lane, settings)
         default_backlog().note_regions([lane.region])
         count += 1
     default_backlog().mark_alive()
@@ -85,6 +85,20 @@ def audit_tokens(suspects: set[str]) -> tuple[set[str], int]:
     return fresh, repaired
 
 
+def _lane_tell(lane: Lane, settings: PushSettings) -> None:
+    """Give a lane its subscription's settings, and newer ones if they changed meanwhile.
+
+    An update may commit and tell Redis between our read and our write. Ours, which is older, would be the last word.
+    """
+    newest: PushSettings | None = settings
+    while newest is not None:
+        settings = newest
+        lane_configure(lane, settings, action="known")
+        newest = push_settings_of(settings.id)
+        if newest == settings:
+            return
+
+
 def _audit_settings() -> int:
     """Give every lane that Redis knows, idle or not, its subscription's settings; returns how many had others."""
     lanes = default_backlog().lanes()
@@ -96,7 +110,7 @@ def _audit_settings() -> int:
             settings = found.get(lane.subscription_id)
             if settings is not None and state and not lane_agrees(state, settings):
                 logger.warning("lane %s had other settings than its subscription", lane.key)
-                lane_configure(lane, settings, action="known")
+                _lane_tell(lane, settings)
                 mended += 1
     return mended
 
@@ -105,7 +119,7 @@ def _audit_lane(lane: Lane, settings: PushSettings, *, before_id: int) -> bool:
     state = default_backlog().state(lane)
     if not lane_agrees(state, settings):
         # Redis does not know the lane, or the settings changed since they were read.
-        lane_configure(lane, settings, action="known")
+        _lane_tell(lane, settings)
         return True
     if settings.detached:
         return False

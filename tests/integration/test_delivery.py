@@ -16,13 +16,14 @@ from deliveries.backlog import reconcile
 from deliveries.backlog.backlog import Lane, Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanes import lane_agrees
 from deliveries.models import Delivery
 from deliveries.push.rejected import rejected
 from deliveries.rules.payload import NewMessage
 from deliveries.rules.taskmessage import queue_name
 from deliveries.services import message_publish
 from subscriptions.models import Subscription
-from subscriptions.selectors import topic_get
+from subscriptions.selectors import push_settings_of, topic_get
 from tests.ports import wait_for
 from tests.receiver import Answer, Receiver, Request
 from tests.redisserver import RedisServer
@@ -298,6 +299,29 @@ def test_what_a_subscription_gathered_as_pull_is_pushed_as_soon_as_it_has_an_end
         api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url}})
         settled()
     assert ids_received(receiver) == Counter(published)
+
+
+def test_a_change_during_a_rebuild_is_the_last_word(
+    api: Api, receiver: Receiver, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a rebuild that has read a pull subscription, when it gets an endpoint before that is told to Redis."""
+    api.put("topics/orders", {})
+    api.put("subscriptions/push", {"topic": TOPIC})
+    publish(1)
+    tell = reconcile.lane_configure
+
+    def tell_late(lane: Lane, settings: Any, **how: Any) -> None:
+        if not settings.is_push:
+            api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url}})
+        tell(lane, settings, **how)
+
+    monkeypatch.setattr(reconcile, "lane_configure", tell_late)
+
+    assert reconcile.rebuild() == 1
+
+    settings = push_settings_of(Subscription.objects.get().pk)
+    assert settings is not None and settings.is_push
+    assert lane_agrees(default_backlog().state(Lane(settings.id, "local")), settings)
 
 
 def test_a_new_endpoint_takes_effect_on_messages_that_wait(api: Api, receiver: Receiver, redis_url: str) -> None:
