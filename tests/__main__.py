@@ -117,8 +117,9 @@ def report(statuses: dict[str, int]) -> int:
     fine = (PASSED, NONE_SELECTED)
     bad = {database: failed_on(database) for database, status in statuses.items() if status not in fine}
     if not bad:
-        return 0
-    print(f"To repeat just what failed: {repeat_command(bad)}", flush=True)
+        return 0 if statuses else 1
+    if any(bad.values()):
+        print(f"To repeat just what failed: {repeat_command(bad)}", flush=True)
     return 1
 
 

@@ -65,6 +65,7 @@ def test_the_last_line_of_a_failed_run_says_how_to_repeat_it(
 def test_a_keyword_that_matches_nothing_is_an_error() -> None:
     assert runner.report({"sqlite": 5, "postgresql": 5}) == 5
     assert runner.report({"sqlite": 0, "postgresql": 5}) == 0
+    assert runner.report({}) == 1, "the one database that was asked for is missing"
 
 
 def test_what_a_machine_lacks_is_named_with_the_command_that_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
