@@ -87,4 +87,6 @@ def settings(*, memory: str, short: bool) -> dict[str, str]:
         "spark.sql.runSQLOnFiles": "false",
         "spark.speculation": "false",
         "spark.executorEnv.PYTHONPATH": str(ROOT),
+        # Hadoop sets the modes of what it writes by itself, from a umask of its own (022 by default).
+        "spark.hadoop.fs.permissions.umask-mode": "077",
     }

@@ -43,6 +43,17 @@ def test_segments_become_metrics(spark: SparkSession, tmp_path: Path) -> None:
     assert_counted(paths)
 
 
+def test_what_spark_writes_is_for_its_owner_alone(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark gives each file of a checkpoint its mode, whatever the umask of the process is."""
+    segments_make(tmp_path, range(2), seed=1)
+
+    Rollup(tmp_path, session=spark).once()
+
+    modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / CHECKPOINT).rglob("*")}
+    assert len(modes) > 4
+    assert {str(path): oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
+
+
 def test_late_and_disordered_segments_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     """Given segments that come in the wrong order, when the rollup runs between, then each is counted once."""
     later = segments_make(tmp_path, range(6, 9), seed=2)
