@@ -49,7 +49,10 @@ OPEN_TO_SURFACES = frozenset({"api", "console", "paging", "rpc"})
 PURE = (
     "deliveries.rules",
     "subscriptions.schemarules",
-    *(f"subscriptions.resources.{name}" for name in ("bounds", "endpoints", "fields", "filters", "masks")),
+    *(
+        f"subscriptions.resources.{name}"
+        for name in ("bounds", "descriptors", "endpoints", "fields", "filters", "masks")
+    ),
 )
 IMPURE = frozenset(
     {"django", "rest_framework", "redis", "celery", "kombu", "requests", "socket", "asyncio", "time", "random"}

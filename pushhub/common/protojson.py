@@ -167,16 +167,17 @@ class Integer(Kind):
 
 
 class Enum(Kind):
-    """A name or its number; the first is the unspecified one."""
+    """A name or its number. The first name is the unspecified one; without `numbers` they count from 0."""
 
     type_name = "TYPE_ENUM"
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, numbers: Iterable[int] | None = None) -> None:
         self.names = names
+        self.by_number = dict(zip(range(len(names)) if numbers is None else numbers, names, strict=True))
 
     def read(self, value: object, path: str) -> str:
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(self.names):
-            value = self.names[value]
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = self.by_number.get(value, value)
         if not isinstance(value, str) or value not in self.names:
             self.refuse(value, path)
         return "" if value == self.names[0] else value

@@ -13,7 +13,7 @@ from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
 from subscriptions.api.topics import listed
 from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
-from subscriptions.resources.render import subscription_resource
+from subscriptions.resources.subscriptions import subscription_resource, subscription_resource_updated
 from subscriptions.services.projects import project_ensure
 from subscriptions.services.rows import check_name
 from subscriptions.services.subscriptions import (
@@ -82,9 +82,7 @@ class SubscriptionDetail(ApiView):
     def patch(self, request: Request, project: str, subscription: str) -> Response:
         name = names.subscription_name(project, subscription)
         row = subscription_update(name=name, request=request.data, caller=caller_of(request))
-        resource = subscription_resource(row)
-        resource.pop("detached", None)  # production's answer to an update leaves it out
-        return Response(resource)
+        return Response(subscription_resource_updated(row))
 
     @extend_schema(operation_id="subscriptions_delete", tags=TAGS, responses=EMPTY)
     def delete(self, request: Request, project: str, subscription: str) -> Response:

@@ -12,7 +12,7 @@ from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, list_of_names, message
 from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
-from subscriptions.resources.render import topic_resource
+from subscriptions.resources.topics import topic_resource
 from subscriptions.services.projects import project_ensure
 from subscriptions.services.topics import topic_create, topic_delete, topic_update
 

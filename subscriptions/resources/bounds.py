@@ -137,13 +137,13 @@ def delivery_attempts(value: int | None) -> int:
     return value
 
 
-def labels(given: Mapping[str, str]) -> dict[str, str]:
-    for key, value in given.items():
+def labels(values: Mapping[str, str] | None) -> dict[str, str]:
+    for key, value in (values or {}).items():
         if not key or not _is_label_text(key, 63) or not _is_letter(key[0]):
             raise _bad_label("key", key, LABEL_KEY, key)
         if not _is_label_text(value, 63):
             raise _bad_label("value", value, LABEL_VALUE, key)
-    return dict(given)
+    return dict(values or {})
 
 
 def _bad_label(part: str, text: str, pattern: str, key: str) -> InvalidArgument:

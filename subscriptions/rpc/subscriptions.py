@@ -13,7 +13,7 @@ from pushhub.common.principals import Principal
 from subscriptions import selectors
 from subscriptions.paging import paged
 from subscriptions.resources import fields
-from subscriptions.resources.render import subscription_resource
+from subscriptions.resources.subscriptions import subscription_resource, subscription_resource_updated
 from subscriptions.rpc.calls import Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message, update_request
 from subscriptions.rpc.topics import page_of
@@ -42,9 +42,7 @@ def subscription_get(request: Any, caller: Principal) -> Any:
 def subscription_update(request: Any, caller: Principal) -> Any:
     given = update_request(request, "subscription", fields.SUBSCRIPTION)
     row = services.subscription_update(name=request.subscription.name, request=given, caller=caller)
-    resource = subscription_resource(row)
-    resource.pop("detached", None)  # production's answer to an update leaves it out
-    return to_message(resource, Subscription)
+    return to_message(subscription_resource_updated(row), Subscription)
 
 
 def subscription_list(request: Any, caller: Principal) -> Any:

@@ -12,7 +12,7 @@ from pushhub.common.principals import Principal
 from subscriptions import selectors
 from subscriptions.paging import Page, paged
 from subscriptions.resources import fields
-from subscriptions.resources.render import topic_resource
+from subscriptions.resources.topics import topic_resource
 from subscriptions.rpc.calls import Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message, update_request
 from subscriptions.services import subscriptions as subscription_services

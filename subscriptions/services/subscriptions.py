@@ -16,13 +16,11 @@ from pushhub.common.principals import OPERATOR, Principal
 from subscriptions import selectors, signals
 from subscriptions.identity import agents
 from subscriptions.models import Subscription
-from subscriptions.resources import assign, bounds, fields, masks
-from subscriptions.resources.render import push_config, subscription_fields
+from subscriptions.resources import bounds, fields, masks
+from subscriptions.resources.subscriptions import FIELDS, check_combination, push_config_show, push_config_store
 from subscriptions.services import perimeters
 from subscriptions.services.projects import project_ensure
 from subscriptions.services.rows import check_name, check_quota, insert, update_request
-
-SUBSCRIPTION_MUTABLE = frozenset(assign.SUBSCRIPTION_FIELDS) - {"filter", "enableMessageOrdering"}
 
 
 def subscription_create(*, name: str, subscription: object, caller: Principal = OPERATOR) -> Subscription:
@@ -36,10 +34,9 @@ def subscription_create(*, name: str, subscription: object, caller: Principal = 
         row.project = project_ensure(project=project_id, caller=caller)
         agents.references_check(row, given, given, caller=caller)
         row.topic = selectors.topic_get(name=topic, field="topic", lock=True)
-        for field, assigned in assign.SUBSCRIPTION_FIELDS.items():
-            assigned(row, given.get(field))
-        assign.check_whole(row)
-        perimeters.push_check(row, {}, push_config(row))
+        FIELDS.store(row, given)
+        check_combination(row)
+        perimeters.push_check(row, {}, push_config_show(row))
         _check_subscription_quotas(row)
         taken = Subscription.objects.filter(project=row.project, subscription_id=subscription_id).exists()
         insert(row, subscription_id, taken)
@@ -50,19 +47,17 @@ def subscription_create(*, name: str, subscription: object, caller: Principal = 
 def subscription_update(*, name: str, request: object, caller: Principal = OPERATOR) -> Subscription:
     """`request` is an UpdateSubscriptionRequest: the subscription and the mask of what to take from it."""
     names.parse_subscription(name)
-    given, paths = update_request(request, name, fields.UPDATE_SUBSCRIPTION, "subscription", SUBSCRIPTION_MUTABLE)
+    given, paths = update_request(request, name, fields.UPDATE_SUBSCRIPTION, "subscription", FIELDS.mutable)
     with transaction.atomic():
         row = selectors.subscription_get(name=name, lock=True)
-        before = push_config(row)
-        wanted = masks.masked(subscription_fields(row), given, paths, fields.SUBSCRIPTION)
+        before = push_config_show(row)
+        wanted = masks.masked(FIELDS.show(row), given, paths, fields.SUBSCRIPTION)
         if ("pushConfig",) in paths:
             wanted["pushConfig"] = _with_kept_version(wanted.get("pushConfig", {}), before)
         changed = {path[0] for path in paths}
         agents.references_check(row, wanted, changed, caller=caller)
-        for field, assigned in assign.SUBSCRIPTION_FIELDS.items():
-            if field in changed:
-                assigned(row, wanted.get(field))
-        perimeters.push_check(row, before, push_config(row))
+        FIELDS.store(row, wanted, changed)
+        perimeters.push_check(row, before, push_config_show(row))
         _store_change(row)
     return row
 
@@ -79,10 +74,10 @@ def push_config_modify(*, name: str, request: object, caller: Principal = OPERAT
         )
     with transaction.atomic():
         row = selectors.subscription_get(name=name, lock=True)
-        before = push_config(row)
+        before = push_config_show(row)
         agents.references_check(row, read, {"pushConfig"}, caller=caller)
-        assign.push_config(row, _with_kept_version(given, before) if given.get("pushEndpoint") else given)
-        perimeters.push_check(row, before, push_config(row))
+        push_config_store(row, _with_kept_version(given, before) if given.get("pushEndpoint") else given)
+        perimeters.push_check(row, before, push_config_show(row))
         _store_change(row)
     return row
 
@@ -124,6 +119,6 @@ def _with_kept_version(given: Mapping[str, Any], current: Mapping[str, Any]) -> 
 
 
 def _store_change(row: Subscription) -> None:
-    assign.check_whole(row)
+    check_combination(row)
     row.save()
     signals.announce(signals.subscription_changed, subscription_id=row.pk, name=row.name)

@@ -13,12 +13,10 @@ from pushhub.common.principals import OPERATOR, Principal
 from subscriptions import selectors, signals
 from subscriptions.identity import agents
 from subscriptions.models import Topic
-from subscriptions.resources import assign, bounds, fields, masks
-from subscriptions.resources.render import topic_fields
+from subscriptions.resources import bounds, fields, masks
+from subscriptions.resources.topics import FIELDS
 from subscriptions.services.projects import project_ensure
 from subscriptions.services.rows import check_name, check_quota, insert, update_request
-
-TOPIC_MUTABLE = frozenset(assign.TOPIC_FIELDS)
 
 
 def topic_create(*, name: str, topic: object, caller: Principal = OPERATOR) -> Topic:
@@ -29,8 +27,7 @@ def topic_create(*, name: str, topic: object, caller: Principal = OPERATOR) -> T
     with transaction.atomic():
         row.project = project_ensure(project=project_id, caller=caller)
         agents.schema_check(given, given, caller=caller)
-        for field, assigned in assign.TOPIC_FIELDS.items():
-            assigned(row, given.get(field))
+        FIELDS.store(row, given)
         check_quota("topics in the project", Topic.objects.filter(project=row.project), bounds.TOPICS_PER_PROJECT)
         insert(row, topic_id, Topic.objects.filter(project=row.project, topic_id=topic_id).exists())
     return row
@@ -39,15 +36,13 @@ def topic_create(*, name: str, topic: object, caller: Principal = OPERATOR) -> T
 def topic_update(*, name: str, request: object, caller: Principal = OPERATOR) -> Topic:
     """`request` is an UpdateTopicRequest: the topic and the mask of what to take from it."""
     names.parse_topic(name)
-    given, paths = update_request(request, name, fields.UPDATE_TOPIC, "topic", TOPIC_MUTABLE)
+    given, paths = update_request(request, name, fields.UPDATE_TOPIC, "topic", FIELDS.mutable)
     with transaction.atomic():
         row = selectors.topic_get(name=name, lock=True)
-        wanted = masks.masked(topic_fields(row), given, paths, fields.TOPIC)
+        wanted = masks.masked(FIELDS.show(row), given, paths, fields.TOPIC)
         changed = {path[0] for path in paths}
         agents.schema_check(wanted, changed, caller=caller)
-        for field, assigned in assign.TOPIC_FIELDS.items():
-            if field in changed:
-                assigned(row, wanted.get(field))
+        FIELDS.store(row, wanted, changed)
         row.save()
     return row
 
