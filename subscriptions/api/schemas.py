@@ -8,11 +8,11 @@ from rest_framework.response import Response
 
 from pushhub.common import names
 from pushhub.common.errors import InvalidArgument, clipped
-from subscriptions import selectors
+from subscriptions import lists, selectors
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
 from subscriptions.api.topics import listed
-from subscriptions.paging import Page, paged
+from subscriptions.paging import Page
 from subscriptions.resources import fields
 from subscriptions.resources.render import schema_resource
 from subscriptions.services import schemas
@@ -37,7 +37,7 @@ class SchemaList(ApiView):
     def get(self, request: Request, project: str) -> Response:
         page, full = _page(request)
         owner = project_ensure(project=project, caller=caller_of(request))
-        rows, token = paged(selectors.schemas_of(owner), page, keys=("schema_id",), scope=f"schemas {owner.pk}")
+        rows, token = lists.schemas(owner, page)
         latest = selectors.schema_revisions_latest(rows)
         return Response(listed("schemas", [schema_resource(latest[row.pk], full=full) for row in rows], token))
 
@@ -131,7 +131,7 @@ class SchemaRevisionList(ApiView):
     def get(self, request: Request, project: str, schema: str) -> Response:
         page, full = _page(request)
         row = selectors.schema_get(name=names.schema_name(project, schema))
-        rows, token = paged(selectors.schema_revisions_of(row), page, keys=("pk",), scope=f"revisions {row.pk}")
+        rows, token = lists.schema_revisions(row, page)
         return Response(listed("schemas", [schema_resource(one, full=full) for one in rows], token))
 
 

@@ -7,11 +7,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pushhub.common import names
-from subscriptions import selectors
+from subscriptions import lists, selectors
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
 from subscriptions.api.topics import listed
-from subscriptions.paging import Page, paged
+from subscriptions.paging import Page
 from subscriptions.resources import fields
 from subscriptions.resources.subscriptions import subscription_resource, subscription_resource_updated
 from subscriptions.services.projects import project_ensure
@@ -41,9 +41,7 @@ class SubscriptionList(ApiView):
     def get(self, request: Request, project: str) -> Response:
         page = Page.read(request.query_params)
         owner = project_ensure(project=project, caller=caller_of(request))
-        rows, token = paged(
-            selectors.subscriptions_of(owner), page, keys=("subscription_id",), scope=f"subscriptions {owner.pk}"
-        )
+        rows, token = lists.subscriptions(owner, page)
         return Response(listed("subscriptions", [subscription_resource(row) for row in rows], token))
 
 

@@ -7,10 +7,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pushhub.common import names
-from subscriptions import selectors
+from subscriptions import lists, selectors
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, list_of_names, message
-from subscriptions.paging import Page, paged
+from subscriptions.paging import Page
 from subscriptions.resources import fields
 from subscriptions.resources.topics import topic_resource
 from subscriptions.services.projects import project_ensure
@@ -28,7 +28,7 @@ class TopicList(ApiView):
     def get(self, request: Request, project: str) -> Response:
         page = Page.read(request.query_params)
         owner = project_ensure(project=project, caller=caller_of(request))
-        rows, token = paged(selectors.topics_of(owner), page, keys=("topic_id",), scope=f"topics {owner.pk}")
+        rows, token = lists.topics(owner, page)
         return Response(listed("topics", [topic_resource(row) for row in rows], token))
 
 
@@ -75,12 +75,7 @@ class TopicSubscriptionList(ApiView):
     def get(self, request: Request, project: str, topic: str) -> Response:
         page = Page.read(request.query_params)
         row = selectors.topic_get(name=names.topic_name(project, topic))
-        rows, token = paged(
-            selectors.subscriptions_attached_to(row),
-            page,
-            keys=("project__project_id", "subscription_id"),
-            scope=f"topic subscriptions {row.pk}",
-        )
+        rows, token = lists.topic_subscriptions(row, page)
         return Response(listed("subscriptions", [subscription.name for subscription in rows], token))
 
 

@@ -39,8 +39,12 @@ SCALARS: Mapping[int, Kind] = {
     FieldDescriptor.TYPE_STRING: String(),
 }
 
+NO_KINDS: Mapping[str, Kind] = {}
 
-def message_of(descriptor: Descriptor, *, kinds: Mapping[str, Kind], output_only: Collection[str] = ()) -> Message:
+
+def message_of(
+    descriptor: Descriptor, *, kinds: Mapping[str, Kind] = NO_KINDS, output_only: Collection[str] = ()
+) -> Message:
     """Return the field table of a message and of every message in it. `kinds` replaces the derived type of a field."""
     name = _name_in_package(descriptor)
     return Message(

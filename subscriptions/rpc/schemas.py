@@ -10,9 +10,9 @@ from google.pubsub_v1.types import schema
 
 from pushhub.common import names
 from pushhub.common.principals import Principal
-from subscriptions import selectors
+from subscriptions import lists, selectors
 from subscriptions.models.schemas import SchemaRevision
-from subscriptions.paging import Page, paged
+from subscriptions.paging import Page
 from subscriptions.resources.render import schema_resource
 from subscriptions.rpc.calls import LARGE_REQUEST_BYTES, Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message
@@ -46,7 +46,7 @@ def schema_get(request: Any, caller: Principal) -> Any:
 def schema_list(request: Any, caller: Principal) -> Any:
     page, full = _page(request)
     owner = project_ensure(project=names.parse_project(request.parent, field="parent"), caller=caller)
-    rows, token = paged(selectors.schemas_of(owner), page, keys=("schema_id",), scope=f"schemas {owner.pk}")
+    rows, token = lists.schemas(owner, page)
     latest = selectors.schema_revisions_latest(rows)
     found = [_answer(latest[row.pk], full=full) for row in rows]
     return schema.ListSchemasResponse.pb()(schemas=found, next_page_token=token)
@@ -55,7 +55,7 @@ def schema_list(request: Any, caller: Principal) -> Any:
 def schema_revisions(request: Any, caller: Principal) -> Any:
     page, full = _page(request)
     row = selectors.schema_get(name=request.name)
-    rows, token = paged(selectors.schema_revisions_of(row), page, keys=("pk",), scope=f"revisions {row.pk}")
+    rows, token = lists.schema_revisions(row, page)
     found = [_answer(one, full=full) for one in rows]
     return schema.ListSchemaRevisionsResponse.pb()(schemas=found, next_page_token=token)
 

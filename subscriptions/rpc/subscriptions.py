@@ -10,8 +10,7 @@ from google.pubsub_v1.types import pubsub
 
 from pushhub.common import names
 from pushhub.common.principals import Principal
-from subscriptions import selectors
-from subscriptions.paging import paged
+from subscriptions import lists, selectors
 from subscriptions.resources import fields
 from subscriptions.resources.subscriptions import subscription_resource, subscription_resource_updated
 from subscriptions.rpc.calls import Method, Unary
@@ -47,12 +46,7 @@ def subscription_update(request: Any, caller: Principal) -> Any:
 
 def subscription_list(request: Any, caller: Principal) -> Any:
     owner = project_ensure(project=names.parse_project(request.project), caller=caller)
-    rows, token = paged(
-        selectors.subscriptions_of(owner),
-        page_of(request),
-        keys=("subscription_id",),
-        scope=f"subscriptions {owner.pk}",
-    )
+    rows, token = lists.subscriptions(owner, page_of(request))
     found = [to_message(subscription_resource(row), Subscription) for row in rows]
     return pubsub.ListSubscriptionsResponse.pb()(subscriptions=found, next_page_token=token)
 
