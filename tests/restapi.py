@@ -97,7 +97,7 @@ def exit_code(command: BaseCommand, line: str) -> int:
 def no_decisions_of_the_test_before() -> None:
     """The rows they were about are gone, and their numbers may be given anew."""
     access.forget_decisions()
-    recent_callers.forget()
+    recent_callers.clear()
 
 
 @pytest.fixture

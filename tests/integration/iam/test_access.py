@@ -226,7 +226,8 @@ def test_elsewhere_an_answer_is_believed_for_a_second_and_costs_nothing(
     ada: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(access.time, "monotonic", lambda: now[0])
+    for cache in (access.decisions, access._inherited, access._granting):
+        monkeypatch.setattr(cache, "_clock", lambda: now[0])
     grant(ORDERS, "roles/pubsub.publisher")
     authorize(Principal(ADA), PUBLISH, {"topic": ORDERS})
     Policy.objects.filter(kind="topic").update(bindings=[])  # as another process would: no signal is sent here
@@ -248,14 +249,3 @@ def test_a_refusal_is_not_remembered_past_a_grant(ada: Api) -> None:
     grant("projects/shop", "roles/viewer")
 
     assert ada.get("topics/orders").status == 200
-
-
-def test_decisions_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "CACHE_ENTRIES", 10)
-    decisions = access.Decisions()
-
-    for number in range(25):
-        decisions.put((str(number),), True)
-
-    assert len(decisions._known) <= 10
-    assert decisions.get(("24",)) is True

@@ -151,7 +151,7 @@ def test_a_key_or_an_account_that_is_out_of_use_signs_nothing_any_more(key: dict
     assert caller_of(token)
 
     keyfiles.take_out_of_use(key, what)
-    recent.recent_callers.forget()  # only a key that has expired needs this second
+    recent.recent_callers.clear()  # only a key that has expired needs this second
 
     assert is_refused(token)
 
