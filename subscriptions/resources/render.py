@@ -1,4 +1,4 @@
-"""Rows as the resources of the API, in canonical JSON form: defaults and empty values are left out."""
+"""Rows as resources of the API, in canonical JSON form: defaults and empty values are left out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def snapshot_resource(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def schema_resource(revision: SchemaRevision, *, full: bool = True) -> dict[str, Any]:
-    """A schema at one of its revisions; without the definition unless it is asked for in full."""
+    """Return a schema at one of its revisions. Without `full`, the definition is left out."""
     return {
         "name": revision.schema.name,
         "type": revision.schema.type,
@@ -50,7 +50,7 @@ def service_account_resource(account: ServiceAccount) -> dict[str, Any]:
 
 
 def service_account_key_resource(key: ServiceAccountKey) -> dict[str, Any]:
-    """Without the private half, which is not here."""
+    """Return a key without its private half, which PushHub doesn't store."""
     return present(
         {
             "name": key.name,
