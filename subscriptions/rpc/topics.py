@@ -1,4 +1,4 @@
-"""google.pubsub.v1.Publisher but for Publish."""
+"""google.pubsub.v1.Publisher, without Publish."""
 
 from __future__ import annotations
 
