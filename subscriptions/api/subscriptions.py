@@ -89,7 +89,7 @@ class SubscriptionDetail(ApiView):
 
 
 class SubscriptionPushConfig(ApiView):
-    """From push to pull, from pull to push, or to another endpoint."""
+    """Change the push config: from push to pull, from pull to push, or to another endpoint."""
 
     methods = {"POST": "google.pubsub.v1.Subscriber.ModifyPushConfig"}
 
@@ -106,7 +106,7 @@ class SubscriptionPushConfig(ApiView):
 
 
 class SubscriptionDetach(ApiView):
-    """Letting go of the topic, for good."""
+    """Detach a subscription from its topic permanently."""
 
     methods = {"POST": "google.pubsub.v1.Publisher.DetachSubscription"}
 

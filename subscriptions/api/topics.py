@@ -65,7 +65,7 @@ class TopicDetail(ApiView):
 
 
 class TopicSubscriptionList(ApiView):
-    """The names of the subscriptions attached to a topic; they may be of other projects."""
+    """The names of the subscriptions attached to a topic. They may belong to other projects."""
 
     methods = {"GET": "google.pubsub.v1.Publisher.ListTopicSubscriptions"}
 
@@ -80,7 +80,7 @@ class TopicSubscriptionList(ApiView):
 
 
 def listed(collection: str, items: list[object], token: str) -> dict[str, object]:
-    """A list's answer, in which what is empty is left out."""
+    """Return the response of a list, in which empty fields are left out."""
     answer: dict[str, object] = {}
     if items:
         answer[collection] = items
