@@ -168,7 +168,7 @@ def test_an_unknown_method_is_unimplemented(channel: grpc.Channel) -> None:
     assert refused(channel, "google.pubsub.v1.Publisher.Nonsense", Empty()).code() == grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_bytes_that_are_no_message_are_refused(channel: grpc.Channel) -> None:
+def test_malformed_messages_are_refused(channel: grpc.Channel) -> None:
     error = refused(channel, "google.pubsub.v1.Publisher.GetTopic", b"\xff\xff\xff")
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
 
@@ -227,7 +227,7 @@ def test_refused_changes_are_audited_and_refused_publishes_are_not(strict: GrpcS
     assert (entry.caller, entry.method) == (ADA, "google.pubsub.v1.Publisher.DeleteTopic")
 
 
-def test_policies_of_what_is_no_pubsub_resource(channel: grpc.Channel) -> None:
+def test_policies_of_resources_outside_of_pubsub(channel: grpc.Channel) -> None:
     request = iam_policy_pb2.TestIamPermissionsRequest(resource=PROJECT, permissions=["pubsub.topics.list"])
     answer = iam_policy_pb2.TestIamPermissionsResponse
     project_create(project_id="shop")
