@@ -271,7 +271,7 @@ class ServiceAccount(models.Model):
     disabled = models.BooleanField(_("disabled"), default=False)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
-    #: Set while the account can be undeleted. Another account may get its email meanwhile (services/service_accounts.py).
+    #: Set while the account can be undeleted. Another account may get its email meanwhile (service_accounts.py).
     deleted_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

@@ -23,7 +23,7 @@ class Command(BaseCommand):
         try:
             parent = hierarchy.parent_get(options["parent"])
             if parent is None:
-                raise CommandError("--parent: give organizations/NUMBER or folders/NUMBER")
+                raise CommandError("--parent must be organizations/NUMBER or folders/NUMBER")
             folder = hierarchy.folder_create(display_name=options["display_name"], parent=parent)
         except PushHubError as error:
             raise CommandError(error.message) from error

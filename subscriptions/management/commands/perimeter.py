@@ -39,7 +39,7 @@ class Command(BaseCommand):
         with transaction.atomic():
             perimeter, is_new = Perimeter.objects.get_or_create(title=options["title"])
             if not is_new:
-                raise CommandError(f"There is a perimeter {perimeter.title} already.")
+                raise CommandError(f"A perimeter named {perimeter.title} exists already.")
             projects = [names.parse_project(f"projects/{project}", field="project") for project in options["projects"]]
             perimeter.projects.set([selectors.project_get(project=project) for project in projects])
 

@@ -43,4 +43,4 @@ class Command(BaseCommand):
         self.stdout.write(f"{row.kid} signs from now on. Restart the push workers: they have tokens of the old keys.")
 
     def reencrypt(self) -> None:
-        self.stdout.write(f"encrypted anew: {rotation.keys_reencrypt()}")
+        self.stdout.write(f"re-encrypted keys: {rotation.keys_reencrypt()}")
