@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names files and tests that exist, and the architecture page has the layers that are checked."""
+"""CONTRIBUTING.md and docs/ name files and tests that exist, and the architecture page has the folders and layers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.documents import ROOT
 from tests.layering import LAYERS
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 #: A file, a folder or a test in backticks.
 NAMED = re.compile(
     r"`(?P<path>(?:\.ci|bench|deliveries|docs|pushhub|subscriptions|tests)/[\w./-]+)(?:::(?P<test>\w+))?`"
@@ -37,8 +38,9 @@ def section(title: str) -> str:
     return TEXT.partition(f"## {title}\n")[2].partition("\n## ")[0]
 
 
-def test_every_file_and_test_that_it_names_exists() -> None:
-    assert missing(TEXT) == []
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+def test_every_file_and_test_that_a_page_names_exists(page: str) -> None:
+    assert missing((ROOT / page).read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("title", SECTIONS)
@@ -69,7 +71,13 @@ def test_what_does_not_exist_is_found(text: str, names: list[str]) -> None:
 
 @pytest.mark.parametrize("app", sorted(LAYERS))
 def test_the_architecture_page_has_the_layers_that_are_checked(app: str) -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    table = page.partition(f"| layers of `{app}/` |\n|---|\n")[2].partition("\n\n")[0]
+    table = ARCHITECTURE.partition(f"| layers of `{app}/` |\n|---|\n")[2].partition("\n\n")[0]
     rows = [frozenset(re.findall(r"`(\w+)`", row)) for row in table.splitlines()]
     assert tuple(rows) == LAYERS[app]
+
+
+@pytest.mark.parametrize("app", ["pushhub", *sorted(LAYERS)])
+def test_the_architecture_page_names_each_folder_of_the_code(app: str) -> None:
+    folders = {path.parent.name for path in (ROOT / app).glob("*/__init__.py")} - {"management", "migrations"}
+    table = ARCHITECTURE.partition("## Where to find it\n")[2].partition("\n## ")[0]
+    assert folders == set(re.findall(rf"`{app}/(\w+)/`", table))
