@@ -21,7 +21,7 @@ from tests.integration.identity.keyfiles import (
     signed,
 )
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.workers import Worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 LARGE, SMALL = "projects/shop/topics/large", "projects/shop/topics/small"
 HANGING = "projects/shop/subscriptions/hanging"
