@@ -40,8 +40,8 @@ def references_check(
 ) -> None:
     """Check that `caller` may set these fields of a subscription to what `resource` has. It precedes any lookup.
 
-    To create or modify a subscription that pushes as an account, the caller needs `iam.serviceAccounts.actAs` on it,
-    whatever changes (seeds, "Authentication configuration"). The check covers the current account, so that nobody else
+    A caller who creates or modifies a subscription that pushes as an account needs `iam.serviceAccounts.actAs` on it
+    (docs/spec.md#push-token-preconditions), whatever changes. The check covers the current account, so that nobody else
     removes the token and sends the messages elsewhere, and the new one. Forwarding dead letters to a topic needs
     `pubsub.topics.publish` on it, so that a subscription is no way around a topic's policy.
     """

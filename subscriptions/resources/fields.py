@@ -1,7 +1,7 @@
 """The messages of the API: what each field holds, how large it may be, and which fields callers can't set.
 
-Names and types of Pub/Sub's own messages come from Google's protocol buffers. Those of IAM v1 and Resource Manager v1
-are written out, because no library that PushHub needs anyway has their descriptors.
+Names and types of Pub/Sub's own messages come from Google's protocol buffers (docs/spec.md#json-form). Those of IAM v1
+and Resource Manager v1 are written out, because no library that PushHub needs anyway has their descriptors.
 """
 
 from __future__ import annotations

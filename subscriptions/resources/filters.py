@@ -1,4 +1,4 @@
-"""The filter language of subscriptions. Pure (pubsub-spec.md, section 4.3).
+"""The filter language of subscriptions. Pure (docs/spec.md#filters).
 
 expr    := term { AND term } | term { OR term }      mixing the two needs parentheses
 term    := [ NOT | - ] factor

@@ -1,4 +1,4 @@
-"""Field masks of update requests. Pure (pubsub-spec.md, section 1.5).
+"""Field masks of update requests. Pure (docs/spec.md#field-masks).
 
 A path is a tuple of lowerCamelCase names, whichever spelling the caller used.
 """

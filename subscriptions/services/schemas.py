@@ -1,4 +1,4 @@
-"""Schemas and their revisions, and validation of messages. Requests come as decoded JSON, as in subscriptions.py."""
+"""Schemas and their revisions, and validation of messages. Requests come as decoded JSON, as for topics."""
 
 from __future__ import annotations
 

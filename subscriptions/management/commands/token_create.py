@@ -26,4 +26,6 @@ class Command(BaseCommand):
         except PushHubError as error:
             raise CommandError(error.message) from error
         self.stdout.write(issued.token)
-        self.stderr.write(f"token {issued.row.pk} of {issued.row.member}, valid until {issued.row.expires_at:%F %T} UTC")
+        self.stderr.write(
+            f"token {issued.row.pk} of {issued.row.member}, valid until {issued.row.expires_at:%F %T} UTC"
+        )

@@ -27,6 +27,8 @@ from subscriptions.models import Project, ServiceAccount
 from subscriptions.services import service_accounts
 from subscriptions.services.projects import project_create
 
+pytestmark = pytest.mark.any_database
+
 EMAIL = "pusher@shop.iam.gserviceaccount.com"
 NAME = f"projects/shop/serviceAccounts/{EMAIL}"
 SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]

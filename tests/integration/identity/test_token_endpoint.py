@@ -20,7 +20,7 @@ from tests.integration.identity import keyfiles
 from tests.integration.identity.keyfiles import EMAIL, FORGERIES, GRANT, OUT_OF_USE, assertion_claims, signed
 from tests.restapi import Answer
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
 FORM = "application/x-www-form-urlencoded"
 
 
