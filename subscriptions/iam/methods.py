@@ -45,58 +45,58 @@ class Requirement:
 Requirements = tuple[Requirement, ...]
 
 
-def _one(permission: str, source: str, on: On = On.ITSELF) -> Requirements:
+def _needs(permission: str, source: str, on: On = On.ITSELF) -> Requirements:
     return (Requirement(permission, source, on),)
 
 
 _PUBLISHER: dict[str, Requirements] = {
-    "CreateTopic": _one("pubsub.topics.create", "name", On.PARENT),
-    "UpdateTopic": _one("pubsub.topics.update", "topic.name"),
-    "Publish": _one("pubsub.topics.publish", "topic"),
-    "GetTopic": _one("pubsub.topics.get", "topic"),
-    "ListTopics": _one("pubsub.topics.list", "project"),
-    "ListTopicSubscriptions": _one("pubsub.topics.get", "topic"),
-    "ListTopicSnapshots": _one("pubsub.topics.get", "topic"),
-    "DeleteTopic": _one("pubsub.topics.delete", "topic"),
-    "DetachSubscription": _one("pubsub.topics.detachSubscription", "subscription", On.ITS_TOPIC),
+    "CreateTopic": _needs("pubsub.topics.create", "name", On.PARENT),
+    "UpdateTopic": _needs("pubsub.topics.update", "topic.name"),
+    "Publish": _needs("pubsub.topics.publish", "topic"),
+    "GetTopic": _needs("pubsub.topics.get", "topic"),
+    "ListTopics": _needs("pubsub.topics.list", "project"),
+    "ListTopicSubscriptions": _needs("pubsub.topics.get", "topic"),
+    "ListTopicSnapshots": _needs("pubsub.topics.get", "topic"),
+    "DeleteTopic": _needs("pubsub.topics.delete", "topic"),
+    "DetachSubscription": _needs("pubsub.topics.detachSubscription", "subscription", On.ITS_TOPIC),
 }
 _SUBSCRIBER: dict[str, Requirements] = {
     "CreateSubscription": (
         Requirement("pubsub.subscriptions.create", "name", On.PARENT),
         Requirement("pubsub.topics.attachSubscription", "topic", in_body=True),
     ),
-    "GetSubscription": _one("pubsub.subscriptions.get", "subscription"),
-    "UpdateSubscription": _one("pubsub.subscriptions.update", "subscription.name"),
-    "ListSubscriptions": _one("pubsub.subscriptions.list", "project"),
-    "DeleteSubscription": _one("pubsub.subscriptions.delete", "subscription"),
-    "ModifyAckDeadline": _one("pubsub.subscriptions.consume", "subscription"),
-    "Acknowledge": _one("pubsub.subscriptions.consume", "subscription"),
-    "Pull": _one("pubsub.subscriptions.consume", "subscription"),
-    "StreamingPull": _one("pubsub.subscriptions.consume", "subscription"),
-    "ModifyPushConfig": _one("pubsub.subscriptions.update", "subscription"),
-    "GetSnapshot": _one("pubsub.snapshots.get", "snapshot"),
-    "ListSnapshots": _one("pubsub.snapshots.list", "project"),
+    "GetSubscription": _needs("pubsub.subscriptions.get", "subscription"),
+    "UpdateSubscription": _needs("pubsub.subscriptions.update", "subscription.name"),
+    "ListSubscriptions": _needs("pubsub.subscriptions.list", "project"),
+    "DeleteSubscription": _needs("pubsub.subscriptions.delete", "subscription"),
+    "ModifyAckDeadline": _needs("pubsub.subscriptions.consume", "subscription"),
+    "Acknowledge": _needs("pubsub.subscriptions.consume", "subscription"),
+    "Pull": _needs("pubsub.subscriptions.consume", "subscription"),
+    "StreamingPull": _needs("pubsub.subscriptions.consume", "subscription"),
+    "ModifyPushConfig": _needs("pubsub.subscriptions.update", "subscription"),
+    "GetSnapshot": _needs("pubsub.snapshots.get", "snapshot"),
+    "ListSnapshots": _needs("pubsub.snapshots.list", "project"),
     "CreateSnapshot": (
         Requirement("pubsub.snapshots.create", "name", On.PARENT),
         Requirement("pubsub.subscriptions.consume", "subscription", in_body=True),
     ),
-    "UpdateSnapshot": _one("pubsub.snapshots.update", "snapshot.name"),
-    "DeleteSnapshot": _one("pubsub.snapshots.delete", "snapshot"),
+    "UpdateSnapshot": _needs("pubsub.snapshots.update", "snapshot.name"),
+    "DeleteSnapshot": _needs("pubsub.snapshots.delete", "snapshot"),
     "Seek": (
         Requirement("pubsub.subscriptions.consume", "subscription"),
         Requirement("pubsub.snapshots.seek", "snapshot", in_body=True),
     ),
 }
 _SCHEMA_SERVICE: dict[str, Requirements] = {
-    "CreateSchema": _one("pubsub.schemas.create", "parent"),
-    "GetSchema": _one("pubsub.schemas.get", "name"),
-    "ListSchemas": _one("pubsub.schemas.list", "parent"),
-    "ListSchemaRevisions": _one("pubsub.schemas.listRevisions", "name"),
-    "CommitSchema": _one("pubsub.schemas.commit", "name"),
-    "RollbackSchema": _one("pubsub.schemas.rollback", "name"),
-    "DeleteSchemaRevision": _one("pubsub.schemas.delete", "name"),
-    "DeleteSchema": _one("pubsub.schemas.delete", "name"),
-    "ValidateSchema": _one("pubsub.schemas.validate", "parent"),
+    "CreateSchema": _needs("pubsub.schemas.create", "parent"),
+    "GetSchema": _needs("pubsub.schemas.get", "name"),
+    "ListSchemas": _needs("pubsub.schemas.list", "parent"),
+    "ListSchemaRevisions": _needs("pubsub.schemas.listRevisions", "name"),
+    "CommitSchema": _needs("pubsub.schemas.commit", "name"),
+    "RollbackSchema": _needs("pubsub.schemas.rollback", "name"),
+    "DeleteSchemaRevision": _needs("pubsub.schemas.delete", "name"),
+    "DeleteSchema": _needs("pubsub.schemas.delete", "name"),
+    "ValidateSchema": _needs("pubsub.schemas.validate", "parent"),
     "ValidateMessage": (
         Requirement("pubsub.schemas.validate", "parent"),
         Requirement("pubsub.schemas.get", "name", in_body=True),
@@ -104,73 +104,73 @@ _SCHEMA_SERVICE: dict[str, Requirements] = {
 }
 #: Over REST, also for service accounts, projects, folders and organizations.
 _IAM_POLICY: dict[str, Requirements] = {
-    "GetIamPolicy": _one("*.getIamPolicy", "resource"),
-    "SetIamPolicy": _one("*.setIamPolicy", "resource"),
+    "GetIamPolicy": _needs("*.getIamPolicy", "resource"),
+    "SetIamPolicy": _needs("*.setIamPolicy", "resource"),
     "TestIamPermissions": (),
 }
 _IAM_ADMIN: dict[str, Requirements] = {
-    "CreateServiceAccount": _one("iam.serviceAccounts.create", "name"),
-    "ListServiceAccounts": _one("iam.serviceAccounts.list", "name"),
-    "GetServiceAccount": _one("iam.serviceAccounts.get", "name"),
-    "PatchServiceAccount": _one("iam.serviceAccounts.update", "service_account.name"),
-    "DeleteServiceAccount": _one("iam.serviceAccounts.delete", "name"),
-    "UndeleteServiceAccount": _one("iam.serviceAccounts.undelete", "name", On.PARENT),
-    "EnableServiceAccount": _one("iam.serviceAccounts.enable", "name"),
-    "DisableServiceAccount": _one("iam.serviceAccounts.disable", "name"),
-    "CreateServiceAccountKey": _one("iam.serviceAccountKeys.create", "name"),
-    "UploadServiceAccountKey": _one("iam.serviceAccountKeys.create", "name"),
-    "ListServiceAccountKeys": _one("iam.serviceAccountKeys.list", "name"),
-    "GetServiceAccountKey": _one("iam.serviceAccountKeys.get", "name", On.PARENT),
-    "DeleteServiceAccountKey": _one("iam.serviceAccountKeys.delete", "name", On.PARENT),
-    "DisableServiceAccountKey": _one("iam.serviceAccountKeys.disable", "name", On.PARENT),
-    "EnableServiceAccountKey": _one("iam.serviceAccountKeys.enable", "name", On.PARENT),
-    "CreateRole": _one("iam.roles.create", "parent"),
-    "GetRole": _one("iam.roles.get", "name", On.PARENT),
-    "ListRoles": _one("iam.roles.list", "parent"),
-    "UpdateRole": _one("iam.roles.update", "name", On.PARENT),
-    "DeleteRole": _one("iam.roles.delete", "name", On.PARENT),
-    "UndeleteRole": _one("iam.roles.undelete", "name", On.PARENT),
+    "CreateServiceAccount": _needs("iam.serviceAccounts.create", "name"),
+    "ListServiceAccounts": _needs("iam.serviceAccounts.list", "name"),
+    "GetServiceAccount": _needs("iam.serviceAccounts.get", "name"),
+    "PatchServiceAccount": _needs("iam.serviceAccounts.update", "service_account.name"),
+    "DeleteServiceAccount": _needs("iam.serviceAccounts.delete", "name"),
+    "UndeleteServiceAccount": _needs("iam.serviceAccounts.undelete", "name", On.PARENT),
+    "EnableServiceAccount": _needs("iam.serviceAccounts.enable", "name"),
+    "DisableServiceAccount": _needs("iam.serviceAccounts.disable", "name"),
+    "CreateServiceAccountKey": _needs("iam.serviceAccountKeys.create", "name"),
+    "UploadServiceAccountKey": _needs("iam.serviceAccountKeys.create", "name"),
+    "ListServiceAccountKeys": _needs("iam.serviceAccountKeys.list", "name"),
+    "GetServiceAccountKey": _needs("iam.serviceAccountKeys.get", "name", On.PARENT),
+    "DeleteServiceAccountKey": _needs("iam.serviceAccountKeys.delete", "name", On.PARENT),
+    "DisableServiceAccountKey": _needs("iam.serviceAccountKeys.disable", "name", On.PARENT),
+    "EnableServiceAccountKey": _needs("iam.serviceAccountKeys.enable", "name", On.PARENT),
+    "CreateRole": _needs("iam.roles.create", "parent"),
+    "GetRole": _needs("iam.roles.get", "name", On.PARENT),
+    "ListRoles": _needs("iam.roles.list", "parent"),
+    "UpdateRole": _needs("iam.roles.update", "name", On.PARENT),
+    "DeleteRole": _needs("iam.roles.delete", "name", On.PARENT),
+    "UndeleteRole": _needs("iam.roles.undelete", "name", On.PARENT),
     # The predefined roles are public.
     "ListPredefinedRoles": (),
     "GetPredefinedRole": (),
 }
 _IAM_CREDENTIALS: dict[str, Requirements] = {
-    "GenerateIdToken": _one("iam.serviceAccounts.getOpenIdToken", "name"),
-    "GenerateAccessToken": _one("iam.serviceAccounts.getAccessToken", "name"),
-    "SignJwt": _one("iam.serviceAccounts.signJwt", "name"),
-    "SignBlob": _one("iam.serviceAccounts.signBlob", "name"),
+    "GenerateIdToken": _needs("iam.serviceAccounts.getOpenIdToken", "name"),
+    "GenerateAccessToken": _needs("iam.serviceAccounts.getAccessToken", "name"),
+    "SignJwt": _needs("iam.serviceAccounts.signJwt", "name"),
+    "SignBlob": _needs("iam.serviceAccounts.signBlob", "name"),
 }
 _RESOURCE_MANAGER: dict[str, Requirements] = {
     # Needs resourcemanager.projects.create on the parent, which the request doesn't name: project_create checks it.
     "CreateProject": (),
-    "GetProject": _one("resourcemanager.projects.get", "project"),
+    "GetProject": _needs("resourcemanager.projects.get", "project"),
     # Returns only the projects that the caller may get.
     "ListProjects": (),
-    "UpdateProject": _one("resourcemanager.projects.update", "project"),
-    "DeleteProject": _one("resourcemanager.projects.delete", "project"),
-    "UndeleteProject": _one("resourcemanager.projects.undelete", "project"),
-    "GetAncestry": _one("resourcemanager.projects.get", "project"),
+    "UpdateProject": _needs("resourcemanager.projects.update", "project"),
+    "DeleteProject": _needs("resourcemanager.projects.delete", "project"),
+    "UndeleteProject": _needs("resourcemanager.projects.undelete", "project"),
+    "GetAncestry": _needs("resourcemanager.projects.get", "project"),
 }
 _MONITORING: dict[str, Requirements] = {
-    "ListTimeSeries": _one("monitoring.timeSeries.list", "name"),
+    "ListTimeSeries": _needs("monitoring.timeSeries.list", "name"),
 }
 #: Only the console uses the rest, which has pages for resources that the REST API doesn't have.
 _ORGANIZATIONS: dict[str, Requirements] = {
-    "GetOrganization": _one("resourcemanager.organizations.get", "name"),
+    "GetOrganization": _needs("resourcemanager.organizations.get", "name"),
 }
 _FOLDERS: dict[str, Requirements] = {
-    "GetFolder": _one("resourcemanager.folders.get", "name"),
-    "CreateFolder": _one("resourcemanager.folders.create", "parent"),
-    "UpdateFolder": _one("resourcemanager.folders.update", "folder.name"),
-    "DeleteFolder": _one("resourcemanager.folders.delete", "name"),
+    "GetFolder": _needs("resourcemanager.folders.get", "name"),
+    "CreateFolder": _needs("resourcemanager.folders.create", "parent"),
+    "UpdateFolder": _needs("resourcemanager.folders.update", "folder.name"),
+    "DeleteFolder": _needs("resourcemanager.folders.delete", "name"),
 }
 #: Needed on each project of the perimeter.
 _PERIMETERS: dict[str, Requirements] = {
-    f"{verb}ServicePerimeter": _one(f"accesscontextmanager.servicePerimeters.{verb.lower()}", "project")
+    f"{verb}ServicePerimeter": _needs(f"accesscontextmanager.servicePerimeters.{verb.lower()}", "project")
     for verb in ("Get", "Create", "Update", "Delete")
 }
 _LOGGING: dict[str, Requirements] = {
-    "ListLogEntries": _one("logging.logEntries.list", "resource_name"),
+    "ListLogEntries": _needs("logging.logEntries.list", "resource_name"),
 }
 
 

@@ -115,10 +115,10 @@ class SigningKey(models.Model):
     #: Numbers the keys. Because it is unique, only one of two processes can create the next key.
     generation = models.PositiveIntegerField(unique=True)
     kid = models.CharField(_("key id"), max_length=40, unique=True)
-    certificate = models.TextField(_("certificate"), help_text="Public: X.509 in PEM")
-    private_key = models.TextField(help_text="Encrypted; see identity/keys.py. Empty once it is retired")
+    certificate = models.TextField(_("certificate"), help_text="The public half, as X.509 in PEM")
+    private_key = models.TextField(help_text="Encrypted; empty after retirement")
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
-    signs_from = models.DateTimeField(_("signs from"), default=utcnow, help_text="Verifiers are told of it before")
+    signs_from = models.DateTimeField(_("signs from"), default=utcnow, help_text="Verifiers see the key earlier")
     retired_at = models.DateTimeField(_("retired"), null=True, blank=True)
 
     class Meta:

@@ -60,7 +60,7 @@ class Folder(models.Model):
         related_name="folders",
         null=True,
         blank=True,
-        help_text="The folder it is in",
+        help_text="The folder that contains it",
         verbose_name=_("folder"),
     )
     created_at = models.DateTimeField(auto_now_add=True)
@@ -188,7 +188,9 @@ class Subscription(models.Model):
     oidc_service_account_email = models.CharField(max_length=320, blank=True)
     oidc_audience = models.CharField(max_length=2048, blank=True, help_text="Empty: the endpoint's URL")
     push_wrapper = models.CharField(max_length=6, choices=Wrapper, default=Wrapper.UNSET, blank=True)
-    push_write_metadata = models.BooleanField(default=False, help_text="Of unwrapped messages: headers too")
+    push_write_metadata = models.BooleanField(
+        default=False, help_text="Write the metadata of unwrapped messages as headers"
+    )
 
     ack_deadline_seconds = models.PositiveIntegerField(default=10)
     retain_acked_messages = models.BooleanField(default=False)
@@ -209,7 +211,7 @@ class Subscription(models.Model):
     tags = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
-    active_at = models.DateTimeField(default=utcnow, help_text="Pulled or pushed with success, to the hour")
+    active_at = models.DateTimeField(default=utcnow, help_text="The hour of the last successful pull or push")
 
     class Meta:
         verbose_name = _("subscription")
@@ -239,8 +241,8 @@ class Snapshot(models.Model):
         help_text="Empty: deleted",
         verbose_name=_("topic"),
     )
-    topic_pk = models.BigIntegerField(db_index=True, help_text="Of the topic, also once that is deleted")
-    boundary_id = models.BigIntegerField(help_text="Messages from here on belong to it, but for those it excludes")
+    topic_pk = models.BigIntegerField(db_index=True, help_text="The key of the topic, even after its deletion")
+    boundary_id = models.BigIntegerField(help_text="It has the messages from here on, except those it excludes")
     expire_at = models.DateTimeField(_("expires"), db_index=True)
     labels = models.JSONField(default=dict, blank=True)
     tags = models.JSONField(default=dict, blank=True)

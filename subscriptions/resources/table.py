@@ -31,16 +31,16 @@ class Field(Generic[Row]):
 class Table(Generic[Row]):
     """The fields that callers can set on a resource.
 
-    PushHub refuses those that `fields` doesn't have: to accept them and do nothing would lose messages or leave them
-    as they are. `fixed` names the fields that only the creation of the resource handles.
+    PushHub refuses every field that `fields` doesn't have. To accept it and do nothing would lose messages, or deliver
+    them in a form that nobody asked for. `fixed` names the fields that only the creation of the resource sets.
     """
 
     def __init__(self, message: Message, fields: Sequence[Field[Row]], *, fixed: frozenset[str]) -> None:
         self._message = message
         self.fields = {field.name: field for field in fields}
-        unsupported = message.fields.keys() - self.fields.keys() - message.output_only - fixed
-        self.names = (*self.fields, *sorted(unsupported))
-        self.mutable = frozenset(unsupported | {field.name for field in fields if field.is_mutable})
+        refused = message.fields.keys() - self.fields.keys() - message.output_only - fixed
+        self.names = (*self.fields, *sorted(refused))
+        self.mutable = frozenset(refused | {field.name for field in fields if field.is_mutable})
 
     def store(self, row: Row, values: Values, names: Collection[str] | None = None) -> None:
         """Set the columns of the named fields, or of all, to what `values` has of them."""
@@ -76,7 +76,7 @@ def column(name: str, attribute: str, convert: Callable[[Any], Any], *, is_mutab
 
 
 def present(values: Values) -> dict[str, Any]:
-    """The values without those that are empty."""
+    """Return the values that aren't empty."""
     return {name: value for name, value in values.items() if value}
 
 
