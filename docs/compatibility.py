@@ -112,14 +112,16 @@ def refusals() -> dict[tuple[str, str], Callable[[object], object]]:
     """The functions that take the value of a message's field, by the names of both."""
     from subscriptions.iam import policies
     from subscriptions.models import Subscription, Topic
-    from subscriptions.resources import assign
+    from subscriptions.resources import subscriptions, topics
     from subscriptions.services import schemas
 
     found: dict[tuple[str, str], Callable[[object], object]] = {}
-    for name, taken in assign.TOPIC_FIELDS.items():
-        found["Topic", name] = lambda value, taken=taken: taken(Topic(), value)  # type: ignore[misc]
-    for name, taken_too in assign.SUBSCRIPTION_FIELDS.items():
-        found["Subscription", name] = lambda value, taken=taken_too: taken(Subscription(), value)  # type: ignore[misc]
+    for name in topics.FIELDS.names:
+        found["Topic", name] = lambda value, name=name: topics.FIELDS.store(Topic(), {name: value}, [name])  # type: ignore[misc]
+    for name in subscriptions.FIELDS.names:
+        found["Subscription", name] = lambda value, name=name: subscriptions.FIELDS.store(  # type: ignore[misc]
+            Subscription(), {name: value}, [name]
+        )
     found["Schema", "compiledProtoSchema"] = lambda value: schemas.schema_read({"compiledProtoSchema": value})
     found["Binding", "condition"] = lambda value: policies.bindings_normalise([{"condition": value}], kind="topic")
     return found

@@ -12,8 +12,7 @@ from deliveries.retention.seeking import subscription_seek
 from deliveries.retention.snapshots import snapshot_create
 from pushhub.common import names
 from pushhub.common.principals import Principal
-from subscriptions import selectors
-from subscriptions.paging import paged
+from subscriptions import lists, selectors
 from subscriptions.resources import fields
 from subscriptions.resources.render import snapshot_resource
 from subscriptions.rpc.calls import Method, Unary
@@ -55,21 +54,14 @@ def delete(request: Any, caller: Principal) -> Empty:
 
 def list_of_project(request: Any, caller: Principal) -> Any:
     owner = project_ensure(project=names.parse_project(request.project), caller=caller)
-    rows, token = paged(
-        selectors.snapshots_of(owner), page_of(request), keys=("snapshot_id",), scope=f"snapshots {owner.pk}"
-    )
+    rows, token = lists.snapshots(owner, page_of(request))
     found = [to_message(snapshot_resource(row), Snapshot) for row in rows]
     return pubsub.ListSnapshotsResponse.pb()(snapshots=found, next_page_token=token)
 
 
 def list_of_topic(request: Any, caller: Principal) -> Any:
     row = selectors.topic_get(name=request.topic)
-    rows, token = paged(
-        selectors.snapshots_of_topic(row),
-        page_of(request),
-        keys=("project__project_id", "snapshot_id"),
-        scope=f"topic snapshots {row.pk}",
-    )
+    rows, token = lists.topic_snapshots(row, page_of(request))
     return pubsub.ListTopicSnapshotsResponse.pb()(snapshots=[one.name for one in rows], next_page_token=token)
 
 

@@ -93,7 +93,7 @@ def test_every_field_comes_back(shop: Api) -> None:
 
 
 @pytest.mark.parametrize("field", sorted(UNSUPPORTED))
-def test_what_is_not_supported_is_said_to_be(shop: Api, field: str) -> None:
+def test_unsupported_fields_are_refused_by_name(shop: Api, field: str) -> None:
     """Taken silently, an export would lose its messages."""
     answer = shop.put("subscriptions/export", {"topic": TOPIC, field: UNSUPPORTED[field]})
     assert (answer.status, answer.error["status"]) == (501, "UNIMPLEMENTED")
@@ -264,7 +264,7 @@ def test_a_bad_mask_is_refused_in_productions_words(shop: Api, mask: str, text: 
     assert text in answer.error["message"]
 
 
-def test_a_topic_that_is_not_there_is_not_found(shop: Api) -> None:
+def test_a_missing_topic_is_not_found(shop: Api) -> None:
     answer = shop.put("subscriptions/sub", {"topic": "projects/shop/topics/nothing"})
 
     assert (answer.status, answer.error["message"]) == (404, "Resource not found (resource=nothing).")
@@ -292,7 +292,7 @@ def test_a_name_that_exists_is_a_conflict(shop: Api) -> None:
     assert answer.error["message"] == "Resource already exists in the project (resource=sub)."
 
 
-def test_defaults_depend_on_what_else_is_given(shop: Api) -> None:
+def test_defaults_depend_on_other_fields(shop: Api) -> None:
     once = shop.made("subscriptions/once", {"topic": TOPIC, "enableExactlyOnceDelivery": True})
     short = shop.made("subscriptions/short", {"topic": TOPIC, "expirationPolicy": {"ttl": "86400s"}})
     never = shop.made("subscriptions/never", {"topic": TOPIC, "expirationPolicy": {}})

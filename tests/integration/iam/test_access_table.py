@@ -129,7 +129,7 @@ def test_the_operator_may_call_everything(shop: Api) -> None:
         authorize(OPERATOR, method, names_for(method))
 
 
-def test_a_method_without_an_entry_is_nobodys_to_call() -> None:
+def test_a_method_without_an_entry_is_refused() -> None:
     with pytest.raises(PermissionDenied, match="no entry"):
         authorize(OPERATOR, "google.pubsub.v1.Publisher.NoSuch", {})
 
