@@ -33,21 +33,27 @@ class Decisions(Generic[Answer]):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        #: Grows with each `forget`.
+        self.generation = 0
         self._known: dict[Key, tuple[float, Answer]] = {}
 
     def get(self, key: Key) -> Answer | None:
         found = self._known.get(key)
         return found[1] if found is not None and found[0] > time.monotonic() else None
 
-    def put(self, key: Key, answer: Answer) -> None:
+    def put(self, key: Key, answer: Answer, *, generation: int) -> None:
+        """Keep an answer, unless something changed since its reading began: then `generation` is an older one."""
         with self._lock:
+            if generation != self.generation:
+                return
             if len(self._known) >= CACHE_ENTRIES:
                 self._known.clear()
             self._known[key] = (time.monotonic() + CACHE_SECONDS, answer)
 
     def forget(self) -> None:
-        """Policies changed in this process: its next answers are new ones at once."""
+        """Policies changed: the next answers are new ones at once."""
         with self._lock:
+            self.generation += 1
             self._known.clear()
 
 
@@ -76,8 +82,9 @@ def allowed(caller: Principal, permission: str, resource: tree.Resource) -> bool
     key = (caller.identity, permission, tree.kind_of(resource).word, str(resource.pk))
     answer = decisions.get(key)
     if answer is None:
+        generation = decisions.generation
         answer = permission in permissions_held(caller, resource, among=[permission])
-        decisions.put(key, answer)
+        decisions.put(key, answer, generation=generation)
     return answer
 
 
@@ -130,6 +137,7 @@ def resources_granting(caller: Principal, permission: str) -> frozenset[tuple[st
     key = (caller.identity, permission)
     granting = _granting.get(key)
     if granting is None:
+        generation = _granting.generation
         mine = _names_of(caller, has_groups=True)
         has_permission = cache(lambda role: permission in _permissions_of(role))
         granting = frozenset(
@@ -137,7 +145,7 @@ def resources_granting(caller: Principal, permission: str) -> frozenset[tuple[st
             for kind, pk, bindings in Policy.objects.order_by().values_list("kind", "resource_pk", "bindings")
             if any(not mine.isdisjoint(one["members"]) and has_permission(one["role"]) for one in bindings)
         )
-        _granting.put(key, granting)
+        _granting.put(key, granting, generation=generation)
     return granting
 
 
@@ -153,8 +161,9 @@ def _roles_inherited(caller: Principal, resource: tree.Resource) -> frozenset[st
     key = (caller.identity, tree.kind_of(resource).word, str(resource.pk))
     roles = _inherited.get(key)
     if roles is None:
+        generation = _inherited.generation
         roles = _roles_bound(caller, tree.lineage(resource))
-        _inherited.put(key, roles)
+        _inherited.put(key, roles, generation=generation)
     return roles
 
 

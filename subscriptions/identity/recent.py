@@ -8,6 +8,7 @@ import time
 from django.db import transaction
 
 from pushhub.common.principals import Principal
+from subscriptions.iam import epoch
 
 #: How long a process may go by a credential that another process has revoked meanwhile.
 CACHE_SECONDS = 1.0
@@ -20,19 +21,25 @@ class RecentCallers:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: dict[bytes, tuple[float, Principal]] = {}
+        #: Grows with each `forget`.
+        self.generation = 0
 
     def get(self, digest: bytes) -> Principal | None:
         found = self._known.get(digest)
         return found[1] if found is not None and found[0] > time.monotonic() else None
 
-    def put(self, digest: bytes, principal: Principal, *, seconds_left: float) -> None:
+    def put(self, digest: bytes, principal: Principal, *, seconds_left: float, generation: int) -> None:
+        """Keep a caller, unless credentials changed since its reading began: then `generation` is an older one."""
         with self._lock:
+            if generation != self.generation:
+                return
             if len(self._known) >= CACHE_ENTRIES:
                 self._known.clear()
             self._known[digest] = (time.monotonic() + min(CACHE_SECONDS, seconds_left), principal)
 
     def forget(self) -> None:
         with self._lock:
+            self.generation += 1
             self._known.clear()
 
 
@@ -43,3 +50,4 @@ def forget_callers() -> None:
     """Credentials change in this transaction: none is taken for good that was before it or while it ran."""
     recent_callers.forget()
     transaction.on_commit(recent_callers.forget)
+    epoch.end_after_commit()
