@@ -229,10 +229,11 @@ def _check(caller: Principal, requirement: Requirement, name: str) -> None:
     key: Key = (caller.identity, requirement.permission, requirement.on, name)
     if access.decisions.get(key):
         return
+    generation = access.decisions.generation
     permission, target = _target(requirement, name)
     if not _holds(caller, permission, requirement, target):
         raise access.denied(permission, target)
-    access.decisions.put(key, True)
+    access.decisions.put(key, True, generation=generation)
 
 
 def _target(requirement: Requirement, name: str) -> tuple[str, str]:
