@@ -1,4 +1,4 @@
-"""Forwarding to dead-letter topics (pubsub-spec.md, section 4.1).
+"""Forwarding to dead-letter topics (docs/spec.md#dead-letters).
 
 A message that was attempted as often as its policy allows is published to the dead-letter topic and owed no more, in
 one transaction. Where the project's service agent may not do that, the topic is gone, or its message storage policy

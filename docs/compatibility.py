@@ -62,7 +62,7 @@ HEAD = """\
 Made by `python docs/compatibility.py` from the discovery document (revision {revision}) and the proto descriptors on
 the one side, PushHub's routes, field tables and gRPC methods on the other. Don't edit it: a test compares.
 
-"done" of a field says that it is read and acted upon, or given: tests/compatibility/test_fields.py sets each of them
+"done" of a field says that it is read and acted upon, or given: tests/compatibility/fields sets each of them
 and looks at its effect. A field that PushHub can't act upon is refused by its name, or its row says what becomes of it.
 The fields marked "no" are parts of what is refused, or what no method sends or takes.
 

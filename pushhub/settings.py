@@ -284,7 +284,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "validatorUrl": None},
 }
 
-#: A request body may hold this much; the wire limit of Pub/Sub (pubsub-spec.md, section 2).
+#: A request body may hold this much; the wire limit of Pub/Sub (docs/spec.md#bodies).
 DATA_UPLOAD_MAX_MEMORY_SIZE = 10 * 1024 * 1024
 
 if DEVELOPMENT:

@@ -33,7 +33,7 @@ DULL_COLUMNS = frozenset(
 #: Attributes of a push configuration that are no secret: the others may well be one.
 OPEN_ATTRIBUTES = ("x-goog-version", "x-pushhub-")
 HIDDEN = "…"
-#: Calls that move messages, which the log leaves out (pubsub-spec.md, section 5.3).
+#: Calls that move messages, which the log leaves out (docs/spec.md#audit-log).
 DATA_METHODS = frozenset(
     {
         "google.pubsub.v1.Publisher.Publish",

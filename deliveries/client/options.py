@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: A 102 that nothing follows is the ack after this long at most (DESIGN.md, "A token travels with its message").
+#: A 102 that nothing follows is the ack after this long at most (docs/design.md#push-client).
 MAX_PROCESSING_GRACE_SECONDS = 1.0
 
 

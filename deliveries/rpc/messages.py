@@ -20,7 +20,7 @@ from subscriptions.selectors import subscription_get, topic_get
 
 PublishResponse = pubsub.PublishResponse.pb()
 PullResponse = pubsub.PullResponse.pb()
-#: How long production holds a pull that finds nothing (pubsub-spec.md, section 1.2).
+#: How long production holds a pull that finds nothing (docs/spec.md#pull-requests).
 HOLD_SECONDS = 20.0
 #: A client that named a deadline gets its empty answer this much before it.
 ANSWER_SECONDS = 0.5

@@ -15,7 +15,7 @@ Buckets = Mapping[int, int]
 
 
 def bucket_of(value: int, *, scale: int = SCALE) -> int:
-    """The bucket of a value; those below 1 count as 1. Spark computes the same (pipeline/transforms.py)."""
+    """The bucket of a value; those below 1 count as 1. Spark computes the same (pipeline/counting/transforms.py)."""
     return math.ceil(math.log2(max(value, 1)) * (1 << scale))
 
 

@@ -37,7 +37,7 @@ class NewMessage:
 
 
 def publish_time_text(message_id: int) -> str:
-    """RFC 3339 with milliseconds, as in the seeds' example."""
+    """Return the publish time in RFC 3339 with milliseconds (docs/spec.md#push-request)."""
     return _time_text(publish_time_ms(message_id))
 
 

@@ -1,9 +1,9 @@
 """The share of nacks that fewer requests at once do not cure, and how far apart it sets a lane's deliveries.
 
-The push page gives two points: one nack in five makes a delivery about every 500 ms, and nothing but nacks one every 30
-to 60 s. The second is the pause's (backoff.py). The first is the gap's: it halves with every 1.3 points that the share
-falls, so that no point costs much more than the next, and is gone at 3 %. rules.lua has the same arithmetic, in the
-same order of operations.
+docs/spec.md#push-backoff has two points: with one nack in five, a delivery about every 500 ms, and with only nacks
+one every 30 to 60 s. The pause takes care of the second (backoff.py), the gap of the first: it halves with every 1.3
+points that the share falls, so that no point costs much more than the next, and is gone at 3 %. rules.lua has the same
+arithmetic, in the same order of operations.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Resource names: `projects/{project}/topics/{topic}` and its kin (pubsub-spec.md, section 2)."""
+"""Resource names such as `projects/{project}/topics/{topic}` (docs/spec.md#resource-names)."""
 
 from __future__ import annotations
 

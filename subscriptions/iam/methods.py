@@ -1,4 +1,4 @@
-"""The one table of what each method requires of its caller (pubsub-spec.md, section 5.1), and the check.
+"""The table of what each method requires of its caller (docs/spec.md#permissions-of-methods), and the check.
 
 A requirement names a permission and where the request has the name of the resource that it is needed on.
 REST takes that from the address, or from the body where the requirement says so; gRPC from the request's fields.

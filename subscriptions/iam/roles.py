@@ -1,4 +1,4 @@
-"""Permissions and predefined roles, as data (pubsub-spec.md, sections 5.1 and 5.2)."""
+"""Permissions and predefined roles, as data (docs/spec.md#predefined-roles)."""
 
 from __future__ import annotations
 

@@ -38,10 +38,10 @@ def accounts_signable(emails: Iterable[str]) -> set[str]:
 def references_check(subscription: Subscription, given: Given, fields: Collection[str], *, caller: Principal) -> None:
     """May `caller` give these fields of a subscription the values in `given`? Asked before anybody looks them up.
 
-    Who creates or modifies a subscription that pushes as an account needs `iam.serviceAccounts.actAs` on it, whatever
-    is modified (seeds, "Authentication configuration"): on the account that it pushes as now, so that nobody else takes
-    the token out and sends the messages elsewhere, and on the new one. To send dead letters to a topic needs
-    `pubsub.topics.publish` there: a subscription must not be a way around a topic's policy.
+    A caller who creates or modifies a subscription that pushes as an account needs `iam.serviceAccounts.actAs`
+    (docs/spec.md#push-token-preconditions), whatever is modified: on the present account, so that nobody else removes
+    the token and sends the messages elsewhere, and on the new one. Sending dead letters to a topic needs
+    `pubsub.topics.publish` on it: a subscription must not be a way around a topic's policy.
     """
     emails = {subscription.oidc_service_account_email}
     if "pushConfig" in fields:

@@ -116,7 +116,7 @@ class SigningKey(models.Model):
     generation = models.PositiveIntegerField(unique=True)
     kid = models.CharField(_("key id"), max_length=40, unique=True)
     certificate = models.TextField(_("certificate"), help_text="Public: X.509 in PEM")
-    private_key = models.TextField(help_text="Encrypted; see iam/keys.py. Empty once it is retired")
+    private_key = models.TextField(help_text="Encrypted; see identity/keys.py. Empty once it is retired")
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     signs_from = models.DateTimeField(_("signs from"), default=utcnow, help_text="Verifiers are told of it before")
     retired_at = models.DateTimeField(_("retired"), null=True, blank=True)

@@ -1,4 +1,4 @@
-"""Bounds and defaults of the API's values, pure: pubsub-spec.md, sections 1.4, 1.6 (the texts) and 2 (the limits)."""
+"""Bounds and defaults of the API's values, pure (docs/spec.md#subscription-fields, docs/spec.md#error-texts)."""
 
 from __future__ import annotations
 

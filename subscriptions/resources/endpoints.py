@@ -1,4 +1,4 @@
-"""Which push endpoints may be configured, pure (pubsub-spec.md, section 3.7).
+"""Which push endpoints may be configured, pure (docs/spec.md#push-endpoints).
 
 A courtesy to the caller only: the push client judges the address again where the socket opens.
 """

@@ -1,4 +1,4 @@
-"""The resources of the API, field by field, with their kinds in `pubsub.proto` (pubsub-spec.md, section 1.4)."""
+"""The resources of the API, field by field, with their kinds in `pubsub.proto` (docs/spec.md#json-form)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The filter language of subscriptions, pure (pubsub-spec.md, section 4.3).
+"""The filter language of subscriptions, pure (docs/spec.md#filters).
 
 expr    := term { AND term } | term { OR term }      mixing the two needs parentheses
 term    := [ NOT | - ] factor

@@ -36,6 +36,6 @@ def to_message(resource: Mapping[str, Any], kind: type[M]) -> M:
 
 
 def update_request(message: Any, field: str, kind: protojson.Message) -> dict[str, Any]:
-    """An Update...Request, of which gRPC writes the mask in snake_case, path by path (pubsub-spec.md, section 1.5)."""
+    """Return an Update...Request as a dict; gRPC has the mask as snake_case paths (docs/spec.md#field-masks)."""
     mask = mask_of_snake_paths(message.update_mask.paths, kind)
     return {field: to_dict(getattr(message, field)), "updateMask": mask}

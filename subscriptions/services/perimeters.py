@@ -1,6 +1,6 @@
 """Service perimeters: what projects that VPC Service Controls protect may not do with push.
 
-Source: the seeds' "Push subscription and VPC Service Controls"; pubsub-spec.md, section 5.4.
+The rules are those of docs/spec.md#service-perimeters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Schemas and their revisions, and messages checked against them. Requests come as decoded JSON, as in services.py."""
+"""Schemas, their revisions, and messages checked against them. Requests come as decoded JSON, as for topics."""
 
 from __future__ import annotations
 

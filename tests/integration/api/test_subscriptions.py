@@ -1,4 +1,4 @@
-"""Subscriptions over REST (pubsub-spec.md, sections 1.2, 1.4 to 1.6, 2, 3.1, 3.7 and 4.8)."""
+"""Subscriptions over REST (docs/spec.md#subscriptions, docs/spec.md#field-masks, docs/spec.md#push-endpoints)."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_what_is_not_supported_is_said_to_be(shop: Api, field: str) -> None:
 def test_a_patch_takes_what_its_mask_names_and_leaves_the_rest(
     shop: Api, before: set[str], given_fields: set[str], mask: set[str]
 ) -> None:
-    """LESSONS.md, section 1, row 5: any update of Metro's turned ordering off."""
+    """docs/design.md#lessons-from-metro, row 5: any update in Metro turns ordering off."""
     # Given a subscription with some of its fields set
     Subscription.objects.all().delete()
     current = shop.made("subscriptions/any", {"topic": TOPIC, **{field: FULL[field] for field in before}})

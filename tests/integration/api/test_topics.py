@@ -1,4 +1,4 @@
-"""Topics over REST (pubsub-spec.md, sections 1.2, 1.4 to 1.6 and 2)."""
+"""Topics over REST (docs/spec.md#topics, docs/spec.md#protocols, docs/spec.md#names)."""
 
 from __future__ import annotations
 

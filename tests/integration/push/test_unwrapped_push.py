@@ -1,4 +1,4 @@
-"""Unwrapped pushes as the receiver gets them, and the endpoint's version (pubsub-spec.md, sections 3.1 and 3.2)."""
+"""Unwrapped pushes and the endpoint's version (docs/spec.md#unwrapped-push, docs/spec.md#push-attributes)."""
 
 from __future__ import annotations
 

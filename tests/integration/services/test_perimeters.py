@@ -1,4 +1,4 @@
-"""Projects that VPC Service Controls protect; the sentences are those of the seeds."""
+"""Projects that VPC Service Controls protect (docs/spec.md#service-perimeters)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resource names (pubsub-spec.md, section 2)."""
+"""Resource names (docs/spec.md#resource-names)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON form of protocol buffers (pubsub-spec.md, section 1.5)."""
+"""The JSON form of protocol buffers (docs/spec.md#json-form)."""
 
 from __future__ import annotations
 

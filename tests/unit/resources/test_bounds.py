@@ -1,4 +1,4 @@
-"""Bounds, defaults and their texts (pubsub-spec.md, sections 1.4, 1.6 and 2), and which endpoints may be configured."""
+"""Bounds, defaults and their texts (docs/spec.md#subscription-fields), and which endpoints may be configured."""
 
 from __future__ import annotations
 

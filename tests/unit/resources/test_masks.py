@@ -1,4 +1,4 @@
-"""Field masks (pubsub-spec.md, section 1.5)."""
+"""Field masks (docs/spec.md#field-masks)."""
 
 from __future__ import annotations
 
