@@ -151,6 +151,14 @@ def describe(client: Client, options: Options) -> Said:
     return Said(client.call("GET", subscription_name(options)))
 
 
+def diagnose(client: Client, options: Options) -> Said:
+    answer = client.call("POST", f"{subscription_name(options)}:diagnose", {"sendProbe": options["send_probe"]})
+    if options["format"] is not None and options["format"] != "table":
+        return Said(answer)
+    rows = [[step["name"], step["status"], step["message"]] for step in answer["steps"]]
+    return Said(table(rows, heads=["step", "status", "message"]) + f"\n\n{answer['summary']}", form="text")
+
+
 def list_all(client: Client, options: Options) -> Said:
     found = client.pages(f"projects/{options['project']}/subscriptions", "subscriptions", limit=options["limit"])
     return Said(found, columns=("name", "topic", "pushConfig.pushEndpoint"))
@@ -221,6 +229,11 @@ VERBS = {
     ),
     "delete": Verb("delete subscriptions with what waits for them", delete, (SUBSCRIPTIONS,)),
     "describe": Verb("show a subscription", describe, (SUBSCRIPTION,)),
+    "diagnose": Verb(
+        "find out why messages are not delivered",
+        diagnose,
+        (SUBSCRIPTION, flag("--send-probe", "send a message without data to the endpoint", action="store_true")),
+    ),
     "list": Verb("show a project's subscriptions", list_all, (LIMIT,)),
     "pull": Verb(
         "take messages",
