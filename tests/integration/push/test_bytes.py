@@ -34,12 +34,12 @@ COUNT, SIZE = 30, 6_000_000
 FAILS_ONCE = """
 import django
 django.setup()
-from deliveries import store
-real = store.payload_sizes
+from deliveries.store import statements
+real = statements.payload_sizes
 def payload_sizes(message_ids):
-    store.payload_sizes = real
+    statements.payload_sizes = real
     raise RuntimeError("unforeseen")
-store.payload_sizes = payload_sizes
+statements.payload_sizes = payload_sizes
 """
 
 

@@ -64,7 +64,7 @@ def test_a_subscription_deleted_during_the_last_attempt_stops_no_other(api: Api,
 #: Runs before the worker's own imports: idle threads give many signs of life, and the steward gives none.
 STEWARD_HANGS = """
 import sys, threading
-from pushhub import background
+from pushhub.common import background
 
 work = background.BackgroundThread._round
 
