@@ -23,6 +23,7 @@ from deliveries.backlog.backlog import Lane, Leases
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
 from deliveries.backlog.paging import page_in
+from deliveries.counters import recording
 from deliveries.deadletters import dead_letters_forward
 from deliveries.journal import records
 from deliveries.models import Message
@@ -95,6 +96,7 @@ def messages_pull(
             max_bytes=min(max_bytes, MAX_PULL_BYTES),
         )
         pull_charge(project=project, size=sum(one.size for one in received))
+        recording.pull_sent_count(subscription_id=found.id, messages=len(received))
         left = ends - time.monotonic()
         if received or left <= 0:
             return received

@@ -154,6 +154,10 @@ _RESOURCE_MANAGER: dict[str, Requirements] = {
 _MONITORING: dict[str, Requirements] = {
     "ListTimeSeries": _one("monitoring.timeSeries.list", "name"),
 }
+#: It opens connections to the endpoint and may send it a probe, so it needs more than to view the subscription.
+_DIAGNOSTICS: dict[str, Requirements] = {
+    "DiagnoseSubscription": _one("pubsub.subscriptions.update", "subscription"),
+}
 #: Only the console uses the rest, which has pages for resources that the REST API doesn't have.
 _ORGANIZATIONS: dict[str, Requirements] = {
     "GetOrganization": _one("resourcemanager.organizations.get", "name"),
@@ -184,6 +188,7 @@ def _table() -> dict[str, Requirements]:
         "google.iam.credentials.v1": _IAM_CREDENTIALS,
         "google.cloudresourcemanager.v1": _RESOURCE_MANAGER,
         "google.monitoring.v3.MetricService": _MONITORING,
+        "pushhub.v1.Diagnostics": _DIAGNOSTICS,
         "google.cloud.resourcemanager.v3.Organizations": _ORGANIZATIONS,
         "google.cloud.resourcemanager.v3.Folders": _FOLDERS,
         "google.identity.accesscontextmanager.v1.AccessContextManager": _PERIMETERS,
