@@ -179,6 +179,22 @@ class Segment(models.Model):
         return self.name
 
 
+class CountingLease(models.Model):
+    """Who counts segments into the metrics, until when unless it is renewed, and how far it is. One row."""
+
+    class Counter(models.TextChoices):
+        SPARK = "spark"
+        EMBEDDED = "embedded"
+
+    counter = models.CharField(max_length=10, choices=Counter)
+    until = models.DateTimeField()
+    counted_to = models.DateTimeField(help_text="All events before this time are in the metrics")
+    waiting = models.IntegerField(help_text="Sealed segments that are not counted yet")
+
+    def __str__(self) -> str:
+        return self.counter
+
+
 class ArchiveFile(models.Model):
     """The manifest of the archive: a Parquet file that is part of it (pipeline/archive.py)."""
 

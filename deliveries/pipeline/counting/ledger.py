@@ -69,11 +69,14 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What came of it."""
+    """What was added: new segments and their rows; `skipped` segments were in the ledger already."""
 
     segments: int
     skipped: int
     rows: int
+
+    def __add__(self, other: Added) -> Added:
+        return Added(self.segments + other.segments, self.skipped + other.skipped, self.rows + other.rows)
 
 
 def partials_add(partials: Iterable[Partial], *, job: str) -> Added:
