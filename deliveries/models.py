@@ -161,6 +161,7 @@ class Segment(models.Model):
     """The ledger: a segment of the journal whose events are in the metrics, or one that could not be read."""
 
     class State(models.TextChoices):
+        COUNTING = "counting", _("being counted")
         COUNTED = "counted", _("counted")
         QUARANTINED = "quarantined", _("quarantined")
 
@@ -168,6 +169,7 @@ class Segment(models.Model):
     state = models.CharField(_("state"), max_length=12, choices=State)
     reason = models.CharField(_("reason"), max_length=255, blank=True, help_text="Why it is in quarantine")
     rows = models.BigIntegerField(_("rows"))
+    place = models.JSONField(default=list, help_text="The last key that is in the metrics while it is being counted")
     job = models.CharField(_("job"), max_length=40, help_text="Who added it: the rollup or a backfill")
     at = models.DateTimeField(_("time"), db_index=True)
 
