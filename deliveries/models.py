@@ -234,6 +234,7 @@ class ArchiveLeftover(models.Model):
 
     token = models.CharField(max_length=12, blank=True, help_text="A write: its files have this token in their names")
     path = models.CharField(max_length=500, blank=True, help_text="A file that compaction has replaced")
+    replaced_at = models.DateTimeField(null=True, help_text="When that was: readers may need the file for a while")
 
     def __str__(self) -> str:
         return self.token or self.path
