@@ -96,6 +96,12 @@ ROWS = {
         "attempts counted into metrics, on Spark and in DuckDB",
         ("rollup_per_second", "rollup_duckdb_per_second", "rollup_idle_percent_of_a_core"),
     ),
+    "embedded_counter": Row(
+        "rollup",
+        "embedded_counter",
+        "attempts counted into metrics without Spark",
+        ("embedded_counter_per_second", "embedded_counter_idle_percent_of_a_core"),
+    ),
     "archive": Row(
         "archive",
         "archive",

@@ -156,6 +156,8 @@ JOURNAL_DAYS = env.number("JOURNAL_DAYS", 7, least=1)
 #: The archive's folder, and whether messages stay in the database until they are archived.
 ARCHIVE = env.text("ARCHIVE", str(DATA_DIR / "archive"))
 ARCHIVING = env.switch("ARCHIVING")
+#: Whether `make up` starts the rollup on Spark. Without it the embedded counter counts attempts into metrics.
+SPARK = env.switch("SPARK", default=True)
 #: Where Spark runs: in the process of each pipeline command, or a cluster.
 SPARK_MASTER = env.text("SPARK_MASTER", "local[*]")
 #: The heap of a pipeline command.
