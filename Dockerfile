@@ -36,4 +36,4 @@ USER pushhub
 VOLUME /data
 EXPOSE 8000 8085 5555
 # One of web, grpc, push, maintenance, flower and, with Spark, rollup; `docker run pushhub python manage.py ...` for anything else.
-CMD ["python", "-m", "pushhub.processes", "web"]
+CMD ["python", "-m", "pushhub.runtime.processes", "web"]

@@ -61,7 +61,7 @@ $(VENV)/.installed-tests: tests/requirements.txt docs/receivers/python/requireme
 	@touch $@
 
 up: install ## PushHub on this machine, until Ctrl-C
-	@exec $(RUN) -m pushhub.supervisor
+	@exec $(RUN) -m pushhub.runtime.supervisor
 
 ifdef ONLY
 test: install-tests install-spark

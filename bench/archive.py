@@ -14,13 +14,14 @@ from bench.message import TOPIC
 from bench.processes import BenchError, say
 from bench.stand import Row, stand
 from deliveries.models import Message
-from deliveries.pipeline import ingest, needs, replay
-from deliveries.pipeline.archive import Archiver
-from deliveries.pipeline.publishjobs import Target, job_begin, job_divide, job_run, parts_left, progress_of
-from deliveries.pipeline.rows import Columns
+from deliveries.pipeline import needs
+from deliveries.pipeline.archiving.archive import Archiver
+from deliveries.pipeline.jobs import ingest, replay
+from deliveries.pipeline.jobs.publishjobs import Target, job_begin, job_divide, job_run, parts_left, progress_of
+from deliveries.pipeline.jobs.rows import Columns
 from deliveries.pipeline.session import spark_session
+from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage
-from deliveries.services import message_publish
 from subscriptions.selectors import topic_get
 
 #: As in the issue: messages of 1 KiB.

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import uvloop
 
-from deliveries.push.client import ClientOptions, PushClient, PushResult
+from deliveries.client.client import ClientOptions, PushClient, PushResult
 
 #: About what a signed push request carries: a JWT of 700 bytes and an envelope of 300.
 HEADERS = b"Content-Type: application/json\r\nAuthorization: Bearer " + b"x" * 700 + b"\r\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.processes import ROOT, BenchError, needed
-from pushhub import embedded
+from pushhub.runtime import embedded
 from tests.programs import postgresql_programs
 
 PACKAGES = ("celery", "django", "hiredis", "httptools", "kombu", "redis", "requests", "uvloop")

@@ -12,8 +12,8 @@ from bench.message import HELLO, TOPIC
 from bench.processes import BenchError, nginx, raise_file_limit, rss_mb, say, wait_until
 from bench.sink import Sinks, sinks
 from bench.stand import Row, Stand, stand
+from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage
-from deliveries.services import message_publish
 from subscriptions.selectors import topic_get
 from tests.ports import free_port
 

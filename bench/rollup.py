@@ -21,8 +21,9 @@ from bench.stand import Row, Stand, stand
 from deliveries.journal import files
 from deliveries.journal.columns import event_schema
 from deliveries.models import MetricDay, MetricHour, MetricMinute, Segment
-from deliveries.pipeline import ledger, needs
-from deliveries.pipeline.rollup import FILES_A_BATCH, partials_of
+from deliveries.pipeline import needs
+from deliveries.pipeline.counting import ledger
+from deliveries.pipeline.counting.rollup import FILES_A_BATCH, partials_of
 
 BEGIN = 1_795_219_200
 SUBSCRIPTIONS = 50
@@ -136,7 +137,7 @@ def _table(dice: Any, times: Any) -> pa.Table:
 
 @contextmanager
 def _runner(made: Stand) -> Iterator[int]:
-    command = [sys.executable, "-m", "pushhub.processes", "rollup"]
+    command = [sys.executable, "-m", "pushhub.runtime.processes", "rollup"]
     with process(command, env=made.env | {"PUSHHUB_SPARK_MASTER": "local[2]"}) as runner:
         yield runner.pid
 

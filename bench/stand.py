@@ -20,13 +20,14 @@ from django.db import connection
 from bench.message import ATTRIBUTES, HELLO, TOPIC
 from bench.processes import process, wait_until
 from deliveries.models import Delivery
+from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage
-from deliveries.services import message_publish
-from subscriptions import services
-from subscriptions.iam.service_accounts import service_account_create
-from subscriptions.iam.tokens import id_token_mint
+from subscriptions.identity.tokens import id_token_mint
 from subscriptions.models import ServiceAccount, Topic
 from subscriptions.selectors import topic_get
+from subscriptions.services.service_accounts import service_account_create
+from subscriptions.services.subscriptions import push_config_modify, subscription_create
+from subscriptions.services.topics import topic_create
 from tests.ports import free_port
 from tests.redisserver import RedisServer
 
@@ -63,7 +64,7 @@ class Stand:
     @contextmanager
     def web(self) -> Iterator[None]:
         """The REST server as `make up` starts it."""
-        with process([sys.executable, "-m", "pushhub.processes", "web"], env=self.env):
+        with process([sys.executable, "-m", "pushhub.runtime.processes", "web"], env=self.env):
             wait_until(self._is_healthy, seconds=60, what="the web server")
             yield
 
@@ -88,17 +89,17 @@ class Stand:
     def subscribe(self, url: str, *, name: str = "bench", topic: str = TOPIC, **more: Any) -> int:
         """A push subscription with a token; without a URL it is a pull one. Returns its primary key."""
         if not Topic.objects.filter(topic_id=topic.rpartition("/")[2]).exists():
-            services.topic_create(name=topic, topic={})
+            topic_create(name=topic, topic={})
         if not ServiceAccount.objects.exists():
             service_account_create(project="bench", request={"accountId": "pusher"})
-        row = services.subscription_create(
+        row = subscription_create(
             name=subscription(name), subscription={"topic": topic, "pushConfig": push_config(url), **more}
         )
         return int(row.pk)
 
     def push_to(self, url: str, *, name: str = "bench") -> None:
         """Make a subscription push to another URL, or pull without one."""
-        services.push_config_modify(name=subscription(name), request={"pushConfig": push_config(url)})
+        push_config_modify(name=subscription(name), request={"pushConfig": push_config(url)})
 
     def token(self) -> str:
         """A token just like those that the worker sends."""

@@ -9,9 +9,9 @@ from datetime import timedelta
 from django.db.models import F
 from django.db.models.functions import Greatest
 
-from pushhub.clock import utcnow
-from subscriptions import services
+from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription
+from subscriptions.services.subscriptions import subscription_delete
 
 #: No expiration policy is shorter than a day.
 NOTED_SECONDS = 3600.0
@@ -40,5 +40,5 @@ def expired_subscriptions_delete() -> int:
         if row.used_at < now - timedelta(seconds=row.expiration_ttl_seconds or 0)
     ]
     for name in gone:
-        services.subscription_delete(name=name)
+        subscription_delete(name=name)
     return len(gone)

@@ -13,14 +13,14 @@ from functools import partial
 
 from django.conf import settings
 
-from deliveries import store
 from deliveries.journal import records
 from deliveries.models import Message
-from deliveries.publishing import messages_store
+from deliveries.publish.storing import messages_store
 from deliveries.rules.payload import NewMessage, attributes_parse, publish_time_text
 from deliveries.rules.regions import is_transit_allowed
+from deliveries.store import statements
 from subscriptions.iam import access
-from subscriptions.iam.agents import service_agent
+from subscriptions.identity.agents import service_agent
 from subscriptions.models import Subscription, Topic
 
 PREFIX = "CloudPubSubDeadLetterSource"
@@ -53,7 +53,7 @@ def dead_letters_forward(*, subscription_id: int, region: str, attempts: Mapping
         return forwarded
     topic = dead_letter_topic_usable(source)
     # Settled by somebody else meanwhile, such a message must not be published as a dead letter too.
-    owed = store.still_waiting(subscription_id=subscription_id, region=region, message_ids=list(attempts))
+    owed = statements.still_waiting(subscription_id=subscription_id, region=region, message_ids=list(attempts))
     if topic is None or not owed or not is_transit_allowed(topic.message_storage_policy, region):
         return forwarded
     messages = list(Message.objects.filter(pk__in=owed))
@@ -62,7 +62,9 @@ def dead_letters_forward(*, subscription_id: int, region: str, attempts: Mapping
         published = messages_store(topic=topic, messages=letters, region=region)
         forwarded.announce.append(published.offer)
     forwarded.message_ids = {row.pk for row in messages}
-    store.deliveries_delete(subscription_id=subscription_id, region=region, message_ids=sorted(forwarded.message_ids))
+    statements.deliveries_delete(
+        subscription_id=subscription_id, region=region, message_ids=sorted(forwarded.message_ids)
+    )
     counted = {message_id: attempts[message_id] for message_id in sorted(forwarded.message_ids)}
     forwarded.announce.append(partial(records.dead_lettered, subscription=source, region=region, attempts=counted))
     return forwarded

@@ -18,7 +18,6 @@ from typing import Any
 import orjson
 from django.conf import settings
 
-from deliveries import store
 from deliveries.activity import note_activity
 from deliveries.backlog.backlog import Lane, Leases
 from deliveries.backlog.default import default_backlog
@@ -32,8 +31,9 @@ from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import attributes_parse, wire_message, wire_size
 from deliveries.rules.regions import transit_require
 from deliveries.rules.taskmessage import DeliverTask, body_parse
-from deliveries.turns import write_transaction
-from pushhub.errors import FailedPrecondition, InvalidArgument, clipped
+from deliveries.store import statements
+from deliveries.store.writelock import write_transaction
+from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped
 from subscriptions.models import Subscription
 from subscriptions.quotas import pull_charge, pull_check
 from subscriptions.selectors import PushSettings, push_settings_of, resource_missing
@@ -183,7 +183,7 @@ def _settings_for_pull(subscription: Subscription) -> PushSettings:
 
 def _lease(found: PushSettings, count: int, *, seconds: int, max_bytes: int) -> list[Received]:
     received: list[Received] = []
-    for region in {settings.REGION, *store.lanes_waiting(found.id)}:
+    for region in {settings.REGION, *statements.lanes_waiting(found.id)}:
         lane = Lane(found.id, region)
         room = max_bytes
         while len(received) < count and room > 0:
@@ -239,7 +239,7 @@ def _received(
 
 
 def _sizes(tasks: Mapping[int, DeliverTask]) -> dict[int, int]:
-    large = store.payload_sizes([message_id for message_id, task in tasks.items() if task.is_reference])
+    large = statements.payload_sizes([message_id for message_id, task in tasks.items() if task.is_reference])
     return {
         message_id: large.get(message_id, 0) if task.is_reference else wire_size(task.message)
         for message_id, task in tasks.items()
@@ -285,7 +285,7 @@ def _still_owed(lane: Lane, found: PushSettings, message_ids: list[int]) -> set[
     oldest_ms = time.time_ns() // 1_000_000 - found.retention_seconds * 1000
     fresh = [message_id for message_id in message_ids if publish_time_ms(message_id) >= oldest_ms]
     if found.exactly_once and fresh:
-        fresh = store.still_waiting(subscription_id=found.id, region=lane.region, message_ids=fresh)
+        fresh = statements.still_waiting(subscription_id=found.id, region=lane.region, message_ids=fresh)
     return set(fresh)
 
 
@@ -315,7 +315,7 @@ def _forget(leases: Iterable[AckId]) -> None:
 
 def _forget_ids(lane: Lane, message_ids: list[int]) -> None:
     with write_transaction():
-        store.deliveries_delete(subscription_id=lane.subscription_id, region=lane.region, message_ids=message_ids)
+        statements.deliveries_delete(subscription_id=lane.subscription_id, region=lane.region, message_ids=message_ids)
     default_backlog().release(lane, message_ids)
 
 

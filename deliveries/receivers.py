@@ -6,10 +6,10 @@ from typing import Any
 
 from django.conf import settings
 
-from deliveries import store
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
+from deliveries.store import statements
 from subscriptions import signals
 from subscriptions.selectors import push_settings_of
 
@@ -47,4 +47,4 @@ def on_deleted(sender: Any, *, subscription_id: int, **_: Any) -> None:
 
 
 def _regions(subscription_id: int) -> set[str]:
-    return {settings.REGION, *store.lanes_waiting(subscription_id)}
+    return {settings.REGION, *statements.lanes_waiting(subscription_id)}

@@ -9,12 +9,14 @@ from celery import shared_task
 from celery.app.task import Task
 from django.conf import settings
 
-from deliveries import activity, fanout, retention
+from deliveries import activity
 from deliveries.backlog import reconcile
 from deliveries.journal import upkeep
 from deliveries.metrics import expiry, gauges
+from deliveries.retention import sweep
 from deliveries.rules.taskmessage import TASK_NAME, DeliverTask
-from subscriptions.snapshots import snapshots_sweep
+from deliveries.store import fanout
+from subscriptions.services.snapshots import snapshots_sweep
 
 
 class DeliverStrategyTask(Task[Any, Any]):
@@ -51,8 +53,8 @@ def resources_sweep() -> dict[str, int]:
 @shared_task(name="deliveries.messages_sweep")
 def messages_sweep() -> dict[str, int]:
     return {
-        "expired": retention.expired_sweep(),
-        "settled": retention.settled_sweep(),
+        "expired": sweep.expired_sweep(),
+        "settled": sweep.settled_sweep(),
         "abandoned": fanout.abandoned_remove(),
     }
 

@@ -40,7 +40,7 @@ WITHOUT_EFFECT = {
     ("Topic", "state"): "always ACTIVE",
 }
 IGNORED = "taken, without an effect"
-#: The query parameters of every REST method; tests/integration/test_query_parameters.py tries them.
+#: The query parameters of every REST method; tests/integration/api/test_query_parameters.py tries them.
 PARAMETERS = {
     "access_token": "done; a header keeps the token out of the logs of proxies",
     "alt": "done: `json` only, others are refused: INVALID_ARGUMENT",
@@ -110,9 +110,10 @@ def _shape(path: str) -> str:
 
 def refusals() -> dict[tuple[str, str], Callable[[object], object]]:
     """The functions that take the value of a message's field, by the names of both."""
-    from subscriptions import assign, schemas
     from subscriptions.iam import policies
     from subscriptions.models import Subscription, Topic
+    from subscriptions.resources import assign
+    from subscriptions.services import schemas
 
     found: dict[tuple[str, str], Callable[[object], object]] = {}
     for name, taken in assign.TOPIC_FIELDS.items():
@@ -148,7 +149,7 @@ class Fields:
 
     def _refusal(self, name: str, field: str, known: Json) -> str:
         """Ask the code that takes the field's value. An error about something inside of the sample is no refusal."""
-        from pushhub.errors import InvalidArgument, PushHubError, Unimplemented
+        from pushhub.common.errors import InvalidArgument, PushHubError, Unimplemented
 
         taken = self.takers.get((name, field))
         sample = SAMPLES.get(known.get("type", ""))
@@ -206,7 +207,7 @@ def proto_methods() -> Iterator[tuple[str, str]]:
 
 def grpc_rows() -> list[list[str]]:
     """A row for each RPC."""
-    from pushhub.grpcserver import services
+    from pushhub.runtime.grpcserver import services
 
     served = services()
     return [
@@ -250,7 +251,7 @@ def attributes_read() -> set[str]:
 
 def messages_served() -> set[str]:
     """The messages that the gRPC methods take and give, and those in them, by their last names."""
-    from pushhub.grpcserver import services
+    from pushhub.runtime.grpcserver import services
 
     pending = [
         kind.DESCRIPTOR

@@ -6,4 +6,4 @@ from django.contrib.admin.apps import AdminConfig
 class ConsoleConfig(AdminConfig):
     """Django's admin, whose every page asks the policies."""
 
-    default_site = "subscriptions.consoleadmin.ConsoleSite"
+    default_site = "subscriptions.console.base.ConsoleSite"

@@ -36,7 +36,7 @@ def _secret_key() -> str:
         raise env.SettingError(
             "PUSHHUB_SECRET_KEY is not set: give 50 random characters or more, or a file by PUSHHUB_SECRET_KEY_FILE"
         )
-    from pushhub.development import kept_secret
+    from pushhub.runtime.development import kept_secret
 
     return kept_secret(kept)
 

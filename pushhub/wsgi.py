@@ -1,4 +1,4 @@
-"""The WSGI application that the web server (pushhub/webserver.py) runs."""
+"""The WSGI application that the web server (pushhub/runtime/webserver.py) runs."""
 
 from __future__ import annotations
 

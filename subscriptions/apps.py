@@ -11,7 +11,7 @@ class SubscriptionsConfig(AppConfig):
     verbose_name = _("Topics, subscriptions and access")
 
     def ready(self) -> None:
-        # The imports register checks, and pages of the console.
-        from subscriptions import auditadmin, checks, credentialadmin, policyadmin, receivers, treeadmin  # noqa: F401
+        # Importing the checks registers them.
+        from subscriptions import checks, receivers  # noqa: F401
 
         receivers.connect()

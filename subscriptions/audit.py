@@ -19,10 +19,10 @@ from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import F, ManyToManyField, Model
 
-from pushhub.clock import utcnow
-from pushhub.principals import OPERATOR
+from pushhub.common.clock import utcnow
+from pushhub.common.principals import OPERATOR
 from subscriptions.iam import tree
-from subscriptions.iammodels import AuditEntry, Policy
+from subscriptions.models.iam import AuditEntry, Policy
 
 #: Columns that hold secrets, or nothing but a secret's digest.
 SECRET_COLUMNS = frozenset({"private_key", "digest", "token_digest", "password", "certificate", "public_key"})

@@ -12,7 +12,7 @@ from typing import Any
 from django.core.checks import CheckMessage, Tags, Warning, register
 from django.db import connections
 
-from pushhub import names
+from pushhub.common import names
 from subscriptions.models import Project, ServiceAccount
 
 

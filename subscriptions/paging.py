@@ -12,7 +12,7 @@ import orjson
 from django.core import signing
 from django.db.models import Model, Q, QuerySet
 
-from pushhub.errors import InvalidArgument, clipped
+from pushhub.common.errors import InvalidArgument, clipped
 
 MAX_TOKEN_CHARACTERS = 2048
 

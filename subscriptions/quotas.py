@@ -18,7 +18,7 @@ import redis
 from django.conf import settings
 from redis.commands.core import Script
 
-from pushhub.errors import ResourceExhausted
+from pushhub.common.errors import ResourceExhausted
 from subscriptions.models import Project
 
 logger = logging.getLogger(__name__)

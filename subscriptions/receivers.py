@@ -12,8 +12,8 @@ from django.db.models.signals import m2m_changed, post_delete, post_save, pre_de
 
 from subscriptions import audit
 from subscriptions.iam import access, tree
-from subscriptions.iammodels import GroupMember, Perimeter, Policy, RoleResource
 from subscriptions.models import Folder, Project
+from subscriptions.models.iam import GroupMember, Perimeter, Policy, RoleResource
 
 #: What decisions of access rest on.
 DECISIVE: tuple[type[Model], ...] = (Policy, RoleResource, GroupMember, Project, Folder)

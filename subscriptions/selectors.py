@@ -11,12 +11,12 @@ from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS
 from django.db.models import Exists, Max, Model, Q, QuerySet
 
-from pushhub import names
-from pushhub.clock import utcnow
-from pushhub.errors import NotFound, clipped
-from pushhub.prepared import PreparedRows
+from pushhub.common import names
+from pushhub.common.clock import utcnow
+from pushhub.common.errors import NotFound, clipped
+from pushhub.common.prepared import PreparedRows
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
-from subscriptions.schemamodels import Schema, SchemaRevision
+from subscriptions.models.schemas import Schema, SchemaRevision
 
 #: Schemas in full may have 300 KB each, so that a page has fewer of them.
 FULL_SCHEMAS_PAGE = 100

@@ -5,7 +5,8 @@ from __future__ import annotations
 from celery import shared_task
 
 from subscriptions import audit
-from subscriptions.iam import rotation, sweeping
+from subscriptions.identity import rotation
+from subscriptions.services import sweeping
 
 
 @shared_task(name="subscriptions.signing_keys_maintain")

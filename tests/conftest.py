@@ -13,7 +13,7 @@ import redis
 from django.db import connection
 from pytest_django.live_server_helper import LiveServer
 
-from pushhub import embedded
+from pushhub.runtime import embedded
 from tests import leftovers, preloaded
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for

@@ -1,4 +1,4 @@
-"""A real gRPC server for tests: `python -m pushhub.grpcserver` on the test's own database and Redis."""
+"""A real gRPC server for tests: `python -m pushhub.runtime.grpcserver` on the test's own database and Redis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class GrpcServer(ServerProcess):
     def __init__(self, redis_url: str, *, rest: str, **settings: str) -> None:
         self.address = f"127.0.0.1:{free_port()}"
         addresses = {"PUSHHUB_GRPC": self.address, "PUSHHUB_GRPC_REST": rest.removeprefix("http://")}
-        super().__init__("pushhub.grpcserver", redis_url=redis_url, settings=addresses | settings)
+        super().__init__("pushhub.runtime.grpcserver", redis_url=redis_url, settings=addresses | settings)
 
     def __enter__(self) -> Self:
         wait_for(lambda: self.process.poll() is not None or "gRPC at" in self.log, timeout_seconds=60, what="gRPC")

@@ -1,4 +1,8 @@
-"""Checks who imports whom, from the source alone (DESIGN.md: "The rooms" and "Inside an app")."""
+"""Checks who imports whom, from the source alone (docs/architecture.md has the picture).
+
+A *unit* is a folder of an app, or a module at the app's root. Each unit has a layer and imports its own layer and lower
+ones only, and no two units import each other, not even by way of others.
+"""
 
 from __future__ import annotations
 
@@ -9,93 +13,54 @@ from pathlib import Path
 
 APPS = ("subscriptions", "deliveries")
 
-#: The leaves of pushhub/: anybody may import them. What is not named here is wiring, which nobody else imports.
-LEAVES = frozenset(
-    {
-        *("addresses", "background", "clock", "environment", "errors", "metrics", "names", "ports", "prepared"),
-        *("principals", "protojson", "pushurls", "throttle"),
-    }
-)
+#: What every part of PushHub may import of `pushhub`. All else in it is wiring, which nothing outside it imports.
+OPEN_TO_ALL = frozenset({"common", "environment"})
 
-#: Layers inside an app, lowest first: a module imports its own layer and lower ones. What lies at the top of an app's
-#: folder and is not named here is a part of the services.
-PURE, MODELS, MIDDLE, SERVICES, SURFACES, START = range(6)
-LAYERS = {
-    "rules": PURE,
-    "policies": PURE,
-    "filters": PURE,
-    "fields": PURE,
-    "masks": PURE,
-    "endpoints": PURE,
-    "pushed": PURE,
-    "models": MODELS,
-    "credentials": MODELS,
-    "iammodels": MODELS,
-    "schemamodels": MODELS,
-    "schemarules": PURE,
-    "signals": MODELS,
-    "store": MODELS,
-    "turns": MODELS,
-    "outages": MODELS,
-    "groupcommit": MODELS,
-    "backlog": MIDDLE,
-    "push": MIDDLE,
-    "fanout": MIDDLE,
-    "publishing": MIDDLE,
-    "deadletters": MIDDLE,
-    "activity": MIDDLE,
-    "journal": MIDDLE,
-    # The columns that the journal and Spark share.
-    "pipeline.schemas": PURE,
-    "iam": SERVICES,
-    "services": SERVICES,
-    "selectors": SERVICES,
-    "api": SURFACES,
-    "rpc": SURFACES,
-    "tasks": SURFACES,
-    "admin": SURFACES,
-    "adminforms": SURFACES,
-    "consoleadmin": SURFACES,
-    "loginadmin": SURFACES,
-    "treeadmin": SURFACES,
-    "auditadmin": SURFACES,
-    "credentialadmin": SURFACES,
-    "policyadmin": SURFACES,
-    "metricsadmin": SURFACES,
-    "publishjobsadmin": SURFACES,
-    "readonlyadmin": SURFACES,
-    "management": SURFACES,
-    "cli": SURFACES,
-    "apps": START,
-    "receivers": START,
+#: The units of each app by layer, lowest first.
+LAYERS: dict[str, tuple[frozenset[str], ...]] = {
+    "subscriptions": (
+        frozenset({"schemarules"}),
+        frozenset({"models", "signals"}),
+        frozenset({"selectors", "resources", "quotas", "paging"}),
+        frozenset({"iam", "identity"}),
+        frozenset({"audit", "services"}),
+        frozenset({"admin", "api", "cli", "console", "management", "rpc", "tasks"}),
+        frozenset({"apps", "checks", "receivers"}),
+    ),
+    "deliveries": (
+        frozenset({"rules"}),
+        frozenset({"client", "models"}),
+        frozenset({"store"}),
+        frozenset({"backlog", "journal"}),
+        frozenset({"activity", "metrics", "publish"}),
+        frozenset({"deadletters", "pipeline", "pull", "retention"}),
+        frozenset({"push"}),
+        frozenset({"admin", "api", "management", "rpc", "tasks"}),
+        frozenset({"apps", "receivers"}),
+    ),
 }
+SURFACES = frozenset({"admin", "api", "cli", "console", "management", "rpc", "tasks"})
 
-#: What the data plane may use of the control plane; surfaces may also use the other app's surface.
-OPEN_TO_DELIVERIES = frozenset(
-    {
-        "services",
-        "selectors",
-        "policies",
-        "filters",
-        "fields",
-        "snapshots",
-        "schemas",
-        "models",
-        "signals",
-        "iam",
-        "quotas",
-    }
+#: What the data plane may import of the control plane, and what only its surfaces may.
+OPEN_TO_DELIVERIES = frozenset({"iam", "identity", "models", "quotas", "resources", "selectors", "services", "signals"})
+OPEN_TO_SURFACES = frozenset({"api", "console", "paging", "rpc"})
+
+#: Pure modules and folders get the clock, the dice and the data as arguments.
+PURE = (
+    "deliveries.rules",
+    "subscriptions.schemarules",
+    *(f"subscriptions.resources.{name}" for name in ("bounds", "endpoints", "fields", "filters", "masks")),
 )
-#: And what its surfaces may use besides.
-OPEN_TO_SURFACES = frozenset({"api", "rpc", "paging", "resources", "consoleadmin"})
-
-#: Pure rules get the clock, the dice and the data as arguments.
 IMPURE = frozenset(
     {"django", "rest_framework", "redis", "celery", "kombu", "requests", "socket", "asyncio", "time", "random"}
 )
-#: Where Spark runs there is neither Django nor Redis.
-NOT_IN_TRANSFORMS = frozenset({"django", "redis", "celery", "kombu", "rest_framework"})
-TRANSFORMS = ("deliveries.pipeline.transforms", "deliveries.pipeline.schemas")
+#: What a pure module may import of PushHub.
+OPEN_TO_PURE = ("pushhub.common", *PURE)
+#: The HTTP client knows neither Django nor Celery, and of PushHub only what is pure.
+CLIENT = "deliveries.client"
+#: Where Spark's executors run there is neither Django nor Redis.
+TRANSFORMS = ("deliveries.pipeline.counting.transforms", "deliveries.journal.schemas")
+FRAMEWORKS = frozenset({"django", "redis", "celery", "kombu", "rest_framework"})
 
 
 @dataclass(frozen=True)
@@ -134,76 +99,113 @@ def _base(importer: str, node: ast.ImportFrom, *, is_package: bool) -> str:
 
 
 def modules_of(root: Path) -> dict[str, str]:
-    """Every module of the three rooms with its source, but for migrations, which are history."""
-    found = {}
-    for room in ("pushhub", *APPS):
-        for path in sorted((root / room).rglob("*.py")):
+    """Return the source of every module of PushHub, without migrations, which are history."""
+    sources = {}
+    for folder in ("pushhub", *APPS):
+        for path in sorted((root / folder).rglob("*.py")):
             parts = path.relative_to(root).with_suffix("").parts
             if "migrations" not in parts:
-                found[".".join(parts)] = path.read_text(encoding="utf-8")
-    return found
+                sources[".".join(parts)] = path.read_text(encoding="utf-8")
+    return sources
+
+
+def all_imports(modules: Mapping[str, str]) -> Iterator[Import]:
+    for name, source in modules.items():
+        yield from imports_of(name.removesuffix(".__init__"), source, is_package=name.endswith("__init__"))
 
 
 def violations(modules: Mapping[str, str]) -> list[str]:
-    """One line for each import that goes the wrong way."""
-    found = []
-    for name, source in modules.items():
-        is_package = name.endswith("__init__")
-        importer = name.removesuffix(".__init__")
-        for one in imports_of(importer, source, is_package=is_package):
-            reason = _reason_against(one)
-            if reason:
-                found.append(f"{one.importer}:{one.line} imports {one.imported}: {reason}")
-    return found
+    """Return a line for each import that goes the wrong way, and for each unit without a layer."""
+    lines = [
+        f"{import_.importer}:{import_.line} imports {import_.imported}: {reason}"
+        for import_ in all_imports(modules)
+        if (reason := _reason_against(import_))
+    ]
+    units = {tuple(name.split(".")[:2]) for name in modules}
+    lines += [
+        f"{app}.{unit} has no layer"
+        for app, unit in sorted(units)
+        if app in APPS and unit != "__init__" and _layer(app, unit) is None
+    ]
+    return lines
 
 
-def _reason_against(one: Import) -> str:
-    room, *inside = one.importer.split(".")
-    other, *rest = one.imported.split(".")
-    if room == "pushhub":
-        return _leaf_reason(inside, other, rest)
-    here = inside[0] if inside else ""
-    if one.importer.startswith(TRANSFORMS) and other in NOT_IN_TRANSFORMS:
-        return "a transform runs where neither Django nor Redis is"
-    if layer(room, here) == PURE and other in IMPURE:
-        return "a pure rule takes its inputs as arguments"
-    if other == "pushhub" and rest and rest[0] not in LEAVES:
-        return "nobody imports wiring"
-    if other == room:
-        return _app_reason(room, here, rest)
-    if room == "subscriptions" and other == "deliveries":
+def unit_of(module: str) -> str:
+    """Return the folder or root module that `module`, or a name in it, belongs to."""
+    return ".".join(module.split(".")[:2])
+
+
+def cycles(modules: Mapping[str, str]) -> list[list[str]]:
+    """Return the groups of units that import each other, directly or by way of others."""
+    targets: dict[str, set[str]] = {}
+    for import_ in all_imports(modules):
+        importer, imported = unit_of(import_.importer), unit_of(import_.imported)
+        if importer != imported and imported.split(".")[0] in ("pushhub", *APPS):
+            targets.setdefault(importer, set()).add(imported)
+    reachable = {unit: _reachable(unit, targets) for unit in targets}
+    groups = {
+        frozenset(other for other in reachable[unit] if unit in reachable.get(other, ()))
+        for unit in targets
+        if unit in reachable[unit]
+    }
+    return sorted(sorted(group) for group in groups)
+
+
+def _reachable(start: str, targets: Mapping[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for target in targets.get(waiting.pop(), ()):
+            if target not in seen:
+                seen.add(target)
+                waiting.append(target)
+    return seen
+
+
+def _reason_against(import_: Import) -> str:
+    app, *inside = import_.importer.split(".")
+    other, *rest = import_.imported.split(".")
+    here, there = inside[0] if inside else "", rest[0] if rest else ""
+    if reason := _reason_of_outsiders(import_, other):
+        return reason
+    if app == "pushhub":
+        return (
+            "a common module imports no app" if here in OPEN_TO_ALL and other in APPS else _wiring(here, other, there)
+        )
+    if other == "pushhub":
+        return _wiring("common", other, there)
+    if app == other:
+        return "a lower layer imports a higher one" if (_layer(app, there) or 0) > (_layer(app, here) or 0) else ""
+    if other == "deliveries":
         return "the control plane does not know the data plane"
-    if room == "deliveries" and other == "subscriptions":
-        return _neighbour_reason(here, rest)
+    if other == "subscriptions":
+        allowed = there in OPEN_TO_DELIVERIES or (there in OPEN_TO_SURFACES and here in SURFACES)
+        return "" if allowed else "the data plane uses the services, selectors, rules and models of the control plane"
     return ""
 
 
-def _leaf_reason(inside: list[str], other: str, rest: list[str]) -> str:
-    if not inside or inside[0] not in LEAVES:
-        return ""
-    if other in APPS:
-        return "a leaf imports no app"
-    if other == "pushhub" and rest and rest[0] not in LEAVES:
-        return "nobody imports wiring"
+def _reason_of_outsiders(import_: Import, other: str) -> str:
+    """Return why modules that run outside of Django, or without side effects, may not import this."""
+    is_ours = other in ("pushhub", *APPS)
+    if import_.importer.startswith(TRANSFORMS) and other in FRAMEWORKS:
+        return "a transform runs where neither Django nor Redis is"
+    if import_.importer.startswith(PURE):
+        if other in IMPURE:
+            return "a pure rule takes its inputs as arguments"
+        if is_ours and not import_.imported.startswith(OPEN_TO_PURE):
+            return "a pure rule imports pure rules only"
+    if import_.importer.startswith(CLIENT):
+        if other in FRAMEWORKS:
+            return "the HTTP client works without Django and Celery"
+        if is_ours and not import_.imported.startswith((CLIENT, *OPEN_TO_PURE)):
+            return "the HTTP client imports nothing of PushHub but pure rules"
     return ""
 
 
-def _app_reason(room: str, here: str, rest: list[str]) -> str:
-    there = rest[0] if rest else ""
-    if there and layer(room, ".".join(rest[:2])) > layer(room, here):
-        return "a lower layer imports a higher one"
-    return ""
+def _wiring(here: str, other: str, there: str) -> str:
+    is_wrong = other == "pushhub" and here in OPEN_TO_ALL and there and there not in OPEN_TO_ALL
+    return "nothing imports wiring" if is_wrong else ""
 
 
-def _neighbour_reason(here: str, rest: list[str]) -> str:
-    there = rest[0] if rest else ""
-    if layer("deliveries", here) == PURE and there not in ("policies", "filters"):
-        return "a pure rule imports pure rules only"
-    if there in OPEN_TO_DELIVERIES or (there in OPEN_TO_SURFACES and layer("deliveries", here) == SURFACES):
-        return ""
-    return "of the control plane, the data plane uses services, selectors, policies, models and signals"
-
-
-def layer(room: str, name: str) -> int:
-    """The layer of what lies at the top of an app's folder under `name`, or of a module one level below."""
-    return LAYERS.get(name, LAYERS.get(name.partition(".")[0], SERVICES))
+def _layer(app: str, unit: str) -> int | None:
+    return next((number for number, units in enumerate(LAYERS[app]) if unit in units), None)

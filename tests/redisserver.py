@@ -9,7 +9,7 @@ from typing import Self
 
 import redis
 
-from pushhub import embedded
+from pushhub.runtime import embedded
 from tests.ports import wait_for
 
 

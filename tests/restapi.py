@@ -12,7 +12,7 @@ from django.core.management import BaseCommand
 from django.test import Client
 
 from subscriptions.iam import access
-from subscriptions.iam.recent import recent_callers
+from subscriptions.identity.recent import recent_callers
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from deliveries.publishrequest import PUBSUB_MESSAGE
-from pushhub.protojson import Bool, Integer, Message, Repeated, String
+from deliveries.publish.request import PUBSUB_MESSAGE
+from pushhub.common.protojson import Bool, Integer, Message, Repeated, String
 
 NAME = String(2048)
 #: Each at most 400 characters, all together half a megabyte; how many may well be bounded here too.

@@ -12,13 +12,13 @@ from rest_framework.response import Response
 
 from deliveries import pull
 from deliveries.api.pull_requests import ACKNOWLEDGE, MODIFY_ACK_DEADLINE, PULL, PULL_RESPONSE
-from pushhub.names import subscription_name
-from pushhub.protojson import Message
+from pushhub.common.names import subscription_name
+from pushhub.common.protojson import Message
 from subscriptions.api.base import ApiView
 from subscriptions.api.openapi import EMPTY, body, message
 from subscriptions.models import Subscription
 from subscriptions.selectors import subscription_get
-from subscriptions.services import check_name
+from subscriptions.services.rows import check_name
 
 TAGS = ["subscriptions"]
 #: How long production holds a pull that finds nothing (pubsub-spec.md, section 1.2).

@@ -6,15 +6,18 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from deliveries.seeking import subscription_seek
-from deliveries.snapshots import snapshot_create
-from pushhub.names import snapshot_name, subscription_name, topic_name
-from subscriptions import fields, selectors, services, snapshots
+from deliveries.retention.seeking import subscription_seek
+from deliveries.retention.snapshots import snapshot_create
+from pushhub.common.names import snapshot_name, subscription_name, topic_name
+from subscriptions import selectors
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, list_of_names, message
 from subscriptions.api.topics import listed
 from subscriptions.paging import Page, paged
-from subscriptions.resources import snapshot_resource
+from subscriptions.resources import fields
+from subscriptions.resources.render import snapshot_resource
+from subscriptions.services import snapshots
+from subscriptions.services.projects import project_ensure
 
 TAGS = ["snapshots"]
 
@@ -29,7 +32,7 @@ class SnapshotList(ApiView):
     )
     def get(self, request: Request, project: str) -> Response:
         page = Page.read(request.query_params)
-        owner = services.project_ensure(project=project, caller=caller_of(request))
+        owner = project_ensure(project=project, caller=caller_of(request))
         rows, token = paged(selectors.snapshots_of(owner), page, keys=("snapshot_id",), scope=f"snapshots {owner.pk}")
         return Response(listed("snapshots", [snapshot_resource(row) for row in rows], token))
 

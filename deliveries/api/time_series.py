@@ -13,8 +13,8 @@ from rest_framework.response import Response
 
 from deliveries.metrics.filters import filter_parse
 from deliveries.metrics.series import MINUTE, Query, Series, series_find, series_format
-from pushhub.errors import InvalidArgument
-from pushhub.protojson import duration_parse, timestamp_parse
+from pushhub.common.errors import InvalidArgument
+from pushhub.common.protojson import duration_parse, timestamp_parse
 from subscriptions.api.base import ApiView
 from subscriptions.api.openapi import ANY_OBJECT, PAGING
 from subscriptions.selectors import project_get

@@ -6,9 +6,9 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from deliveries.publishrequest import PUBLISH_REQUEST, PUBLISH_RESPONSE, publish_request_parse, region_parse
-from deliveries.services import message_publish
-from pushhub.names import topic_name
+from deliveries.publish.request import PUBLISH_REQUEST, PUBLISH_RESPONSE, publish_request_parse, region_parse
+from deliveries.publish.service import message_publish
+from pushhub.common.names import topic_name
 from subscriptions.api.base import ApiView
 from subscriptions.api.openapi import body, message
 from subscriptions.selectors import topic_get

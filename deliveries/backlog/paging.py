@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from django.conf import settings
 
-from deliveries import store
 from deliveries.backlog.backlog import Lane, PageRequest
 from deliveries.backlog.default import default_backlog
 from deliveries.rules.payload import wire_text
 from deliveries.rules.taskmessage import TaskTemplate, escaped, escaped_text, reference
+from deliveries.store import statements
 from subscriptions.selectors import push_settings_of
 
 #: Larger pages cost no less a message, and while one is rendered the worker's other threads wait.
@@ -22,7 +22,7 @@ def page_in(request: PageRequest) -> None:
     """Read the next page of a lane and offer it. Redis leaves out what it has already."""
     lane = request.lane
     size = max(min(settings.BACKLOG_LIMIT // 2, PAGE_ROWS), 1)
-    rows = store.page_read(
+    rows = statements.page_read(
         subscription_id=lane.subscription_id, region=lane.region, from_id=request.from_id, limit=size
     )
     next_id = rows[-1].message_id + 1 if rows else request.from_id
@@ -38,7 +38,7 @@ def digest(ordering_key: str) -> str:
     return hashlib.blake2s(ordering_key.encode(), digest_size=12).hexdigest() if ordering_key else ""
 
 
-def render_rows(lane: Lane, rows: Sequence[store.PageRow]) -> list[tuple[int, str]]:
+def render_rows(lane: Lane, rows: Sequence[statements.PageRow]) -> list[tuple[int, str]]:
     """The Celery messages of deliveries read from the database, with the attempts that were made before."""
     templates: dict[int, TaskTemplate] = {}
     rendered = []

@@ -12,15 +12,15 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from deliveries import store
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_agrees, lane_configure
 from deliveries.backlog.regions import regions_audit
-from deliveries.fanout import first_pending_id
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.taskmessage import task_id
-from deliveries.turns import write_transaction
+from deliveries.store import statements
+from deliveries.store.fanout import first_pending_id
+from deliveries.store.writelock import write_transaction
 from subscriptions.models import Subscription
 from subscriptions.selectors import PushSettings, push_settings, push_settings_of
 
@@ -138,7 +138,7 @@ def _first_orphan(lane: Lane, *, before_id: int) -> int | None:
     """The oldest delivery that Redis has not and the database still has when asked once more after that."""
     after_id = 0
     while True:
-        ids = store.waiting_ids(
+        ids = statements.waiting_ids(
             subscription_id=lane.subscription_id,
             region=lane.region,
             after_id=after_id,
@@ -149,7 +149,9 @@ def _first_orphan(lane: Lane, *, before_id: int) -> int | None:
             return None
         missing = [i for i, known in zip(ids, default_backlog().known(lane, ids), strict=True) if not known]
         # An ack leaves the database first, so one that was settled between the two looks is gone now.
-        still = set(store.still_waiting(subscription_id=lane.subscription_id, region=lane.region, message_ids=missing))
+        still = set(
+            statements.still_waiting(subscription_id=lane.subscription_id, region=lane.region, message_ids=missing)
+        )
         for message_id in missing:
             if message_id in still:
                 return message_id
@@ -158,23 +160,25 @@ def _first_orphan(lane: Lane, *, before_id: int) -> int | None:
 
 def settings_waiting() -> Iterable[tuple[int, PushSettings]]:
     """Living subscriptions with deliveries in the database."""
-    ids = store.subscriptions_waiting()
+    ids = statements.subscriptions_waiting()
     for start in range(0, len(ids), SETTINGS_CHUNK):
         yield from push_settings(ids[start : start + SETTINGS_CHUNK]).items()
 
 
 def _lanes_waiting() -> Iterable[tuple[Lane, PushSettings]]:
     for subscription_id, settings in settings_waiting():
-        for region in store.lanes_waiting(subscription_id):
+        for region in statements.lanes_waiting(subscription_id):
             yield Lane(subscription_id, region), settings
 
 
 def purge_deleted() -> int:
     """Remove deliveries of subscriptions that are gone; returns how many lanes there were."""
-    waiting = store.subscriptions_waiting()
+    waiting = statements.subscriptions_waiting()
     gone = set(waiting) - set(Subscription.objects.filter(pk__in=waiting).values_list("pk", flat=True))
     lanes = [
-        Lane(subscription_id, region) for subscription_id in gone for region in store.lanes_waiting(subscription_id)
+        Lane(subscription_id, region)
+        for subscription_id in gone
+        for region in statements.lanes_waiting(subscription_id)
     ]
     for lane in lanes:
         default_backlog().forget(lane)
@@ -185,14 +189,14 @@ def purge_deleted() -> int:
 def _lane_delete(*, subscription_id: int, region: str) -> None:
     """Every delivery of a lane, in transactions of a bounded size."""
     while True:
-        ids = store.waiting_ids(
+        ids = statements.waiting_ids(
             subscription_id=subscription_id,
             region=region,
             after_id=-1,
-            before_id=store.LAST_ID,
-            limit=store.DELETE_CHUNK,
+            before_id=statements.LAST_ID,
+            limit=statements.DELETE_CHUNK,
         )
         if not ids:
             return
         with write_transaction():
-            store.deliveries_delete(subscription_id=subscription_id, region=region, message_ids=ids)
+            statements.deliveries_delete(subscription_id=subscription_id, region=region, message_ids=ids)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from deliveries.pipeline.schemas import EVENT, EVENT_VERSION
+from deliveries.journal.schemas import EVENT, EVENT_VERSION
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.outcome import response_class
 

@@ -21,7 +21,7 @@ from django.conf import settings
 from deliveries.journal import alarm
 from deliveries.journal.columns import Events
 from deliveries.journal.writer import OpenJournal
-from pushhub.background import IDLE_SECONDS, BackgroundThread
+from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 
 logger = logging.getLogger(__name__)
 

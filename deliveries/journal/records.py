@@ -11,7 +11,7 @@ from django.conf import settings
 from deliveries.journal.columns import Events
 from deliveries.journal.journal import journal
 from deliveries.rules.payload import NewMessage
-from pushhub import names
+from pushhub.common import names
 from subscriptions.models import Subscription, Topic
 from subscriptions.selectors import PushSettings
 

@@ -11,8 +11,8 @@ from django.conf import settings
 
 from deliveries.journal import files
 from deliveries.models import GaugeMinute, MetricHour, MetricMinute, Segment
-from deliveries.turns import write_transaction
-from pushhub.clock import Clock, utcnow
+from deliveries.store.writelock import write_transaction
+from pushhub.common.clock import Clock, utcnow
 
 logger = logging.getLogger(__name__)
 

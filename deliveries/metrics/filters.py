@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pushhub.errors import InvalidArgument, clipped
+from pushhub.common.errors import InvalidArgument, clipped
 
 MAX_CHARACTERS = 2048
 _TOKEN = re.compile(

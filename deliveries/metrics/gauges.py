@@ -10,15 +10,15 @@ from datetime import UTC, datetime, timedelta
 from django.conf import settings
 from django.db.models import Count, Min
 
-from deliveries import store
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.regions import regions_unserved
 from deliveries.models import Delivery, GaugeMinute
 from deliveries.rules.ids import publish_time_ms
-from deliveries.turns import write_transaction
-from pushhub.clock import Clock, utcnow
-from pushhub.names import subscription_name
+from deliveries.store import statements
+from deliveries.store.writelock import write_transaction
+from pushhub.common.clock import Clock, utcnow
+from pushhub.common.names import subscription_name
 from subscriptions.models import Subscription
 
 #: With more subscriptions than that, those with nothing to tell are left out: a row a minute each is too much.
@@ -82,8 +82,8 @@ def _names(waiting: Iterable[int], at: datetime) -> Iterable[tuple[int, str]]:
 def _states(subscriptions: Iterable[int]) -> dict[int, list[State]]:
     """The states of each subscription's lanes, in one round trip."""
     regions = {pk: {settings.REGION} for pk in subscriptions}
-    for pk in regions.keys() & set(store.subscriptions_waiting()):
-        regions[pk].update(store.lanes_waiting(pk))
+    for pk in regions.keys() & set(statements.subscriptions_waiting()):
+        regions[pk].update(statements.lanes_waiting(pk))
     lanes = [Lane(pk, region) for pk, names in regions.items() for region in sorted(names)]
     found: dict[int, list[State]] = defaultdict(list)
     for lane, state in zip(lanes, default_backlog().states(lanes), strict=True):

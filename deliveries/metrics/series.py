@@ -12,8 +12,8 @@ from deliveries.metrics.filters import Comparison
 from deliveries.metrics.kinds import KINDS, SUBSCRIPTION, Kind
 from deliveries.models import GaugeMinute, Metric, MetricDay, MetricHour, MetricMinute
 from deliveries.rules.histogram import SCALE, coarser, merged, quantile, upper_bound
-from pushhub.errors import InvalidArgument, clipped
-from pushhub.protojson import timestamp_format
+from pushhub.common.errors import InvalidArgument, clipped
+from pushhub.common.protojson import timestamp_format
 
 Labels = tuple[tuple[str, str], ...]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pushhub.errors import InvalidArgument
+from pushhub.common.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from deliveries.push.flight import Flight
 from deliveries.push.plans import PushPlan
 from deliveries.rules.outcome import Reason
 from deliveries.rules.payload import data_size
-from pushhub import names
+from pushhub.common import names
 
 #: That a nack went to the dead-letter topic is an event of its own (journal/records.py).
 OUTCOMES = {"a": "ack", "n": "nack", "r": "release", "x": "drop", "d": "nack"}

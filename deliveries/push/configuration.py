@@ -6,7 +6,7 @@ import resource
 
 from django.conf import settings
 
-from deliveries.push.options import ClientOptions
+from deliveries.client.options import ClientOptions
 
 #: Files kept for Redis, the database and logs, and the share of the others that one origin may take.
 KEPT_FILES = 200

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 
 import uvloop
 
-from deliveries.push.client import ClientOptions, PushClient
+from deliveries.client.client import ClientOptions, PushClient
 from deliveries.push.flight import Flight
 from deliveries.push.plans import PlanBook, PushPlan
 from deliveries.rules.envelope import metadata_headers, push_body, trace_headers, unwrapped_body
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.outcome import Reason
-from pushhub.background import BackgroundThread
+from pushhub.common.background import BackgroundThread
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from django.conf import settings
 
 from deliveries.push.flight import Flight
 from deliveries.rules.taskmessage import TASK_NAME
-from pushhub.background import BackgroundThread
+from pushhub.common.background import BackgroundThread
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from celery.worker.control import Panel, inspect_command
 
 from deliveries.push.flight import Flight
 from deliveries.rules.taskmessage import TASK_NAME
-from pushhub import background
+from pushhub.common import background
 
 #: A push worker may have tens of thousands outstanding; people look at a few.
 SHOWN = 100

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
-from deliveries.push.client import Endpoint, PushClient
+from deliveries.client.client import Endpoint, PushClient
 from deliveries.rules.outcome import Reason
-from pushhub.errors import PushHubError
-from subscriptions.iam.agents import accounts_signable
-from subscriptions.iam.tokens import IdToken, id_token_mint
+from pushhub.common.errors import PushHubError
+from subscriptions.identity.agents import accounts_signable
+from subscriptions.identity.tokens import IdToken, id_token_mint
 from subscriptions.selectors import PushSettings, push_settings
 
 logger = logging.getLogger(__name__)

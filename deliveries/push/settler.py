@@ -14,19 +14,19 @@ from typing import TypeVar
 
 from django.db import close_old_connections, connection
 
-from deliveries import store
 from deliveries.activity import note_activity
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement
 from deliveries.deadletters import Forwarded, dead_letters_forward
-from deliveries.outages import OUTAGES
 from deliveries.push.flight import Batch, Flight
 from deliveries.rules.outcome import Reason
 from deliveries.rules.retry import countdown_ms
 from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
-from deliveries.turns import write_transaction
-from pushhub.background import IDLE_SECONDS, BackgroundThread
-from pushhub.clock import utcnow
-from pushhub.errors import describe
+from deliveries.store import statements
+from deliveries.store.outages import OUTAGES
+from deliveries.store.writelock import write_transaction
+from pushhub.common.background import IDLE_SECONDS, BackgroundThread
+from pushhub.common.clock import utcnow
+from pushhub.common.errors import describe
 
 logger = logging.getLogger(__name__)
 
@@ -255,7 +255,7 @@ def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
         for lane, flights in lanes.items():
             gone = [flight.message_id for flight in flights if flight.code in "ax"]
             if gone:
-                store.deliveries_delete(subscription_id=lane.subscription_id, region=lane.region, message_ids=gone)
+                statements.deliveries_delete(subscription_id=lane.subscription_id, region=lane.region, message_ids=gone)
             spent = {flight.message_id: flight.task.attempt for flight in flights if _is_spent(flight)}
             if spent:
                 forwarded[lane] = dead_letters_forward(
@@ -263,12 +263,14 @@ def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
                 )
             letters = forwarded[lane].message_ids if spent else set()
             nacks = [
-                store.Nack(flight.message_id, flight.task.attempt, flight.result_text)
+                statements.Nack(flight.message_id, flight.task.attempt, flight.result_text)
                 for flight in flights
                 if flight.code == "n" and flight.message_id not in letters
             ]
             if nacks:
-                store.deliveries_nacked(subscription_id=lane.subscription_id, region=lane.region, nacks=nacks, at=now)
+                statements.deliveries_nacked(
+                    subscription_id=lane.subscription_id, region=lane.region, nacks=nacks, at=now
+                )
     return _marked(lanes, forwarded)
 
 

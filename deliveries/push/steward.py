@@ -14,12 +14,12 @@ from django.db import close_old_connections, connections
 from deliveries.backlog.backlog import PageRequest
 from deliveries.backlog.paging import page_in
 from deliveries.models import Message
-from deliveries.outages import OUTAGES
 from deliveries.push.engine import Engine
 from deliveries.push.flight import Flight
 from deliveries.rules.outcome import Reason
 from deliveries.rules.payload import attributes_parse, wire_message
-from pushhub.background import IDLE_SECONDS, BackgroundThread
+from deliveries.store.outages import OUTAGES
+from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 
 logger = logging.getLogger(__name__)
 

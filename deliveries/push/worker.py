@@ -21,13 +21,11 @@ from celery import bootsteps
 from celery.worker.consumer.connection import Connection as ConnectionStep
 from django.conf import settings
 
-from deliveries import store
 from deliveries.backlog import reconcile
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, PageRequest, work_key
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.regions import regions_to_adopt
 from deliveries.journal.journal import journal
-from deliveries.outages import OUTAGES
 from deliveries.push import inspection
 from deliveries.push.admission import Admission
 from deliveries.push.attempts import attempt_events
@@ -42,7 +40,9 @@ from deliveries.push.steward import Steward
 from deliveries.push.transport import Transport, full_bell
 from deliveries.rules.outcome import Reason
 from deliveries.rules.taskmessage import TASK_NAME, body_parse
-from pushhub.background import BackgroundThread
+from deliveries.store import statements
+from deliveries.store.outages import OUTAGES
+from pushhub.common.background import BackgroundThread
 
 logger = logging.getLogger(__name__)
 
@@ -203,7 +203,7 @@ class PushWorker:
         """Prepare these, as soon as there is memory for the payloads that must be read."""
         unread = [flight for flight in flights if flight.task.is_reference and not flight.held_bytes]
         try:
-            sizes = store.payload_sizes([flight.message_id for flight in unread])
+            sizes = statements.payload_sizes([flight.message_id for flight in unread])
         except OUTAGES:
             raise  # the steward tries again
         except Exception:

@@ -9,12 +9,12 @@ from google.pubsub_v1.types import pubsub
 
 from deliveries import pull
 from deliveries.api.views import REGION_HEADER
-from deliveries.publishrequest import published_messages_read, region_parse
+from deliveries.publish.request import published_messages_read, region_parse
+from deliveries.publish.service import message_publish
 from deliveries.rpc.bell import bell
 from deliveries.rpc.protobuf import received_messages
 from deliveries.rpc.streams import leases_changed
-from deliveries.services import message_publish
-from pushhub.principals import Principal
+from pushhub.common.principals import Principal
 from subscriptions.rpc.calls import LARGE_REQUEST_BYTES, Call, Direct, Method, Unary, Waiting, in_thread, stopping
 from subscriptions.selectors import subscription_get, topic_get
 

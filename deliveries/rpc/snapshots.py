@@ -8,16 +8,19 @@ from typing import Any
 from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1.types import pubsub
 
-from deliveries.seeking import subscription_seek
-from deliveries.snapshots import snapshot_create
-from pushhub import names
-from pushhub.principals import Principal
-from subscriptions import fields, selectors, services, snapshots
+from deliveries.retention.seeking import subscription_seek
+from deliveries.retention.snapshots import snapshot_create
+from pushhub.common import names
+from pushhub.common.principals import Principal
+from subscriptions import selectors
 from subscriptions.paging import paged
-from subscriptions.resources import snapshot_resource
+from subscriptions.resources import fields
+from subscriptions.resources.render import snapshot_resource
 from subscriptions.rpc.calls import Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message, update_request
 from subscriptions.rpc.topics import page_of
+from subscriptions.services import snapshots
+from subscriptions.services.projects import project_ensure
 
 Snapshot = pubsub.Snapshot.pb()
 SeekResponse = pubsub.SeekResponse.pb()
@@ -51,7 +54,7 @@ def delete(request: Any, caller: Principal) -> Empty:
 
 
 def list_of_project(request: Any, caller: Principal) -> Any:
-    owner = services.project_ensure(project=names.parse_project(request.project), caller=caller)
+    owner = project_ensure(project=names.parse_project(request.project), caller=caller)
     rows, token = paged(
         selectors.snapshots_of(owner), page_of(request), keys=("snapshot_id",), scope=f"snapshots {owner.pk}"
     )

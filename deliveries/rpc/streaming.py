@@ -20,7 +20,7 @@ from deliveries.rpc.bell import bell
 from deliveries.rpc.flow import Outstanding
 from deliveries.rpc.protobuf import received_messages
 from deliveries.rpc.streams import listening
-from pushhub.errors import FailedPrecondition, InvalidArgument, Unauthenticated, Unavailable
+from pushhub.common.errors import FailedPrecondition, InvalidArgument, Unauthenticated, Unavailable
 from subscriptions.models import Subscription
 from subscriptions.rpc.calls import Bidirectional, Call, Method, in_thread, stopping
 from subscriptions.selectors import subscription_get

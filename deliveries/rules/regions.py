@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pushhub.errors import FailedPrecondition
+from pushhub.common.errors import FailedPrecondition
 
 #: A MessageStoragePolicy in JSON form, or None for a topic without one.
 StoragePolicy = Mapping[str, Any] | None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pushhub.errors import InvalidArgument, clipped
+from pushhub.common.errors import InvalidArgument, clipped
 
 MAX_FIELDS_CHARACTERS = 2048
 MAX_DEPTH = 16

@@ -13,9 +13,9 @@ from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from pushhub.errors import PermissionDenied
-from pushhub.principals import Principal
-from subscriptions.iam.callers import bearer_token, caller_from_authorization, is_emulator_token
+from pushhub.common.errors import PermissionDenied
+from pushhub.common.principals import Principal
+from subscriptions.identity.callers import bearer_token, caller_from_authorization, is_emulator_token
 
 
 class CallerAuthentication(BaseAuthentication):

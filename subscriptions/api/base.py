@@ -10,9 +10,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView, set_rollback
 
-from pushhub import names
-from pushhub.errors import InvalidArgument, PermissionDenied
-from pushhub.principals import Principal
+from pushhub.common import names
+from pushhub.common.errors import InvalidArgument, PermissionDenied
+from pushhub.common.principals import Principal
 from subscriptions.api.answers import PLAIN, AnswerForm
 from subscriptions.api.authentication import CallerAuthentication, IsCaller
 from subscriptions.api.errors import exception_handler

@@ -12,7 +12,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from pushhub.errors import (
+from pushhub.common.errors import (
     Internal,
     InvalidArgument,
     NotFound,

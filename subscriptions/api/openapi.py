@@ -9,7 +9,18 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 
-from pushhub.protojson import Bool, Duration, Enum, Integer, Kind, Message, Repeated, StringMap, Struct, Timestamp
+from pushhub.common.protojson import (
+    Bool,
+    Duration,
+    Enum,
+    Integer,
+    Kind,
+    Message,
+    Repeated,
+    StringMap,
+    Struct,
+    Timestamp,
+)
 
 Schema = dict[str, Any]
 

@@ -15,7 +15,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from pushhub.background import threads_silent
+from pushhub.common.background import threads_silent
 from subscriptions.api.authentication import session_principal
 
 View = Callable[..., HttpResponseBase]

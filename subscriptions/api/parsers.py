@@ -10,7 +10,7 @@ import orjson
 from django.conf import settings
 from rest_framework.parsers import BaseParser
 
-from pushhub.errors import InvalidArgument
+from pushhub.common.errors import InvalidArgument
 
 #: zlib's number for "gzip, with the largest window".
 GZIP_WINDOW = 31

@@ -6,8 +6,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pushhub.errors import InvalidArgument, clipped
-from subscriptions import services
+from pushhub.common.errors import InvalidArgument, clipped
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import body, message
 from subscriptions.iam import grants
@@ -19,6 +18,7 @@ from subscriptions.iam.requests import (
     TEST_IAM_PERMISSIONS_RESPONSE,
 )
 from subscriptions.iam.tree import Resource, resource_get
+from subscriptions.services.projects import project_ensure
 
 VERSION = OpenApiParameter("options.requestedPolicyVersion", int, description="0, 1 or 3")
 
@@ -28,7 +28,7 @@ class PolicyView(ApiView):
 
     def resource(self, request: Request, **kwargs: str) -> Resource:
         if set(kwargs) == {"project"}:  # which in development comes into being at its first use, also at this one
-            return services.project_ensure(project=kwargs["project"], caller=caller_of(request))
+            return project_ensure(project=kwargs["project"], caller=caller_of(request))
         return resource_get(self.resource_name(**kwargs))
 
 

@@ -6,14 +6,17 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pushhub import names
-from pushhub.errors import InvalidArgument, clipped
-from subscriptions import fields, schemas, selectors, services
+from pushhub.common import names
+from pushhub.common.errors import InvalidArgument, clipped
+from subscriptions import selectors
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
 from subscriptions.api.topics import listed
 from subscriptions.paging import Page, paged
-from subscriptions.resources import schema_resource
+from subscriptions.resources import fields
+from subscriptions.resources.render import schema_resource
+from subscriptions.services import schemas
+from subscriptions.services.projects import project_ensure
 
 TAGS = ["schemas"]
 SERVICE = "google.pubsub.v1.SchemaService."
@@ -33,7 +36,7 @@ class SchemaList(ApiView):
     )
     def get(self, request: Request, project: str) -> Response:
         page, full = _page(request)
-        owner = services.project_ensure(project=project, caller=caller_of(request))
+        owner = project_ensure(project=project, caller=caller_of(request))
         rows, token = paged(selectors.schemas_of(owner), page, keys=("schema_id",), scope=f"schemas {owner.pk}")
         latest = selectors.schema_revisions_latest(rows)
         return Response(listed("schemas", [schema_resource(latest[row.pk], full=full) for row in rows], token))

@@ -6,13 +6,23 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pushhub import names
-from subscriptions import fields, selectors, services
+from pushhub.common import names
+from subscriptions import selectors
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
 from subscriptions.api.topics import listed
 from subscriptions.paging import Page, paged
-from subscriptions.resources import subscription_resource
+from subscriptions.resources import fields
+from subscriptions.resources.render import subscription_resource
+from subscriptions.services.projects import project_ensure
+from subscriptions.services.rows import check_name
+from subscriptions.services.subscriptions import (
+    push_config_modify,
+    subscription_create,
+    subscription_delete,
+    subscription_detach,
+    subscription_update,
+)
 
 TAGS = ["subscriptions"]
 
@@ -30,7 +40,7 @@ class SubscriptionList(ApiView):
     )
     def get(self, request: Request, project: str) -> Response:
         page = Page.read(request.query_params)
-        owner = services.project_ensure(project=project, caller=caller_of(request))
+        owner = project_ensure(project=project, caller=caller_of(request))
         rows, token = paged(
             selectors.subscriptions_of(owner), page, keys=("subscription_id",), scope=f"subscriptions {owner.pk}"
         )
@@ -55,7 +65,7 @@ class SubscriptionDetail(ApiView):
     )
     def put(self, request: Request, project: str, subscription: str) -> Response:
         name = names.subscription_name(project, subscription)
-        row = services.subscription_create(name=name, subscription=request.data, caller=caller_of(request))
+        row = subscription_create(name=name, subscription=request.data, caller=caller_of(request))
         return Response(subscription_resource(row))
 
     @extend_schema(operation_id="subscriptions_get", tags=TAGS, responses=message(fields.SUBSCRIPTION))
@@ -71,14 +81,14 @@ class SubscriptionDetail(ApiView):
     )
     def patch(self, request: Request, project: str, subscription: str) -> Response:
         name = names.subscription_name(project, subscription)
-        row = services.subscription_update(name=name, request=request.data, caller=caller_of(request))
+        row = subscription_update(name=name, request=request.data, caller=caller_of(request))
         resource = subscription_resource(row)
         resource.pop("detached", None)  # production's answer to an update leaves it out
         return Response(resource)
 
     @extend_schema(operation_id="subscriptions_delete", tags=TAGS, responses=EMPTY)
     def delete(self, request: Request, project: str, subscription: str) -> Response:
-        services.subscription_delete(name=names.subscription_name(project, subscription))
+        subscription_delete(name=names.subscription_name(project, subscription))
         return Response({})
 
 
@@ -95,7 +105,7 @@ class SubscriptionPushConfig(ApiView):
     )
     def post(self, request: Request, project: str, subscription: str) -> Response:
         name = names.subscription_name(project, subscription)
-        services.push_config_modify(name=name, request=request.data, caller=caller_of(request))
+        push_config_modify(name=name, request=request.data, caller=caller_of(request))
         return Response({})
 
 
@@ -109,6 +119,6 @@ class SubscriptionDetach(ApiView):
     )
     def post(self, request: Request, project: str, subscription: str) -> Response:
         name = names.subscription_name(project, subscription)
-        services.check_name(fields.DETACH_SUBSCRIPTION.read(request.data), name, field="subscription")
-        services.subscription_detach(name=name)
+        check_name(fields.DETACH_SUBSCRIPTION.read(request.data), name, field="subscription")
+        subscription_detach(name=name)
         return Response({})

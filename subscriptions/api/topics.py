@@ -6,12 +6,15 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from pushhub import names
-from subscriptions import fields, selectors, services
+from pushhub.common import names
+from subscriptions import selectors
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, list_of_names, message
 from subscriptions.paging import Page, paged
-from subscriptions.resources import topic_resource
+from subscriptions.resources import fields
+from subscriptions.resources.render import topic_resource
+from subscriptions.services.projects import project_ensure
+from subscriptions.services.topics import topic_create, topic_delete, topic_update
 
 TAGS = ["topics"]
 
@@ -24,7 +27,7 @@ class TopicList(ApiView):
     @extend_schema(operation_id="topics_list", tags=TAGS, parameters=PAGING, responses=list_of("topics", fields.TOPIC))
     def get(self, request: Request, project: str) -> Response:
         page = Page.read(request.query_params)
-        owner = services.project_ensure(project=project, caller=caller_of(request))
+        owner = project_ensure(project=project, caller=caller_of(request))
         rows, token = paged(selectors.topics_of(owner), page, keys=("topic_id",), scope=f"topics {owner.pk}")
         return Response(listed("topics", [topic_resource(row) for row in rows], token))
 
@@ -41,9 +44,7 @@ class TopicDetail(ApiView):
 
     @extend_schema(operation_id="topics_create", tags=TAGS, request=body(fields.TOPIC), responses=message(fields.TOPIC))
     def put(self, request: Request, project: str, topic: str) -> Response:
-        row = services.topic_create(
-            name=names.topic_name(project, topic), topic=request.data, caller=caller_of(request)
-        )
+        row = topic_create(name=names.topic_name(project, topic), topic=request.data, caller=caller_of(request))
         return Response(topic_resource(row))
 
     @extend_schema(operation_id="topics_get", tags=TAGS, responses=message(fields.TOPIC))
@@ -54,14 +55,12 @@ class TopicDetail(ApiView):
         operation_id="topics_patch", tags=TAGS, request=body(fields.UPDATE_TOPIC), responses=message(fields.TOPIC)
     )
     def patch(self, request: Request, project: str, topic: str) -> Response:
-        row = services.topic_update(
-            name=names.topic_name(project, topic), request=request.data, caller=caller_of(request)
-        )
+        row = topic_update(name=names.topic_name(project, topic), request=request.data, caller=caller_of(request))
         return Response(topic_resource(row))
 
     @extend_schema(operation_id="topics_delete", tags=TAGS, responses=EMPTY)
     def delete(self, request: Request, project: str, topic: str) -> Response:
-        services.topic_delete(name=names.topic_name(project, topic))
+        topic_delete(name=names.topic_name(project, topic))
         return Response({})
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
-from subscriptions.api import iamurls, identityurls, oauth2, pages, schemas, subscriptions, topics
+from subscriptions.api import pages, schemas, subscriptions, topics
 from subscriptions.api.base import MethodNotFound
+from subscriptions.api.identity import iam_urls, oauth2, urls
 
-#: A segment may hold anything; whether it is a name is for `pushhub.names` to say, in an answer with a reason.
+#: A segment may hold anything; whether it is a name is for `pushhub.common.names` to say, in an answer with a reason.
 PROJECT = r"^v1/projects/(?P<project>[^/]+)"
 TOPIC = PROJECT + r"/topics/(?P<topic>[^/]+)"
 SCHEMA = PROJECT + r"/schemas/(?P<schema>[^/]+)"
@@ -23,8 +24,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("oauth2/v3/certs", oauth2.JwkCerts.as_view(), name="certs-v3"),
     path("tokeninfo", oauth2.TokenInfo.as_view(), name="tokeninfo"),
     path(".well-known/openid-configuration", oauth2.OpenidConfiguration.as_view(), name="openid-configuration"),
-    path("", include(iamurls)),
-    path("", include(identityurls)),
+    path("", include(iam_urls)),
+    path("", include(urls)),
     re_path(PROJECT + r"/topics$", topics.TopicList.as_view()),
     re_path(TOPIC + r"/subscriptions$", topics.TopicSubscriptionList.as_view()),
     re_path(TOPIC + r"$", topics.TopicDetail.as_view()),

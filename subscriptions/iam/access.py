@@ -11,11 +11,11 @@ from typing import Generic, TypeVar
 from django.conf import settings
 from django.db.models import Q
 
-from pushhub.errors import PermissionDenied
-from pushhub.principals import Principal
+from pushhub.common.errors import PermissionDenied
+from pushhub.common.principals import Principal
 from subscriptions.iam import members, tree
 from subscriptions.iam.roles import PREDEFINED
-from subscriptions.iammodels import GroupMember, Policy, RoleResource
+from subscriptions.models.iam import GroupMember, Policy, RoleResource
 
 #: How long a process may go by an answer that another process has changed meanwhile.
 CACHE_SECONDS = 1.0

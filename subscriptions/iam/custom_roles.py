@@ -9,15 +9,15 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
-from pushhub.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, clipped
-from pushhub.principals import OPERATOR, Principal
+from pushhub.common.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, clipped
+from pushhub.common.principals import OPERATOR, Principal
 from subscriptions.iam import policies
 from subscriptions.iam.access import role_find
 from subscriptions.iam.requests import CREATE_ROLE, ETAG, ROLE, STAGE, UNDELETE_ROLE
 from subscriptions.iam.roles import PERMISSIONS, PREDEFINED, Role
-from subscriptions.iammodels import RoleResource
-from subscriptions.masks import mask_words
 from subscriptions.models import Organization, Project
+from subscriptions.models.iam import RoleResource
+from subscriptions.resources.masks import mask_words
 
 ROLE_ID_PATTERN = re.compile(r"[a-zA-Z0-9_.]{3,64}", re.ASCII)
 MUTABLE = frozenset({"title", "description", "includedPermissions", "stage"})

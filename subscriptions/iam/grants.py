@@ -9,17 +9,17 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from pushhub import names
-from pushhub.errors import Aborted, InvalidArgument, clipped
-from pushhub.principals import OPERATOR, Principal
+from pushhub.common import names
+from pushhub.common.errors import Aborted, InvalidArgument, clipped
+from pushhub.common.principals import OPERATOR, Principal
 from subscriptions import selectors
 from subscriptions.iam import access, policies, tree
 from subscriptions.iam.members import member_parse
 from subscriptions.iam.requests import OPTIONS, SET_IAM_POLICY, TEST_IAM_PERMISSIONS
 from subscriptions.iam.roles import OWNER, SERVICE_AGENT
-from subscriptions.iammodels import Group, GroupMember, Policy
-from subscriptions.masks import mask_words
 from subscriptions.models import Organization, Project, ServiceAccount
+from subscriptions.models.iam import Group, GroupMember, Policy
+from subscriptions.resources.masks import mask_words
 
 MAX_TESTED_PERMISSIONS = 100
 #: One of a service that PushHub doesn't have may be asked for: nobody holds it. Wildcards may not.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from pushhub.errors import InvalidArgument, clipped
-from pushhub.names import is_agent_email
+from pushhub.common.errors import InvalidArgument, clipped
+from pushhub.common.names import is_agent_email
 
 EVERYONE = frozenset({"allUsers", "allAuthenticatedUsers"})
 MAIL_KINDS = ("user", "serviceAccount", "group")

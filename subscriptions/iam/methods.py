@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
 
-from pushhub.errors import PermissionDenied
-from pushhub.principals import Principal
+from pushhub.common.errors import PermissionDenied
+from pushhub.common.principals import Principal
 from subscriptions.iam import access, tree
 from subscriptions.iam.access import Key
 from subscriptions.models import Subscription

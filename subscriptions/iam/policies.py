@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from typing import Any
 
-from pushhub.errors import Aborted, InvalidArgument, clipped
-from pushhub.protojson import bytes_parse
+from pushhub.common.errors import Aborted, InvalidArgument, clipped
+from pushhub.common.protojson import bytes_parse
 from subscriptions.iam.members import member_parse
 from subscriptions.iam.roles import BASIC_ROLES, PREDEFINED
 

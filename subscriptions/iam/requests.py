@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pushhub.protojson import Bool, Enum, Integer, Message, Repeated, String
+from pushhub.common.protojson import Bool, Enum, Integer, Message, Repeated, String
 from subscriptions.iam.policies import MAX_PRINCIPALS
 
 ETAG = String(256)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from django.apps import apps
 from django.db.models import Model
 
-from pushhub import names
-from pushhub.errors import InvalidArgument, NotFound, clipped
+from pushhub.common import names
+from pushhub.common.errors import InvalidArgument, NotFound, clipped
 from subscriptions import selectors
 from subscriptions.models import Folder, Organization, Project
 

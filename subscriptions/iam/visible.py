@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from django.db.models import Model, Q, QuerySet
 
-from pushhub.principals import Principal
+from pushhub.common.principals import Principal
 from subscriptions.iam import access, tree
 from subscriptions.iam.methods import METHODS
 from subscriptions.models import Folder, Organization, Project

@@ -22,13 +22,13 @@ from django.db import close_old_connections
 from google.protobuf.message import Message
 from rest_framework.exceptions import NotAuthenticated
 
-from pushhub.errors import DeadlineExceeded, InvalidArgument, PermissionDenied
-from pushhub.principals import Principal
+from pushhub.common import peers
+from pushhub.common.errors import DeadlineExceeded, InvalidArgument, PermissionDenied
+from pushhub.common.principals import Principal
 from subscriptions import audit
-from subscriptions.iam.callers import caller_from_authorization, recent_caller
 from subscriptions.iam.methods import authorize, request_names
+from subscriptions.identity.callers import caller_from_authorization, recent_caller
 from subscriptions.quotas import administration_charge
-from subscriptions.rpc import peers
 from subscriptions.rpc.errors import Context, refuse
 from subscriptions.rpc.protobuf import parsed
 from subscriptions.rpc.slots import Slots

@@ -8,7 +8,7 @@ import grpc
 from google.protobuf import any_pb2, json_format
 from google.rpc import error_details_pb2, status_pb2
 
-from pushhub.errors import PushHubError
+from pushhub.common.errors import PushHubError
 from subscriptions.api.errors import error_details, known_error
 
 #: Where clients look for a google.rpc.Status.

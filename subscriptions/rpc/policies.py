@@ -6,18 +6,18 @@ from typing import Any
 
 from google.iam.v1 import iam_policy_pb2, policy_pb2
 
-from pushhub.principals import Principal
-from subscriptions import services
+from pushhub.common.principals import Principal
 from subscriptions.iam import grants
 from subscriptions.iam.tree import Resource, resource_get
 from subscriptions.rpc.calls import Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message
+from subscriptions.services.projects import project_ensure
 
 
 def _resource(name: str, caller: Principal) -> Resource:
     words = name.split("/")
     if len(words) == 2 and words[0] == "projects":  # in development it comes into being at its first use
-        return services.project_ensure(project=words[1], caller=caller)
+        return project_ensure(project=words[1], caller=caller)
     return resource_get(name)
 
 

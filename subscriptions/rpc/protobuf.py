@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 
-from pushhub import protojson
-from pushhub.errors import InvalidArgument
-from subscriptions.masks import mask_of_snake_paths
+from pushhub.common import protojson
+from pushhub.common.errors import InvalidArgument
+from subscriptions.resources.masks import mask_of_snake_paths
 
 M = TypeVar("M", bound=Message)
 

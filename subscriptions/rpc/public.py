@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from subscriptions.rpc import peers
+from pushhub.common import peers
 from subscriptions.rpc.calls import check_size, read_request
 from subscriptions.rpc.errors import Context, refuse
 from subscriptions.rpc.slots import Slots

@@ -8,14 +8,16 @@ from typing import Any
 from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1.types import schema
 
-from pushhub import names
-from pushhub.principals import Principal
-from subscriptions import schemas, selectors, services
+from pushhub.common import names
+from pushhub.common.principals import Principal
+from subscriptions import selectors
+from subscriptions.models.schemas import SchemaRevision
 from subscriptions.paging import Page, paged
-from subscriptions.resources import schema_resource
+from subscriptions.resources.render import schema_resource
 from subscriptions.rpc.calls import LARGE_REQUEST_BYTES, Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message
-from subscriptions.schemamodels import SchemaRevision
+from subscriptions.services import schemas
+from subscriptions.services.projects import project_ensure
 
 Schema = schema.Schema.pb()
 BASIC, FULL = int(schema.SchemaView.BASIC), int(schema.SchemaView.FULL)
@@ -43,7 +45,7 @@ def schema_get(request: Any, caller: Principal) -> Any:
 
 def schema_list(request: Any, caller: Principal) -> Any:
     page, full = _page(request)
-    owner = services.project_ensure(project=names.parse_project(request.parent, field="parent"), caller=caller)
+    owner = project_ensure(project=names.parse_project(request.parent, field="parent"), caller=caller)
     rows, token = paged(selectors.schemas_of(owner), page, keys=("schema_id",), scope=f"schemas {owner.pk}")
     latest = selectors.schema_revisions_latest(rows)
     found = [_answer(latest[row.pk], full=full) for row in rows]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from pushhub.errors import ResourceExhausted
+from pushhub.common.errors import ResourceExhausted
 
 
 class Slots:

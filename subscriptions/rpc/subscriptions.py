@@ -8,14 +8,17 @@ from typing import Any
 from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1.types import pubsub
 
-from pushhub import names
-from pushhub.principals import Principal
-from subscriptions import fields, selectors, services
+from pushhub.common import names
+from pushhub.common.principals import Principal
+from subscriptions import selectors
 from subscriptions.paging import paged
-from subscriptions.resources import subscription_resource
+from subscriptions.resources import fields
+from subscriptions.resources.render import subscription_resource
 from subscriptions.rpc.calls import Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message, update_request
 from subscriptions.rpc.topics import page_of
+from subscriptions.services import subscriptions as services
+from subscriptions.services.projects import project_ensure
 
 Subscription = pubsub.Subscription.pb()
 
@@ -45,7 +48,7 @@ def subscription_update(request: Any, caller: Principal) -> Any:
 
 
 def subscription_list(request: Any, caller: Principal) -> Any:
-    owner = services.project_ensure(project=names.parse_project(request.project), caller=caller)
+    owner = project_ensure(project=names.parse_project(request.project), caller=caller)
     rows, token = paged(
         selectors.subscriptions_of(owner),
         page_of(request),

@@ -7,13 +7,17 @@ from typing import Any
 from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1.types import pubsub
 
-from pushhub import names
-from pushhub.principals import Principal
-from subscriptions import fields, selectors, services
+from pushhub.common import names
+from pushhub.common.principals import Principal
+from subscriptions import selectors
 from subscriptions.paging import Page, paged
-from subscriptions.resources import topic_resource
+from subscriptions.resources import fields
+from subscriptions.resources.render import topic_resource
 from subscriptions.rpc.calls import Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message, update_request
+from subscriptions.services import subscriptions as subscription_services
+from subscriptions.services import topics as services
+from subscriptions.services.projects import project_ensure
 
 Topic = pubsub.Topic.pb()
 
@@ -39,7 +43,7 @@ def topic_get(request: Any, caller: Principal) -> Any:
 
 
 def topic_list(request: Any, caller: Principal) -> Any:
-    owner = services.project_ensure(project=names.parse_project(request.project), caller=caller)
+    owner = project_ensure(project=names.parse_project(request.project), caller=caller)
     rows, token = paged(selectors.topics_of(owner), page_of(request), keys=("topic_id",), scope=f"topics {owner.pk}")
     topics = [to_message(topic_resource(row), Topic) for row in rows]
     return pubsub.ListTopicsResponse.pb()(topics=topics, next_page_token=token)
@@ -63,7 +67,7 @@ def topic_subscriptions(request: Any, caller: Principal) -> Any:
 
 
 def subscription_detach(request: Any, caller: Principal) -> Any:
-    services.subscription_detach(name=request.subscription)
+    subscription_services.subscription_detach(name=request.subscription)
     return pubsub.DetachSubscriptionResponse.pb()()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from pushhub.errors import InvalidArgument
+from pushhub.common.errors import InvalidArgument
 
 #: A publish request of 1000 messages with 100 attributes each has 104,001 fields.
 MOST_FIELDS = 110_000

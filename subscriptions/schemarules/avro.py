@@ -10,7 +10,7 @@ import fastavro
 import orjson
 from fastavro.schema import SchemaParseException, UnknownType
 
-from pushhub.errors import InvalidArgument, clipped
+from pushhub.common.errors import InvalidArgument, clipped
 from subscriptions.schemarules.limits import MAX_DEFINITION_BYTES, MAX_DEFINITION_DEPTH
 
 #: A part of a definition: the name of a type, a union's list of parts, or an object with a `type`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from pushhub.errors import clipped
+from pushhub.common.errors import clipped
 from subscriptions.schemarules.avro import AvroSchema, Part
 from subscriptions.schemarules.avrobinary import Mismatch
 from subscriptions.schemarules.limits import MAX_VALUE_DEPTH

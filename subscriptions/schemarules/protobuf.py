@@ -13,7 +13,7 @@ from pathlib import Path
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 from google.protobuf.message import DecodeError, Message
 
-from pushhub.errors import clipped
+from pushhub.common.errors import clipped
 from subscriptions.schemarules.avro import invalid_definition
 from subscriptions.schemarules.avrobinary import Mismatch
 from subscriptions.schemarules.limits import MAX_VALUE_DEPTH

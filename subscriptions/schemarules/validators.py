@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from pushhub.errors import InvalidArgument
+from pushhub.common.errors import InvalidArgument
 from subscriptions.schemarules.avro import avro_parse, invalid_definition
 from subscriptions.schemarules.avrobinary import Mismatch, binary_check
 from subscriptions.schemarules.avrojson import json_check

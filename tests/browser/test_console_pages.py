@@ -12,9 +12,9 @@ from django.utils.safestring import mark_safe
 from pytest_django.live_server_helper import LiveServer
 
 from deliveries.metrics.gauges import gauges_take
-from deliveries.pipeline.ledger import Partial, Sums, partials_add
+from deliveries.pipeline.counting.ledger import Partial, Sums, partials_add
 from deliveries.rules.histogram import bucket_of
-from pushhub.clock import utcnow
+from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription, Topic
 from tests.browser.chromium import Watched, chromium
 from tests.restapi import Api

@@ -11,7 +11,8 @@ from google.api_core import exceptions
 from google.cloud import pubsub_v1
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from subscriptions import services
+from subscriptions.services.subscriptions import subscription_create
+from subscriptions.services.topics import topic_create
 from tests.grpcservers import GrpcServer
 
 TOPIC = "projects/shop/topics/orders"
@@ -33,8 +34,8 @@ def public_methods(kind: type) -> set[str]:
 
 @pytest.fixture
 def made(server: GrpcServer) -> None:
-    services.topic_create(name=TOPIC, topic={})
-    services.subscription_create(name=SUBSCRIPTION, subscription={"topic": TOPIC})
+    topic_create(name=TOPIC, topic={})
+    subscription_create(name=SUBSCRIPTION, subscription={"topic": TOPIC})
 
 
 def publisher_calls(client: pubsub_v1.PublisherClient) -> dict[str, Callable[[], Any]]:

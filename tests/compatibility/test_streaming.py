@@ -14,7 +14,8 @@ from google.cloud.pubsub_v1.subscriber.exceptions import AcknowledgeError, Ackno
 from google.cloud.pubsub_v1.subscriber.message import Message
 
 from deliveries.models import Delivery
-from subscriptions import services
+from subscriptions.services.subscriptions import subscription_create
+from subscriptions.services.topics import topic_create
 from tests.compatibility.drivers import Node
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
@@ -76,8 +77,8 @@ def nothing_left() -> bool:
 
 
 def make(**fields: Any) -> None:
-    services.topic_create(name=TOPIC, topic={})
-    services.subscription_create(name=SUBSCRIPTION, subscription={"topic": TOPIC, **fields})
+    topic_create(name=TOPIC, topic={})
+    subscription_create(name=SUBSCRIPTION, subscription={"topic": TOPIC, **fields})
 
 
 def publish(client: pubsub_v1.PublisherClient, texts: list[str], **more: Any) -> list[str]:

@@ -12,12 +12,13 @@ import pytest
 import requests
 from pytest_django.live_server_helper import LiveServer
 
-from subscriptions import services
 from subscriptions.iam import grants
 from subscriptions.iam.tree import resource_get
+from subscriptions.services.subscriptions import subscription_create
+from subscriptions.services.topics import topic_create
 from tests.certificates import Authority
 from tests.grpcservers import GrpcServer
-from tests.integration.keyfiles import NAME, key_file
+from tests.integration.identity.keyfiles import NAME, key_file
 
 TOPIC = "projects/shop/topics/orders"
 SUBSCRIPTION = "projects/shop/subscriptions/worker"
@@ -54,8 +55,8 @@ def test_a_key_file_over_tls(
 ) -> None:
     key = key_file()
     (tmp_path / "key.json").write_text(json.dumps(key))
-    services.topic_create(name=TOPIC, topic={})
-    services.subscription_create(name=SUBSCRIPTION, subscription={"topic": TOPIC})
+    topic_create(name=TOPIC, topic={})
+    subscription_create(name=SUBSCRIPTION, subscription={"topic": TOPIC})
     member = f"serviceAccount:{NAME.rpartition('/')[2]}"
     grants.role_grant(resource_get(TOPIC), role="roles/pubsub.publisher", member=member)
     grants.role_grant(resource_get(SUBSCRIPTION), role="roles/pubsub.subscriber", member=member)

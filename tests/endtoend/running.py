@@ -18,7 +18,7 @@ import requests
 from tests.ports import free_port, wait_for
 
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "pushhub.supervisor"]
+COMMAND = [sys.executable, "-m", "pushhub.runtime.supervisor"]
 
 
 @dataclass(frozen=True)

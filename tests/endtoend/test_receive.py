@@ -21,7 +21,7 @@ import requests
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.ports import free_port, wait_for
-from tests.unit.test_pushed import WRAPPED
+from tests.unit.management.test_pushrequest import WRAPPED
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 FORGED = rsa.generate_private_key(public_exponent=65537, key_size=2048)

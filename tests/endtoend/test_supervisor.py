@@ -19,10 +19,10 @@ import psutil
 import pytest
 
 from deliveries.pipeline import needs
-from pushhub import crew as crews
-from pushhub import supervisor
-from pushhub.crew import Crew, StartError
-from pushhub.processes import Process
+from pushhub.runtime import crew as crews
+from pushhub.runtime import supervisor
+from pushhub.runtime.crew import Crew, StartError
+from pushhub.runtime.processes import Process
 from tests.ports import free_port, wait_for
 
 

@@ -12,12 +12,13 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client, override_settings
 
-from pushhub.clock import utcnow
+from pushhub.common.clock import utcnow
 from subscriptions import audit, receivers
-from subscriptions.iam import access_tokens, grants, keys
+from subscriptions.iam import grants
 from subscriptions.iam.tree import resource_get
-from subscriptions.iammodels import AuditEntry, Perimeter
+from subscriptions.identity import access_tokens, keys
 from subscriptions.models import Project, Subscription
+from subscriptions.models.iam import AuditEntry, Perimeter
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -7,7 +7,7 @@ import threading
 import pytest
 from django.db import connections
 
-from pushhub.prepared import PreparedRows
+from pushhub.common.prepared import PreparedRows
 from subscriptions.models import Project, Topic
 from subscriptions.selectors import topic_get
 

@@ -18,8 +18,9 @@ def main(topic: str, rows: str) -> None:
     from django.conf import settings
     from django.core.management import call_command
 
-    from deliveries.pipeline import archive, replay
-    from deliveries.pipeline.rollup import Rollup
+    from deliveries.pipeline.archiving import archive
+    from deliveries.pipeline.counting.rollup import Rollup
+    from deliveries.pipeline.jobs import replay
     from deliveries.pipeline.session import spark_session
 
     archive.RANGE_ROWS = replay.PART_ROWS = 20

@@ -48,7 +48,7 @@ def main() -> None:
     django.setup()
     from django.core.management import call_command
 
-    from deliveries.pipeline import ledger, rollup
+    from deliveries.pipeline.counting import ledger, rollup
 
     rollup.FILES_A_BATCH = 2
     ledger.partials_add = dying(point, int(number), ledger.partials_add)

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from deliveries import retention, store
 from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover, Delivery, Message
-from deliveries.pipeline import archive, archivefiles, archivereading
-from deliveries.pipeline.archive import Archiver
+from deliveries.pipeline.archiving import archive, files, reading
+from deliveries.pipeline.archiving.archive import Archiver
 from deliveries.pipeline.service import database_url
+from deliveries.publish.service import message_publish
+from deliveries.retention import sweep
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.payload import NewMessage, publish_time_text
-from deliveries.services import message_publish
-from pushhub.errors import FailedPrecondition
-from subscriptions import services
+from deliveries.store import statements
+from pushhub.common.errors import FailedPrecondition
 from subscriptions.selectors import topic_get
+from subscriptions.services.subscriptions import subscription_create
+from subscriptions.services.topics import topic_create, topic_delete
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,11 +37,11 @@ def small(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges of a few messages, so that a run has several steps."""
     monkeypatch.setattr(archive, "RANGE_ROWS", 40)
     monkeypatch.setattr(archive, "STEP_RANGES", 2)
-    monkeypatch.setattr(retention, "SETTLED_GRACE_MS", -1000)
+    monkeypatch.setattr(sweep, "SETTLED_GRACE_MS", -1000)
 
 
 def publish(topic: str, count: int, *, start: int = 0) -> list[str]:
-    services.topic_create(name=topic, topic={}) if start == 0 else None
+    topic_create(name=topic, topic={}) if start == 0 else None
     messages = [
         NewMessage(f"{topic} {start + number}".encode(), {"n": str(number), "語": "値"} if number % 2 else {}, "k")
         for number in range(count)
@@ -97,7 +99,9 @@ def stored(topic: str, count: int, *, age_seconds: float) -> list[str]:
     first = first_id_at(int((time.time() - age_seconds) * 1000))
     ids = list(range(first, first + count))
     pk = topic_get(name=topic).pk
-    store.messages_insert([(one, pk, "local", f"{topic} {number}".encode(), "", "") for number, one in enumerate(ids)])
+    statements.messages_insert(
+        [(one, pk, "local", f"{topic} {number}".encode(), "", "") for number, one in enumerate(ids)]
+    )
     return [str(one) for one in ids]
 
 
@@ -106,16 +110,16 @@ def test_messages_of_a_publisher_whose_clock_is_behind_are_archived_before_they_
 ) -> None:
     """Given an archive that has younger messages, when older ones are committed, then they stay until it has them."""
     settings.ARCHIVING = True
-    services.topic_create(name=ORDERS, topic={})
+    topic_create(name=ORDERS, topic={})
     archiver = Archiver(tmp_path, session=spark)
     younger = stored(ORDERS, 50, age_seconds=70)
     archiver.run()
     older = stored(ORDERS, 50, age_seconds=190)
 
-    retention.settled_sweep()
+    sweep.settled_sweep()
     assert sorted(map(str, Message.objects.values_list("pk", flat=True))) == older, "these are not archived"
     assert archiver.run().messages == 50
-    retention.settled_sweep()
+    sweep.settled_sweep()
 
     assert sorted(row["message_id"] for row in read(tmp_path)) == sorted([*older, *younger])
     assert not Message.objects.exists()
@@ -124,14 +128,14 @@ def test_messages_of_a_publisher_whose_clock_is_behind_are_archived_before_they_
 
 def test_a_message_that_is_acknowledged_at_once_is_archived(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
     settings.ARCHIVING = True
-    services.topic_create(name=ORDERS, topic={})
-    services.subscription_create(name="projects/shop/subscriptions/worker", subscription={"topic": ORDERS})
+    topic_create(name=ORDERS, topic={})
+    subscription_create(name="projects/shop/subscriptions/worker", subscription={"topic": ORDERS})
     [one] = message_publish(topic=topic_get(name=ORDERS), messages=[NewMessage(f"{ORDERS} 0".encode(), {}, "k")])
     Delivery.objects.all().delete()
 
-    retention.settled_sweep()
+    sweep.settled_sweep()
     assert Archiver(tmp_path, session=spark).run().messages == 1
-    retention.settled_sweep()
+    sweep.settled_sweep()
 
     assert_archived(tmp_path, [one])
     assert not Message.objects.exists()
@@ -142,9 +146,9 @@ def test_messages_of_a_write_that_was_killed_stay(spark: SparkSession, tmp_path:
     settings.ARCHIVING = True
     ids = [int(one) for one in publish(ORDERS, 5)]
     write = ArchiveLeftover.objects.create(token="0123456789ab")
-    store.archived_insert(write_id=write.pk, message_ids=ids)
+    statements.archived_insert(write_id=write.pk, message_ids=ids)
 
-    retention.settled_sweep()
+    sweep.settled_sweep()
     assert Message.objects.count() == 5
     assert Archiver(tmp_path, session=spark).run().messages == 5
     assert not ArchiveLeftover.objects.exists()
@@ -177,7 +181,7 @@ def test_files_that_are_not_its_own_are_left_alone(spark: SparkSession, tmp_path
     archiver.run()
 
     assert ours | theirs <= set(tmp_path.rglob("*.parquet"))
-    found = archivefiles.adopt(tmp_path)
+    found = files.adopt(tmp_path)
     assert {tmp_path / path for path, _ in found.foreign} == theirs
     assert_archived(tmp_path, ids)
 
@@ -199,9 +203,9 @@ def test_a_database_older_than_the_archive_deletes_nothing(spark: SparkSession, 
     with pytest.raises(FailedPrecondition, match="older backup.*Nothing was deleted"):
         archiver.run()
     assert (tmp_path / compacted.path).exists()
-    assert archivefiles.verify(tmp_path).missing == sorted(row.path for row in before)
+    assert files.verify(tmp_path).missing == sorted(row.path for row in before)
 
-    found = archivefiles.adopt(tmp_path)
+    found = files.adopt(tmp_path)
     assert (found.added, sorted(found.dropped)) == ([compacted.path], sorted(row.path for row in before))
     assert archiver.run().messages == 0
     assert_archived(tmp_path, ids)
@@ -250,25 +254,25 @@ def test_no_message_is_let_go_before_it_is_archived(spark: SparkSession, tmp_pat
     settings.ARCHIVING = True
     ids = publish(ORDERS, 50)
     assert not Delivery.objects.exists(), "owed to nobody"
-    retention.settled_sweep()
+    sweep.settled_sweep()
     assert Message.objects.count() == 50
 
     Archiver(tmp_path, session=spark).run()
     publish(ORDERS, 5, start=50)
-    retention.settled_sweep()
+    sweep.settled_sweep()
     assert Message.objects.count() == 5
     assert_archived(tmp_path, ids)
 
 
 def test_without_archiving_nothing_waits_for_it(redis_url: str) -> None:
     publish(ORDERS, 5)
-    retention.settled_sweep()
+    sweep.settled_sweep()
     assert not Message.objects.exists()
 
 
 def test_messages_of_a_deleted_topic_are_archived_too(spark: SparkSession, tmp_path: Path) -> None:
     publish(ORDERS, 3)
-    services.topic_delete(name=ORDERS)
+    topic_delete(name=ORDERS)
     assert Archiver(tmp_path, session=spark).run().messages == 3
     assert {row["topic"] for row in read(tmp_path)} == {"_deleted-topic_"}
 
@@ -282,6 +286,6 @@ def test_tasks_get_the_url_of_this_database_and_its_password_is_not_shown() -> N
 def test_large_messages_travel_in_small_batches() -> None:
     """A message may have 10 MB, and a batch is whole in memory, of Python and of Java."""
     rows = [(number, 1, b"x" * 3_000_000, "", "") for number in range(14)]
-    assert [len(batch) for batch in archivereading._gathered(iter(rows))] == [6, 6, 2]
+    assert [len(batch) for batch in reading._gathered(iter(rows))] == [6, 6, 2]
     small = [(number, 1, b"x", "", "") for number in range(12_000)]
-    assert [len(batch) for batch in archivereading._gathered(iter(small))] == [5_000, 5_000, 2_000]
+    assert [len(batch) for batch in reading._gathered(iter(small))] == [5_000, 5_000, 2_000]

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from django.core.management import CommandError, call_command
 
-from deliveries import store
 from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveOwner
-from deliveries.pipeline import archivefiles
-from deliveries.pipeline.archivefiles import adopt, only_archiver, verify
-from pushhub.errors import FailedPrecondition
+from deliveries.pipeline.archiving import files
+from deliveries.pipeline.archiving.files import adopt, only_archiver, verify
+from deliveries.store import statements
+from pushhub.common.errors import FailedPrecondition
 from tests.pipeline.ground import pages_damage
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -103,7 +103,7 @@ def test_adopt_takes_each_message_once_and_deletes_no_file(tmp_path: Path) -> No
     manifest_row(tmp_path, replaced, [*range(1, 21)])
     manifest_row(tmp_path, damaged, [*range(100, 900)])
     manifest_row(tmp_path, f"{FOLDER}/5-6-eeeeeeeeeeee-0.parquet", [5, 6])
-    store.messages_insert([(one, 1, "local", b"x", "", "") for one in (40, 45, 60)])
+    statements.messages_insert([(one, 1, "local", b"x", "", "") for one in (40, 45, 60)])
     ArchivedMessage.objects.create(message_id=60, write_id=0)
     before = set(tmp_path.rglob("*.parquet"))
 
@@ -150,4 +150,4 @@ def test_long_lists_are_counted(tmp_path: Path, settings: Any, capsys: pytest.Ca
     call_command("pipeline", "archive", "verify")
 
     assert "and 5 more" in capsys.readouterr().out
-    assert archivefiles.verify(tmp_path).files == 0
+    assert files.verify(tmp_path).files == 0

@@ -18,10 +18,11 @@ import pytest
 
 from deliveries.models import ArchiveFile, Delivery, Message, MetricMinute, PublishPart
 from deliveries.pipeline import needs
+from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage
-from deliveries.services import message_publish
-from subscriptions import services
 from subscriptions.selectors import topic_get
+from subscriptions.services.subscriptions import subscription_create
+from subscriptions.services.topics import topic_create
 from tests.pipeline.ground import metrics_of, segments_make, truth_of
 from tests.ports import free_port, wait_for
 from tests.workers import ROOT, database_url
@@ -70,8 +71,8 @@ class Work:
     def __init__(self, folder: Path, redis_url: str) -> None:
         self.folder = folder
         self.redis_url = redis_url
-        services.topic_create(name=TOPIC, topic={})
-        services.subscription_create(name=WORKER, subscription={"topic": TOPIC})
+        topic_create(name=TOPIC, topic={})
+        subscription_create(name=WORKER, subscription={"topic": TOPIC})
         messages = [NewMessage(str(number).encode(), {}) for number in range(100)]
         message_publish(topic=topic_get(name=TOPIC), messages=messages)
         self.rows = folder / "rows.parquet"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from deliveries.pipeline.lag import FRESH_SECONDS, LAG_SECONDS, Lag, keeps_up, lag_seconds
-from deliveries.pipeline.rollup import only_runner
-from pushhub import processes
+from deliveries.pipeline.counting.lag import FRESH_SECONDS, LAG_SECONDS, Lag, keeps_up, lag_seconds
+from deliveries.pipeline.counting.rollup import only_runner
+from pushhub.runtime import processes
 
 
 class Clock:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from deliveries.models import Metric, MetricDay, MetricHour, MetricMinute
-from deliveries.pipeline import ledger
+from deliveries.pipeline.counting import ledger
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -17,17 +17,18 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from deliveries import pull
+from deliveries.admin.publishjobs import start
 from deliveries.models import Delivery, Message, PublishJob, PublishPart
-from deliveries.pipeline import parts, publishjobs, replay
-from deliveries.pipeline.archive import Archiver
-from deliveries.pipeline.filters import filter_column
-from deliveries.pipeline.replays import ReplaySpec, replay_begin
-from deliveries.publishjobsadmin import start
+from deliveries.pipeline.archiving.archive import Archiver
+from deliveries.pipeline.jobs import parts, publishjobs, replay
+from deliveries.pipeline.jobs.filters import filter_column
+from deliveries.pipeline.jobs.replays import ReplaySpec, replay_begin
+from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage
-from deliveries.services import message_publish
-from pushhub.errors import InvalidArgument
-from subscriptions import services
+from pushhub.common.errors import InvalidArgument
 from subscriptions.selectors import subscription_get, topic_get
+from subscriptions.services.subscriptions import subscription_create, subscription_delete
+from subscriptions.services.topics import topic_create
 from tests.ports import wait_for
 from tests.workers import ROOT, database_url
 
@@ -48,7 +49,7 @@ def archived(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any)
     """60 messages in the archive and none in the database; two subscriptions made since."""
     settings.ARCHIVE = str(tmp_path / "archive")
     settings.SPARK_MASTER = "local[2]"
-    services.topic_create(name=TOPIC, topic={})
+    topic_create(name=TOPIC, topic={})
     messages = [
         NewMessage(
             json.dumps({"n": number, "customer": {"name": f"ada {number % 3}"}}).encode(),
@@ -60,7 +61,7 @@ def archived(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any)
     Archiver(Path(settings.ARCHIVE), session=spark).run()
     Message.objects.all().delete()
     for name in (WORKER, OTHER):
-        services.subscription_create(name=name, subscription={"topic": TOPIC})
+        subscription_create(name=name, subscription={"topic": TOPIC})
 
 
 def run(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -190,7 +191,7 @@ def test_rows_of_files_become_messages(
     spark: SparkSession, redis_url: str, tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str], settings: Any
 ) -> None:
     settings.SPARK_MASTER = "local[2]"
-    services.topic_create(name=TOPIC, topic={})
+    topic_create(name=TOPIC, topic={})
     rows = [{"body": f"語 {number}", "kind": "k" if number else None, "key": "o"} for number in range(5)]
     rows.append({"body": None, "kind": None, "key": "o"})
     source = tmp_path / f"rows.{form}"
@@ -219,7 +220,7 @@ def test_rows_of_files_become_messages(
 @pytest.fixture
 def topic(spark: SparkSession, redis_url: str, settings: Any) -> str:
     settings.SPARK_MASTER = "local[2]"
-    services.topic_create(name=TOPIC, topic={})
+    topic_create(name=TOPIC, topic={})
     return TOPIC
 
 
@@ -303,7 +304,7 @@ def test_without_a_data_column_the_row_is_the_data(
     spark: SparkSession, redis_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Any
 ) -> None:
     settings.SPARK_MASTER = "local[2]"
-    services.topic_create(name=TOPIC, topic={})
+    topic_create(name=TOPIC, topic={})
     source = tmp_path / "rows.parquet"
     pq.write_table(pa.Table.from_pylist([{"a": 1, "b": "x"}]), source)
     run("ingest", str(source), "--topic", TOPIC, capsys=capsys)
@@ -315,7 +316,7 @@ def test_bad_sources_are_refused_in_one_line(
     spark: SparkSession, redis_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Any
 ) -> None:
     settings.SPARK_MASTER = "local[2]"
-    services.topic_create(name=TOPIC, topic={})
+    topic_create(name=TOPIC, topic={})
     with pytest.raises(CommandError, match="cannot be read as parquet"):
         run("ingest", str(tmp_path / "none"), "--topic", TOPIC, capsys=capsys)
     source = tmp_path / "rows.parquet"
@@ -351,7 +352,7 @@ def test_the_console_starts_a_replay_in_a_process_of_its_own(
         monkeypatch.setenv(name, value)
     until = BEGIN + timedelta(days=2)
     vain = replay_begin(ReplaySpec("", OTHER, BEGIN, until, ""))
-    services.subscription_delete(name=OTHER)
+    subscription_delete(name=OTHER)
     full = replay_begin(ReplaySpec("", WORKER, BEGIN, until, 'attributes.kind = "order"'))
     start(full, rate=0)
     start(vain, rate=0)

@@ -13,9 +13,9 @@ import pytest
 
 from deliveries.journal.columns import Events
 from deliveries.models import MetricDay, MetricHour, MetricMinute, Segment
-from deliveries.pipeline import ledger
-from deliveries.pipeline.admission import ADMITTED, QUARANTINE
-from deliveries.pipeline.rollup import CHECKPOINT, Rollup, backfill
+from deliveries.pipeline.counting import ledger
+from deliveries.pipeline.counting.admission import ADMITTED, QUARANTINE
+from deliveries.pipeline.counting.rollup import CHECKPOINT, Rollup, backfill
 from tests.pipeline.ground import BEGIN, metrics_of, pages_damage, segments_make, truth_of, write_segment
 
 if TYPE_CHECKING:

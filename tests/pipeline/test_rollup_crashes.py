@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 
 from deliveries.models import Segment
 from deliveries.pipeline import needs
-from deliveries.pipeline.rollup import CHECKPOINT, only_runner
+from deliveries.pipeline.counting.rollup import CHECKPOINT, only_runner
 from tests.pipeline.ground import segments_make
 from tests.pipeline.test_rollup import assert_counted
 from tests.ports import wait_for

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from deliveries.pipeline import rows
-from deliveries.pipeline.ingest import content_of, files_of
-from deliveries.pipeline.rows import Columns, Row, RowError, csv_header, files_read, rows_read
-from pushhub.errors import InvalidArgument
+from deliveries.pipeline.jobs import rows
+from deliveries.pipeline.jobs.ingest import content_of, files_of
+from deliveries.pipeline.jobs.rows import Columns, Row, RowError, csv_header, files_read, rows_read
+from pushhub.common.errors import InvalidArgument
 
 BODY = Columns(data="body", attributes=("kind",), ordering_key="key")
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from deliveries.pipeline.session import driver_address
-from pushhub.errors import InvalidArgument
+from pushhub.common.errors import InvalidArgument
 
 
 def listening(address: str) -> dict[str, str]:

@@ -12,15 +12,19 @@ from google.protobuf.json_format import ParseDict
 from google.pubsub_v1.types import pubsub
 from pytest_django.live_server_helper import LiveServer
 
-from subscriptions import services
-from subscriptions.iam import access_tokens, grants, service_accounts
+from subscriptions.iam import grants
 from subscriptions.iam.tree import resource_get
-from subscriptions.iammodels import Perimeter
+from subscriptions.identity import access_tokens
 from subscriptions.management.commands import pubsub as pubsub_command
 from subscriptions.models import Project, Subscription
-from subscriptions.perimeters import PROHIBITED
+from subscriptions.models.iam import Perimeter
+from subscriptions.services import service_accounts
+from subscriptions.services.perimeters import PROHIBITED
+from subscriptions.services.projects import project_create
+from subscriptions.services.subscriptions import subscription_create
+from subscriptions.services.topics import topic_create
 from tests.grpcservers import GrpcServer
-from tests.integration.test_admin import errors, form
+from tests.integration.admin.test_resources import errors, form
 from tests.ports import wait_for
 from tests.restapi import Api, exit_code, staff_client
 
@@ -67,11 +71,11 @@ def stored() -> dict[str, Any]:
 @pytest.fixture
 def token(redis_url: str) -> str:
     """Mallory's, who may do everything with Pub/Sub and act as an account of hers; `signed` pushes as another one."""
-    services.project_create(project_id="shop")
-    services.topic_create(name=TOPIC, topic={})
+    project_create(project_id="shop")
+    topic_create(name=TOPIC, topic={})
     for account_id in ("pusher", "mallorys"):
         service_accounts.service_account_create(project="shop", request={"accountId": account_id})
-    services.subscription_create(name=NAME, subscription={"topic": TOPIC, "pushConfig": SIGNED})
+    subscription_create(name=NAME, subscription={"topic": TOPIC, "pushConfig": SIGNED})
     grant("projects/shop", "roles/pubsub.admin")
     grant(f"projects/shop/serviceAccounts/{MINE}", "roles/iam.serviceAccountUser")
     return access_tokens.access_token_create(member=MALLORY).token

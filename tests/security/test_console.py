@@ -21,25 +21,17 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from deliveries.models import ArchiveFile, Delivery, Message, PublishJob, Segment
-from pushhub.clock import utcnow
-from pushhub.errors import PermissionDenied
-from pushhub.principals import Principal
-from subscriptions import hierarchy
-from subscriptions.consoleadmin import ConsoleAdmin, ConsoleSite
-from subscriptions.credentials import AccessToken, ServiceAccountKey
+from pushhub.common.clock import utcnow
+from pushhub.common.errors import PermissionDenied
+from pushhub.common.principals import Principal
+from subscriptions.console.base import ConsoleAdmin, ConsoleSite
 from subscriptions.iam import access, grants, tree
 from subscriptions.iam.methods import METHODS, authorize_row
 from subscriptions.iam.visible import rows_callable
-from subscriptions.iammodels import (
-    AuditEntry,
-    Group,
-    GroupMember,
-    Perimeter,
-    Policy,
-    RoleResource,
-    SigningKey,
-)
 from subscriptions.models import Folder, Organization, Project, ServiceAccount, Snapshot, Subscription, Topic
+from subscriptions.models.credentials import AccessToken, ServiceAccountKey
+from subscriptions.models.iam import AuditEntry, Group, GroupMember, Perimeter, Policy, RoleResource, SigningKey
+from subscriptions.services import hierarchy
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db

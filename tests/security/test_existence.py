@@ -12,18 +12,22 @@ from django.test import Client
 from google.protobuf.json_format import ParseDict
 from google.pubsub_v1.types import pubsub, schema
 
-from deliveries import snapshots
-from pushhub.errors import PermissionDenied
-from pushhub.principals import Principal
-from subscriptions import schemas, services
-from subscriptions.iam import access_tokens, custom_roles, grants, service_accounts
+from deliveries.retention import snapshots
+from pushhub.common.errors import PermissionDenied
+from pushhub.common.principals import Principal
+from subscriptions.iam import custom_roles, grants
 from subscriptions.iam.methods import METHODS, authorize
 from subscriptions.iam.tree import resource_get
-from subscriptions.iammodels import Group, Policy
+from subscriptions.identity import access_tokens
 from subscriptions.models import Folder, Organization, Project, Snapshot, Subscription, Topic
+from subscriptions.models.iam import Group, Policy
+from subscriptions.services import schemas, service_accounts
+from subscriptions.services.projects import project_create
+from subscriptions.services.subscriptions import subscription_create
+from subscriptions.services.topics import topic_create
 from tests.grpcservers import GrpcServer
-from tests.integration.test_access_table import names_for
-from tests.integration.test_admin import errors
+from tests.integration.admin.test_resources import errors
+from tests.integration.iam.test_access_table import names_for
 from tests.ports import wait_for
 from tests.restapi import Api, staff_client
 
@@ -215,14 +219,14 @@ KINDS = {
 @pytest.fixture
 def eve(redis_url: str) -> str:
     """The token of Eve, who has the project `shop`; `depot` is another tenant's."""
-    shop = services.project_create(project_id="shop")
-    services.project_create(project_id="depot")
-    services.topic_create(name=ORDERS, topic={})
-    services.topic_create(name=DEPOT_TOPIC[0], topic={})
+    shop = project_create(project_id="shop")
+    project_create(project_id="depot")
+    topic_create(name=ORDERS, topic={})
+    topic_create(name=DEPOT_TOPIC[0], topic={})
     schemas.schema_create(parent="projects/depot", schema_id="goods", schema=AVRO)
-    services.subscription_create(name="projects/depot/subscriptions/stock", subscription={"topic": DEPOT_TOPIC[0]})
-    services.subscription_create(name=WORKER, subscription={"topic": ORDERS})
-    services.subscription_create(name="projects/shop/subscriptions/depots", subscription={"topic": DEPOT_TOPIC[0]})
+    subscription_create(name="projects/depot/subscriptions/stock", subscription={"topic": DEPOT_TOPIC[0]})
+    subscription_create(name=WORKER, subscription={"topic": ORDERS})
+    subscription_create(name="projects/shop/subscriptions/depots", subscription={"topic": DEPOT_TOPIC[0]})
     snapshots.snapshot_create(
         name="projects/depot/snapshots/before", request={"subscription": "projects/depot/subscriptions/stock"}
     )
@@ -443,7 +447,7 @@ def test_a_schemas_owner_is_not_told_which_topic_allows_a_revision(eve: str) -> 
     schemas.schema_create(parent="projects/shop", schema_id="open", schema=AVRO)
     revision = schemas.schema_commit(name="projects/shop/schemas/open", request={"schema": AVRO}).revision_id
     settings = with_schema({"schema": "projects/shop/schemas/open", "lastRevisionId": revision})
-    services.topic_create(name="projects/depot/topics/secret", topic=settings)
+    topic_create(name="projects/depot/topics/secret", topic=settings)
 
     answer = Api().delete(f"schemas/open@{revision}:deleteRevision", Authorization=f"Bearer {eve}")
 

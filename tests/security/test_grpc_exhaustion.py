@@ -12,11 +12,13 @@ import pytest
 from google.pubsub_v1.types import pubsub
 from pytest_django.live_server_helper import LiveServer
 
-from pushhub.errors import InvalidArgument
-from subscriptions import services
-from subscriptions.iam import access_tokens, grants
+from pushhub.common.errors import InvalidArgument
+from subscriptions.iam import grants
 from subscriptions.iam.tree import resource_get
+from subscriptions.identity import access_tokens
 from subscriptions.rpc.wire import MOST_FIELDS, fields_check
+from subscriptions.services.projects import project_create
+from subscriptions.services.topics import topic_create
 from tests.grpcservers import GrpcServer
 
 PUBLISH = "/google.pubsub.v1.Publisher/Publish"
@@ -44,8 +46,8 @@ def channel(strict: GrpcServer) -> Iterator[grpc.Channel]:
 @pytest.fixture
 def publisher() -> tuple[tuple[str, str], ...]:
     """The metadata of a caller who may publish to the topic."""
-    services.project_create(project_id="shop")
-    services.topic_create(name=TOPIC, topic={})
+    project_create(project_id="shop")
+    topic_create(name=TOPIC, topic={})
     grants.role_grant(resource_get(TOPIC), role="roles/pubsub.publisher", member=ADA)
     return (("authorization", f"Bearer {access_tokens.access_token_create(member=ADA).token}"),)
 
@@ -138,8 +140,8 @@ def test_services_for_everybody_read_small_requests_only(channel: grpc.Channel, 
 
 def test_calls_without_a_request_cost_their_caller_alone(strict: GrpcServer) -> None:
     """As many as a caller may have under way, and more: others are answered meanwhile, and they after those ended."""
-    services.project_create(project_id="shop")
-    services.topic_create(name=TOPIC, topic={})
+    project_create(project_id="shop")
+    topic_create(name=TOPIC, topic={})
     tokens = []
     for member in (ADA, "user:bob@example.com"):
         grants.role_grant(resource_get(TOPIC), role="roles/pubsub.viewer", member=member)

@@ -9,9 +9,9 @@ import redis
 from django.contrib.auth.models import User
 from django.test import Client
 
-from pushhub import throttle
-from pushhub.throttle import BUCKETS, WINDOW_SECONDS, LocalCounters, RedisCounters
-from subscriptions import loginadmin
+from pushhub.common import throttle
+from pushhub.common.throttle import BUCKETS, WINDOW_SECONDS, LocalCounters, RedisCounters
+from subscriptions.console import login
 
 pytestmark = pytest.mark.django_db
 
@@ -50,7 +50,7 @@ def attempt(password: str, *, client: Client | None = None, address: str = "192.
 
 
 def test_wrong_passwords_from_one_address_are_bounded(ada: User, store: str) -> None:
-    for _ in range(loginadmin.FROM_AN_ADDRESS):
+    for _ in range(login.FROM_AN_ADDRESS):
         assert attempt("wrong").status_code == 200
     refused = attempt("wrong")
     assert refused.status_code == 429
@@ -61,7 +61,7 @@ def test_wrong_passwords_from_one_address_are_bounded(ada: User, store: str) -> 
 
 
 def test_wrong_passwords_from_many_addresses_are_bounded(ada: User, store: str) -> None:
-    for number in range(loginadmin.FROM_ANYWHERE):
+    for number in range(login.FROM_ANYWHERE):
         assert attempt("wrong", address=f"198.51.100.{number}").status_code == 200
     assert attempt("wrong", address="203.0.113.1").status_code == 429
 
@@ -70,13 +70,13 @@ def test_a_browser_that_signed_in_before_is_not_locked_out(ada: User, store: str
     known = Client()
     assert attempt(PASSWORD, client=known).status_code == 302
     known.cookies.pop("pushhub_session")
-    for _ in range(loginadmin.FROM_AN_ADDRESS + 1):
+    for _ in range(login.FROM_AN_ADDRESS + 1):
         last = attempt("wrong")
     assert last.status_code == 429
     assert attempt(PASSWORD, client=known).status_code == 302
 
     known.cookies.pop("pushhub_session")
-    for _ in range(loginadmin.FROM_A_KNOWN_BROWSER):
+    for _ in range(login.FROM_A_KNOWN_BROWSER):
         assert attempt("wrong", client=known).status_code == 200
     assert attempt(PASSWORD, client=known).status_code == 429, "a stolen cookie guesses no more than others"
 
@@ -87,22 +87,22 @@ def test_the_cookie_of_a_browser_is_good_for_its_own_name_only(ada: User, store:
     assert attempt(PASSWORD, client=bobs, name="bob").status_code == 302
     bobs.cookies.pop("pushhub_session")
     for client in (bobs, None):
-        for _ in range(loginadmin.FROM_AN_ADDRESS):
+        for _ in range(login.FROM_AN_ADDRESS):
             attempt("wrong", client=client)
     assert attempt("wrong", client=bobs).status_code == 429
-    bobs.cookies[loginadmin.COOKIE] = "made:up"
+    bobs.cookies[login.COOKIE] = "made:up"
     assert attempt("wrong", client=bobs).status_code == 429
 
 
 def test_signing_in_forgets_the_wrong_passwords_before(ada: User, store: str) -> None:
     for _ in range(3):
-        for _ in range(loginadmin.FROM_AN_ADDRESS - 1):
+        for _ in range(login.FROM_AN_ADDRESS - 1):
             assert attempt("wrong").status_code == 200
         assert attempt(PASSWORD).status_code == 302
 
 
 def test_a_network_of_ipv6_counts_as_one_address(ada: User, store: str) -> None:
-    for number in range(loginadmin.FROM_AN_ADDRESS):
+    for number in range(login.FROM_AN_ADDRESS):
         attempt("wrong", address=f"2001:db8:1:2::{number}")
     assert attempt("wrong", address="2001:db8:1:2:ffff::1").status_code == 429
     assert attempt(PASSWORD, address="2001:db8:1:3::1").status_code == 302
@@ -115,7 +115,7 @@ def test_behind_a_proxy_the_address_is_what_the_proxy_saw(ada: User, store: str,
         data = {"username": "ada", "password": "wrong"}
         return Client().post(LOGIN, data, headers={"X-Forwarded-For": seen}, REMOTE_ADDR="127.0.0.1").status_code
 
-    for number in range(loginadmin.FROM_AN_ADDRESS):
+    for number in range(login.FROM_AN_ADDRESS):
         assert forwarded(f"10.0.0.{number}, 192.0.2.1") == 200, "what the client itself sends changes nothing"
     assert forwarded("10.0.0.99, 192.0.2.1") == 429
     assert forwarded("192.0.2.1, 192.0.2.2") == 200

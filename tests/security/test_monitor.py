@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from pushhub import monitor
-from pushhub.throttle import WINDOW_SECONDS, LocalCounters
+from pushhub.common.throttle import WINDOW_SECONDS, LocalCounters
+from pushhub.runtime import monitor
 from tests.ports import free_port, wait_for
 
 LOGIN = "admin:correct horse"
@@ -89,7 +89,7 @@ def flower(redis_url: str) -> Iterator[str]:
         "PUSHHUB_REDIS_URL": redis_url,
         "DJANGO_SETTINGS_MODULE": "pushhub.settings",
     }
-    command = [sys.executable, "-m", "pushhub.processes", "flower"]
+    command = [sys.executable, "-m", "pushhub.runtime.processes", "flower"]
     process = subprocess.Popen(command, env=environment)
     try:
         check = [*command, "--check"]

@@ -16,8 +16,8 @@ from google.api_core import exceptions
 from google.cloud import pubsub_v1
 from pytest_django.live_server_helper import LiveServer
 
-from pushhub import names
-from pushhub.errors import (
+from pushhub.common import names
+from pushhub.common.errors import (
     AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
@@ -25,28 +25,22 @@ from pushhub.errors import (
     PermissionDenied,
     Unauthenticated,
 )
-from pushhub.principals import Principal
-from subscriptions import checks, selectors, services
-from subscriptions.credentials import AccessToken, ServiceAccountKey
-from subscriptions.iam import (
-    access,
-    access_tokens,
-    account_keys,
-    agents,
-    exchange,
-    grants,
-    pairs,
-    service_accounts,
-    tokens,
-)
-from subscriptions.iam.callers import caller_from_authorization
+from pushhub.common.principals import Principal
+from subscriptions import checks, selectors
+from subscriptions.iam import access, grants
 from subscriptions.iam.methods import METHODS, authorize
-from subscriptions.iammodels import Group, GroupMember, Policy
+from subscriptions.identity import access_tokens, account_keys, agents, exchange, pairs, tokens
+from subscriptions.identity.callers import caller_from_authorization
 from subscriptions.management.commands import projects as projects_command
 from subscriptions.models import Organization, Project, ServiceAccount
+from subscriptions.models.credentials import AccessToken, ServiceAccountKey
+from subscriptions.models.iam import Group, GroupMember, Policy
+from subscriptions.services import service_accounts
+from subscriptions.services.projects import project_create, project_ensure
+from subscriptions.services.topics import topic_create
 from tests.grpcservers import GrpcServer
-from tests.integration.keyfiles import GRANT, assertion_claims, bearer_claims, signed
-from tests.integration.test_access_table import EXPECTED, names_for
+from tests.integration.iam.test_access_table import EXPECTED, names_for
+from tests.integration.identity.keyfiles import GRANT, assertion_claims, bearer_claims, signed
 from tests.restapi import Api, exit_code
 
 THIEF = "user:thief@example.com"
@@ -61,7 +55,7 @@ REFUSED_IDS = ["gcp-sa-pubsub", "gcp-sa-other", "compute-system", "web-google-1"
 @pytest.fixture
 def shop(db: None) -> Project:
     """The victim: a project with an account, for which its service agent may sign."""
-    project = services.project_create(project_id="shop")
+    project = project_create(project_id="shop")
     service_accounts.service_account_create(project="shop", request={"accountId": "pusher"})
     return project
 
@@ -126,7 +120,7 @@ def by_command(project_id: str) -> None:
 
 def by_service(project_id: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        services.project_create(project_id=project_id)
+        project_create(project_id=project_id)
     assert caught.value.field == "projectId"
 
 
@@ -188,9 +182,9 @@ def test_an_id_that_differs_in_letter_case_from_one_of_old_is_taken(db: None) ->
     Project.objects.create(project_id="SHOP")
 
     with pytest.raises(AlreadyExists):
-        services.project_create(project_id="shop")
+        project_create(project_id="shop")
     with pytest.raises(AlreadyExists):
-        services.project_ensure(project="shop")
+        project_ensure(project="shop")
 
     assert Project.objects.count() == 1
 
@@ -324,7 +318,7 @@ def test_an_account_of_the_twin_is_not_the_account_of_shop(twin: tuple[ServiceAc
 
 @pytest.mark.django_db(transaction=True)
 def test_over_no_surface(server: GrpcServer, settings: Any) -> None:
-    services.topic_create(name="projects/shop/topics/orders", topic={})
+    topic_create(name="projects/shop/topics/orders", topic={})
     service_accounts.service_account_create(project="shop", request={"accountId": "pusher"})
     shop = Project.objects.get()
     grants.role_grant(shop, role="roles/owner", member=f"serviceAccount:{PUSHER}")
@@ -372,7 +366,7 @@ def test_neither_does_one_whose_project_a_policy_named_before_there_was_one(shop
     member = "serviceAccount:deployer@future.iam.gserviceaccount.com"
     grants.role_grant(shop, role="roles/owner", member=member)
 
-    services.project_create(project_id="future")
+    project_create(project_id="future")
     account = service_accounts.service_account_create(project="future", request={"accountId": "deployer"})
 
     assert callable_by(Principal(member, unique_id=account.unique_id)) == EXPECTED["*"]

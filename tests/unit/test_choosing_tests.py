@@ -10,7 +10,7 @@ import pytest
 import tests.__main__ as runner
 from tests import programs
 
-PULL = "tests/integration/test_pull.py"
+PULL = "tests/integration/pull/test_pull.py"
 
 
 @pytest.mark.parametrize(

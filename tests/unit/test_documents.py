@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from pushhub.processes import BY_NAME
+from pushhub.runtime.processes import BY_NAME
 
 ROOT = Path(__file__).parents[2]
 RECEIVERS = ROOT / "docs" / "receivers"
@@ -22,7 +22,7 @@ READERS = re.compile(rf'env\.({KINDS})\(\s*"([A-Z_]+)"')
 def settings_read() -> dict[str, bool]:
     """Every setting the code reads, with whether it may be given by a file."""
     found: dict[str, bool] = {}
-    for path in (ROOT / "pushhub").glob("*.py"):
+    for path in (ROOT / "pushhub").rglob("*.py"):
         for reader, name in READERS.findall(path.read_text(encoding="utf-8")):
             found[f"PUSHHUB_{name}"] = reader == "secret"
     return found
@@ -58,7 +58,7 @@ def test_the_compose_file_runs_every_process_and_checks_its_health(compose: dict
     services = compose["services"]
     assert set(services) == {"postgres", "redis", "migrate", *BY_NAME}
     for name in BY_NAME:
-        command = ["python", "-m", "pushhub.processes", name]
+        command = ["python", "-m", "pushhub.runtime.processes", name]
         assert services[name]["command"] == command
         assert services[name]["healthcheck"]["test"] == ["CMD", *command, "--check"]
         assert services[name]["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
@@ -108,6 +108,6 @@ def test_every_row_of_the_threat_model_names_tests_that_exist() -> None:
     threats = [row for row in rows if not row.startswith("| threat |")]
     assert len(threats) > 30
     for row in threats:
-        named = re.findall(r"`((?:unit|integration|security|pipeline|endtoend|browser)/[a-z_]*(?:\.py)?)`", row)
+        named = re.findall(r"`((?:unit|integration|security|pipeline|endtoend|browser)/[a-z_/]*(?:\.py)?)`", row)
         assert named, row
         assert [name for name in named if not (ROOT / "tests" / name).exists()] == [], row

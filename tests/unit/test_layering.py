@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.layering import LAYERS, LEAVES, imports_of, modules_of, violations
+from tests.layering import cycles, imports_of, modules_of, violations
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,39 +15,57 @@ def test_every_import_goes_the_allowed_way() -> None:
     assert violations(modules_of(ROOT)) == []
 
 
-def test_the_rooms_are_all_looked_at() -> None:
+def test_no_folders_import_each_other() -> None:
+    assert cycles(modules_of(ROOT)) == []
+
+
+def test_all_folders_are_checked() -> None:
     modules = modules_of(ROOT)
-    assert {"pushhub.supervisor", "subscriptions.models", "deliveries.push.client"} <= set(modules)
-    assert {name for name in LEAVES if f"pushhub.{name}" in modules} >= LEAVES - {"metrics"}
-    assert {name for name in LAYERS if f"deliveries.{name}" in modules} >= {"models", "services", "tasks"}
+    assert {"pushhub.runtime.supervisor", "subscriptions.iam.access", "deliveries.client.pool"} <= set(modules)
+
+
+def test_a_cycle_is_seen() -> None:
+    sources = {
+        "deliveries.a.x": "from deliveries.b import y",
+        "deliveries.b.y": "from deliveries.c import z",
+        "deliveries.c": "import deliveries.a.x",
+        "deliveries.d": "from deliveries.a import x",
+    }
+    assert cycles(sources) == [["deliveries.a", "deliveries.b", "deliveries.c"]]
+
+
+def test_a_folder_without_a_layer_is_seen() -> None:
+    assert violations({"deliveries.attic.x": "", "deliveries.attic.__init__": ""}) == ["deliveries.attic has no layer"]
 
 
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("subscriptions.services", "from deliveries import services"),
-        ("subscriptions.services", "import deliveries.services"),
-        ("subscriptions.services", "from pushhub import settings"),
-        ("subscriptions.models", "from subscriptions import services"),
-        ("subscriptions.models", "from . import services"),
-        ("subscriptions.iam.keys", "from ..api import views"),
-        ("subscriptions.masks", "from django.conf import settings"),
+        ("subscriptions.services.topics", "from deliveries.publish import service"),
+        ("subscriptions.services.topics", "import deliveries.publish.service"),
+        ("subscriptions.services.topics", "from pushhub import settings"),
+        ("subscriptions.models.iam", "from subscriptions.services import topics"),
+        ("subscriptions.models.iam", "from ..services import topics"),
+        ("subscriptions.iam.access", "from ..api import views"),
+        ("subscriptions.resources.masks", "from django.conf import settings"),
         ("subscriptions.selectors", "from subscriptions.api import views"),
         ("deliveries.tasks", "from pushhub.celery import app"),
-        ("deliveries.tasks", "from pushhub.supervisor import main"),
-        ("deliveries.services", "from deliveries.tasks import deliver"),
-        ("deliveries.services", "from subscriptions.api.parsers import ProtoJSONParser"),
-        ("deliveries.services", "from subscriptions.admin import site"),
-        ("deliveries.backlog.backlog", "from deliveries.services import message_publish"),
-        ("deliveries.push.client", "def f():\n    from deliveries.api import views"),
+        ("deliveries.tasks", "from pushhub.runtime.supervisor import main"),
+        ("deliveries.publish.service", "from deliveries.tasks import deliver"),
+        ("deliveries.publish.service", "from subscriptions.api.parsers import ProtoJSONParser"),
+        ("deliveries.publish.service", "from subscriptions.admin import tree"),
+        ("deliveries.backlog.backlog", "from deliveries.publish.service import message_publish"),
+        ("deliveries.push.worker", "def f():\n    from deliveries.api import views"),
+        ("deliveries.client.pool", "from django.conf import settings"),
+        ("deliveries.client.pool", "from deliveries.store import statements"),
         ("deliveries.rules.window", "import redis.asyncio"),
         ("deliveries.rules.window", "from django.utils import timezone"),
         ("deliveries.rules.window", "from time import monotonic"),
         ("deliveries.rules.window", "from deliveries.backlog import scripts"),
         ("deliveries.rules.window", "from subscriptions.selectors import push_settings"),
-        ("deliveries.pipeline.transforms", "import django"),
-        ("pushhub.names", "from subscriptions.models import Topic"),
-        ("pushhub.errors", "from pushhub.celery import app"),
+        ("deliveries.pipeline.counting.transforms", "import django"),
+        ("pushhub.common.names", "from subscriptions.models import Topic"),
+        ("pushhub.common.errors", "from pushhub.celery import app"),
     ],
 )
 def test_the_checker_sees_a_wrong_import(module: str, line: str) -> None:
@@ -57,11 +75,11 @@ def test_the_checker_sees_a_wrong_import(module: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("pushhub.supervisor", "from deliveries.services import x"),
+        ("pushhub.runtime.supervisor", "from deliveries.publish.service import x"),
         ("deliveries.api.views", "from subscriptions.api.base import View"),
         ("deliveries.push.worker", "from subscriptions.selectors import push_settings"),
-        ("deliveries.services", "from django.conf import settings"),
-        ("deliveries.rules.window", "from pushhub.clock import Clock"),
+        ("deliveries.publish.service", "from django.conf import settings"),
+        ("deliveries.rules.window", "from pushhub.common.clock import Clock"),
         ("deliveries.rules.window", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import redis"),
     ],
 )

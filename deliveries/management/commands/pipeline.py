@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from deliveries.pipeline import cli, needs
-from pushhub.errors import PushHubError
+from pushhub.common.errors import PushHubError
 
 
 class Command(BaseCommand):

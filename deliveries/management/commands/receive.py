@@ -15,7 +15,7 @@ import jwt
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from deliveries.pushed import NotAPushError, Pushed, TokenVerifier, pushed_read, text_for_people
+from deliveries.management.pushrequest import NotAPushError, Pushed, TokenVerifier, pushed_read, text_for_people
 
 #: More than any push holds: 10 MB of data in base64.
 BODY_BYTES = 16 * 1024 * 1024

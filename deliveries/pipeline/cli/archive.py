@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from django.conf import settings
 
-from deliveries.pipeline import archivefiles, needs
-from deliveries.pipeline.archivefiles import only_archiver
-from pushhub.errors import FailedPrecondition, InvalidArgument
+from deliveries.pipeline import needs
+from deliveries.pipeline.archiving import files
+from deliveries.pipeline.archiving.files import only_archiver
+from pushhub.common.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
-    from deliveries.pipeline.archive import Archiver
+    from deliveries.pipeline.archiving.archive import Archiver
 
 HELP = "Write the database's messages to the archive, as Parquet files; or verify its files, or adopt them."
 #: Only a run needs Spark.
@@ -63,7 +64,7 @@ def _archive(root: Path, stdout: TextIO, stderr: TextIO, *, compact: bool) -> No
 
 
 def _archiver(root: Path, stderr: TextIO) -> Archiver:
-    from deliveries.pipeline.archive import Archiver
+    from deliveries.pipeline.archiving.archive import Archiver
     from deliveries.pipeline.session import spark_session
 
     session = spark_session(
@@ -73,7 +74,7 @@ def _archiver(root: Path, stderr: TextIO) -> Archiver:
 
 
 def _verify(root: Path, stdout: TextIO) -> None:
-    found = archivefiles.verify(root)
+    found = files.verify(root)
     stdout.write(f"{found.files} files with {found.messages:,} messages are as the manifest says")
     _list(stdout, "not in the folder", found.missing)
     _list(stdout, "damaged", [f"{path}: {reason}" for path, reason in found.damaged])
@@ -86,7 +87,7 @@ def _verify(root: Path, stdout: TextIO) -> None:
 
 
 def _adopt(root: Path, stdout: TextIO) -> None:
-    found = archivefiles.adopt(root)
+    found = files.adopt(root)
     _list(stdout, "added to the manifest", found.added)
     _list(stdout, "missing or damaged, and no longer in the manifest", found.dropped)
     _list(stdout, "redundant: other files have every message", found.redundant)

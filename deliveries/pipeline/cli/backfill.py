@@ -8,11 +8,11 @@ from typing import Any, TextIO
 
 from django.conf import settings
 
-from deliveries.pipeline import ledger
 from deliveries.pipeline.cli.rollup import journal_folder
-from deliveries.pipeline.rollup import backfill
+from deliveries.pipeline.counting import ledger
+from deliveries.pipeline.counting.rollup import backfill
 from deliveries.pipeline.session import spark_session
-from pushhub.errors import InvalidArgument
+from pushhub.common.errors import InvalidArgument
 
 HELP = "Count segments of a time that is past, those that are not counted yet; may run beside the rollup."
 

@@ -8,8 +8,8 @@ from typing import Any, TextIO
 
 from django.conf import settings
 
-from deliveries.pipeline import ingest
-from deliveries.pipeline.publishjobs import (
+from deliveries.pipeline.jobs import ingest
+from deliveries.pipeline.jobs.publishjobs import (
     Progress,
     Target,
     bar,
@@ -21,9 +21,9 @@ from deliveries.pipeline.publishjobs import (
     progress_of,
     rejects_write,
 )
-from deliveries.pipeline.rows import Columns
+from deliveries.pipeline.jobs.rows import Columns
 from deliveries.pipeline.session import spark_session
-from pushhub.errors import FailedPrecondition, InvalidArgument
+from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from subscriptions.selectors import topic_get
 
 HELP = "Publish the rows of Parquet, CSV or JSON files to a topic."

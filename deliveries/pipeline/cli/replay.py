@@ -11,8 +11,8 @@ from typing import Any, TextIO
 from django.conf import settings
 
 from deliveries.models import PublishJob
-from deliveries.pipeline import replay
-from deliveries.pipeline.publishjobs import (
+from deliveries.pipeline.jobs import replay
+from deliveries.pipeline.jobs.publishjobs import (
     Progress,
     bar,
     failure_noted,
@@ -22,10 +22,10 @@ from deliveries.pipeline.publishjobs import (
     parts_left,
     progress_of,
 )
-from deliveries.pipeline.replays import ReplaySpec, replay_begin
+from deliveries.pipeline.jobs.replays import ReplaySpec, replay_begin
 from deliveries.pipeline.session import spark_session
-from pushhub.errors import InvalidArgument, PushHubError
-from pushhub.protojson import timestamp_parse
+from pushhub.common.errors import InvalidArgument, PushHubError
+from pushhub.common.protojson import timestamp_parse
 
 HELP = "Publish archived messages once more, to a topic or to one of its subscriptions."
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from deliveries.pipeline.report import Scope, report
-from pushhub.clock import utcnow
-from pushhub.errors import InvalidArgument
+from pushhub.common.clock import utcnow
+from pushhub.common.errors import InvalidArgument
 from subscriptions.selectors import project_get
 
 HELP = "Write a report on success, latencies, hosts, windows and dead letters: one HTML file."

@@ -9,9 +9,9 @@ from typing import Any, TextIO
 
 from django.conf import settings
 
-from deliveries.pipeline.rollup import Rollup, only_runner
+from deliveries.pipeline.counting.rollup import Rollup, only_runner
 from deliveries.pipeline.session import spark_session
-from pushhub.errors import FailedPrecondition
+from pushhub.common.errors import FailedPrecondition
 
 HELP = "Count what the journal has into the metrics of minutes, hours and days."
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from pushhub.errors import PushHubError
-from subscriptions import hierarchy
+from pushhub.common.errors import PushHubError
+from subscriptions.services import hierarchy
 
 
 class Command(BaseCommand):

@@ -7,10 +7,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
-from pushhub import names
-from pushhub.errors import PushHubError
+from pushhub.common import names
+from pushhub.common.errors import PushHubError
 from subscriptions import selectors
-from subscriptions.iammodels import Perimeter
+from subscriptions.models.iam import Perimeter
 
 
 class Command(BaseCommand):

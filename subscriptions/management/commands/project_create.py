@@ -7,9 +7,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from pushhub.errors import PushHubError
-from subscriptions.hierarchy import parent_get
-from subscriptions.services import project_create
+from pushhub.common.errors import PushHubError
+from subscriptions.services.hierarchy import parent_get
+from subscriptions.services.projects import project_create
 
 
 class Command(BaseCommand):

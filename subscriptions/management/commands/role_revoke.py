@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from pushhub.errors import PushHubError
+from pushhub.common.errors import PushHubError
 from subscriptions.iam.grants import role_revoke
 from subscriptions.iam.tree import resource_get
 

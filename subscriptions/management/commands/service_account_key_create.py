@@ -8,9 +8,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from pushhub import names
-from pushhub.errors import PushHubError
-from subscriptions.iam import account_keys
+from pushhub.common import names
+from pushhub.common.errors import PushHubError
+from subscriptions.identity import account_keys
 
 
 class Command(BaseCommand):

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from subscriptions.iam import rotation
-from subscriptions.iammodels import SigningKey
+from subscriptions.identity import rotation
+from subscriptions.models.iam import SigningKey
 
 
 class Command(BaseCommand):

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from pushhub.errors import PushHubError
-from subscriptions.iam import access_tokens
+from pushhub.common.errors import PushHubError
+from subscriptions.identity import access_tokens
 from subscriptions.management.arguments import lifetime
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from subscriptions.iam import access_tokens
+from subscriptions.identity import access_tokens
 
 
 class Command(BaseCommand):

@@ -9,7 +9,7 @@ import pytest
 from google.api_core import exceptions
 from google.iam.v1 import iam_policy_pb2, options_pb2, policy_pb2
 
-from pushhub.principals import Principal
+from pushhub.common.principals import Principal
 from subscriptions import selectors
 from subscriptions.iam import access, grants
 from tests.compatibility.fields.trials import SUBSCRIPTION, TOPIC, Shop, tries

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
-from deliveries import activity, retention
+from deliveries import activity
 from deliveries.models import Delivery, Message
+from deliveries.retention import sweep
 from deliveries.rules.ids import first_id_at
-from pushhub.clock import utcnow
-from subscriptions.iam.service_accounts import service_account_create
+from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription
+from subscriptions.services.service_accounts import service_account_create
 from tests.compatibility.fields.trials import SUBSCRIPTION, TOPIC, Shop, make_due, seconds_left, tries
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
@@ -62,8 +63,8 @@ def test_acknowledged_messages_are_kept_if_they_shall_be(shop: Shop, monkeypatch
         shop.publish("x", topic=topic)
         shop.ack(shop.pull(name), name)
 
-    monkeypatch.setattr(retention, "SETTLED_GRACE_MS", -1_000)
-    assert retention.settled_sweep() == 1
+    monkeypatch.setattr(sweep, "SETTLED_GRACE_MS", -1_000)
+    assert sweep.settled_sweep() == 1
 
     for name, expected in ((SUBSCRIPTION, []), (keeping, [b"x"])):
         shop.subscriber.seek({"subscription": name, "time": start})
@@ -80,7 +81,7 @@ def test_a_message_is_owed_as_long_as_it_is_retained(shop: Shop) -> None:
     Message.objects.filter(pk=message_id).update(id=older)
     Delivery.objects.update(message_id=older)
 
-    retention.expired_sweep()
+    sweep.expired_sweep()
 
     left = Delivery.objects.values_list("subscription_id", flat=True)
     assert list(left) == [Subscription.objects.get(subscription_id="worker-long").pk]

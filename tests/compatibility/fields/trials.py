@@ -16,7 +16,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
-from pushhub.protojson import snake_case
+from pushhub.common.protojson import snake_case
 from subscriptions.models import Subscription
 
 Test = TypeVar("Test", bound=Callable[..., Any])

@@ -1,0 +1,7 @@
+"""The console's pages of the data plane. Importing the package registers them."""
+
+from __future__ import annotations
+
+from deliveries.admin import messages, metrics, publishjobs
+
+__all__ = ["messages", "metrics", "publishjobs"]

@@ -1,0 +1,173 @@
+"""The console's page of replays and ingests: how far each has come, and a form that starts a replay."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.admin.widgets import AdminTextInputWidget
+from django.core.exceptions import PermissionDenied
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum, Value
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Concat
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from deliveries.admin.readonly import ReadOnlyAdmin
+from deliveries.models import PublishJob
+from deliveries.pipeline import needs
+from deliveries.pipeline.jobs.replays import ReplaySpec, replay_begin
+from pushhub.common.clock import utcnow
+from pushhub.common.errors import FailedPrecondition, PushHubError
+from pushhub.common.principals import Principal
+from subscriptions.console.base import caller_of
+from subscriptions.iam.methods import authorize
+from subscriptions.iam.visible import rows_callable
+from subscriptions.models import Subscription, Topic
+
+GET_SUBSCRIPTION = "google.pubsub.v1.Subscriber.GetSubscription"
+
+
+@admin.register(PublishJob)
+class PublishJobAdmin(ReadOnlyAdmin):
+    """Replays and ingests, and how far each has come."""
+
+    methods = {"view": "google.pubsub.v1.Publisher.GetTopic"}
+    list_display = ("job_id", "kind", "published", "total", "rejected", "created_at", "finished_at", "failure")
+    list_filter = ("kind",)
+    search_fields = ("job_id",)
+    change_list_template = "admin/deliveries/publishjob/change_list.html"
+
+    def rows_for(self, caller: Principal, verb: str, rows: QuerySet[PublishJob]) -> QuerySet[PublishJob]:
+        """Those that publish to a topic, or to a subscription, that the caller may get."""
+        topics = rows_callable(caller, self.methods[verb], Topic.objects.order_by())
+        subscriptions = rows_callable(caller, GET_SUBSCRIPTION, Subscription.objects.order_by())
+        named = {f"spec_{key}": KeyTextTransform(key, "spec") for key in ("topic", "subscription")}
+        return rows.annotate(**named).filter(
+            _is_for(topics, "topic", "topics", "topic_id")
+            | _is_for(subscriptions, "subscription", "subscriptions", "subscription_id")
+        )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[PublishJob]:
+        sums = {"published_sum": Sum("divided__published"), "rejected_sum": Sum("divided__rejected")}
+        rows: QuerySet[PublishJob] = super().get_queryset(request).annotate(**sums)
+        return rows
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """The page looks again by itself while a job is under way."""
+        running = self.get_queryset(request).filter(finished_at=None, failure="").exists()
+        return super().changelist_view(request, {**(extra_context or {}), "running": running})
+
+    @admin.display(description=gettext_lazy("published"))
+    def published(self, job: Any) -> int:
+        return job.published_sum or 0
+
+    @admin.display(description=gettext_lazy("rejected"))
+    def rejected(self, job: Any) -> int:
+        return job.rejected_sum or 0
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        return [path("replay/", view(self.replay), name="deliveries_replay"), *super().get_urls()]
+
+    def replay(self, request: HttpRequest) -> HttpResponse:
+        """A form that starts a replay in a process of its own."""
+        caller = caller_of(request)
+        if not request.user.has_perm("subscriptions.change_topic"):
+            raise PermissionDenied
+        form = ReplayForm(request.POST or None, initial=_last_day())
+        if request.method == "POST" and form.is_valid():
+            try:
+                spec = form.spec()
+                if spec.subscription:
+                    authorize(caller, "google.pubsub.v1.Subscriber.Seek", {"subscription": spec.subscription})
+                topic = spec.topic or spec.target().topic.name
+                authorize(caller, "google.pubsub.v1.Publisher.Publish", {"topic": topic})
+                job = replay_begin(spec, job_id=form.cleaned_data["job_id"])
+                start(job, rate=form.cleaned_data["rate"] or 0)
+            except PushHubError as error:
+                form.add_error(None, error.message)
+            else:
+                messages.success(request, _("The replay %(id)s has begun.") % {"id": job.job_id})
+                return HttpResponseRedirect(reverse("admin:deliveries_publishjob_changelist"))
+        shared = {**self.admin_site.each_context(request), "opts": self.opts, "title": _("Replay")}
+        context = {**shared, "form": form, "missing": needs.missing()}
+        return TemplateResponse(request, "admin/deliveries/replay.html", context)
+
+
+def _is_for(resources: QuerySet[Any], key: str, collection: str, identifier: str) -> Q:
+    """A condition on jobs: their specification names one of the resources."""
+    name = Concat(Value("projects/"), F("project__project_id"), Value(f"/{collection}/"), F(identifier))
+    return Q(Exists(resources.annotate(full_name=name).filter(full_name=OuterRef(f"spec_{key}"))))
+
+
+class ReplayForm(forms.Form):
+    """What `pipeline replay` takes. Its rules are those of the command."""
+
+    name = forms.CharField(
+        label=gettext_lazy("Topic or subscription"),
+        widget=AdminTextInputWidget,
+        help_text="projects/shop/topics/orders, projects/shop/subscriptions/worker",
+    )
+    since = forms.DateTimeField(label=gettext_lazy("Published at or after (UTC)"))
+    until = forms.DateTimeField(label=gettext_lazy("and before (UTC)"))
+    filter = forms.CharField(
+        label=gettext_lazy("Filter"),
+        required=False,
+        widget=AdminTextInputWidget,
+        help_text='attributes.kind = "order" AND json.total = "5"',
+    )
+    rate = forms.IntegerField(label=gettext_lazy("Messages a second, at most"), required=False, min_value=1)
+    job_id = forms.CharField(
+        label=gettext_lazy("Id"),
+        required=False,
+        max_length=100,
+        widget=AdminTextInputWidget,
+        help_text=gettext_lazy("No message is published twice under one id; empty: one made of the rest."),
+    )
+
+    def spec(self) -> ReplaySpec:
+        given = self.cleaned_data
+        is_subscription = "/subscriptions/" in given["name"]
+        return ReplaySpec(
+            topic="" if is_subscription else given["name"],
+            subscription=given["name"] if is_subscription else "",
+            since=given["since"],
+            until=given["until"],
+            filter=given["filter"],
+        )
+
+
+def _last_day() -> dict[str, Any]:
+    now = utcnow().replace(microsecond=0)
+    return {"since": now - timedelta(days=1), "until": now}
+
+
+def start(job: PublishJob, *, rate: int) -> None:
+    """Run a replay's command on this machine; what it says goes to a log beside the data."""
+    log = Path(settings.DATA_DIR) / "pipeline.log"
+    command = [sys.executable, "manage.py", "pipeline", "replay", "--resume", job.job_id, "--rate", str(rate)]
+    try:
+        with log.open("ab") as output:
+            process = subprocess.Popen(  # noqa: S603 - our own command, and arguments that no shell reads
+                command,
+                cwd=settings.BASE_DIR,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise FailedPrecondition(f"The replay cannot be started: {error.strerror}") from None
+    # Who waits for it takes its remains out of the system's table.
+    threading.Thread(target=process.wait, name="replay", daemon=True).start()

@@ -1,0 +1,134 @@
+"""Opens one connection: name, guard, TCP, TLS; each phase with its own time limit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import itertools
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from deliveries.rules.outcome import Reason
+from pushhub.common.pushurls import Origin
+
+if TYPE_CHECKING:
+    from deliveries.client.connection import Connection
+    from deliveries.client.options import ClientOptions
+    from deliveries.client.resolver import Resolver
+    from deliveries.client.tls import ResumingContext
+    from pushhub.common.addresses import AddressGuard
+
+#: This machine is out of something; the receiver is not to blame.
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
+
+
+#: From linux/in.h: the port is chosen when connecting, so that one port serves connections to many receivers.
+_IP_BIND_ADDRESS_NO_PORT = 24
+
+
+class DialFailed(Exception):
+    """No connection, for a bounded reason. `shortage`: this machine has no more ports or files."""
+
+    def __init__(self, reason: Reason, *, shortage: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.shortage = shortage
+
+
+class Dialer:
+    """Dials the very addresses that the guard has passed; names are never resolved again behind its back."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        options: ClientOptions,
+        guard: AddressGuard,
+        resolver: Resolver,
+        context: ResumingContext,
+    ) -> None:
+        self._loop = loop
+        self._options = options
+        self._guard = guard
+        self._resolver = resolver
+        self.context = context
+        sources = options.source_addresses
+        self._sources = {
+            socket.AF_INET: itertools.cycle(source for source in sources if ":" not in source),
+            socket.AF_INET6: itertools.cycle(source for source in sources if ":" in source),
+        }
+
+    async def dial(self, origin: Origin, factory: Callable[[], Connection]) -> Connection:
+        """Raises DialFailed."""
+        sock = await self._connect(await self._vetted(origin), origin.port)
+        try:
+            return await self._start(sock, origin, factory)
+        except BaseException:
+            sock.close()
+            raise
+
+    async def _vetted(self, origin: Origin) -> list[str]:
+        host = origin.host
+        found = (host,) if _is_address(host) else await self._resolver.resolve(host)
+        if not found:
+            raise DialFailed(Reason.DNS_FAILED)
+        vetted = [address for address in found if not self._guard.why_denied(address, origin.port)]
+        if not vetted:
+            raise DialFailed(Reason.ADDRESS_DENIED)
+        return vetted
+
+    async def _connect(self, addresses: list[str], port: int) -> socket.socket:
+        """Tries the addresses in order, each for its share of the time that is left."""
+        ends = self._loop.time() + self._options.connect_timeout_s
+        failure = DialFailed(Reason.CONNECT_FAILED)
+        for position, address in enumerate(addresses):
+            share = (ends - self._loop.time()) / (len(addresses) - position)
+            try:
+                return await self._connect_one(address, port, share)
+            except TimeoutError:
+                failure = DialFailed(Reason.CONNECT_TIMEOUT)
+            except OSError as error:
+                failure = DialFailed(Reason.CONNECT_FAILED, shortage=error.errno in _SHORTAGES)
+        raise failure
+
+    async def _connect_one(self, address: str, port: int, seconds: float) -> socket.socket:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            source = next(self._sources[family], "")
+            if source:
+                sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
+                sock.bind((source, 0))
+            async with asyncio.timeout(seconds):
+                await self._loop.sock_connect(sock, (address, port))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    async def _start(self, sock: socket.socket, origin: Origin, factory: Callable[[], Connection]) -> Connection:
+        if not origin.tls:
+            _, connection = await self._loop.create_connection(factory, sock=sock)
+            return connection
+        try:
+            _, connection = await self._loop.create_connection(
+                factory,
+                sock=sock,
+                ssl=self.context,
+                server_hostname=origin.host,
+                ssl_handshake_timeout=self._options.tls_timeout_s,
+            )
+        except OSError:  # as are SSLError and TimeoutError
+            raise DialFailed(Reason.TLS_FAILED) from None
+        return connection
+
+
+def _is_address(host: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):
+            socket.inet_pton(family, host)
+            return True
+    return False

@@ -1,0 +1,81 @@
+"""One push request on its way, and what all the parts of the client share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from deliveries.client.pace import Pace
+from deliveries.client.result import PushResult
+
+if TYPE_CHECKING:
+    from deliveries.client.connection import Connection
+    from deliveries.client.options import ClientOptions
+    from deliveries.client.wheel import Wheel
+
+TLS_BUFFER_BYTES = 64 * 1024
+
+log = logging.getLogger(__name__)
+
+
+class Shared:
+    """The loop, clock, options and count of outstanding requests that connections and pools of one client share."""
+
+    __slots__ = ("clock", "drained", "loop", "options", "outstanding", "pace", "tls_buffer", "wheel")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        options: ClientOptions,
+        clock: Callable[[], float],
+        wheel: Wheel,
+    ) -> None:
+        self.loop = loop
+        self.options = options
+        self.clock = clock
+        self.wheel = wheel
+        self.pace = Pace(loop)
+        self.outstanding = 0
+        self.tls_buffer = memoryview(bytearray(TLS_BUFFER_BYTES))
+        #: Set by `close`, and called when the last outstanding request has been reported.
+        self.drained: Callable[[], None] | None = None
+
+    def report(self, request: Request, status: int, reason: str, now: float, *, retry_after_s: float = 0.0) -> None:
+        """Tells the engine, once; a request that was reported already is left alone."""
+        on_done = request.on_done
+        if on_done is None:
+            return
+        request.on_done = request.connection = None
+        self.outstanding -= 1
+        try:
+            on_done(PushResult(status, reason, (now - request.started) * 1000, retry_after_s))
+        except Exception:
+            log.exception("on_done of a push request failed")
+        if self.drained is not None and not self.outstanding:
+            self.drained()
+
+
+class Request:
+    """Bytes to send and whom to tell. It outlives the connection, for it may have to be sent again."""
+
+    __slots__ = ("connection", "deadline", "large_body", "on_done", "payload", "started")
+
+    def __init__(
+        self,
+        payload: bytes,
+        large_body: bytes,
+        started: float,
+        deadline: float,
+        on_done: Callable[[PushResult], None],
+    ) -> None:
+        self.payload = payload
+        #: The body where copying it behind the head would be dear, else empty.
+        self.large_body = large_body
+        self.started = started
+        self.deadline = deadline
+        #: None once the result was reported.
+        self.on_done: Callable[[PushResult], None] | None = on_done
+        self.connection: Connection | None = None

@@ -1,0 +1,238 @@
+"""The archive: the database's messages, as zstd Parquet with a manifest in the database.
+
+    <archive>/project=<p>/dt=<day>/<first id>-<last id>-<token>-<n>.parquet
+
+Which messages are archived is known by their ids and not by a time: hosts' clocks differ, and a message may be
+committed long after others with higher ids. A step of a run claims committed messages that have no claim yet
+(ArchivedMessage), writes them, and adds the files to the manifest in one transaction. A step that was killed left its
+claims and files under the token of an ArchiveLeftover; the next run deletes exactly those, and no other file.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+
+from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover
+from deliveries.pipeline.archiving.files import identities_note, manifest_beside
+from deliveries.pipeline.archiving.reading import Source, read_ranges
+from deliveries.pipeline.service import database_url
+from deliveries.rules.ids import EPOCH_MS, TIME_SHIFT
+from deliveries.store import statements
+from deliveries.store.writelock import write_transaction
+from pushhub.common.errors import FailedPrecondition
+from subscriptions.models import Topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Messages of one range, and ranges of one step; after each step what is done is done.
+RANGE_ROWS = 25_000
+STEP_RANGES = 16
+#: Claims that one transaction of a clean-up deletes.
+CLAIMS_A_TRANSACTION = 10_000
+#: Files of a day below this are worth to be made one.
+SMALL_BYTES = 64 * 1024 * 1024
+SCHEMA = (
+    "project string, topic string, message_id string, publish_time timestamp, data binary,"
+    " attributes map<string,string>, ordering_key string"
+)
+Ranges = list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What a run did."""
+
+    messages: int
+    files: int
+
+
+class Archiver:
+    """Writes one archive, in steps."""
+
+    def __init__(
+        self, root: Path, *, session: SparkSession, progress: Callable[[str], object] = lambda _: None
+    ) -> None:
+        self._root = root
+        self._session = session
+        self._progress = progress
+
+    def run(self) -> Archived:
+        """Archive every committed message that isn't in the archive; what a killed run left is removed first."""
+        self.sweep()
+        if not ArchivedMessage.objects.exists():
+            # An older release did not note them, and nor does a database that was restored in part.
+            identities_note(self._root)
+        total, after_id = Archived(0, 0), 0
+        while step := self._step(after_id):
+            done, after_id = step
+            total = Archived(total.messages + done.messages, total.files + done.files)
+            self._progress(f"{total.messages:,} messages in {total.files} files")
+        return total
+
+    def sweep(self) -> int:
+        """Delete what killed runs left, and release what they had claimed; returns how many files went.
+
+        Only files that are recorded as leftovers of this deployment go. FailedPrecondition, and no file goes, where the
+        manifest names files beside them that are not there: it is older than the archive, and what it calls a leftover
+        may be all there is of a message.
+        """
+        leftovers = list(ArchiveLeftover.objects.order_by("pk"))
+        paths = [path for leftover in leftovers for path in self._files_of(leftover)]
+        named = manifest_beside(self._root, paths)
+        if missing := sorted(name for name in named if not (self._root / name).exists()):
+            raise FailedPrecondition(
+                f"The manifest names {missing[0]}, which is not in {self._root}. Was the database restored from an "
+                "older backup? Nothing was deleted. `pipeline archive verify` says what differs, and "
+                "`pipeline archive adopt` makes the manifest what the files say."
+            )
+        unnamed = [path for path in paths if self._name(path) not in named]
+        for path in unnamed:
+            path.unlink()
+        for leftover in leftovers:
+            self._release(leftover)
+        return len(unnamed)
+
+    def compact(self) -> int:
+        """Make one file of the small ones of a project's day; how many days it was done for."""
+        days: dict[str, list[ArchiveFile]] = {}
+        for row in ArchiveFile.objects.filter(bytes__lt=SMALL_BYTES).order_by("first_id"):
+            days.setdefault(row.path.rpartition("/")[0], []).append(row)
+        crowded = {day: rows for day, rows in days.items() if len(rows) > 1}
+        for day, rows in crowded.items():
+            self._compact_day(day, rows)
+            self._progress(f"{day}: {len(rows)} files became one")
+        self.sweep()
+        return len(crowded)
+
+    def _step(self, after_id: int) -> tuple[Archived, int] | None:
+        """Archive the next messages behind an id; None when there are none. Also returns the last id of them."""
+        ids = statements.messages_unarchived(after_id=after_id, limit=RANGE_ROWS)
+        if not ids:
+            return None
+        write = self._write_begin()
+        first, claimed = ids[0], 0
+        ranges: Ranges = []
+        while ids:
+            with write_transaction():
+                statements.archived_insert(write_id=write.pk, message_ids=ids)
+            claimed += len(ids)
+            ranges.append((ids[0] - 1, ids[-1]))
+            if len(ranges) == STEP_RANGES:
+                break
+            ids = statements.messages_unarchived(after_id=ids[-1], limit=RANGE_ROWS)
+        last = ranges[-1][1]
+        # As many partitions as there are cores, each of neighbouring ranges.
+        frame = self._session.createDataFrame(ranges, "after long, to long")
+        messages = frame.mapInArrow(partial(read_ranges, source=source(write_id=write.pk)), SCHEMA)
+        rows = self._written(messages, write, first=first, last=last)
+        written = sum(row.rows for row in rows)
+        if settings.ARCHIVING and written != claimed:
+            raise FailedPrecondition(f"{written} of {claimed} messages were written; the next run does it again.")
+        with write_transaction():
+            ArchiveFile.objects.bulk_create(rows)
+            write.delete()
+        return Archived(written, len(rows)), last
+
+    def _write_begin(self) -> ArchiveLeftover:
+        """Record a write before its first file."""
+        with write_transaction():
+            return ArchiveLeftover.objects.create(token=secrets.token_hex(6))
+
+    def _written(self, messages: Any, write: ArchiveLeftover, *, first: int, last: int) -> list[ArchiveFile]:
+        """Write a frame and put its files in their place; their rows of the manifest, not stored yet."""
+        from pyspark.sql import functions as f
+
+        temporary = self._temporary(write)
+        dated = messages.withColumn("dt", f.date_format("publish_time", "yyyy-MM-dd"))
+        # Each task writes what it read. To bring a day's messages together first would cost more than half of the rate,
+        # and leave a project's day to one core.
+        ordered = dated.sortWithinPartitions("project", "dt", "topic", "publish_time")
+        writer = ordered.write.partitionBy("project", "dt").option("compression", "zstd")
+        writer.parquet(_address(temporary))
+        rows = []
+        for number, path in enumerate(sorted(temporary.rglob("*.parquet"))):
+            folder = self._root / path.parent.relative_to(temporary)
+            target = folder / f"{first}-{last}-{write.token}-{number}.parquet"
+            folder.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+            rows.append(self._row(target, first=first, last=last))
+        shutil.rmtree(temporary)
+        self._synchronize(rows)
+        return rows
+
+    def _synchronize(self, rows: list[ArchiveFile]) -> None:
+        """Have the files on the disk: the database lets go of their messages next."""
+        files = [self._root / row.path for row in rows]
+        folders = {folder for path in files for folder in (path.parent, path.parent.parent, self._root)}
+        for path in (*files, *folders):
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+    def _temporary(self, write: ArchiveLeftover) -> Path:
+        return self._root / f".writing-{write.token}"
+
+    def _files_of(self, leftover: ArchiveLeftover) -> list[Path]:
+        if leftover.token:
+            return sorted(self._root.glob(f"*/*/*-{leftover.token}-*.parquet"))
+        path = self._root / leftover.path
+        return [path] if path.exists() else []
+
+    def _release(self, leftover: ArchiveLeftover) -> None:
+        """Give up the claims of a write, then forget it."""
+        if leftover.token:
+            shutil.rmtree(self._temporary(leftover), ignore_errors=True)
+        claims = ArchivedMessage.objects.filter(write_id=leftover.pk).order_by("pk")
+        while pks := list(claims.values_list("pk", flat=True)[:CLAIMS_A_TRANSACTION]):
+            with write_transaction():
+                claims.filter(pk__gte=pks[0], pk__lte=pks[-1]).delete()
+        with write_transaction():
+            leftover.delete()
+
+    def _compact_day(self, day: str, old: list[ArchiveFile]) -> None:
+        frame = self._session.read.option("basePath", _address(self._root)).parquet(
+            *[_address(self._root / row.path) for row in old]
+        )
+        first, last = min(row.first_id for row in old), max(row.last_id for row in old)
+        write = self._write_begin()
+        rows = self._written(frame.drop("dt").coalesce(1), write, first=first, last=last)
+        if sum(row.rows for row in rows) != sum(row.rows for row in old):
+            raise FailedPrecondition(f"{day}: not every message was read; its files stay as they are.")
+        replaced = [ArchiveLeftover(path=row.path) for row in old]
+        with write_transaction():
+            ArchiveFile.objects.filter(pk__in=[row.pk for row in old]).delete()
+            ArchiveFile.objects.bulk_create(rows)
+            ArchiveLeftover.objects.bulk_create(replaced)
+            write.delete()
+
+    def _row(self, path: Path, *, first: int, last: int) -> ArchiveFile:
+        import pyarrow.parquet as pq
+
+        rows = pq.read_metadata(path).num_rows
+        return ArchiveFile(path=self._name(path), first_id=first, last_id=last, rows=rows, bytes=path.stat().st_size)
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self._root).as_posix()
+
+
+def _address(path: Path) -> str:
+    """A local path for Spark, which takes percent signs and the like as they are."""
+    return f"file://{path.absolute()}"
+
+
+def source(*, write_id: int) -> Source:
+    """The service's database, as tasks reach it."""
+    topics = {row.pk: (row.project.project_id, row.name) for row in Topic.objects.select_related("project")}
+    return Source(database_url(), topics, write_id, EPOCH_MS, TIME_SHIFT)

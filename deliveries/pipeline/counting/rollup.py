@@ -1,0 +1,300 @@
+"""The rollup: a stream from segments to metrics, and the same for a time that is past.
+
+Spark calls `count` with each batch at least once; the ledger makes it exactly once. One runner a folder: after a
+driver's death its Java machine lives on for a second or two, and its successor must not start beside it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.db import DataError, InterfaceError, OperationalError, close_old_connections, connection, connections
+
+from deliveries.journal import files, sealing
+from deliveries.pipeline.counting import ledger
+from deliveries.pipeline.counting.admission import ADMITTED, Admission, hours, segments
+from deliveries.pipeline.counting.lag import Lag
+from deliveries.pipeline.counting.transforms import event_schema, partials
+from deliveries.pipeline.parquetfiles import damage, first_line
+from pushhub.common.background import BackgroundThread
+from pushhub.common.errors import FailedPrecondition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT = "checkpoint"
+#: How often the stream looks for news, and how often new segments are looked at.
+TRIGGER_SECONDS = 5
+ADMISSION_SECONDS = 2.0
+#: What a batch holds at most while there is a backlog: its partial sums come to the driver, and batches follow at once.
+FILES_A_BATCH = 16
+#: And later, when a batch begins no sooner than its trigger: more than can come in between.
+FILES_A_TRIGGER = 64
+#: How often a query's end and ours are looked for.
+POLL_SECONDS = 1
+#: How long an end waits for the batch that is being counted.
+STOP_SECONDS = 5.0
+FIRST_PAUSE_SECONDS = 0.5
+LAST_PAUSE_SECONDS = 30.0
+
+
+class Rollup:
+    """Counts the segments of a journal's folder."""
+
+    def __init__(self, folder: Path, *, session: SparkSession) -> None:
+        self._folder = folder
+        self._session = session
+        self._admission = Admission(folder, job="rollup")
+        self._lag = Lag(folder)
+        #: Links whose segments were counted in the batch before; Spark is done with them when the next one begins.
+        self._done: set[str] = set()
+        self._keeper = BackgroundThread("admission", self._keep_admitting, at_end=connections.close_all)
+        self._admitting = threading.Lock()
+        self._counting = threading.Lock()
+        self._is_told_to_stop = False
+
+    def once(self) -> None:
+        """Count what is there, then return."""
+        self._admit()
+        self._query(lambda: self._writer(files_a_batch=FILES_A_BATCH).trigger(availableNow=True))
+
+    def run(self) -> None:
+        """Count what is there, then what comes, until the query ends, which it does only with an error."""
+        self._lag.forget()
+        self._keeper.start()
+        trigger = f"{TRIGGER_SECONDS} seconds"
+        try:
+            self.once()
+            self._query(lambda: self._writer(files_a_batch=FILES_A_TRIGGER).trigger(processingTime=trigger))
+        finally:
+            self._keeper.stop(timeout=5)
+
+    def stop(self) -> None:
+        """Have `run` or `once` return after the batch that is being counted. A signal handler may call it."""
+        self._is_told_to_stop = True
+
+    def _query(self, made: Callable[[], Any]) -> None:
+        """Run a query to its end. One that fails at a segment is made anew and goes on without that segment."""
+        from pyspark.errors import StreamingQueryException
+
+        while not self._is_told_to_stop:
+            try:
+                self._wait(made().start())
+                return
+            except StreamingQueryException as error:
+                if self._is_told_to_stop:
+                    return
+                if not self._go_around():
+                    raise
+                logger.warning("the rollup begins again after: %s", first_line(error))
+
+    def _wait(self, query: Any) -> None:
+        """Wait for the end of a query, or end it when told to."""
+        while not query.awaitTermination(POLL_SECONDS):
+            if self._is_told_to_stop:
+                # Spark would report a batch that is cut short as an error.
+                if self._counting.acquire(timeout=STOP_SECONDS):
+                    self._counting.release()
+                query.stop()
+
+    def _go_around(self) -> bool:
+        """Count the waiting segments one by one, and put those aside that cannot be; whether that changed anything."""
+        connection.close()  # this thread's may be as old as the query
+        links = self._admission.links()
+        waiting = [self._admission.link_path(name) for name in sorted(links - ledger.noted(links))]
+        added = count_each(waiting, session=self._session, admission=self._admission, job="rollup")
+        put_aside = links - self._admission.links()
+        # The checkpoint names the files of the batch that failed. The ledger knows what is counted, so none is needed.
+        shutil.rmtree(self._folder / CHECKPOINT, ignore_errors=True)
+        self._admission.unlink(ledger.noted(links))
+        self._done = set()
+        return bool(added.segments or put_aside)
+
+    def count(self, batch: DataFrame, number: int) -> None:
+        """Add one batch to the metrics. Called in a thread of py4j's, which may not be the one of the next batch."""
+        try:
+            with self._counting:
+                self._count(batch, number)
+        finally:
+            connection.close()
+
+    def _count(self, batch: DataFrame, number: int) -> None:
+        self._admission.unlink(self._done)
+        added = _persistently(partials_of(partials(batch).toArrow()), job="rollup")
+        self._done = ledger.noted(self._admission.links())
+        self._lag.progressed()
+        logger.debug("batch %d: %d segments, %d rows, %d skipped", number, added.segments, added.rows, added.skipped)
+
+    def _writer(self, *, files_a_batch: int) -> Any:
+        from pyspark.sql import functions as f
+
+        events = (
+            self._session.readStream.schema(event_schema())
+            .option("pathGlobFilter", f"*{files.SEGMENT_SUFFIX}")
+            .option("maxFilesPerTrigger", files_a_batch)
+            .parquet(str(self._folder / ADMITTED))
+            # Only the stream knows the name; inside the batch it is lost.
+            .select("*", f.col("_metadata.file_name").alias("segment"))
+        )
+        checkpoint = str(self._folder / CHECKPOINT)
+        return events.writeStream.foreachBatch(self.count).option("checkpointLocation", checkpoint)
+
+    def _keep_admitting(self) -> None:
+        """Look for new segments, and say how far the rollup is. Without the latter the rollup is not ready."""
+        if self._keeper.stopping.wait(ADMISSION_SECONDS):
+            return
+        try:
+            self._admit()
+            self._lag.write(self._admission.links() - self._done)
+        except Exception as error:  # the next round may do better
+            logger.warning("new segments are looked at later: %s", first_line(error))
+            close_old_connections()
+
+    def _admit(self) -> None:
+        with self._admitting:
+            sealing.seal_closed(self._folder)
+            self._admission.round()
+
+
+def backfill(folder: Path, *, session: SparkSession, since: datetime, until: datetime) -> ledger.Added:
+    """Count the segments with events of a time that the ledger has not; each as a whole."""
+    sealing.seal_closed(folder)
+    admission = Admission(folder, job="backfill")
+    found = [path for path in _between(folder / files.SEALED, since, until) if admission.check(path)]
+    known = ledger.noted(path.name for path in found)
+    wanted = [path for path in found if path.name not in known]
+    total = ledger.Added(0, len(known), 0)
+    for start in range(0, len(wanted), FILES_A_BATCH):
+        paths = wanted[start : start + FILES_A_BATCH]
+        try:
+            added = count(paths, session=session, job="backfill")
+        except uncountable() as error:
+            logger.warning("the segments are counted one by one after: %s", first_line(error))
+            added = count_each(paths, session=session, admission=admission, job="backfill")
+        total = ledger.Added(total.segments + added.segments, total.skipped + added.skipped, total.rows + added.rows)
+    return total
+
+
+def count(paths: Sequence[Path], *, session: SparkSession, job: str) -> ledger.Added:
+    """Count segments as a batch of their own."""
+    from pyspark.sql import functions as f
+
+    events = session.read.schema(event_schema()).parquet(*map(str, paths))
+    batch = events.select("*", f.col("_metadata.file_name").alias("segment"))
+    return _persistently(partials_of(partials(batch).toArrow()), job=job)
+
+
+def count_each(paths: Sequence[Path], *, session: SparkSession, admission: Admission, job: str) -> ledger.Added:
+    """Count segments one by one, and put those into quarantine that cannot be counted.
+
+    Where not one can be counted and none is damaged, the fault may be this machine's, and the last error is raised.
+    """
+    total = ledger.Added(0, 0, 0)
+    failed: dict[str, Exception] = {}
+    for path in paths:
+        try:
+            if reason := damage(path):
+                admission.put_aside(path.name, reason=reason)
+                continue
+            added = count([path], session=session, job=job)
+        except FileNotFoundError:
+            continue
+        except uncountable() as error:
+            session.range(1).count()  # raises where Spark itself is at fault
+            failed[path.name] = error
+        else:
+            total = ledger.Added(
+                total.segments + added.segments, total.skipped + added.skipped, total.rows + added.rows
+            )
+    if len(failed) > 1 and not total.segments:
+        raise failed.popitem()[1]
+    for name, cause in failed.items():
+        admission.put_aside(name, reason=f"it cannot be counted: {first_line(cause)}")
+    return total
+
+
+def uncountable() -> tuple[type[Exception], ...]:
+    """The errors of a segment whose content cannot be read, or fits no column."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    return (PySparkException, Py4JJavaError, ValueError, OverflowError, DataError)
+
+
+def _between(sealed: Path, since: datetime, until: datetime) -> Iterator[Path]:
+    """Segments whose journal was opened in the time, or so shortly before that it may have events of it."""
+    first, last = (since - timedelta(hours=1)).timestamp() * 1000, until.timestamp() * 1000
+    for folder in hours(sealed):
+        for path in segments(folder):
+            named = files.NAME.fullmatch(path.name.removesuffix(files.SEGMENT_SUFFIX))
+            if named is None or first <= int(named["opened_ms"]) < last:
+                yield path
+
+
+def partials_of(table: pa.Table) -> list[ledger.Partial]:
+    """The partial sums that Spark has made, as the ledger takes them."""
+    return [
+        ledger.Partial(
+            row["segment"],
+            (
+                _clipped(row["resource"], 350),
+                _clipped(row["event"], 20),
+                datetime.fromtimestamp(row["minute"], UTC),
+                _clipped(row["response_class"], 40),
+                row["response_code"],
+                _clipped(row["host"], 260),
+            ),
+            ledger.Sums(
+                _clipped(row["project"], 63),
+                row["n"],
+                row["bytes"],
+                row["latency_us_sum"],
+                row["latency_us_max"],
+                dict(zip(row["buckets"], row["counts"], strict=True)),
+            ),
+        )
+        for row in table.to_pylist()
+    ]
+
+
+def _clipped(text: str | None, length: int) -> str:
+    """What fits the metrics' columns: one odd event must not keep all others out of them."""
+    return (text or "").replace("\0", "")[:length]
+
+
+def _persistently(found: Sequence[ledger.Partial], *, job: str) -> ledger.Added:
+    """Add them, however long the database is away."""
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            return ledger.partials_add(found, job=job)
+        except (OperationalError, InterfaceError) as error:
+            logger.warning("the metrics wait %.1f s for the database: %s", pause, error)
+            close_old_connections()
+        time.sleep(pause)
+        pause = min(2 * pause, LAST_PAUSE_SECONDS)
+
+
+@contextmanager
+def only_runner(folder: Path) -> Iterator[None]:
+    """Hold the folder; FailedPrecondition where another rollup does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / files.RUNNER_LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        if not files.lock(handle):
+            raise FailedPrecondition(f"another rollup runs on {folder}: there can be one only")
+        yield
+    finally:
+        os.close(handle)

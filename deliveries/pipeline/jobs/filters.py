@@ -1,0 +1,108 @@
+"""Filters of a replay, as Spark's columns: the subscription filter's grammar, and paths into data that is JSON.
+
+    attributes.kind = "order" AND NOT hasPrefix(json.customer.name, "test")
+
+What a user writes becomes columns and values, never SQL, which in Spark could run anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pushhub.common.errors import InvalidArgument
+from subscriptions.resources.filters import filter_read
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+MAX_FILTER_CHARACTERS = 1000
+#: Spark's own path language must not see anything but keys.
+JSON_KEY = re.compile(r"[A-Za-z0-9_ -]{1,100}", re.ASCII)
+
+
+def filter_column(text: str) -> Column:
+    """Whether a message of the archive passes; InvalidArgument says at which character the text goes wrong."""
+    from pyspark.sql import functions as f
+
+    filter_check(text)
+    return filter_read(text, Columns()) if text.strip() else f.lit(True)
+
+
+def filter_check(text: str) -> None:
+    """Raise what `filter_column` would, where there is no Spark."""
+    if len(text) > MAX_FILTER_CHARACTERS:
+        raise InvalidArgument(
+            f"The filter has {len(text)} characters; {MAX_FILTER_CHARACTERS} are the most.", field="filter"
+        )
+    if text.strip():
+        filter_read(text, Checks())
+
+
+class Checks:
+    """The parts of a filter, looked at and nothing more."""
+
+    roots: Mapping[str, bool] = {"attributes": False, "json": True}
+
+    def has(self, root: str, path: Sequence[str]) -> None:
+        _check(root, path)
+
+    def equal(self, root: str, path: Sequence[str], value: str) -> None:
+        _check(root, path)
+
+    def starts(self, root: str, path: Sequence[str], start: str) -> None:
+        _check(root, path)
+
+    def negate(self, one: None) -> None: ...
+    def every(self, terms: Sequence[None]) -> None: ...
+    def some(self, terms: Sequence[None]) -> None: ...
+
+
+class Columns:
+    """The parts of a filter as columns that are never null."""
+
+    roots: Mapping[str, bool] = {"attributes": False, "json": True}
+
+    def has(self, root: str, path: Sequence[str]) -> Column:
+        return _value(root, path).isNotNull()
+
+    def equal(self, root: str, path: Sequence[str], value: str) -> Column:
+        from pyspark.sql import functions as f
+
+        return f.coalesce(_value(root, path) == f.lit(value), f.lit(False))
+
+    def starts(self, root: str, path: Sequence[str], start: str) -> Column:
+        from pyspark.sql import functions as f
+
+        return f.coalesce(_value(root, path).startswith(f.lit(start)), f.lit(False))
+
+    def negate(self, one: Column) -> Column:
+        return ~one
+
+    def every(self, terms: Sequence[Column]) -> Column:
+        return _joined(terms, "AND")
+
+    def some(self, terms: Sequence[Column]) -> Column:
+        return _joined(terms, "OR")
+
+
+def _check(root: str, path: Sequence[str]) -> None:
+    for key in path if root == "json" else ():
+        if not JSON_KEY.fullmatch(key):
+            raise InvalidArgument(f"A key of JSON data cannot be {key!r} in a filter.", field="filter")
+
+
+def _value(root: str, path: Sequence[str]) -> Column:
+    from pyspark.sql import functions as f
+
+    if root == "attributes":
+        return f.try_element_at(f.col("attributes"), f.lit(path[0]))
+    return f.get_json_object(f.col("data").cast("string"), "$" + "".join(f"['{key}']" for key in path))
+
+
+def _joined(terms: Sequence[Column], word: str) -> Column:
+    joined = terms[0]
+    for term in terms[1:]:
+        joined = joined & term if word == "AND" else joined | term
+    return joined

@@ -1,0 +1,125 @@
+"""Ingest: rows of files, as messages of a topic."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from functools import partial
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deliveries.pipeline.jobs.rows import SCHEMA, Columns, RowError, csv_header, files_read
+from deliveries.pipeline.parquetfiles import first_line
+from pushhub.common.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS = ("parquet", "csv", "json")
+#: Where rejects go; a pattern for the source may match it.
+REJECTED_SUFFIX = ".rejected"
+
+
+def files_of(source: str, *, form: str) -> list[Path]:
+    """The files of a source in the order of their paths; InvalidArgument where there are none.
+
+    A source is a file, a folder or a pattern. Names that begin with a dot or an underscore are left out of folders.
+    """
+    if "://" in source:
+        raise InvalidArgument(f"{source} is an address: give a file, a folder or a pattern.", field="source")
+    path = Path(source)
+    if path.is_dir():
+        found = [one for one in path.rglob("*") if not _is_hidden(one.relative_to(path))]
+    else:
+        found = [path] if path.exists() else [Path(one) for one in glob.glob(source, recursive=True)]  # noqa: PTH207
+    files = sorted(one for one in found if one.is_file() and one.suffix != REJECTED_SUFFIX)
+    if not files:
+        raise InvalidArgument(f"{source} cannot be read as {form}: there is no such file.", field="source")
+    return files
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in path.parts)
+
+
+def content_of(files: Sequence[Path]) -> str:
+    """A digest of the files' names and contents, in their order."""
+    digest = sha256()
+    for path in files:
+        with path.open("rb") as file:
+            digest.update(f"{path.name}\0{file_digest(file, 'sha256').hexdigest()}\0".encode())
+    return digest.hexdigest()
+
+
+def frames_of(
+    session: SparkSession, files: Sequence[Path], *, form: str, columns: Columns, base: str = ""
+) -> list[DataFrame]:
+    """For each file its messages in the order of its rows, as one task reads them; InvalidArgument for a bad file.
+
+    `base` is the folder below which names of folders such as `day=1` are columns of Parquet files.
+    """
+    if form == "parquet":
+        return [messages_of(parquet_read(session, [path], base=base), columns).coalesce(1) for path in files]
+    for path in files if form == "csv" else ():
+        _require_columns(path, columns)
+    return [_read(session, [path], form=form, columns=columns).coalesce(1) for path in files]
+
+
+def count_rows(session: SparkSession, files: Sequence[Path], *, form: str, columns: Columns) -> int:
+    """How many rows there are, with those that will be rejected."""
+    if form == "parquet":
+        return int(parquet_read(session, files).count())
+    return int(_read(session, files, form=form, columns=columns).count())
+
+
+def parquet_read(session: SparkSession, files: Sequence[Path], *, base: str = "") -> DataFrame:
+    """The rows of Parquet files; InvalidArgument names one that is none."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for path in files:
+        try:
+            pq.read_schema(path)
+        except (pa.ArrowException, OSError) as error:
+            reason = first_line(error)
+            raise InvalidArgument(f"{path} cannot be read as parquet: {reason}", field="source") from None
+    reader = session.read.option("basePath", base) if base else session.read
+    return reader.parquet(*[f"file://{path.absolute()}" for path in files])
+
+
+def messages_of(rows: DataFrame, columns: Columns) -> DataFrame:
+    """File, data, attributes, ordering_key; without a column for it, the data is the whole row in JSON."""
+    from pyspark.sql import functions as f
+
+    for name in columns.named():
+        if name not in rows.columns:
+            raise InvalidArgument(f"The source has no column {name!r}. It has: {', '.join(rows.columns)}.", field=name)
+    data = (
+        f.col(f"`{columns.data}`")
+        if columns.data
+        else f.to_json(f.struct(*[f.col(f"`{one}`") for one in rows.columns]))
+    )
+    attributes = [part for one in columns.attributes for part in (f.lit(one), f.col(f"`{one}`").cast("string"))]
+    key = f.col(f"`{columns.ordering_key}`") if columns.ordering_key else f.lit("")
+    return rows.select(
+        f.col("_metadata.file_name").alias("file"),
+        data.cast("binary").alias("data"),
+        (f.create_map(*attributes) if attributes else f.lit(None)).cast("map<string,string>").alias("attributes"),
+        key.cast("string").alias("ordering_key"),
+    )
+
+
+def _read(session: SparkSession, files: Sequence[Path], *, form: str, columns: Columns) -> DataFrame:
+    paths = session.createDataFrame([(str(path.absolute()),) for path in files], "path string")
+    return paths.mapInArrow(partial(files_read, form=form, columns=columns), SCHEMA)
+
+
+def _require_columns(path: Path, columns: Columns) -> None:
+    try:
+        header = csv_header(path)
+    except RowError as error:
+        raise InvalidArgument(f"{path} cannot be read as csv: {error}.", field="source") from None
+    for name in columns.named():
+        if name not in header:
+            raise InvalidArgument(f"{path.name} has no column {name!r}. It has: {', '.join(header)}.", field=name)

@@ -1,0 +1,166 @@
+"""A part of a replay or an ingest, published where Spark's task runs.
+
+A batch is published and the part's position moved in one transaction. A task that is run again goes on from there, and
+of two attempts of one task the later loses: so each message is published at most once a job.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deliveries.pipeline.service import Service
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deliveries.models import PublishPart
+    from deliveries.rules.payload import NewMessage
+
+BATCH = 1000
+BATCH_BYTES = 10_000_000
+#: What a task takes: `position` is a message's id in the archive; without that column rows are counted.
+COLUMNS = ("data", "attributes", "ordering_key")
+#: Where a row comes from, for rejects.
+PLACE = ("file", "line")
+#: With a `reason` a row is rejected, and `text` is what it was.
+TAKEN = ("position", *COLUMNS, *PLACE, "reason", "text")
+
+#: Position, a message that is good or nothing, and otherwise the line that says why it was rejected.
+Item = tuple[int, "NewMessage | None", str]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What every task of a job is told."""
+
+    service: Service
+    job: int
+    topic: int
+    #: The primary key of the only subscription that gets the messages, or None for all.
+    only: int | None
+    #: Messages a second of one task; 0 is as fast as it goes.
+    rate: float
+
+
+class Pace:
+    """Keeps what a task publishes to so many messages a second, from its start on; 0 is as fast as it goes."""
+
+    def __init__(
+        self, rate: float, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._sleep = sleep
+        self._began = clock()
+        #: Messages of one batch: at most those of a second.
+        self.size = max(min(BATCH, int(rate)), 1) if rate else BATCH
+
+    def wait(self, done: int) -> None:
+        """Until so many messages in all were allowed to go."""
+        if self._rate and (early := self._began + done / self._rate - self._clock()) > 0:
+            self._sleep(early)
+
+
+def publish(batches: Iterator[pa.RecordBatch], *, task: Task, number: int | None) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: publishes the rows as the part of that number, or as that of Spark's partition."""
+    from pyspark import TaskContext
+
+    if number is None:
+        context = TaskContext.get()
+        assert context is not None
+        number = context.partitionId()
+    task.service.enter()
+    from django.db import connection
+
+    try:
+        _publish_part(batches, task=task, number=number)
+    finally:
+        connection.close()
+    return iter(())
+
+
+def _publish_part(batches: Iterator[pa.RecordBatch], *, task: Task, number: int) -> None:
+    from deliveries.models import PublishPart
+    from subscriptions.models import Topic
+
+    part = PublishPart.objects.get(job=task.job, number=number)
+    topic = Topic.objects.select_related("project").get(pk=task.topic)
+    pace, done = Pace(task.rate), 0
+    for batch in _gathered(_items(batches, part), size=pace.size):
+        done += _publish(part, batch, topic=topic, only=task.only)
+        pace.wait(done)
+    PublishPart.objects.filter(pk=part.pk).update(finished=True)
+
+
+def _items(batches: Iterable[pa.RecordBatch], part: PublishPart) -> Iterator[Item]:
+    """What comes behind the part's position, checked as a publish is."""
+    from deliveries.publish.request import published_messages_read
+    from deliveries.rules.payload import NewMessage
+    from pushhub.common.errors import PushHubError
+
+    position = 0
+    for batch in batches:
+        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+        for index, (data, attributes, key) in enumerate(zip(*[columns[name] for name in COLUMNS], strict=True)):
+            position = columns["position"][index] if "position" in columns else position + 1
+            if position <= part.position:
+                continue
+            present = {name: value for name, value in attributes or () if value is not None}
+            given = NewMessage(data or b"", present, key or "")
+            if "position" in columns:
+                yield position, given, ""  # it was published before
+                continue
+            where = {name: columns[name][index] for name in PLACE if name in columns}
+            if "reason" in columns and (reason := columns["reason"][index]):
+                yield position, None, _line(part.number, position, reason, where | {"text": columns["text"][index]})
+                continue
+            try:
+                yield position, published_messages_read([given])[0], ""
+            except PushHubError as error:
+                shown = {"data": given.data[:1000].decode(errors="replace"), "attributes": present}
+                yield position, None, _line(part.number, position, error.message, where | shown)
+
+
+def _gathered(items: Iterable[Item], *, size: int) -> Iterator[list[Item]]:
+    batch: list[Item] = []
+    weight = 0
+    for item in items:
+        batch.append(item)
+        weight += len(item[1].data) if item[1] is not None else 0
+        if len(batch) >= size or weight >= BATCH_BYTES:
+            yield batch
+            batch, weight = [], 0
+    if batch:
+        yield batch
+
+
+def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int | None) -> int:
+    from django.db.models import F
+
+    from deliveries.models import PublishPart, PublishReject
+    from deliveries.publish.storing import messages_store
+    from deliveries.store.writelock import write_transaction
+
+    messages = [message for _, message, _ in batch if message is not None]
+    rejects = [PublishReject(part=part, row=position, line=line) for position, message, line in batch if not message]
+    position = batch[-1][0]
+    with write_transaction():
+        moved = PublishPart.objects.filter(pk=part.pk, position=part.position).update(
+            position=position, published=F("published") + len(messages), rejected=F("rejected") + len(rejects)
+        )
+        if not moved:
+            raise RuntimeError(f"part {part.number} is being published by another attempt of this task")
+        published = messages_store(topic=topic, messages=messages, only=only) if messages else None
+        PublishReject.objects.bulk_create(rejects)
+    part.position = position
+    if published is not None:
+        published.offer()
+    return len(batch)
+
+
+def _line(part: int, row: int, reason: str, more: Mapping[str, Any]) -> str:
+    return json.dumps({"part": part, "row": row, "reason": reason, **more}, ensure_ascii=False)

@@ -1,0 +1,101 @@
+"""Snapshots: what a subscription had not acknowledged at one moment, and everything published after it.
+
+Ids are in order of publishing but not of committing: a publish that is under way may commit an id that is older than
+now. So the boundary lies a little in the past, and what was acknowledged already of the time after it is excluded.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from django.db import IntegrityError, transaction
+
+from deliveries.models import Delivery, Message, SnapshotMessage
+from deliveries.rules.ids import first_id_at, publish_time_ms
+from deliveries.store import statements
+from deliveries.store.fanout import first_pending_id
+from deliveries.store.writelock import write_transaction
+from pushhub.common import names
+from pushhub.common.clock import utcnow
+from pushhub.common.errors import FailedPrecondition, ResourceExhausted
+from pushhub.common.principals import OPERATOR, Principal
+from subscriptions import selectors
+from subscriptions.models import Snapshot, Subscription
+from subscriptions.resources import bounds, fields
+from subscriptions.services.projects import project_ensure
+from subscriptions.services.rows import already_exists, check_name
+
+LIFETIME = timedelta(days=7)
+SHORTEST_LIFETIME = timedelta(hours=1)
+MAX_SNAPSHOTS = 5000
+#: A publish takes far less than that from drawing its ids to its commit, unless it is large (fanout.py).
+COMMITTING_MS = 5_000
+
+
+def snapshot_create(*, name: str, request: object, caller: Principal = OPERATOR) -> Snapshot:
+    """`request` is a CreateSnapshotRequest."""
+    project_id, snapshot_id = names.parse_snapshot(name)
+    given = fields.CREATE_SNAPSHOT.read(request)
+    check_name(given, name)
+    names.parse_subscription(given.get("subscription", ""), field="subscription")
+    labels = bounds.labels(given.get("labels", {}))
+    with write_transaction():
+        project = project_ensure(project=project_id, caller=caller)
+        source = selectors.subscription_get(name=given["subscription"], lock=True)
+        if Snapshot.objects.filter(project=project, snapshot_id=snapshot_id).exists():
+            raise already_exists(snapshot_id)
+        _refuse_too_many(project.pk, source.topic_id)
+        row = Snapshot(project=project, snapshot_id=snapshot_id, labels=labels, tags=given.get("tags", {}))
+        _describe(row, source)
+        try:
+            with transaction.atomic():
+                row.save(force_insert=True)
+        except IntegrityError:
+            raise already_exists(snapshot_id) from None
+        _remember(row, source)
+    return row
+
+
+def _refuse_too_many(project_pk: int, topic_pk: int | None) -> None:
+    """The same number is the most of a project and of a topic, whose snapshots may be in other projects."""
+    for what, rows in (
+        ("project", Snapshot.objects.filter(project_id=project_pk)),
+        ("topic", Snapshot.objects.filter(topic_pk=topic_pk or 0)),
+    ):
+        if rows.count() >= MAX_SNAPSHOTS:
+            raise ResourceExhausted(f"The {what} has {MAX_SNAPSHOTS} snapshots, and may not have more.")
+
+
+def _describe(row: Snapshot, source: Subscription) -> None:
+    """The topic, the boundary and the end: 7 days less the age of the oldest message that is owed."""
+    if source.detached:
+        raise FailedPrecondition(f"Subscription is detached (resource={source.subscription_id}).")
+    if source.topic is None:
+        raise FailedPrecondition(f"The topic of the subscription is deleted (resource={source.subscription_id}).")
+    now = utcnow()
+    oldest = Delivery.objects.filter(subscription=source).order_by("message_id").values_list("message_id", flat=True)
+    oldest_id = min(
+        (oldest.filter(region=region).first() or 0 for region in statements.lanes_waiting(source.pk)), default=0
+    )
+    age = timedelta(milliseconds=now.timestamp() * 1000 - publish_time_ms(oldest_id)) if oldest_id else timedelta()
+    if LIFETIME - age < SHORTEST_LIFETIME:
+        raise FailedPrecondition(
+            "The snapshot would expire in less than an hour, as the subscription's oldest unacknowledged message is "
+            f"{age.days} days old (resource={source.subscription_id})."
+        )
+    row.topic = source.topic
+    row.topic_pk = source.topic.pk
+    row.expire_at = now + LIFETIME - max(age, timedelta())
+    row.boundary_id = min(first_id_at(time.time_ns() // 1_000_000 - COMMITTING_MS), first_pending_id())
+
+
+def _remember(row: Snapshot, source: Subscription) -> None:
+    """The exceptions to the boundary: what is owed of before it, and what is owed no more of after it."""
+    statements.snapshot_include(snapshot_id=row.pk, subscription_id=source.pk, before_id=row.boundary_id)
+    since = Message.objects.filter(topic_id=row.topic_pk, pk__gte=row.boundary_id)
+    owed = Delivery.objects.filter(subscription=source, message_id__gte=row.boundary_id).values("message_id")
+    SnapshotMessage.objects.bulk_create(
+        SnapshotMessage(snapshot=row, message_id=pk, region=region, included=False)
+        for pk, region in since.exclude(pk__in=owed).values_list("pk", "region")
+    )

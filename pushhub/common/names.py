@@ -1,0 +1,247 @@
+"""Resource names: `projects/{project}/topics/{topic}` and its kin (pubsub-spec.md, section 2)."""
+
+from __future__ import annotations
+
+import re
+
+from pushhub.common.errors import InvalidArgument, clipped
+
+#: What a subscription shows as its topic once that is deleted.
+DELETED_TOPIC = "_deleted-topic_"
+#: The same of a topic's schema.
+DELETED_SCHEMA = "_deleted-schema_"
+
+#: Topics and subscriptions alike. `goog` in any letter case is not for users.
+ID_PATTERN = re.compile(r"(?!goog)[a-z][a-z0-9\-_.~+%]{2,254}", re.IGNORECASE | re.ASCII)
+
+#: Of a schema, after the `@`.
+REVISION_PATTERN = re.compile(r"[0-9a-f]{8}", re.ASCII)
+
+#: Wider than Google's own rule (`[a-z][-a-z0-9]{4,28}[a-z0-9]`), as local projects are called `test` or `my_project`;
+#: a project's number is as good as its id, and `example.com:shop` is an id of a domain's project.
+PROJECT_PATTERN = re.compile(r"[a-z0-9](?:[a-z0-9\-_.:]{0,98}[a-z0-9])?", re.IGNORECASE | re.ASCII)
+
+#: What a new project may be called: lower-case, as Google's are, so that no two differ in case alone, and without a dot
+#: outside the domain, so that no two projects share the domain of their service accounts. Digits alone are a number.
+NEW_PROJECT_PATTERN = re.compile(
+    r"(?=.{1,100}\Z)(?:[a-z0-9-]+(?:\.[a-z0-9-]+)+:)?(?!\d+\Z)[a-z0-9](?:[a-z0-9\-_]*[a-z0-9])?", re.ASCII
+)
+#: The domain of a service account is its project's id and this.
+ACCOUNT_DOMAIN = ".iam.gserviceaccount.com"
+#: Google's projects for the service agents of its services begin with it, that of Pub/Sub's among them.
+AGENTS_PREFIX = "gcp-sa-"
+#: Google's projects for older service agents, and the names that its default service accounts have in place of a
+#: project's. Another project of that name could make accounts that look like Google's.
+SYSTEM_PROJECTS = frozenset(
+    [
+        "appspot",
+        "bigquery-encryption",
+        "cloud-cdn-fill",
+        "cloud-filer",
+        "cloud-logs",
+        "cloud-memcache-sa",
+        "cloud-ml",
+        "cloud-redis",
+        "cloud-tpu",
+        "cloudbuild",
+        "cloudcomposer-accounts",
+        "cloudservices",
+        "compute-system",
+        "container-analysis",
+        "container-engine-robot",
+        "containerregistry",
+        "dataflow-service-producer-prod",
+        "dataproc-accounts",
+        "developer",
+        "dlp-api",
+        "endpoints-portal",
+        "firebase-rules",
+        "firebase-sa-management",
+        "gae-api-prod",
+        "gcf-admin-robot",
+        "genomics-api",
+        "gs-project-accounts",
+        "iam",
+        "remotebuildexecution",
+        "security-center-api",
+        "serverless-robot-prod",
+        "service-consumer-management",
+        "service-networking",
+        "sourcerepo-service-accounts",
+        "storage-transfer-service",
+        "system",
+        "trifacta-gcloud-prod",
+    ]
+)
+#: The domain of Pub/Sub's service agents, and the agent of a project by the project's number.
+AGENT_DOMAIN = f"{AGENTS_PREFIX}pubsub{ACCOUNT_DOMAIN}"
+AGENT_EMAIL_PATTERN = re.compile(rf"service-([1-9][0-9]{{0,17}})@{re.escape(AGENT_DOMAIN)}", re.ASCII)
+
+#: Of a service account within its project (IAM v1, CreateServiceAccountRequest.accountId).
+ACCOUNT_PATTERN = re.compile(r"(?=.{6,30}\Z)[a-z](?:[-a-z0-9]*[a-z0-9])", re.ASCII)
+
+
+def invalid_name(name: str, *, field: str = "name") -> InvalidArgument:
+    return InvalidArgument(
+        f"Invalid resource name given (name={clipped(name)}). Refer to "
+        "https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names for more information.",
+        field=field,
+    )
+
+
+def topic_name(project: str, topic_id: str) -> str:
+    return f"projects/{project}/topics/{topic_id}"
+
+
+def subscription_name(project: str, subscription_id: str) -> str:
+    return f"projects/{project}/subscriptions/{subscription_id}"
+
+
+def schema_name(project: str, schema_id: str) -> str:
+    return f"projects/{project}/schemas/{schema_id}"
+
+
+def snapshot_name(project: str, snapshot_id: str) -> str:
+    return f"projects/{project}/snapshots/{snapshot_id}"
+
+
+def project_name(project: str) -> str:
+    return f"projects/{project}"
+
+
+def organization_name(number: int | str) -> str:
+    return f"organizations/{number}"
+
+
+def folder_name(number: int | str) -> str:
+    return f"folders/{number}"
+
+
+#: What the addresses of the REST API call their segments, from the top down, and the collection each belongs to.
+SEGMENTS = {
+    "organization": "organizations",
+    "folder": "folders",
+    "project": "projects",
+    "topic": "topics",
+    "subscription": "subscriptions",
+    "snapshot": "snapshots",
+    "schema": "schemas",
+    "account": "serviceAccounts",
+    "key": "keys",
+    "role": "roles",
+}
+
+
+def of_segments(**segments: str) -> str:
+    """The full name made of an address' segments: `project="p", topic="t"` is `projects/p/topics/t`."""
+    return "/".join(f"{SEGMENTS[word]}/{segments[word]}" for word in SEGMENTS if word in segments)
+
+
+def service_account_name(project: str, email: str) -> str:
+    return f"projects/{project}/serviceAccounts/{email}"
+
+
+def service_account_email(project: str, account_id: str) -> str:
+    """A domain's project `example.com:shop` gives `...@shop.example.com.iam.gserviceaccount.com`."""
+    return f"{account_id}@{account_domain(project)}"
+
+
+def account_domain(project: str) -> str:
+    """What the addresses of a project's service accounts end with, after the `@`."""
+    domain, colon, rest = project.partition(":")
+    return f"{f'{rest}.{domain}' if colon else project}{ACCOUNT_DOMAIN}"
+
+
+def service_agent_email(number: int) -> str:
+    """The address of the service agent that signs the push tokens of the project with this number."""
+    return f"service-{number}@{AGENT_DOMAIN}"
+
+
+def service_agent_number(email: str) -> int | None:
+    """The number of the project whose service agent has this address; None if it is no such address."""
+    match = AGENT_EMAIL_PATTERN.fullmatch(email)
+    return int(match[1]) if match else None
+
+
+def is_agent_email(email: str) -> bool:
+    """Whether only service agents have such an address. No service account of a project does, whatever it is called."""
+    domain = email.rpartition("@")[2].lower()
+    return domain.startswith(AGENTS_PREFIX) and domain.endswith(ACCOUNT_DOMAIN)
+
+
+def is_system_project(project_id: str) -> bool:
+    """Whether Google keeps this project id for itself, in whatever letter case."""
+    name = project_id.lower()
+    rest = name.rpartition(":")[2]
+    return rest.startswith(AGENTS_PREFIX) or rest in SYSTEM_PROJECTS or "google" in name or "gserviceaccount" in name
+
+
+def check_new_project(project_id: str, *, field: str) -> None:
+    """Raise InvalidArgument unless a new project may have this id."""
+    if is_system_project(project_id):
+        raise InvalidArgument(
+            f"The project id {clipped(project_id)} is reserved for Google's own projects.", field=field
+        )
+    if not NEW_PROJECT_PATTERN.fullmatch(project_id):
+        raise InvalidArgument(
+            f"Invalid project id given (project_id={clipped(project_id)}). It has up to 100 lower-case letters, "
+            "digits, hyphens and underscores, begins and ends with a letter or a digit, and is no number.",
+            field=field,
+        )
+
+
+def parse_topic(name: str, *, field: str = "name") -> tuple[str, str]:
+    """The (project, topic id) of a topic's full name; InvalidArgument if it is not one."""
+    return _parse(name, collection="topics", field=field)
+
+
+def parse_subscription(name: str, *, field: str = "name") -> tuple[str, str]:
+    """The (project, subscription id) of a subscription's full name; InvalidArgument if it is not one."""
+    return _parse(name, collection="subscriptions", field=field)
+
+
+def parse_snapshot(name: str, *, field: str = "name") -> tuple[str, str]:
+    """The (project, snapshot id) of a snapshot's full name; InvalidArgument if it is not one."""
+    return _parse(name, collection="snapshots", field=field)
+
+
+def parse_project(name: str, *, field: str = "project") -> str:
+    """The project of `projects/{project}`; InvalidArgument if it is not that."""
+    collection, _, project = name.partition("/")
+    if collection != "projects" or not PROJECT_PATTERN.fullmatch(project):
+        raise invalid_name(name, field=field)
+    return project
+
+
+def parse_service_account(name: str, *, field: str = "name") -> tuple[str, str]:
+    """The (project or "-", email or unique id) of `projects/{project}/serviceAccounts/{account}`."""
+    parts = name.split("/")
+    if len(parts) != 4 or parts[0] != "projects" or parts[2] != "serviceAccounts":
+        raise invalid_name(name, field=field)
+    if parts[1] != "-" and not PROJECT_PATTERN.fullmatch(parts[1]):
+        raise invalid_name(name, field=field)
+    if not parts[3] or "\0" in parts[3]:
+        raise invalid_name(name, field=field)
+    return parts[1], parts[3]
+
+
+def parse_schema(name: str, *, field: str = "name") -> tuple[str, str, str]:
+    """The (project, schema id, revision id) of a schema's full name; the last is empty where it names no revision."""
+    schema, _, revision = name.partition("@")
+    if revision and not REVISION_PATTERN.fullmatch(revision):
+        raise invalid_name(name, field=field)
+    return *_parse(schema, collection="schemas", field=field), revision
+
+
+def parse_owned(name: str, *, collection: str, field: str = "name") -> tuple[str, str]:
+    """The (project, id) of what lies in any of a project's collections; InvalidArgument if it is not that."""
+    return _parse(name, collection=collection, field=field)
+
+
+def _parse(name: str, *, collection: str, field: str) -> tuple[str, str]:
+    parts = name.split("/")
+    if len(parts) != 4 or parts[0] != "projects" or parts[2] != collection:
+        raise invalid_name(name, field=field)
+    if not PROJECT_PATTERN.fullmatch(parts[1]) or not ID_PATTERN.fullmatch(parts[3]):
+        raise invalid_name(name, field=field)
+    return parts[1], parts[3]

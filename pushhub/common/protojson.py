@@ -1,0 +1,367 @@
+"""The JSON form of protocol buffers: reading what callers send, strictly, and writing values as Google does.
+
+A `Message` names its fields and their kinds; `Message.read` takes decoded JSON and returns the same in canonical form:
+lowerCamelCase names, no fields at their default. Both spellings of a name are read, an unknown one is refused.
+"""
+
+from __future__ import annotations
+
+import binascii
+import math
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NoReturn
+
+from pushhub.common.errors import InvalidArgument, clipped
+
+#: google.protobuf.Duration holds about 10,000 years.
+MAX_DURATION_SECONDS = 315_576_000_000
+DURATION_PATTERN = re.compile(r"(-?)(\d{1,12})(?:\.(\d{1,9}))?s", re.ASCII)
+TIMESTAMP_PATTERN = re.compile(
+    r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
+)
+URL_SAFE_TO_STANDARD = str.maketrans("-_", "+/")
+DIGITS_OF_A_SECOND = {1_000_000: 0, 1_000: 3, 1: 6}
+
+
+def snake_case(name: str) -> str:
+    return re.sub(r"[A-Z]", lambda found: "_" + found[0].lower(), name)
+
+
+def invalid_value(path: str, type_name: str, value: object, *, why: str = "") -> InvalidArgument:
+    """The text that Google's JSON front end gives for a value of the wrong type."""
+    shown = clipped(f'"{value}"' if isinstance(value, str) else _json_type(value))
+    return InvalidArgument(f"Invalid value at '{path}' ({type_name}), {why}{shown}", field=path)
+
+
+def _json_type(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return str(value)
+    return "an object" if isinstance(value, Mapping) else "a list"
+
+
+def duration_parse(value: object, *, field: str) -> int:
+    """Milliseconds of `"600s"` or `"1.500s"`. What is finer than that is refused, as it could not be given back."""
+    found = DURATION_PATTERN.fullmatch(value) if isinstance(value, str) else None
+    if found is None or int(found[2]) > MAX_DURATION_SECONDS:
+        raise invalid_value(field, "type.googleapis.com/google.protobuf.Duration", value)
+    fraction = (found[3] or "").ljust(9, "0")
+    if fraction[3:].strip("0"):
+        raise invalid_value(field, "type.googleapis.com/google.protobuf.Duration", value, why="finer than 0.001s: ")
+    milliseconds = int(found[2]) * 1000 + int(fraction[:3])
+    return -milliseconds if found[1] else milliseconds
+
+
+def duration_format(milliseconds: int) -> str:
+    sign = "-" if milliseconds < 0 else ""
+    seconds, rest = divmod(abs(milliseconds), 1000)
+    return f"{sign}{seconds}.{rest:03}s" if rest else f"{sign}{seconds}s"
+
+
+def timestamp_parse(value: object, *, field: str) -> datetime:
+    """An aware datetime of an RFC 3339 text; digits finer than a microsecond are dropped."""
+    found = TIMESTAMP_PATTERN.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise invalid_value(field, "type.googleapis.com/google.protobuf.Timestamp", value)
+    offset = "+00:00" if found[4] in "Zz" else found[4]
+    try:
+        moment = datetime.fromisoformat(f"{found[1]}T{found[2]}{offset}").astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise invalid_value(field, "type.googleapis.com/google.protobuf.Timestamp", value) from None
+    return moment + timedelta(microseconds=int((found[3] or "").ljust(6, "0")[:6]))
+
+
+def timestamp_format(moment: datetime) -> str:
+    """RFC 3339 in UTC with 0, 3 or 6 digits after the second, for example `2021-02-26T19:13:55.749Z`."""
+    utc = moment.astimezone(UTC)
+    digits = next(digits for unit, digits in DIGITS_OF_A_SECOND.items() if utc.microsecond % unit == 0)
+    fraction = f".{utc.microsecond:06}"[: digits + 1] if digits else ""
+    return f"{utc.year:04}-{utc:%m-%dT%H:%M:%S}{fraction}Z"
+
+
+def bytes_parse(value: object, *, field: str) -> bytes:
+    """Base64, standard or URL-safe, padded or not; anything else in it is refused."""
+    if not isinstance(value, str):
+        raise invalid_value(field, "TYPE_BYTES", value)
+    standard = value.translate(URL_SAFE_TO_STANDARD)
+    if "=" not in standard:
+        standard += "=" * (-len(standard) % 4)
+    try:
+        return binascii.a2b_base64(standard.encode("ascii"), strict_mode=True)
+    except ValueError:
+        raise invalid_value(field, "TYPE_BYTES", value, why="Base64 decoding failed for ") from None
+
+
+class Kind:
+    """How one proto type is read. `read` is never given null: in proto JSON that means absent."""
+
+    type_name = "TYPE_MESSAGE"
+    #: Whether a default value differs from an absent one, as it does for messages and not for proto3 scalars.
+    has_presence = False
+
+    def read(self, value: object, path: str) -> Any:
+        raise NotImplementedError
+
+    def refuse(self, value: object, path: str) -> NoReturn:
+        raise invalid_value(path, self.type_name, value)
+
+
+class String(Kind):
+    """Text, bounded in bytes. NUL is refused because PostgreSQL can't store it, unless the text is stored as JSON."""
+
+    type_name = "TYPE_STRING"
+
+    def __init__(self, max_bytes: int = 4096, *, takes_nul: bool = False) -> None:
+        self.max_bytes = max_bytes
+        self.takes_nul = takes_nul
+
+    def read(self, value: object, path: str) -> str:
+        if not isinstance(value, str):
+            self.refuse(value, path)
+        if "\0" in value and not self.takes_nul:
+            raise InvalidArgument(f"Invalid value at '{path}' (TYPE_STRING): it holds a NUL character.", field=path)
+        size = len(value.encode())
+        if size > self.max_bytes:
+            raise InvalidArgument(
+                f"The value for {path} is too large. You passed {size} bytes in the request, "
+                f"but the maximum value is {self.max_bytes}.",
+                field=path,
+            )
+        return value
+
+
+class Bool(Kind):
+    """true or false; nothing that merely resembles them."""
+
+    type_name = "TYPE_BOOL"
+
+    def read(self, value: object, path: str) -> bool:
+        if not isinstance(value, bool):
+            self.refuse(value, path)
+        return value
+
+
+class Integer(Kind):
+    """A number or its decimal text, as proto JSON allows both."""
+
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+        self.type_name = f"TYPE_INT{bits}"
+
+    def read(self, value: object, path: str) -> int | str:
+        """An int32 is answered as a number, an int64 as text."""
+        number = self._whole(value, path)
+        if not -(1 << (self.bits - 1)) <= number < 1 << (self.bits - 1):
+            self.refuse(value, path)
+        return number if self.bits <= 32 else str(number) if number else ""
+
+    def _whole(self, value: object, path: str) -> int:
+        if isinstance(value, str) and re.fullmatch(r"-?\d{1,19}", value, re.ASCII):
+            return int(value)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1:
+            self.refuse(value, path)
+        return int(value)
+
+
+class Enum(Kind):
+    """A name or its number; the first is the unspecified one."""
+
+    type_name = "TYPE_ENUM"
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def read(self, value: object, path: str) -> str:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(self.names):
+            value = self.names[value]
+        if not isinstance(value, str) or value not in self.names:
+            self.refuse(value, path)
+        return "" if value == self.names[0] else value
+
+
+class Duration(Kind):
+    """A span of time, kept as its canonical text."""
+
+    has_presence = True
+
+    def read(self, value: object, path: str) -> str:
+        return duration_format(duration_parse(value, field=path))
+
+
+class Timestamp(Kind):
+    """A moment, kept as its canonical text."""
+
+    has_presence = True
+
+    def read(self, value: object, path: str) -> str:
+        return timestamp_format(timestamp_parse(value, field=path))
+
+
+class StringMap(Kind):
+    """map<string, string>, bounded in entries and in the bytes of each key and value."""
+
+    def __init__(
+        self,
+        *,
+        max_entries: int = 100,
+        max_key_bytes: int = 256,
+        max_value_bytes: int = 1024,
+        values_take_nul: bool = False,
+    ) -> None:
+        self.max_entries = max_entries
+        self.key = String(max_key_bytes)
+        self.value = String(max_value_bytes, takes_nul=values_take_nul)
+
+    def read(self, value: object, path: str) -> dict[str, str]:
+        if not isinstance(value, Mapping):
+            self.refuse(value, path)
+        if len(value) > self.max_entries:
+            raise InvalidArgument(
+                f"The value for {path} is too large. You passed {len(value)} entries in the request, "
+                f"but the maximum value is {self.max_entries}.",
+                field=path,
+            )
+        return {
+            self.key.read(key, path): self._read_value(item, f"{path}.{clipped(key)}") for key, item in value.items()
+        }
+
+    def _read_value(self, value: object, path: str) -> str:
+        if value is None:
+            self.refuse("null", path)
+        return self.value.read(value, path)
+
+
+class Struct(Kind):
+    """google.protobuf.Struct: any JSON object, bounded in size and in how deep it goes."""
+
+    has_presence = True
+
+    def __init__(self, *, max_values: int = 1000, max_depth: int = 16, max_key_bytes: int = 256) -> None:
+        self.max_values = max_values
+        self.max_depth = max_depth
+        self.key = String(max_key_bytes)
+        self.text = String()
+
+    def read(self, value: object, path: str) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            self.refuse(value, path)
+        self._check(value, path, depth=1, left=self.max_values)
+        return dict(value)
+
+    def _check(self, value: object, path: str, *, depth: int, left: int) -> int:
+        """How many more values there may be."""
+        if left <= 0 or depth > self.max_depth:
+            raise InvalidArgument(f"The value for {path} is too large or too deeply nested.", field=path)
+        left -= 1
+        if isinstance(value, str):
+            self.text.read(value, path)
+        if isinstance(value, float) and not math.isfinite(value):
+            self.refuse(value, path)
+        items: Iterable[object] = value if isinstance(value, list) else ()
+        if isinstance(value, Mapping):
+            for key in value:
+                self.key.read(key, path)
+            items = value.values()
+        for item in items:
+            left = self._check(item, path, depth=depth + 1, left=left)
+        return left
+
+
+class Repeated(Kind):
+    """A list, bounded in length."""
+
+    def __init__(self, kind: Kind, *, max_items: int = 100) -> None:
+        self.kind = kind
+        self.max_items = max_items
+        self.type_name = kind.type_name
+
+    def read(self, value: object, path: str) -> list[Any]:
+        if not isinstance(value, list):
+            self.refuse(value, path)
+        if len(value) > self.max_items:
+            raise InvalidArgument(
+                f"The value for {path} is too large. You passed {len(value)} items in the request, "
+                f"but the maximum value is {self.max_items}.",
+                field=path,
+            )
+        return [self._read_item(item, f"{path}[{position}]") for position, item in enumerate(value)]
+
+    def _read_item(self, value: object, path: str) -> Any:
+        if value is None:
+            self.refuse("null", path)
+        return self.kind.read(value, path)
+
+
+class Message(Kind):
+    """A proto message by its JSON field names. Output-only fields may be sent and are not taken over."""
+
+    has_presence = True
+
+    def __init__(
+        self,
+        name: str,
+        fields: Mapping[str, Kind],
+        *,
+        output_only: frozenset[str] = frozenset(),
+        oneofs: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        self.name = name
+        self.fields = dict(fields)
+        self.output_only = output_only
+        self.oneofs = dict(oneofs or {})
+        self.spellings = {spelling: field for field in self.fields for spelling in (field, snake_case(field))}
+
+    def read(self, value: object, path: str = "") -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            self._refuse_shape(value, path)
+        result: dict[str, Any] = {}
+        seen: dict[str, str] = {}
+        for spelling, item in value.items():
+            field = self._field_of(spelling, seen, path)
+            if item is None or field in self.output_only:
+                continue
+            kind = self.fields[field]
+            taken = kind.read(item, f"{path}.{field}" if path else field)
+            if taken or kind.has_presence:
+                result[field] = taken
+        self._check_oneofs(result, path)
+        return result
+
+    def siblings(self, field: str) -> frozenset[str]:
+        """The fields that setting `field` clears."""
+        members = next((members for members in self.oneofs.values() if field in members), ())
+        return frozenset(members) - {field}
+
+    def _field_of(self, spelling: str, seen: dict[str, str], path: str) -> str:
+        field = self.spellings.get(spelling)
+        if field is None:
+            where = f" at '{path}'" if path else ""
+            raise InvalidArgument(
+                f'Invalid JSON payload received. Unknown name "{clipped(spelling)}"{where}: Cannot find field.',
+                field=clipped(f"{path}.{spelling}" if path else spelling),
+            )
+        if field in seen:
+            raise InvalidArgument(
+                f'Invalid JSON payload received. "{seen[field]}" and "{spelling}" are two spellings of one field.',
+                field=f"{path}.{field}" if path else field,
+            )
+        seen[field] = spelling
+        return field
+
+    def _check_oneofs(self, result: Mapping[str, Any], path: str) -> None:
+        for oneof, members in self.oneofs.items():
+            given = [member for member in members if member in result]
+            if len(given) > 1:
+                raise InvalidArgument(
+                    f"Invalid value at '{path or self.name}' (oneof), oneof field '{oneof}' is already set. "
+                    f"Cannot set '{given[1]}'",
+                    field=f"{path}.{given[1]}" if path else given[1],
+                )
+
+    def _refuse_shape(self, value: object, path: str) -> NoReturn:
+        if path:
+            self.refuse(value, path)
+        raise InvalidArgument("Invalid JSON payload received. The body must be a JSON object.", field="body")

@@ -1,0 +1,135 @@
+"""The URL of a push endpoint, taken apart: by the same rules when it is configured and when it is pushed to."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import NamedTuple
+from urllib.parse import SplitResult, quote, urlsplit
+
+import idna
+
+from pushhub.common.ports import WEB_PORTS, is_port_allowed
+
+MAX_URL_CHARACTERS = 2048
+#: Blanks, controls and the backslash stand in no URL; a fragment is never sent to a server.
+_UNSAFE = re.compile(r"[\x00-\x20\x7f\\#]")
+_HOST_NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
+_DOTTED_QUAD = re.compile(r"(?:0|[1-9]\d{0,2})(?:\.(?:0|[1-9]\d{0,2})){3}")
+_NUMERIC_LABEL = re.compile(r"\d+|0x[0-9a-f]*")
+#: What `quote` leaves alone: every delimiter that may stand in a path and a query, and escapes already made.
+_SAFE = "/?:@!$&'()*+,;=-._~%[]|"
+
+
+class UrlFault(StrEnum):
+    """What is wrong with a URL; bounded."""
+
+    BAD_URL = "bad_url"
+    SCHEME_DENIED = "scheme_denied"
+    PORT_DENIED = "port_denied"
+    BAD_HOST = "bad_host"
+
+
+class BadEndpoint(ValueError):
+    """The URL cannot be pushed to. `fault` is a bounded word; the text does not repeat the URL."""
+
+    def __init__(self, fault: UrlFault, text: str) -> None:
+        super().__init__(text)
+        self.fault = fault
+
+
+class Origin(NamedTuple):
+    """What a pool of connections belongs to. `host` is in lower case, ASCII, without brackets or trailing dot."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def tls(self) -> bool:
+        return self.scheme == "https"
+
+
+class PushUrl(NamedTuple):
+    """Where to connect, and what the request says: its target and its Host header."""
+
+    origin: Origin
+    target: str
+    authority: str
+
+
+def push_url_parse(url: str, *, allow_http: bool, allowed_ports: frozenset[int]) -> PushUrl:
+    """Take a URL apart. Raises BadEndpoint for one that can't be pushed to, whatever its address."""
+    parts = _split(url)
+    if parts.scheme not in WEB_PORTS or (parts.scheme == "http" and not allow_http):
+        raise BadEndpoint(UrlFault.SCHEME_DENIED, "the scheme is not allowed here")
+    host = _host(parts)
+    port = _port(parts)
+    if not is_port_allowed(port, allowed_ports):
+        raise BadEndpoint(
+            UrlFault.PORT_DENIED, f"port {port} is not one to push to, unless PUSHHUB_ALLOWED_PORTS names it"
+        )
+    target = quote(parts.path or "/", safe=_SAFE) + ("?" + quote(parts.query, safe=_SAFE) if parts.query else "")
+    authority = f"[{host}]" if ":" in host else host
+    if port != WEB_PORTS[parts.scheme]:
+        authority += f":{port}"
+    return PushUrl(Origin(parts.scheme, host, port), target, authority)
+
+
+def _split(url: str) -> SplitResult:
+    if len(url) > MAX_URL_CHARACTERS or _UNSAFE.search(url):
+        raise BadEndpoint(UrlFault.BAD_URL, "the URL is too long or has a character that no URL has")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise BadEndpoint(UrlFault.BAD_URL, "not a URL") from None
+    if "@" in parts.netloc or not parts.netloc:
+        raise BadEndpoint(UrlFault.BAD_URL, "the URL has no host, or a user name")
+    return parts
+
+
+def _port(parts: SplitResult) -> int:
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0 or (port is None and parts.netloc.endswith(":")):
+        raise BadEndpoint(UrlFault.BAD_URL, "the URL has a bad port")
+    return port or WEB_PORTS[parts.scheme]
+
+
+def _host(parts: SplitResult) -> str:
+    host = parts.hostname or ""
+    if parts.netloc.startswith("["):
+        return _ipv6(host)
+    host = host.removesuffix(".")
+    if not host.isascii():
+        try:
+            host = idna.encode(host, uts46=True).decode("ascii")
+        except idna.IDNAError:
+            host = ""
+    if len(host) > 253 or not _HOST_NAME.fullmatch(host):
+        raise BadEndpoint(UrlFault.BAD_HOST, "the host is neither a name nor an address")
+    if _NUMERIC_LABEL.fullmatch(host.rpartition(".")[2]):
+        return _ipv4(host)
+    return host
+
+
+def _ipv6(host: str) -> str:
+    try:
+        if "%" in host:
+            raise AddressValueError
+        return str(IPv6Address(host))
+    except AddressValueError:
+        raise BadEndpoint(UrlFault.BAD_HOST, "the host is not an IPv6 address") from None
+
+
+def _ipv4(host: str) -> str:
+    """`127.1`, `0x7f.1` and `2130706433` mean an address to the system's resolver; only the plain spelling is taken."""
+    try:
+        if not _DOTTED_QUAD.fullmatch(host):
+            raise AddressValueError
+        return str(IPv4Address(host))
+    except AddressValueError:
+        raise BadEndpoint(UrlFault.BAD_HOST, "an IPv4 address is four decimal numbers") from None

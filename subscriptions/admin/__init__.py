@@ -1,0 +1,7 @@
+"""The console's pages of the control plane. Importing the package registers them."""
+
+from __future__ import annotations
+
+from subscriptions.admin import audit, credentials, policies, resources, tree
+
+__all__ = ["audit", "credentials", "policies", "resources", "tree"]

@@ -1,0 +1,192 @@
+"""The console's page of a resource's policy: who holds what on it, granted here or above."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.apps import apps
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied as NotForYou
+from django.db.models import Q, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from pushhub.common.errors import PermissionDenied, PushHubError
+from pushhub.common.principals import Principal
+from subscriptions.console.base import ConsoleAdmin, caller_of
+from subscriptions.iam import grants, policies, tree
+from subscriptions.iam.methods import authorize, authorize_row
+from subscriptions.iam.roles import PREDEFINED
+from subscriptions.iam.visible import rows_callable
+from subscriptions.models import Organization, Project
+from subscriptions.models.iam import Policy, RoleResource
+
+GET = "google.iam.v1.IAMPolicy.GetIamPolicy"
+SET = "google.iam.v1.IAMPolicy.SetIamPolicy"
+
+
+class ResourceForm(forms.Form):
+    """Which resource's policy to look at."""
+
+    resource = forms.CharField(
+        label=gettext_lazy("Resource"), widget=forms.TextInput(attrs={"size": 60, "placeholder": "projects/shop"})
+    )
+
+
+class GrantForm(forms.Form):
+    """One member more in a role."""
+
+    member = forms.CharField(
+        label=gettext_lazy("Member"),
+        widget=forms.TextInput(attrs={"size": 60, "placeholder": "user:ada@example.com"}),
+        help_text=gettext_lazy("user:, serviceAccount:, group: and an email, domain:, allUsers, allAuthenticatedUsers"),
+    )
+    role = forms.ChoiceField(label=gettext_lazy("Role"))
+
+    def __init__(self, resource: tree.Resource, custom: QuerySet[RoleResource], data: Any = None) -> None:
+        super().__init__(data)
+        self.fields["role"].choices = [("", _("Choose a role")), *role_choices(resource, custom)]  # type: ignore[attr-defined]
+
+
+def role_choices(resource: tree.Resource, custom: QuerySet[RoleResource]) -> list[tuple[str, str]]:
+    """The predefined roles that may be bound on such a resource, then those of the custom ones."""
+    kind = tree.kind_of(resource).word
+    fitting = [role for role in PREDEFINED.values() if policies.is_supported(role.name, kind)]
+    made = [(role.name, f"{role.title or role.role_id} ({role.name})") for role in _of_lineage(resource, custom)]
+    return [(role.name, f"{role.title} ({role.name})") for role in fitting] + made
+
+
+def _of_lineage(resource: tree.Resource, custom: QuerySet[RoleResource]) -> list[RoleResource]:
+    owners = {(type(row), row.pk) for row in tree.lineage(resource)}
+    rows = custom.filter(deleted=False).select_related("project", "organization")
+    return [row for row in rows if (Project, row.project_id) in owners or (Organization, row.organization_id) in owners]
+
+
+def permissions_link(resource: tree.Resource) -> SafeString:
+    """A link to the page, for the lists of resources."""
+    page = reverse("admin:subscriptions_policy_of", args=[tree.name_of(resource)])
+    return format_html('<a href="{}">{}</a>', page, _("permissions"))
+
+
+@admin.register(Policy)
+class PolicyAdmin(ConsoleAdmin):
+    """Every policy that is stored, and the page of one resource's."""
+
+    methods = {"view": GET}
+    list_display = ("resource", "bindings_text")
+    list_display_links = None
+    search_fields = ("bindings",)
+    change_list_template = "admin/subscriptions/policies.html"
+
+    def rows_for(self, caller: Principal, verb: str, rows: QuerySet[Policy]) -> QuerySet[Policy]:
+        """The policies of those resources whose policy the caller may get."""
+        found = Q()
+        for model_name, kind in tree.KINDS.items():
+            model: Any = apps.get_model("subscriptions", model_name)
+            resources = rows_callable(caller, self.methods[verb], model._default_manager.order_by())
+            found |= Q(kind=kind.word, resource_pk__in=resources.values("pk"))
+        return rows.filter(found)
+
+    @admin.display(description=gettext_lazy("Resource"))
+    def resource(self, row: Policy) -> SafeString | str:
+        resource = tree.resource_of(row.kind, row.resource_pk)
+        if resource is None:
+            return f"{row.kind} {row.resource_pk}"
+        page = reverse("admin:subscriptions_policy_of", args=[tree.name_of(resource)])
+        return format_html('<a href="{}">{}</a>', page, tree.name_of(resource))
+
+    @admin.display(description=gettext_lazy("Bindings"))
+    def bindings_text(self, row: Policy) -> str:
+        return "; ".join(f"{one['role']}: {', '.join(one['members'])}" for one in row.bindings)
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        return [
+            path("of/", view(self.find), name="subscriptions_policy_find"),
+            path("of/<path:name>/", view(self.page), name="subscriptions_policy_of"),
+            *super().get_urls(),
+        ]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def find(self, request: HttpRequest) -> HttpResponse:
+        name = request.GET.get("resource", "").strip().strip("/")
+        try:
+            tree.kind_of_name(name)
+        except PushHubError as error:
+            self.message_user(request, error.message, messages.ERROR)
+            return HttpResponseRedirect(reverse("admin:subscriptions_policy_changelist"))
+        return HttpResponseRedirect(reverse("admin:subscriptions_policy_of", args=[name]))
+
+    def page(self, request: HttpRequest, name: str) -> HttpResponse:
+        caller = caller_of(request)
+        resource = self._resource(caller, name)
+        lineage = tree.lineage(resource)
+        custom = self.admin_site._registry[RoleResource].get_queryset(request)
+        form = GrantForm(resource, custom, request.POST if "grant" in request.POST else None)
+        if request.method == "POST" and self._change(request, caller, resource, form):
+            return HttpResponseRedirect(request.path)
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": _("Permissions on %(name)s") % {"name": name},
+            "levels": [_level(row) for row in lineage if _may_read(caller, row)],
+            "hides_levels": not all(_may_read(caller, row) for row in lineage),
+            "form": form,
+        }
+        return TemplateResponse(request, "admin/subscriptions/policy.html", context)
+
+    def _resource(self, caller: Principal, name: str) -> tree.Resource:
+        try:
+            authorize(caller, GET, {"resource": name})
+            return tree.resource_get(name)
+        except PermissionDenied as error:
+            raise NotForYou(error.message) from error
+        except PushHubError as error:
+            raise Http404(error.message) from error
+
+    def _change(self, request: HttpRequest, caller: Principal, resource: tree.Resource, form: GrantForm) -> bool:
+        """Grant or revoke; whether it was done. A refusal is said at the form, or above the page."""
+        try:
+            authorize(caller, SET, {"resource": tree.name_of(resource)})
+            if "revoke" in request.POST:
+                role, _space, member = request.POST["revoke"].partition(" ")
+                grants.role_revoke(resource, role=role, member=member, caller=caller)
+                return True
+            if form.is_valid():
+                grants.role_grant(resource, **form.cleaned_data, caller=caller)
+                return True
+        except PushHubError as error:
+            if form.is_bound:
+                form.add_error(error.field if error.field in form.fields else None, error.message)
+            else:
+                self.message_user(request, error.message, messages.ERROR)
+        return False
+
+
+def _may_read(caller: Principal, resource: tree.Resource) -> bool:
+    try:
+        authorize_row(caller, GET, resource)
+    except PermissionDenied:
+        return False
+    return True
+
+
+def _level(resource: tree.Resource) -> dict[str, Any]:
+    """A resource of the lineage, with one row for each member of each role."""
+    bindings = grants.policy_get(resource).get("bindings", [])
+    rows = [(one["role"], member) for one in bindings for member in one["members"]]
+    return {"name": tree.name_of(resource), "rows": rows}

@@ -1,0 +1,373 @@
+"""The console's side of the control plane: lists, and forms that call the services."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext_lazy as _
+
+from pushhub.common.errors import PushHubError
+from pushhub.common.principals import Principal
+from subscriptions.admin import resource_forms
+from subscriptions.admin.policies import permissions_link
+from subscriptions.console.base import ConsoleAdmin, caller_of
+from subscriptions.iam.methods import authorize_row
+from subscriptions.identity import agents
+from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
+from subscriptions.models.iam import SigningKey
+from subscriptions.services import service_accounts, snapshots
+from subscriptions.services.subscriptions import push_config_modify, subscription_delete
+from subscriptions.services.topics import topic_delete
+
+admin.site.site_header = "PushHub"
+admin.site.site_title = "PushHub"
+admin.site.index_title = _("Console")
+
+IAM = "google.iam.admin.v1"
+PUBLISHER = "google.pubsub.v1.Publisher"
+SET_POLICY = "google.iam.v1.IAMPolicy.SetIamPolicy"
+SUBSCRIBER = "google.pubsub.v1.Subscriber"
+NOT_SIGNED = _("The service agent may not sign for the account: pushes are nacked as token_denied until it is granted.")
+
+
+class ServiceAdmin(ConsoleAdmin):
+    """A model whose rows are made, changed and deleted by services."""
+
+    #: Fields of the form that are shown as text once the row exists.
+    fixed: ClassVar[tuple[str, ...]] = ()
+    #: What a page without a form shows.
+    fields: ClassVar[tuple[str, ...]] = ()
+    list_per_page = 50
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        if self.fields:
+            return list(self.fields)
+        fields = self.form.base_fields
+        if obj is None:
+            return list(fields)
+        changeable = [name for name in fields if name not in self.fixed]
+        if not self.has_change_permission(request, obj):
+            return [*self.shown(), *(self.as_text(name, fields[name]) for name in changeable)]
+        return [*self.shown(), *changeable]
+
+    def as_text(self, name: str, field: forms.Field) -> Callable[[Any], Any]:
+        """A column with a field's label and value, for a reader who may not change it."""
+
+        def text(row: Any) -> Any:
+            return self.initial_of(row).get(name)
+
+        text.short_description = field.label  # type: ignore[attr-defined]
+        text.__name__ = name
+        return text
+
+    def shown(self) -> tuple[str, ...]:
+        """Read-only fields of a row that exists."""
+        return tuple(name for name in self.fixed if hasattr(self.model, name))
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        if self.fields:
+            return self.fields
+        return () if obj is None else self.shown()
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        """The form of the class as it stands; Django's own would be put together from the model's fields."""
+        if self.fields:  # nothing to fill in
+            return super().get_form(request, obj, change, **kwargs)
+        caller = caller_of(request)
+        if obj is None:
+            return type(self.form.__name__, (self.form,), {"caller": caller})
+        left = dict.fromkeys(self.fixed)
+        initial = self.initial_of(obj)
+
+        def __init__(form: Any, *args: Any, **options: Any) -> None:  # noqa: N807 - a method for the new class
+            self.form.__init__(form, *args, **{**options, "initial": {**initial, **(options.get("initial") or {})}})
+
+        return type(self.form.__name__, (self.form,), {**left, "__init__": __init__, "caller": caller})
+
+    def initial_of(self, obj: Any) -> dict[str, Any]:
+        return {}
+
+    def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
+        """The form's service has done it."""
+
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        """A service's refusal is said above the list, and nothing is deleted."""
+        try:
+            return super().delete_view(request, object_id, extra_context)
+        except PushHubError as error:
+            self.message_user(request, error.message, messages.ERROR)
+            return HttpResponseRedirect(reverse(f"admin:{self.opts.label_lower.replace('.', '_')}_changelist"))
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        self.delete_by_service(obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        self.for_each(request, queryset, self.methods["delete"], self.delete_by_service)
+
+    def for_each(self, request: HttpRequest, rows: Iterable[Any], method: str, service: Callable[[Any], None]) -> None:
+        """Call a service for those rows on which the caller may call the method; say what was refused."""
+        for row in rows:
+            try:
+                authorize_row(caller_of(request), method, row)
+                service(row)
+            except PushHubError as error:
+                self.message_user(request, f"{row}: {error.message}", messages.ERROR)
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """What the services delete is the row alone; its subscriptions or keys have a life of their own."""
+        return [str(row) for row in objs], {self.opts.verbose_name_plural: len(objs)}, set(), []
+
+    def delete_by_service(self, row: Any) -> None:
+        raise NotImplementedError
+
+    @admin.display(description=_("name"))
+    def name(self, row: Any) -> str:
+        return str(row.name)
+
+    @admin.display(description=_("Permissions"))
+    def permissions(self, row: Any) -> str:
+        return permissions_link(row)
+
+
+def grant(caller: Principal, account: ServiceAccount) -> None:
+    """Let the project's service agent sign for an account, where it may not yet."""
+    if not agents.agent_may_mint(account):
+        agents.agent_grant(account, caller=caller)
+
+
+def disable_account(row: ServiceAccount) -> None:
+    service_accounts.service_account_disable(name=row.name)
+
+
+def enable_account(row: ServiceAccount) -> None:
+    service_accounts.service_account_enable(name=row.name)
+
+
+@admin.register(Project)
+class ProjectAdmin(ServiceAdmin):
+    """Projects. They are never deleted: names of their resources may be in use elsewhere."""
+
+    form = resource_forms.ProjectForm
+    methods = {
+        "view": "google.cloudresourcemanager.v1.GetProject",
+        "add": "google.cloudresourcemanager.v1.CreateProject",
+    }
+    fixed = ("project_id",)
+    list_display = ("project_id", "number", "service_agent", "created_at", "permissions")
+    search_fields = ("project_id",)
+
+    @admin.display(description=_("Service agent"))
+    def service_agent(self, row: Project) -> str:
+        return row.service_agent
+
+    def shown(self) -> tuple[str, ...]:
+        return ("project_id", "number", "service_agent", "created_at")
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+@admin.register(Topic)
+class TopicAdmin(ServiceAdmin):
+    """Topics, with a link to publish."""
+
+    form = resource_forms.TopicForm
+    methods = {
+        "view": f"{PUBLISHER}.GetTopic",
+        "add": f"{PUBLISHER}.CreateTopic",
+        "change": f"{PUBLISHER}.UpdateTopic",
+        "delete": f"{PUBLISHER}.DeleteTopic",
+    }
+    fixed = ("project", "topic_id")
+    list_display = ("name", "created_at", "publish_link", "permissions")
+    search_fields = ("topic_id", "project__project_id")
+    list_select_related = ("project",)
+
+    def initial_of(self, obj: Topic) -> dict[str, Any]:
+        return resource_forms.topic_initial(obj)
+
+    def delete_by_service(self, row: Topic) -> None:
+        topic_delete(name=row.name)
+
+    @admin.display(description=_("Publish"))
+    def publish_link(self, topic: Topic) -> str:
+        return format_html('<a href="{}">{}</a>', reverse("admin:deliveries_publish", args=[topic.pk]), _("publish"))
+
+
+@admin.register(Subscription)
+class SubscriptionAdmin(ServiceAdmin):
+    """Subscriptions, with how their deliveries stand."""
+
+    form = resource_forms.SubscriptionForm
+    methods = {
+        "view": f"{SUBSCRIBER}.GetSubscription",
+        "add": f"{SUBSCRIBER}.CreateSubscription",
+        "change": f"{SUBSCRIBER}.UpdateSubscription",
+        "delete": f"{SUBSCRIBER}.DeleteSubscription",
+    }
+    fixed = ("project", "subscription_id", "topic", "enable_message_ordering", "filter")
+    list_display = ("name", "topic", "push_endpoint", "account", "detached", "deliveries_link", "permissions")
+    list_filter = ("detached", "project")
+    search_fields = ("subscription_id", "project__project_id", "push_endpoint")
+    list_select_related = ("project", "topic__project")
+    actions = ("pause",)
+
+    def shown(self) -> tuple[str, ...]:
+        return (*super().shown(), "agent", "detached", "created_at", "updated_at")
+
+    def initial_of(self, obj: Subscription) -> dict[str, Any]:
+        return resource_forms.subscription_initial(obj)
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.grant_agent)
+        return [path("<int:pk>/grant-agent/", view, name="subscriptions_grant_agent"), *super().get_urls()]
+
+    @admin.display(description=_("Authentication"))
+    def agent(self, row: Subscription) -> str:
+        """Whether pushes can be signed, and the button that lets them be."""
+        if not row.oidc_service_account_email:
+            return str(_("Pushes carry no token."))
+        if agents.accounts_signable([row.oidc_service_account_email]):
+            return str(_("The service agent may sign for the account."))
+        button = format_html(
+            '<button class="button" formaction="{}" formnovalidate>{}</button>',
+            reverse("admin:subscriptions_grant_agent", args=[row.pk]),
+            _("Grant"),
+        )
+        return format_html("{} {}", NOT_SIGNED, button)
+
+    def grant_agent(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Let the service agent sign for the subscription's account."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        row = get_object_or_404(self.get_queryset(request), pk=pk)
+        account = ServiceAccount.objects.select_related("project").filter(email=row.oidc_service_account_email)
+        self.for_each(request, account, SET_POLICY, partial(grant, caller_of(request)))
+        return HttpResponseRedirect(reverse("admin:subscriptions_subscription_change", args=[pk]))
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """The form's service has done it; what is left is to say what will not work yet."""
+        email = obj.oidc_service_account_email
+        if email and not agents.accounts_signable([email]):
+            self.message_user(request, NOT_SIGNED, messages.WARNING)
+
+    def delete_by_service(self, row: Subscription) -> None:
+        subscription_delete(name=row.name)
+
+    @admin.display(description=_("Service account"))
+    def account(self, row: Subscription) -> str:
+        return row.oidc_service_account_email
+
+    @admin.display(description=_("Deliveries"))
+    def deliveries_link(self, row: Subscription) -> str:
+        pages = [("admin:deliveries_state", _("state")), ("admin:deliveries_charts", _("charts"))]
+        links = [(reverse(name, args=[row.pk]), word) for name, word in pages]
+        return format_html_join(" ", '<a href="{}">{}</a>', links)
+
+    @admin.action(description=_("Pause: switch to pull; setting an endpoint again resumes"))
+    def pause(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> None:
+        def pause(row: Subscription) -> None:
+            push_config_modify(name=row.name, request={"pushConfig": {}}, caller=caller_of(request))
+
+        self.for_each(request, queryset, f"{SUBSCRIBER}.ModifyPushConfig", pause)
+
+
+@admin.register(Snapshot)
+class SnapshotAdmin(ServiceAdmin):
+    """Snapshots, to look at and to delete; they are made over the API."""
+
+    methods = {"view": f"{SUBSCRIBER}.GetSnapshot", "delete": f"{SUBSCRIBER}.DeleteSnapshot"}
+    list_display = ("name", "topic", "expire_at", "created_at", "permissions")
+    list_display_links = None
+    fields = ("name", "topic", "expire_at", "created_at")
+    search_fields = ("snapshot_id", "project__project_id")
+    list_select_related = ("project", "topic__project")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def delete_by_service(self, row: Snapshot) -> None:
+        snapshots.snapshot_delete(name=row.name)
+
+
+@admin.register(ServiceAccount)
+class ServiceAccountAdmin(ServiceAdmin):
+    """Service accounts."""
+
+    form = resource_forms.ServiceAccountForm
+    methods = {
+        "view": f"{IAM}.GetServiceAccount",
+        "add": f"{IAM}.CreateServiceAccount",
+        "change": f"{IAM}.PatchServiceAccount",
+        "delete": f"{IAM}.DeleteServiceAccount",
+    }
+    fixed = ("project", "account_id")
+    list_display = ("email", "unique_id", "display_name", "disabled", "agent_may_sign", "created_at", "permissions")
+    search_fields = ("email", "unique_id", "display_name")
+    list_select_related = ("project",)
+    actions = ("disable", "enable", "grant_agent")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ServiceAccount]:
+        """Without those that are deleted, which only their unique id brings back."""
+        return super().get_queryset(request).filter(deleted_at=None)
+
+    def shown(self) -> tuple[str, ...]:
+        return ("email", "unique_id", "disabled", "agent_may_sign", "created_at")
+
+    def initial_of(self, obj: ServiceAccount) -> dict[str, Any]:
+        return {"display_name": obj.display_name, "description": obj.description}
+
+    def delete_by_service(self, row: ServiceAccount) -> None:
+        service_accounts.service_account_delete(name=row.name)
+
+    @admin.display(description=_("Service agent may sign"), boolean=True)
+    def agent_may_sign(self, row: ServiceAccount) -> bool:
+        return agents.agent_may_mint(row)
+
+    @admin.action(description=_("Grant the service agent the right to sign for these accounts"))
+    def grant_agent(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
+        """The console's "Grant" of the seeds: the token creator role on the account, where it isn't held already."""
+
+        rows = queryset.select_related("project")
+        self.for_each(request, rows, SET_POLICY, partial(grant, caller_of(request)))
+
+    @admin.action(description=_("Disable: no more tokens for these accounts"))
+    def disable(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
+        self.for_each(request, queryset, f"{IAM}.DisableServiceAccount", disable_account)
+
+    @admin.action(description=_("Enable"))
+    def enable(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
+        self.for_each(request, queryset, f"{IAM}.EnableServiceAccount", enable_account)
+
+
+@admin.register(SigningKey)
+class SigningKeyAdmin(ConsoleAdmin):
+    """The public half of the keys that sign tokens. The keys are no tenant's: their page is for superusers."""
+
+    list_display = ("kid", "created_at", "signs_from", "retired_at")
+    fields = ("kid", "certificate", "created_at", "signs_from", "retired_at")
+    readonly_fields = fields
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False

@@ -1,0 +1,187 @@
+"""The console's pages of organizations, folders, groups and custom roles."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from pushhub.common.errors import PushHubError
+from pushhub.common.principals import Principal
+from subscriptions.admin.resource_forms import ServiceForm
+from subscriptions.admin.resources import ServiceAdmin
+from subscriptions.console.base import ConsoleAdmin
+from subscriptions.iam.members import member_parse
+from subscriptions.iam.methods import authorize_row
+from subscriptions.iam.visible import rows_callable
+from subscriptions.models import Folder, Organization, Project
+from subscriptions.models.iam import Group, GroupMember, RoleResource
+from subscriptions.services import hierarchy
+
+FOLDERS = "google.cloud.resourcemanager.v3.Folders"
+
+
+class OrganizationForm(ServiceForm):
+    """An organization."""
+
+    display_name = forms.CharField(label=_("display name"))
+
+    places = {"displayName": "display_name"}
+
+    class Meta:
+        model = Organization
+        fields: ClassVar[list[str]] = []
+
+    def carry_out(self) -> hierarchy.Parent:
+        name = self.cleaned_data["display_name"]
+        if self.is_new:
+            return hierarchy.organization_create(display_name=name, caller=self.caller)
+        return hierarchy.parent_rename(self.instance, display_name=name)
+
+
+class FolderForm(ServiceForm):
+    """A folder, in an organization or in another folder."""
+
+    display_name = forms.CharField(label=_("display name"))
+    organization = forms.ModelChoiceField(Organization.objects.all(), label=_("organization"), required=False)
+    folder = forms.ModelChoiceField(Folder.objects.all(), label=_("folder"), required=False)
+
+    offered = {"organization": "resourcemanager.folders.create", "folder": "resourcemanager.folders.create"}
+    places = {"displayName": "display_name"}
+
+    class Meta:
+        model = Folder
+        fields: ClassVar[list[str]] = []
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if self.is_new and (cleaned.get("organization") is None) == (cleaned.get("folder") is None):
+            raise forms.ValidationError(_("Choose an organization or a folder."))
+        return cleaned
+
+    def carry_out(self) -> hierarchy.Parent:
+        given = self.cleaned_data
+        name = given["display_name"]
+        if self.is_new:
+            parent = given["organization"] or given["folder"]
+            return hierarchy.folder_create(display_name=name, parent=parent, caller=self.caller)
+        authorize_row(self.caller, f"{FOLDERS}.UpdateFolder", self.instance)
+        return hierarchy.parent_rename(self.instance, display_name=name)
+
+
+class TreeAdmin(ServiceAdmin):
+    """What projects lie in."""
+
+    def shown(self) -> tuple[str, ...]:
+        return (*super().shown(), "number", "created_at")
+
+    def initial_of(self, obj: Any) -> dict[str, Any]:
+        return {"display_name": obj.display_name}
+
+    def delete_by_service(self, row: Any) -> None:
+        hierarchy.parent_delete(row)
+
+
+@admin.register(Organization)
+class OrganizationAdmin(TreeAdmin):
+    """Organizations. Superusers make, rename and delete them."""
+
+    form = OrganizationForm
+    methods = {"view": "google.cloud.resourcemanager.v3.Organizations.GetOrganization"}
+    list_display = ("display_name", "number", "created_at")
+
+
+@admin.register(Folder)
+class FolderAdmin(TreeAdmin):
+    """Folders."""
+
+    form = FolderForm
+    methods = {
+        "view": f"{FOLDERS}.GetFolder",
+        "add": f"{FOLDERS}.CreateFolder",
+        "change": f"{FOLDERS}.UpdateFolder",
+        "delete": f"{FOLDERS}.DeleteFolder",
+    }
+    fixed = ("organization", "folder")
+    list_display = ("display_name", "number", "organization", "folder")
+    list_select_related = ("organization", "folder")
+
+
+class MemberForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A member in the words of policies."""
+
+    class Meta:
+        model = GroupMember
+        fields = ["member"]
+
+    def clean_member(self) -> str:
+        try:
+            member = member_parse(self.cleaned_data["member"], field="member")
+        except PushHubError as error:
+            raise forms.ValidationError(error.message) from error
+        if not member.startswith(("user:", "serviceAccount:", "group:")):
+            raise forms.ValidationError(_("A group has users, service accounts and other groups."))
+        return member
+
+
+class MemberInline(admin.TabularInline):  # type: ignore[type-arg]
+    """The members of a group."""
+
+    model = GroupMember
+    form = MemberForm
+    extra = 3
+
+
+class GroupForm(forms.ModelForm):  # type: ignore[type-arg]
+    """The address that policies name a group by."""
+
+    class Meta:
+        model = Group
+        fields = ["email"]
+
+    def clean_email(self) -> str:
+        try:
+            return member_parse(f"group:{self.cleaned_data['email']}", field="email").removeprefix("group:")
+        except PushHubError as error:
+            raise forms.ValidationError(error.message) from error
+
+
+@admin.register(Group)
+class GroupAdmin(ConsoleAdmin):
+    """Groups, which policies bind as `group:{email}`. Whoever changes one gives away what any policy grants it, so
+    that is for superusers."""
+
+    form = GroupForm
+    inlines = (MemberInline,)
+    list_display = ("email",)
+    search_fields = ("email", "members__member")
+
+
+@admin.register(RoleResource)
+class RoleAdmin(ConsoleAdmin):
+    """Custom roles, to look at: they are made over REST."""
+
+    methods = {"view": "google.iam.admin.v1.GetRole"}
+    list_display = ("role_id", "title", "project", "organization", "deleted")
+    list_select_related = ("project", "organization")
+
+    def rows_for(self, caller: Principal, verb: str, rows: QuerySet[RoleResource]) -> QuerySet[RoleResource]:
+        """The roles of the projects and organizations whose roles the caller may get."""
+        method = self.methods[verb]
+        return rows.filter(
+            Q(project__in=rows_callable(caller, method, Project.objects.order_by()))
+            | Q(organization__in=rows_callable(caller, method, Organization.objects.order_by()))
+        )
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False

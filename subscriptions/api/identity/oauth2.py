@@ -1,0 +1,91 @@
+"""The public side of the push tokens: what a receiver needs to verify one, in the forms of Google's own addresses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from jwt.algorithms import RSAAlgorithm
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from pushhub.common.errors import InvalidArgument
+from subscriptions.api.base import PublicView
+from subscriptions.api.openapi import ANY_OBJECT
+from subscriptions.identity import keys, tokens
+from subscriptions.identity.exchange import GRANT_TYPE
+from subscriptions.identity.rotation import CERTS_MAX_AGE_SECONDS
+
+TAGS = ["tokens"]
+
+
+class PemCerts(PublicView):
+    """X.509 certificates by key id."""
+
+    @extend_schema(operation_id="certs_v1", tags=TAGS, responses=ANY_OBJECT)
+    def get(self, request: Request) -> Response:
+        return _cached({key.kid: key.certificate for key in keys.published_keys()})
+
+
+class JwkCerts(PublicView):
+    """The same keys as a JWK set."""
+
+    @extend_schema(operation_id="certs_v3", tags=TAGS, responses=ANY_OBJECT)
+    def get(self, request: Request) -> Response:
+        return _cached({"keys": [_jwk(key.kid, key.certificate) for key in keys.published_keys()]})
+
+
+class TokenInfo(PublicView):
+    """The claims of a token that is valid now, as text; for receivers that would rather ask than verify."""
+
+    @extend_schema(
+        operation_id="tokeninfo",
+        tags=TAGS,
+        parameters=[OpenApiParameter("id_token", str, required=True)],
+        responses=ANY_OBJECT,
+    )
+    def get(self, request: Request) -> Response:
+        try:
+            claims = tokens.id_token_claims(request.query_params.get("id_token", ""))
+        except InvalidArgument as error:
+            return _uncached({"error": "invalid_token", "error_description": error.message}, status=400)
+        return _uncached({name: _text(value) for name, value in claims.items()})
+
+
+class OpenidConfiguration(PublicView):
+    """OpenID Connect discovery."""
+
+    @extend_schema(operation_id="openid_configuration", tags=TAGS, responses=ANY_OBJECT)
+    def get(self, request: Request) -> Response:
+        return _cached(
+            {
+                "issuer": settings.ISSUER,
+                "token_endpoint": f"{settings.PUBLIC_URL}/token",
+                "revocation_endpoint": f"{settings.PUBLIC_URL}/revoke",
+                "grant_types_supported": [GRANT_TYPE],
+                "jwks_uri": f"{settings.PUBLIC_URL}/oauth2/v3/certs",
+                "response_types_supported": ["id_token"],
+                "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": ["RS256"],
+                "scopes_supported": ["openid", "email"],
+                "claims_supported": ["aud", "azp", "email", "email_verified", "exp", "iat", "iss", "sub"],
+            }
+        )
+
+
+def _jwk(kid: str, certificate: str) -> dict[str, Any]:
+    jwk = RSAAlgorithm.to_jwk(keys.certificate_public_key(certificate), as_dict=True)
+    return {"kty": "RSA", "alg": "RS256", "use": "sig", "kid": kid, "n": jwk["n"], "e": jwk["e"]}
+
+
+def _text(claim: object) -> str:
+    return str(claim).lower() if isinstance(claim, bool) else str(claim)
+
+
+def _cached(data: object) -> Response:
+    return Response(data, headers={"Cache-Control": f"public, max-age={CERTS_MAX_AGE_SECONDS}, must-revalidate"})
+
+
+def _uncached(data: object, *, status: int = 200) -> Response:
+    return Response(data, status=status, headers={"Cache-Control": "no-store"})

@@ -1,0 +1,106 @@
+"""`/token` and `/revoke`: forms in, errors in the form of RFC 6749, whose clients know nothing of Google's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import IO, Any
+from urllib.parse import parse_qsl
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.parsers import BaseParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import set_rollback
+
+from pushhub.common.errors import InvalidArgument
+from subscriptions.api.base import PublicView
+from subscriptions.api.errors import known_error
+from subscriptions.api.openapi import ANY_OBJECT
+from subscriptions.api.parsers import read_body
+from subscriptions.identity import access_tokens
+from subscriptions.identity.exchange import GrantRefused, token_grant
+
+TAGS = ["tokens"]
+MAX_FORM_BYTES = 32 * 1024
+MAX_FORM_FIELDS = 20
+FORM = {
+    "application/x-www-form-urlencoded": {
+        "type": "object",
+        "properties": {"grant_type": {"type": "string"}, "assertion": {"type": "string"}},
+    }
+}
+REVOCATION = {
+    "application/x-www-form-urlencoded": {"type": "object", "properties": {"token": {"type": "string"}}},
+}
+
+logger = logging.getLogger(__name__)
+
+
+class FormParser(BaseParser):
+    """Reads a form of a bounded size, whatever its declared content type."""
+
+    media_type = "*/*"
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> dict[str, str]:
+        request = (parser_context or {})["request"]
+        text = read_body(stream, request.META, limit=MAX_FORM_BYTES)
+        try:
+            pairs = parse_qsl(text.decode("ascii"), max_num_fields=MAX_FORM_FIELDS, strict_parsing=bool(text))
+        except ValueError:
+            raise InvalidArgument("The body must be a form: application/x-www-form-urlencoded.") from None
+        form = dict(pairs)
+        if len(form) < len(pairs):
+            raise InvalidArgument("A parameter is given more than once.")
+        return form
+
+
+class FormView(PublicView):
+    """A form in; what goes wrong is told in RFC 6749's words (section 5.2)."""
+
+    parser_classes = [FormParser]
+
+    def get_exception_handler(self) -> Any:
+        return exception_handler
+
+
+class Token(FormView):
+    """The JWT bearer grant: an access token or an id token for an assertion that a service account's key has signed."""
+
+    @extend_schema(operation_id="token", tags=TAGS, request=FORM, responses=ANY_OBJECT)
+    def post(self, request: Request) -> Response:
+        return _uncached(token_grant(_form(request)))
+
+
+class Revoke(FormView):
+    """Ends an access token (RFC 7009). One that is not there is as good as ended."""
+
+    @extend_schema(operation_id="revoke", tags=TAGS, request=REVOCATION, responses=ANY_OBJECT)
+    def post(self, request: Request) -> Response:
+        token = _form(request).get("token") or request.query_params.get("token")
+        if not token:
+            raise GrantRefused("invalid_request", "Missing required parameter: token")
+        access_tokens.access_token_revoke(token=token)
+        return _uncached({})
+
+
+def _form(request: Request) -> dict[str, str]:
+    form = request.data
+    assert isinstance(form, dict), "FormParser made it"
+    return form
+
+
+def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
+    known = known_error(error)
+    set_rollback()
+    if isinstance(known, GrantRefused):
+        logger.info("/token refused: %s, %s", known.error, known.message)
+        return _uncached({"error": known.error, "error_description": known.message}, status=400)
+    word = "server_error" if known.http_status >= 500 else "invalid_request"
+    return _uncached({"error": word, "error_description": known.message}, status=known.http_status)
+
+
+def _uncached(data: object, *, status: int = 200) -> Response:
+    return Response(data, status=status, headers={"Cache-Control": "no-store", "Pragma": "no-cache"})

@@ -1,0 +1,143 @@
+"""Roles over REST, as IAM v1 has them: the predefined ones, and the custom ones of projects and organizations."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from pushhub.common import names
+from subscriptions.api.base import ApiView, caller_of
+from subscriptions.api.openapi import PAGING, body, list_of, message
+from subscriptions.api.topics import listed
+from subscriptions.iam import custom_roles
+from subscriptions.iam.custom_roles import Owner, role_resource
+from subscriptions.iam.requests import CREATE_ROLE, ROLE, UNDELETE_ROLE
+from subscriptions.iam.roles import PREDEFINED
+from subscriptions.iam.tree import resource_get
+from subscriptions.models import Organization
+from subscriptions.paging import Page, paged
+from subscriptions.services.projects import project_ensure
+
+TAGS = ["roles"]
+#: IAM's own.
+DEFAULT_PAGE, LARGEST_PAGE = 300, 1000
+IAM = "google.iam.admin.v1."
+MASK = OpenApiParameter("updateMask", str, description="Which fields to change; without it, those that are given")
+ETAG = OpenApiParameter("etag", str, description="Of the role as last seen")
+VIEW = OpenApiParameter("view", str, description="FULL: with the permissions of each")
+DELETED = OpenApiParameter("showDeleted", bool, description="true: with the deleted ones")
+
+
+class PredefinedRoleList(ApiView):
+    """The roles that there are everywhere."""
+
+    methods = {"GET": IAM + "ListPredefinedRoles"}
+
+    @extend_schema(operation_id="roles_list", tags=TAGS, parameters=[VIEW], responses=list_of("roles", ROLE))
+    def get(self, request: Request) -> Response:
+        full = _is_full(request)
+        return Response(listed("roles", [role_resource(role, full=full) for role in PREDEFINED.values()], ""))
+
+
+class PredefinedRoleDetail(ApiView):
+    """One of the roles that there are everywhere."""
+
+    methods = {"GET": IAM + "GetPredefinedRole"}
+
+    @extend_schema(operation_id="roles_get", tags=TAGS, responses=message(ROLE))
+    def get(self, request: Request, role: str) -> Response:
+        return Response(role_resource(custom_roles.predefined_get(f"roles/{role}")))
+
+
+class RoleOwnerView(ApiView):
+    """What the views of custom roles share: whose roles they are about."""
+
+    def owner(self, request: Request, **kwargs: str) -> Owner:
+        if "project" in kwargs:
+            return project_ensure(project=kwargs["project"], caller=caller_of(request))
+        found = resource_get(names.organization_name(kwargs["organization"]))
+        assert isinstance(found, Organization)
+        return found
+
+    def role_name(self, request: Request, *, role: str, **kwargs: str) -> str:
+        """With the project's id, whether the address has that or the number."""
+        return f"{self.owner(request, **kwargs).name}/roles/{role}"
+
+
+class RoleList(RoleOwnerView):
+    """The custom roles of a project or an organization."""
+
+    methods = {"GET": IAM + "ListRoles", "POST": IAM + "CreateRole"}
+
+    def get(self, request: Request, **kwargs: str) -> Response:
+        page = Page.read(request.query_params, default=DEFAULT_PAGE, cap=LARGEST_PAGE)
+        owner = self.owner(request, **kwargs)
+        deleted = request.query_params.get("showDeleted") == "true"
+        rows, token = paged(
+            custom_roles.roles_of(owner, deleted=deleted), page, keys=("role_id",), scope=f"roles {owner.name}"
+        )
+        full = _is_full(request)
+        return Response(listed("roles", [role_resource(row, full=full) for row in rows], token))
+
+    def post(self, request: Request, **kwargs: str) -> Response:
+        owner = self.owner(request, **kwargs)
+        return Response(role_resource(custom_roles.role_create(owner, request.data, caller=caller_of(request))))
+
+
+class RoleDetail(RoleOwnerView):
+    """One custom role."""
+
+    methods = {"GET": IAM + "GetRole", "PATCH": IAM + "UpdateRole", "DELETE": IAM + "DeleteRole"}
+
+    def get(self, request: Request, **kwargs: str) -> Response:
+        return Response(role_resource(custom_roles.role_get(self.role_name(request, **kwargs))))
+
+    def patch(self, request: Request, **kwargs: str) -> Response:
+        mask = request.query_params.get("updateMask") or request.query_params.get("update_mask") or ""
+        name = self.role_name(request, **kwargs)
+        row = custom_roles.role_update(name, request.data, mask=mask, caller=caller_of(request))
+        return Response(role_resource(row))
+
+    def delete(self, request: Request, **kwargs: str) -> Response:
+        etag = request.query_params.get("etag", "")
+        row = custom_roles.role_delete(self.role_name(request, **kwargs), etag=etag, caller=caller_of(request))
+        return Response(role_resource(row))
+
+
+class RoleUndelete(RoleOwnerView):
+    """A deleted role grants again what it did."""
+
+    methods = {"POST": IAM + "UndeleteRole"}
+
+    def post(self, request: Request, **kwargs: str) -> Response:
+        name = self.role_name(request, **kwargs)
+        return Response(role_resource(custom_roles.role_undelete(name, request.data, caller=caller_of(request))))
+
+
+def _is_full(request: Request) -> bool:
+    return request.query_params.get("view") == "FULL"
+
+
+def _documented(view: type[RoleOwnerView], collection: str) -> type[ApiView]:
+    """The view for one collection, with entries of its own in the OpenAPI document."""
+    operations = {
+        (RoleList, "get"): ("list", {"parameters": [*PAGING, VIEW, DELETED], "responses": list_of("roles", ROLE)}),
+        (RoleList, "post"): ("create", {"request": body(CREATE_ROLE), "responses": message(ROLE)}),
+        (RoleDetail, "get"): ("get", {"responses": message(ROLE)}),
+        (RoleDetail, "patch"): ("patch", {"parameters": [MASK], "request": body(ROLE), "responses": message(ROLE)}),
+        (RoleDetail, "delete"): ("delete", {"parameters": [ETAG], "responses": message(ROLE)}),
+        (RoleUndelete, "post"): ("undelete", {"request": body(UNDELETE_ROLE), "responses": message(ROLE)}),
+    }
+    schemas = {
+        verb: extend_schema(operation_id=f"{collection}_roles_{word}", tags=TAGS, **options)
+        for (shown, verb), (word, options) in operations.items()
+        if shown is view
+    }
+    made = type(f"{collection}{view.__name__}", (view,), {"__doc__": view.__doc__})
+    return extend_schema_view(**schemas)(made)
+
+
+ProjectRoleList, OrganizationRoleList = (_documented(RoleList, of) for of in ("projects", "organizations"))
+ProjectRoleDetail, OrganizationRoleDetail = (_documented(RoleDetail, of) for of in ("projects", "organizations"))
+ProjectRoleUndelete, OrganizationRoleUndelete = (_documented(RoleUndelete, of) for of in ("projects", "organizations"))

@@ -1,0 +1,154 @@
+"""What every page of the console has in common: it shows and does what the API would show and do for its reader.
+
+Django's own permission opens a kind of page to a member of staff. Which rows are on it, and what may be done with
+them, is asked of the policies, by the same table of methods as over REST. A page that names no method is for
+superusers only, and so is one of a model that somebody registers without any of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.contrib.admin import RelatedOnlyFieldListFilter
+from django.core.exceptions import PermissionDenied as NotForYou
+from django.db.models import Model, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+
+from pushhub.common.errors import PermissionDenied
+from pushhub.common.principals import Principal
+from subscriptions.api.authentication import session_principal
+from subscriptions.console import login
+from subscriptions.iam import access
+from subscriptions.iam.methods import METHODS, authorize
+from subscriptions.iam.visible import rows_callable
+
+#: What the filters beside a list add to a field's name in the query string.
+FILTER_SUFFIXES = ("", "__exact", "__isnull", "__id__exact")
+DATE_PARTS = ("year", "month", "day")
+
+
+def caller_of(request: HttpRequest) -> Principal:
+    """Who is signed in; the console lets nobody else as far as its pages."""
+    caller = session_principal(request)
+    assert caller is not None
+    return caller
+
+
+class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """The pages of a model. Every one that is registered is one of these (ConsoleSite)."""
+
+    #: By `view`, `add`, `change` and `delete`: the method of iam/methods.py that it stands for. What is left out is for
+    #: superusers only.
+    methods: ClassVar[Mapping[str, str]] = {}
+    #: The field that leads to the resource that the methods are about; empty where that is the row itself.
+    held_on: ClassVar[str] = ""
+
+    def rows_for(self, caller: Principal, verb: str, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Those of the rows that the caller, who is no superuser, may view, change or delete."""
+        method = self.methods[verb]
+        if not self.held_on:
+            return rows_callable(caller, method, rows)
+        resource: Any = self.opts.get_field(self.held_on).related_model
+        held = rows_callable(caller, method, resource._default_manager.order_by())
+        return rows.filter(**{f"{self.held_on}__in": held})
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Lists, searches, filters, actions, histories and pages of one row all begin with these rows."""
+        rows = super().get_queryset(request)
+        caller = caller_of(request)
+        if access.is_root(caller):
+            return rows
+        return self.rows_for(caller, "view", rows) if "view" in self.methods else rows.none()
+
+    def get_field_queryset(self, db: Any, db_field: Any, request: HttpRequest) -> QuerySet[Any]:
+        """What a form offers for a relation: the rows of the console's list of the related model."""
+        related = self.admin_site._registry.get(db_field.related_model)
+        if related is not None:
+            return related.get_queryset(request)
+        rows: QuerySet[Any] = db_field.related_model._default_manager.using(db)
+        return rows if access.is_root(caller_of(request)) else rows.none()
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_view_permission(request, obj) and self._may(request, "view", obj)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_change_permission(request, obj) and self._may(request, "change", obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and self._may(request, "delete", obj)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Whether there is a place to add something to. The service asks again about the place that is chosen."""
+        if not super().has_add_permission(request):
+            return False
+        caller = caller_of(request)
+        if access.is_root(caller):
+            return True
+        needed = METHODS[self.methods["add"]] if "add" in self.methods else None
+        return needed is not None and all(
+            access.resources_granting(caller, one.permission) for one in needed if not one.in_body
+        )
+
+    def _may(self, request: HttpRequest, verb: str, row: Any) -> bool:
+        """Of a list, whether there may be something on it; of a row, what the policies say."""
+        caller = caller_of(request)
+        if access.is_root(caller):
+            return True
+        if verb not in self.methods:
+            return False
+        return row is None or self.rows_for(caller, verb, self.model._default_manager.filter(pk=row.pk)).exists()
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Only what the page's own filters ask: any other lookup would search in columns that the page hides."""
+        allowed = {f"{self.date_hierarchy}__{part}" for part in DATE_PARTS}
+        for one in self.get_list_filter(request):
+            if isinstance(one, type):
+                allowed.add(one.parameter_name)  # type: ignore[attr-defined]
+            else:
+                path = one if isinstance(one, str) else one[0]
+                allowed |= {f"{path}{suffix}" for suffix in FILTER_SUFFIXES}
+        return lookup in allowed
+
+    def get_list_filter(self, request: HttpRequest) -> list[Any]:
+        """A filter by a relation offers what the rows on the list have, and not what anybody has."""
+        return [
+            (one, RelatedOnlyFieldListFilter) if isinstance(one, str) and self.opts.get_field(one).is_relation else one
+            for one in super().get_list_filter(request)
+        ]
+
+
+def check_row(request: HttpRequest, row: Model, method: str, names: Mapping[str, str]) -> None:
+    """Let a page about `row` be shown to those who may call `method`, which finds its names in `names`.
+
+    Somebody who may see the row in its list is told which permission is missing. Anybody else gets the same answer
+    as for a row that doesn't exist.
+    """
+    try:
+        authorize(caller_of(request), method, names)
+    except PermissionDenied as error:
+        if admin.site._registry[type(row)].has_view_permission(request, row):
+            raise NotForYou(error.message) from error
+        raise Http404 from error
+
+
+class ConsoleSite(admin.AdminSite):
+    """The console. Any page that asks no policies, such as Django's own of users, is made one for superusers only."""
+
+    login_form = login.LoginForm
+
+    def login(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        response = super().login(request, extra_context)
+        if login.is_throttled(response):
+            response.status_code = HTTPStatus.TOO_MANY_REQUESTS
+        elif request.method == "POST" and response.status_code == HTTPStatus.FOUND and request.user.is_authenticated:
+            login.remember_browser(request, response)
+        return response
+
+    def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
+        given = admin_class or admin.ModelAdmin
+        if not issubclass(given, ConsoleAdmin):
+            given = type(given.__name__, (ConsoleAdmin, given), {"__module__": given.__module__})
+        super().register(model_or_iterable, given, **options)

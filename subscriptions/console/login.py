@@ -1,0 +1,105 @@
+"""The console's login, which bounds how often a password may be guessed.
+
+From one address a name has a few attempts in each window, and from all addresses together some more. Where somebody
+has signed in before, the browser keeps a cookie that says so; attempts with it are counted by themselves, so that
+whoever guesses a person's password elsewhere keeps that person out at most where they have never been.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import secrets
+from typing import Any
+
+from django.conf import settings
+from django.contrib.admin.forms import AdminAuthenticationForm
+from django.core import signing
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext_lazy as _
+
+from pushhub.common import throttle
+
+log = logging.getLogger(__name__)
+
+#: Attempts in a window of the throttle: for a name from an address, from anywhere, and from a browser that it knows.
+FROM_AN_ADDRESS = 5
+FROM_ANYWHERE = 50
+FROM_A_KNOWN_BROWSER = 10
+COOKIE = "pushhub_browser"
+COOKIE_SECONDS = 365 * 86400
+SALT = "pushhub.browser"
+THROTTLED = "throttled"
+
+
+class LoginForm(AdminAuthenticationForm):
+    """Asks the throttle before it looks at the password."""
+
+    def clean(self) -> dict[str, Any]:
+        name = self.cleaned_data.get("username")
+        if not name or not self.cleaned_data.get("password") or self.request is None:
+            return super().clean()
+        limits = limits_of(self.request, name)
+        where = {"redis_url": settings.REDIS_URL, "secret": settings.SECRET_KEY}
+        seconds = throttle.attempt(limits, **where)
+        if seconds:
+            log.warning("a login from %s was refused after too many wrong passwords", client_address(self.request))
+            raise ValidationError(
+                _("Too many wrong passwords. Minutes to wait: %(minutes)s."),
+                code=THROTTLED,
+                params={"minutes": -(-seconds // 60)},
+            )
+        cleaned = super().clean()
+        # The count from anywhere goes on: somebody else may be guessing.
+        throttle.attempt_succeeded((one for one, limit in limits.items() if limit != FROM_ANYWHERE), **where)
+        return cleaned
+
+
+def limits_of(request: HttpRequest, name: str) -> dict[str, int]:
+    """What an attempt counts under, and how many each of them may have."""
+    browser = _known_browser(request, name)
+    if browser:
+        return {f"browser {browser}": FROM_A_KNOWN_BROWSER}
+    return {f"address {client_address(request)} {name}": FROM_AN_ADDRESS, f"name {name}": FROM_ANYWHERE}
+
+
+def client_address(request: HttpRequest) -> str:
+    """Who sends the request: a network of 64 bits counts as one. A proxy appends what it sees to X-Forwarded-For."""
+    address = str(request.META.get("REMOTE_ADDR", ""))
+    if settings.SECURE_PROXY_SSL_HEADER:
+        address = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip() or address
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return "unknown"
+    return str(parsed) if parsed.version == 4 else str(ipaddress.ip_network((parsed, 64), strict=False))
+
+
+def remember_browser(request: HttpRequest, response: HttpResponse) -> None:
+    """Let the browser of somebody who has just signed in say so next time."""
+    name = request.user.get_username()
+    value = signing.dumps({"browser": secrets.token_hex(16), "name": name}, salt=SALT)
+    response.set_cookie(
+        COOKIE,
+        value,
+        max_age=COOKIE_SECONDS,
+        path="/admin/login/",
+        secure=settings.SESSION_COOKIE_SECURE,
+        httponly=True,
+        samesite="Lax",
+    )
+
+
+def is_throttled(response: HttpResponse) -> bool:
+    form = (getattr(response, "context_data", None) or {}).get("form")
+    return form is not None and form.is_bound and form.has_error(NON_FIELD_ERRORS, THROTTLED)
+
+
+def _known_browser(request: HttpRequest, name: str) -> str:
+    """The browser's own id, where this name has signed in from it before."""
+    try:
+        said = signing.loads(request.COOKIES.get(COOKIE, ""), salt=SALT, max_age=COOKIE_SECONDS)
+    except signing.BadSignature:
+        return ""
+    return str(said["browser"]) if said["name"] == name else ""

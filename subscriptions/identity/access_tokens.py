@@ -1,0 +1,118 @@
+"""Opaque access tokens: made, found again by their digest, revoked."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.db.models import QuerySet
+
+from pushhub.common import names
+from pushhub.common.clock import utcnow
+from pushhub.common.errors import InvalidArgument, NotFound
+from subscriptions.iam import members
+from subscriptions.identity.recent import forget_callers
+from subscriptions.identity.scopes import CLOUD_PLATFORM
+from subscriptions.models import ServiceAccount
+from subscriptions.models.credentials import AccessToken, ServiceAccountKey
+
+#: So that those who search code and logs for lost secrets can tell one.
+PREFIX = "pushhub_"
+#: Of those that clients fetch for themselves, as at Google.
+LIFETIME = timedelta(hours=1)
+MAX_LIFETIME = timedelta(days=365)
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    """A new token, and the only time that anybody sees it."""
+
+    token: str
+    row: AccessToken
+
+    def __repr__(self) -> str:
+        return f"IssuedToken({self.row})"
+
+
+def access_token_create(
+    *, member: str, lifetime: timedelta = LIFETIME, scopes: Sequence[str] = (CLOUD_PLATFORM,)
+) -> IssuedToken:
+    """For `user:...` or for `serviceAccount:...`, which must exist."""
+    member = members.member_parse(member, field="member")
+    kind, _, email = member.partition(":")
+    if kind == "serviceAccount":
+        return account_token_create(account=_account(email), lifetime=lifetime, scopes=scopes)
+    if kind != "user":
+        raise InvalidArgument("A token is for a user: or a serviceAccount:, and no other member.", field="member")
+    return _create(AccessToken(member=member), lifetime, scopes)
+
+
+def account_token_create(
+    *,
+    account: ServiceAccount,
+    key: ServiceAccountKey | None = None,
+    lifetime: timedelta = LIFETIME,
+    scopes: Sequence[str] = (CLOUD_PLATFORM,),
+) -> IssuedToken:
+    """For an account that has proved itself by `key`, or that another caller impersonates."""
+    return _create(AccessToken(member=f"serviceAccount:{account.email}", account=account, key=key), lifetime, scopes)
+
+
+def access_token_find(token: str) -> AccessToken | None:
+    """A token that is good now: not expired, of an account and a key in use."""
+    row = AccessToken.objects.select_related("account", "key").filter(digest=_digest(token)).first()
+    if row is None or row.has_expired:
+        return None
+    if row.account is None and row.member.startswith("serviceAccount:"):
+        return None
+    if row.account is not None and (row.account.is_disabled or row.account.deleted_at is not None):
+        return None
+    return None if row.key is not None and row.key.disabled else row
+
+
+def access_tokens_list(*, member: str = "") -> QuerySet[AccessToken]:
+    """Those that have not expired, newest first."""
+    rows = AccessToken.objects.filter(expires_at__gt=utcnow())
+    return rows.filter(member=member) if member else rows
+
+
+def access_token_revoke(*, token: str) -> bool:
+    """Whether there was such a token. It is good for a second more in other processes (iam/recent.py)."""
+    deleted, _ = AccessToken.objects.filter(digest=_digest(token)).delete()
+    forget_callers()
+    return bool(deleted)
+
+
+def access_tokens_revoke(*, ids: Sequence[int] = (), member: str = "") -> int:
+    """Revoke tokens by the ids that the list shows, or all of a member; how many there were."""
+    rows = AccessToken.objects.filter(member=member) if member else AccessToken.objects.filter(pk__in=ids)
+    deleted = rows.count()
+    rows.delete()
+    forget_callers()
+    return deleted
+
+
+def _create(row: AccessToken, lifetime: timedelta, scopes: Sequence[str]) -> IssuedToken:
+    if not timedelta(0) < lifetime <= MAX_LIFETIME:
+        raise InvalidArgument(f"A token lives up to {MAX_LIFETIME.days} days.", field="lifetime")
+    token = PREFIX + secrets.token_urlsafe(32)
+    row.digest = _digest(token)
+    row.scopes = list(scopes)
+    row.expires_at = utcnow() + lifetime
+    row.save(force_insert=True)
+    return IssuedToken(token, row)
+
+
+def _account(email: str) -> ServiceAccount:
+    account = ServiceAccount.objects.filter(email=email).first()
+    if account is None or names.is_agent_email(email):
+        raise NotFound(f"Service account {email} does not exist.", field="member")
+    return account
+
+
+def _digest(token: str) -> str:
+    """Without salt, as the token is random and is to be found by this."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,177 @@
+"""Keys of service accounts (IAM v1): pairs made here, whose private half leaves at once, or uploaded public keys."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from django.conf import settings
+from django.db import transaction
+from django.db.models import QuerySet
+
+from pushhub.common import names
+from pushhub.common.clock import utcnow
+from pushhub.common.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Unimplemented, clipped
+from subscriptions import selectors
+from subscriptions.identity.keys import certificate_public_key
+from subscriptions.identity.pairs import KEY_BITS, certificate_of, key_id_of, private_pem, public_pem
+from subscriptions.identity.recent import forget_callers
+from subscriptions.models import ServiceAccount
+from subscriptions.models.credentials import ServiceAccountKey
+from subscriptions.resources import fields
+
+#: As at Google, and so that a token that does not name its key can be tried with each.
+MAX_KEYS = 10
+#: Google's way to say: until it is deleted.
+NEVER = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+WEAKEST_BITS = 2048
+STRONGEST_BITS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedKey:
+    """A new key, and the only time that anybody sees its private half: Google's JSON key file."""
+
+    row: ServiceAccountKey
+    key_file: bytes
+
+    def __repr__(self) -> str:
+        return f"IssuedKey({self.row})"
+
+
+def service_account_key_create(*, name: str, request: object) -> IssuedKey:
+    """`name` is the account's, `request` a CreateServiceAccountKeyRequest."""
+    given = fields.CREATE_SERVICE_ACCOUNT_KEY.read(request)
+    if given.get("keyAlgorithm") == "KEY_ALG_RSA_1024":
+        raise InvalidArgument("Keys of 1024 bits are no longer safe: ask for KEY_ALG_RSA_2048.", field="keyAlgorithm")
+    if given.get("privateKeyType") == "TYPE_PKCS12_FILE":
+        raise Unimplemented("Key files are in Google's JSON form only: ask for TYPE_GOOGLE_CREDENTIALS_FILE.")
+    private_key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
+    account = selectors.service_account_get(name=name)
+    key_id = key_id_of(private_key.public_key())
+    certificate = certificate_of(private_key, account.unique_id, until=NEVER)
+    row = _add(name, ServiceAccountKey(key_id=key_id, certificate=certificate, expires_at=NEVER))
+    return IssuedKey(row, key_file(row, private_pem(private_key)))
+
+
+def service_account_key_upload(*, name: str, request: object) -> ServiceAccountKey:
+    """`request` is an UploadServiceAccountKeyRequest: an X.509 certificate in PEM, in Base64."""
+    given = fields.UPLOAD_SERVICE_ACCOUNT_KEY.read(request)
+    refused = InvalidArgument(
+        f"Invalid public key: an X.509 certificate in PEM of an RSA key of {WEAKEST_BITS} to {STRONGEST_BITS} bits "
+        "that is valid now is expected.",
+        field="publicKeyData",
+    )
+    try:
+        pem = base64.b64decode(given.get("publicKeyData", ""), validate=True)
+        certificate = x509.load_pem_x509_certificate(pem)
+        key = certificate.public_key()
+    except (ValueError, binascii.Error):
+        raise refused from None
+    if not isinstance(key, rsa.RSAPublicKey) or not WEAKEST_BITS <= key.key_size <= STRONGEST_BITS:
+        raise refused
+    if not certificate.not_valid_before_utc <= utcnow() < certificate.not_valid_after_utc:
+        raise refused
+    row = ServiceAccountKey(
+        key_id=key_id_of(key),
+        certificate=pem.decode("ascii", "replace"),
+        uploaded=True,
+        expires_at=certificate.not_valid_after_utc,
+    )
+    return _add(name, row)
+
+
+def service_account_key_get(*, name: str) -> ServiceAccountKey:
+    account_name, _, key_id = name.partition("/keys/")
+    account = selectors.service_account_get(name=account_name)
+    key = account.keys.filter(key_id=key_id).first()
+    if key is None:
+        raise NotFound(f"Service account key {clipped(key_id)} does not exist.")
+    return key
+
+
+def service_account_keys_of(account: ServiceAccount, *, kinds: Collection[str] = ()) -> QuerySet[ServiceAccountKey]:
+    """In IAM's words, all of ours are USER_MANAGED: none is kept here for the account."""
+    keys = account.keys.select_related("account__project")
+    return keys if not kinds or "USER_MANAGED" in kinds else keys.none()
+
+
+def public_key_data(key: ServiceAccountKey, *, form: str) -> str:
+    """The public half in Base64, in the form that a GetServiceAccountKeyRequest asks for."""
+    if form in ("", "TYPE_NONE"):
+        return ""
+    if form == "TYPE_X509_PEM_FILE":
+        return base64.b64encode(key.certificate.encode()).decode()
+    if form != "TYPE_RAW_PUBLIC_KEY":
+        raise InvalidArgument(f"Invalid value: {clipped(form)}", field="publicKeyType")
+    return base64.b64encode(public_pem(certificate_public_key(key.certificate)).encode()).decode()
+
+
+def certificates_of(email: str) -> dict[str, str]:
+    """Of an account's keys in use, by key id. They are public: so is whose they are."""
+    keys = ServiceAccountKey.objects.filter(
+        account__email=email, account__deleted_at=None, account__disabled=False, disabled=False, expires_at__gt=utcnow()
+    )
+    return {} if names.is_agent_email(email) else dict(keys.values_list("key_id", "certificate"))
+
+
+def service_account_key_delete(*, name: str) -> None:
+    """Access tokens that it was exchanged for end with it."""
+    service_account_key_get(name=name).delete()
+    forget_callers()
+
+
+def service_account_key_disable(*, name: str) -> None:
+    _set_disabled(name, disabled=True)
+
+
+def service_account_key_enable(*, name: str) -> None:
+    _set_disabled(name, disabled=False)
+
+
+def key_file(row: ServiceAccountKey, private_key: str) -> bytes:
+    """What google-auth reads; its addresses are ours."""
+    account, public_url = row.account, settings.PUBLIC_URL
+    content: dict[str, Any] = {
+        "type": "service_account",
+        "project_id": account.project.project_id,
+        "private_key_id": row.key_id,
+        "private_key": private_key,
+        "client_email": account.email,
+        "client_id": account.unique_id,
+        "auth_uri": f"{public_url}/o/oauth2/auth",
+        "token_uri": f"{public_url}/token",
+        "auth_provider_x509_cert_url": f"{public_url}/oauth2/v1/certs",
+        "client_x509_cert_url": f"{public_url}/robot/v1/metadata/x509/{quote(account.email, safe='')}",
+        # Not a place but a name: clients refuse credentials of another universe than the one they are built for.
+        "universe_domain": "googleapis.com",
+    }
+    return orjson.dumps(content, option=orjson.OPT_INDENT_2)
+
+
+def _add(name: str, row: ServiceAccountKey) -> ServiceAccountKey:
+    with transaction.atomic():
+        row.account = selectors.service_account_get(name=name, lock=True)
+        if names.is_agent_email(row.account.email):
+            raise FailedPrecondition("A service agent has no keys.")
+        if row.account.keys.count() >= MAX_KEYS:
+            raise FailedPrecondition(f"A service account has {MAX_KEYS} keys at most: delete one that is not in use.")
+        if ServiceAccountKey.objects.filter(key_id=row.key_id).exists():
+            raise AlreadyExists("The key belongs to a service account already.")
+        row.save(force_insert=True)
+    return row
+
+
+def _set_disabled(name: str, *, disabled: bool) -> None:
+    key = service_account_key_get(name=name)
+    key.disabled = disabled
+    key.save(update_fields=["disabled"])
+    forget_callers()

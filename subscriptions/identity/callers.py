@@ -1,0 +1,117 @@
+"""Who a caller is, by the Authorization header that it sends: the one place for REST and gRPC alike."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from django.conf import settings
+
+from pushhub.common.clock import utcnow
+from pushhub.common.errors import PermissionDenied, Unauthenticated
+from pushhub.common.principals import Principal
+from subscriptions.identity import audiences
+from subscriptions.identity.access_tokens import access_token_find
+from subscriptions.identity.assertions import AssertionRefused, assertion_read
+from subscriptions.identity.recent import recent_callers
+from subscriptions.identity.scopes import opens_the_api, scopes_read
+from subscriptions.models import ServiceAccount
+
+#: No credential of ours is nearly this long.
+MAX_CREDENTIAL_CHARACTERS = 8192
+#: What Google's clients send to an emulator where they cannot send nothing. It stands for "nobody", and is as good.
+EMULATOR_TOKEN = "owner"  # noqa: S105 - a word that everybody knows
+
+
+def caller_from_authorization(header: str) -> Principal:
+    """The principal of `Bearer {access token or JWT}`; Unauthenticated for anything else, whatever is wrong with it."""
+    token = bearer_token(header)
+    caller = _recent_caller(token)
+    if caller is None:
+        caller, seconds_left = _caller_of(token)
+        recent_callers.put(_digest(token), caller, seconds_left=seconds_left)
+    return caller
+
+
+def recent_caller(header: str) -> Principal | None:
+    """The same where it takes no query to tell, as after a call of a moment ago."""
+    return _recent_caller(bearer_token(header))
+
+
+def _recent_caller(token: str) -> Principal | None:
+    if is_emulator_token(token):
+        return Principal(settings.ANONYMOUS)
+    return recent_callers.get(_digest(token))
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def bearer_token(header: str) -> str:
+    scheme, _, token = header.strip().partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token.isascii() or not 0 < len(token) <= MAX_CREDENTIAL_CHARACTERS:
+        raise refused()
+    return token
+
+
+def is_emulator_token(token: str) -> bool:
+    """Only where callers without a token are let in: on loopback, by explicit setting."""
+    return token == EMULATOR_TOKEN and settings.ANONYMOUS != ""
+
+
+def refused() -> Unauthenticated:
+    """The same words whatever was wrong: whoever guesses learns nothing."""
+    return Unauthenticated(
+        "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or "
+        "other valid authentication credential."
+    )
+
+
+def _caller_of(token: str) -> tuple[Principal, float]:
+    """The principal and how many seconds more the credential is good for."""
+    if token.count(".") == 2:
+        return _self_signed(token)
+    row = access_token_find(token)
+    if row is None:
+        raise refused()
+    _check_scopes(row.scopes)
+    caller = Principal(row.member) if row.account is None else account_principal(row.account)
+    return caller, (row.expires_at - utcnow()).total_seconds()
+
+
+def _self_signed(token: str) -> tuple[Principal, float]:
+    """A service account's own JWT in place of an access token: for an audience that is ours or, as Google's clients
+    make them, for scopes and no audience. An assertion for /token is neither, so it cannot be used here as well."""
+    try:
+        assertion = assertion_read(token)
+    except AssertionRefused:
+        raise refused() from None
+    claims = assertion.claims
+    if claims.get("sub") != claims["iss"]:
+        raise refused()
+    if "aud" in claims:
+        if not audiences.is_service(claims["aud"], own=settings.AUDIENCES):
+            raise refused()
+    else:
+        _check_scopes(scopes_read(claims.get("scope")))
+    return account_principal(assertion.account), assertion.seconds_left
+
+
+def account_principal(account: ServiceAccount) -> Principal:
+    return Principal(f"serviceAccount:{account.email}", unique_id=account.unique_id)
+
+
+def _check_scopes(scopes: Iterable[str]) -> None:
+    if not opens_the_api(scopes):
+        raise PermissionDenied(
+            "Request had insufficient authentication scopes.",
+            details=[
+                {
+                    "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                    "reason": "ACCESS_TOKEN_SCOPE_INSUFFICIENT",
+                    "domain": "googleapis.com",
+                }
+            ],
+        )

@@ -1,0 +1,91 @@
+"""What /token does: an assertion of a service account becomes an access token or an id token (RFC 7523)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from pushhub.common.clock import utcnow
+from pushhub.common.errors import InvalidArgument
+from subscriptions.identity import access_tokens, audiences, tokens
+from subscriptions.identity.assertions import Assertion, AssertionRefused, assertion_read
+from subscriptions.identity.scopes import scopes_read
+from subscriptions.models.credentials import UsedAssertion
+
+GRANT_TYPE = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+#: Google's clients give their assertions no id, and send one again when an answer doesn't reach them; those of one
+#: account that start in the same second even make the same one. Later than this, only a thief has it still.
+REPEAT_SECONDS = 60
+
+
+class GrantRefused(InvalidArgument):
+    """`error` is one of RFC 6749's words."""
+
+    def __init__(self, error: str, description: str) -> None:
+        super().__init__(description)
+        self.error = error
+
+
+def token_grant(form: Mapping[str, str]) -> dict[str, Any]:
+    """The answer to a token request; GrantRefused, which leaves nothing behind."""
+    if form.get("grant_type", "") != GRANT_TYPE:
+        raise GrantRefused("unsupported_grant_type", f"Invalid grant_type: only {GRANT_TYPE} is supported.")
+    if not form.get("assertion"):
+        raise GrantRefused("invalid_request", "Missing required parameter: assertion")
+    try:
+        assertion = assertion_read(form["assertion"])
+    except AssertionRefused as error:
+        raise GrantRefused("invalid_grant", error.message) from None
+    _check_audience(assertion)
+    with transaction.atomic():
+        mark_used(form["assertion"], assertion)
+        return _granted(assertion)
+
+
+def mark_used(token: str, assertion: Assertion) -> None:
+    """Refuse an assertion that has been exchanged: at once if it has an id, and after a minute if it hasn't."""
+    identity = f"{assertion.account.pk}:{assertion.claims['jti']}" if "jti" in assertion.claims else token
+    used, is_new = UsedAssertion.objects.get_or_create(
+        digest=hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest(),
+        defaults={
+            "first_used_at": utcnow(),
+            "expires_at": datetime.fromtimestamp(assertion.claims["exp"], UTC),
+        },
+    )
+    is_repeat = "jti" not in assertion.claims and utcnow() - used.first_used_at <= timedelta(seconds=REPEAT_SECONDS)
+    if not is_new and not is_repeat:
+        raise GrantRefused("invalid_grant", "Invalid JWT: the assertion has been used before.")
+
+
+def _check_audience(assertion: Assertion) -> None:
+    if not audiences.is_token_address(assertion.claims.get("aud"), public_url=settings.PUBLIC_URL):
+        raise GrantRefused(
+            "invalid_grant",
+            f"Invalid JWT: Failed audience check. The right audience is {settings.PUBLIC_URL}/token",
+        )
+    if assertion.claims.get("sub", assertion.claims["iss"]) != assertion.claims["iss"]:
+        raise GrantRefused(
+            "unauthorized_client", "Client is unauthorized to retrieve access tokens for another subject."
+        )
+
+
+def _granted(assertion: Assertion) -> dict[str, Any]:
+    target = assertion.claims.get("target_audience")
+    if isinstance(target, str) and 0 < len(target) <= tokens.MAX_AUDIENCE_CHARACTERS:
+        return {"id_token": tokens.id_token_sign(assertion.account, audience=target).token}
+    scopes = scopes_read(assertion.claims.get("scope"))
+    if target is not None or not scopes:
+        raise GrantRefused("invalid_scope", "Invalid OAuth scope or ID token audience provided.")
+    issued = access_tokens.account_token_create(account=assertion.account, key=assertion.key, scopes=scopes)
+    return {
+        "access_token": issued.token,
+        "scope": " ".join(scopes),
+        "token_type": "Bearer",
+        # A second less, as the answer takes its time.
+        "expires_in": int(access_tokens.LIFETIME.total_seconds()) - 1,
+    }

@@ -1,0 +1,57 @@
+"""IAM Credentials: tokens of a service account for a caller that may impersonate it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pushhub.common.errors import FailedPrecondition, InvalidArgument, Unimplemented
+from pushhub.common.principals import OPERATOR, Principal
+from pushhub.common.protojson import duration_parse
+from subscriptions import selectors
+from subscriptions.iam import access
+from subscriptions.iam.roles import GET_OPEN_ID_TOKEN
+from subscriptions.identity import access_tokens, tokens
+from subscriptions.identity.access_tokens import IssuedToken
+from subscriptions.identity.scopes import scopes_read
+from subscriptions.models import ServiceAccount
+from subscriptions.resources import fields
+
+GET_ACCESS_TOKEN = "iam.serviceAccounts.getAccessToken"  # noqa: S105 - a permission
+MAX_LIFETIME = timedelta(hours=12)
+
+
+def id_token_generate(*, name: str, request: object, caller: Principal = OPERATOR) -> str:
+    """`name` is the account's, `request` a GenerateIdTokenRequest."""
+    given = fields.GENERATE_ID_TOKEN.read(request)
+    if not given.get("audience"):
+        raise InvalidArgument("The audience must be set.", field="audience")
+    account = _impersonated(name, given.get("delegates", []), GET_OPEN_ID_TOKEN, caller)
+    return tokens.id_token_sign(
+        account,
+        audience=given["audience"],
+        include_email=given.get("includeEmail", False),
+        azp_is_email=given.get("useEmailAzp", False),
+    ).token
+
+
+def access_token_generate(*, name: str, request: object, caller: Principal = OPERATOR) -> IssuedToken:
+    """`request` is a GenerateAccessTokenRequest."""
+    given = fields.GENERATE_ACCESS_TOKEN.read(request)
+    scopes = scopes_read(" ".join(given.get("scope", [])))
+    if not scopes:
+        raise InvalidArgument("Give at least one scope.", field="scope")
+    lifetime = timedelta(milliseconds=duration_parse(given.get("lifetime", "3600s"), field="lifetime"))
+    if not timedelta(0) < lifetime <= MAX_LIFETIME:
+        raise InvalidArgument("The lifetime must be above 0s and up to 43200s.", field="lifetime")
+    account = _impersonated(name, given.get("delegates", []), GET_ACCESS_TOKEN, caller)
+    return access_tokens.account_token_create(account=account, lifetime=lifetime, scopes=scopes)
+
+
+def _impersonated(name: str, delegates: list[str], permission: str, caller: Principal) -> ServiceAccount:
+    if delegates:
+        raise Unimplemented("Delegation chains are not supported: grant the caller the role on the account itself.")
+    account = selectors.service_account_get(name=name)
+    access.require(caller, permission, account)
+    if account.is_disabled:
+        raise FailedPrecondition("The service account is disabled.")
+    return account

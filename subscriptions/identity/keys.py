@@ -1,0 +1,137 @@
+"""The RSA keys that sign push tokens: made on first use, encrypted at rest, their public halves served to verifiers."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+
+from cryptography import x509
+from cryptography.fernet import Fernet, InvalidToken
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from django.conf import settings
+from django.db import IntegrityError, transaction
+
+from pushhub.common.clock import utcnow
+from pushhub.common.errors import Internal
+from subscriptions.identity.pairs import KEY_BITS, certificate_of, key_id_of, private_pem
+from subscriptions.models.iam import SigningKey
+
+#: Verifiers take the key from the certificate and hardly any looks at its dates, so it must merely outlive the key.
+CERTIFICATE_LIFETIME = timedelta(days=3650)
+#: Before the text of an encrypted key, so that another scheme can follow.
+ENCRYPTION_SCHEME = "fernet1:"
+#: Two processes may both try to make a key; the loser reads the winner's.
+TRIES = 5
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """A key in usable form."""
+
+    kid: str
+    private_key: rsa.RSAPrivateKey
+
+
+def signing_key() -> Signer:
+    """The newest key that is to sign by now and that this process can decrypt, made if there is none.
+
+    One that is to sign later only, which verifiers may not have heard of, is better than one that nobody has heard of.
+    """
+    for _ in range(TRIES):
+        now = utcnow()
+        known = list(SigningKey.objects.filter(retired_at=None).order_by("-generation"))
+        for row in sorted(known, key=lambda row: row.signs_from > now):
+            signer = _usable(row)
+            if signer is not None:
+                return signer
+        key_make(signs_from=now)
+    raise Internal("No signing key could be made.")
+
+
+def published_keys() -> list[SigningKey]:
+    """The keys that verifiers should know. There is always one: they cache what they are told."""
+    signing_key()
+    return list(SigningKey.objects.filter(retired_at=None).order_by("-generation"))
+
+
+def certificate_public_key(certificate: str) -> rsa.RSAPublicKey:
+    key = x509.load_pem_x509_certificate(certificate.encode()).public_key()
+    if not isinstance(key, rsa.RSAPublicKey):
+        raise Internal("The certificate does not hold an RSA key.")
+    return key
+
+
+def key_make(*, signs_from: datetime) -> None:
+    """The next key, unless another process makes it at the same time."""
+    generation = (SigningKey.objects.order_by("-generation").values_list("generation", flat=True).first() or 0) + 1
+    private_key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
+    row = SigningKey(
+        generation=generation,
+        kid=key_id_of(private_key.public_key()),
+        certificate=certificate_of(private_key, "pushhub-token-signer", until=utcnow() + CERTIFICATE_LIFETIME),
+        private_key=_encrypted(private_key),
+        signs_from=signs_from,
+    )
+    try:
+        with transaction.atomic():
+            row.save(force_insert=True)
+    except IntegrityError:
+        return  # another process made this generation; signing_key() reads it
+    logger.info("made signing key %s", row.kid)
+
+
+def resealed(row: SigningKey) -> str | None:
+    """The private key encrypted under the present secret; None if it is so already, or if nobody can read it."""
+    try:
+        _decrypted(row.private_key, _secrets()[0])
+    except InvalidToken:
+        signer = _usable(row)
+        return None if signer is None else _encrypted(signer.private_key)
+    return None
+
+
+def _usable(row: SigningKey) -> Signer | None:
+    """None where the row was encrypted under another secret than this process has."""
+    for secret in _secrets():
+        try:
+            return Signer(row.kid, _decrypted(row.private_key, secret))
+        except InvalidToken:
+            continue
+    logger.error(
+        "signing key %s cannot be decrypted: PUSHHUB_KEY_ENCRYPTION_KEY (or PUSHHUB_SECRET_KEY) has changed", row.kid
+    )
+    return None
+
+
+def _secrets() -> list[str]:
+    """The one to encrypt with, and those to decrypt with besides."""
+    return [secret for secret in (settings.KEY_ENCRYPTION_KEY, settings.KEY_ENCRYPTION_KEY_PREVIOUS) if secret]
+
+
+@lru_cache(maxsize=4)
+def _fernet(secret: str) -> Fernet:
+    derived = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=b"pushhub signing keys").derive(
+        secret.encode()
+    )
+    return Fernet(base64.urlsafe_b64encode(derived))
+
+
+def _encrypted(private_key: rsa.RSAPrivateKey) -> str:
+    return ENCRYPTION_SCHEME + _fernet(_secrets()[0]).encrypt(private_pem(private_key).encode()).decode()
+
+
+@lru_cache(maxsize=8)
+def _decrypted(stored: str, secret: str) -> rsa.RSAPrivateKey:
+    """Remembered, as checking an RSA key costs more than signing with it."""
+    plain = _fernet(secret).decrypt(stored.removeprefix(ENCRYPTION_SCHEME).encode())
+    key = serialization.load_pem_private_key(plain, password=None)
+    if not isinstance(key, rsa.RSAPrivateKey):
+        raise Internal("The signing key is not an RSA key.")
+    return key

@@ -1,0 +1,49 @@
+"""RSA key pairs, and the certificates that their public halves are served in."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
+
+from pushhub.common.clock import utcnow
+
+KEY_BITS = 2048
+
+
+def key_id_of(key: rsa.RSAPublicKey) -> str:
+    """Forty hexadecimal digits, as Google's are: the same key has the same id everywhere."""
+    public_bytes = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(public_bytes).hexdigest()[:40]
+
+
+def certificate_of(private_key: rsa.RSAPrivateKey, common_name: str, *, until: datetime) -> str:
+    """Self-signed: the form in which Google serves its public keys."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(private_key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(utcnow() - timedelta(days=1))
+        .not_valid_after(until)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(private_key, hashes.SHA256())
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def private_pem(private_key: rsa.RSAPrivateKey) -> str:
+    """PKCS#8 in PEM, without encryption: for a key file, or to be encrypted as a whole."""
+    return private_key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+
+
+def public_pem(key: rsa.RSAPublicKey) -> str:
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo).decode()

@@ -1,0 +1,104 @@
+"""OpenID Connect tokens: minting them for push requests, and checking one for `/tokeninfo`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import jwt
+from django.conf import settings
+
+from pushhub.common.errors import InvalidArgument, PushHubError, clipped
+from pushhub.common.principals import Principal
+from subscriptions.iam.access import allowed
+from subscriptions.iam.roles import GET_OPEN_ID_TOKEN
+from subscriptions.identity.agents import service_agent
+from subscriptions.identity.keys import certificate_public_key, signing_key
+from subscriptions.models import ServiceAccount
+from subscriptions.models.iam import SigningKey
+
+LIFETIME_SECONDS = 3600
+#: google-auth for Python allows no clock skew, so that a token made "now" could come from its future.
+BACKDATE_SECONDS = 10
+#: Ours are about a thousand characters; nothing near this long is worth decoding.
+MAX_TOKEN_CHARACTERS = 8192
+#: As long as the `oidcToken.audience` of a push config may be.
+MAX_AUDIENCE_CHARACTERS = 2048
+REQUIRED_CLAIMS = ["iss", "aud", "sub", "iat", "exp"]
+
+
+class TokenDenied(PushHubError):
+    """No token for this account. `reason` is one of a few words, fit for a metric label."""
+
+    code: ClassVar[str] = "PERMISSION_DENIED"
+    http_status: ClassVar[int] = 403
+
+    def __init__(self, reason: Literal["account_unknown", "account_disabled", "token_denied"], *, email: str) -> None:
+        super().__init__(f"No token can be made for {clipped(email)} ({reason}).")
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class IdToken:
+    """A signed token and when it ends, in seconds since the epoch."""
+
+    token: str
+    expires_at: float
+
+
+def id_token_mint(*, email: str, audience: str, caller: Principal | None = None) -> IdToken:
+    """A token as Cloud Pub/Sub attaches to push requests, for any number of them until it expires.
+
+    Without a `caller` it is the service agent of the account's project that signs, and the policies must let it.
+    """
+    account = ServiceAccount.objects.filter(email=email).select_related("project").first()
+    if account is None:
+        raise TokenDenied("account_unknown", email=email)
+    if account.is_disabled:
+        raise TokenDenied("account_disabled", email=email)
+    if not allowed(caller or service_agent(account.project), GET_OPEN_ID_TOKEN, account):
+        raise TokenDenied("token_denied", email=email)
+    return id_token_sign(account, audience=audience)
+
+
+def id_token_sign(
+    account: ServiceAccount, *, audience: str, include_email: bool = True, azp_is_email: bool = False
+) -> IdToken:
+    """A token for an account whose right to one has been checked."""
+    issued_at = int(time.time()) - BACKDATE_SECONDS
+    claims = {
+        "aud": audience,
+        "azp": account.email if azp_is_email else account.unique_id,
+        "exp": issued_at + LIFETIME_SECONDS,
+        "iat": issued_at,
+        "iss": settings.ISSUER,
+        "sub": account.unique_id,
+    }
+    if include_email:
+        claims |= {"email": account.email, "email_verified": True}
+    signer = signing_key()
+    token = jwt.encode(claims, signer.private_key, algorithm="RS256", headers={"kid": signer.kid})
+    return IdToken(token=token, expires_at=float(issued_at + LIFETIME_SECONDS))
+
+
+def id_token_claims(token: str) -> dict[str, Any]:
+    """Header and claims of a token of ours that is valid now; InvalidArgument for any other."""
+    refused = InvalidArgument("Invalid Value", field="id_token")
+    if len(token) > MAX_TOKEN_CHARACTERS:
+        raise refused
+    try:
+        header = jwt.get_unverified_header(token)
+        key = SigningKey.objects.filter(kid=str(header.get("kid", ""))[:40], retired_at=None).first()
+        if key is None:
+            raise refused
+        claims: dict[str, Any] = jwt.decode(
+            token,
+            certificate_public_key(key.certificate),
+            algorithms=["RS256"],
+            issuer=settings.ISSUER,
+            options={"require": REQUIRED_CLAIMS, "verify_aud": False},
+        )
+    except (jwt.InvalidTokenError, ValueError, OverflowError, RecursionError):
+        raise refused from None
+    return claims | {"alg": "RS256", "kid": key.kid, "typ": "JWT"}

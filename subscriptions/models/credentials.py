@@ -1,0 +1,74 @@
+"""What callers prove themselves with. Of each secret only what verifies it is kept: a digest, or a public key."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from pushhub.common.clock import utcnow
+
+
+class ServiceAccountKey(models.Model):
+    """The public half of a key pair whose private half the account's user has in a key file."""
+
+    account = models.ForeignKey(
+        "subscriptions.ServiceAccount", on_delete=models.CASCADE, related_name="keys", verbose_name=_("service account")
+    )
+    key_id = models.CharField(_("key id"), max_length=40, unique=True)
+    certificate = models.TextField(help_text="Public: X.509 in PEM")
+    uploaded = models.BooleanField(_("uploaded"), default=False, help_text="The pair was made by its user")
+    disabled = models.BooleanField(_("disabled"), default=False)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    expires_at = models.DateTimeField(_("expires"))
+
+    class Meta:
+        verbose_name = _("service account key")
+        verbose_name_plural = _("service account keys")
+        ordering = ["created_at", "pk"]
+
+    def __str__(self) -> str:
+        return self.key_id
+
+    @property
+    def name(self) -> str:
+        return f"{self.account.name}/keys/{self.key_id}"
+
+
+class AccessToken(models.Model):
+    """An opaque bearer token, by its SHA-256."""
+
+    digest = models.CharField(max_length=64, unique=True)
+    member = models.CharField(_("member"), max_length=340, db_index=True, help_text="user:ada@example.com")
+    account = models.ForeignKey(
+        "subscriptions.ServiceAccount", on_delete=models.CASCADE, related_name="access_tokens", null=True, blank=True
+    )
+    key = models.ForeignKey(
+        ServiceAccountKey, on_delete=models.CASCADE, related_name="access_tokens", null=True, blank=True
+    )
+    scopes = models.JSONField(default=list, blank=True)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    expires_at = models.DateTimeField(_("expires"), db_index=True)
+
+    class Meta:
+        verbose_name = _("access token")
+        verbose_name_plural = _("access tokens")
+        ordering = ["-created_at", "-pk"]
+
+    def __str__(self) -> str:
+        return f"{self.pk} {self.member}"
+
+    @property
+    def has_expired(self) -> bool:
+        return self.expires_at <= utcnow()
+
+
+class UsedAssertion(models.Model):
+    """An assertion that was exchanged at /token, so that it is not exchanged for ever."""
+
+    digest = models.CharField(max_length=64, unique=True)
+    first_used_at = models.DateTimeField()
+    #: From here on the assertion is refused for its age alone.
+    expires_at = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return self.digest

@@ -1,0 +1,292 @@
+"""What the control plane keeps. Columns for what the engine uses; JSON, in canonical proto form, for the rest."""
+
+from __future__ import annotations
+
+import secrets
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from pushhub.common import names
+from pushhub.common.clock import utcnow
+
+
+def new_project_number() -> int:
+    """Twelve digits, as Google's are."""
+    return 100_000_000_000 + secrets.randbelow(900_000_000_000)
+
+
+def new_unique_id() -> str:
+    """Twenty-one digits, as a Google service account's are: the `sub` of its tokens."""
+    return "1" + "".join(secrets.choice("0123456789") for _ in range(20))
+
+
+class Organization(models.Model):
+    """The root of a resource tree."""
+
+    number = models.BigIntegerField(_("number"), unique=True, default=new_project_number)
+    display_name = models.CharField(_("display name"), max_length=255)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("organization")
+        verbose_name_plural = _("organizations")
+        ordering = ["number"]
+
+    def __str__(self) -> str:
+        return self.display_name or self.name
+
+    @property
+    def name(self) -> str:
+        return names.organization_name(self.number)
+
+
+class Folder(models.Model):
+    """Groups projects and other folders below an organization."""
+
+    number = models.BigIntegerField(_("number"), unique=True, default=new_project_number)
+    display_name = models.CharField(_("display name"), max_length=255)
+    organization = models.ForeignKey(
+        Organization,
+        on_delete=models.PROTECT,
+        related_name="folders",
+        null=True,
+        blank=True,
+        verbose_name=_("organization"),
+    )
+    folder = models.ForeignKey(
+        "self",
+        on_delete=models.PROTECT,
+        related_name="folders",
+        null=True,
+        blank=True,
+        help_text="The folder it is in",
+        verbose_name=_("folder"),
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("folder")
+        verbose_name_plural = _("folders")
+        ordering = ["number"]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(organization=None) ^ models.Q(folder=None), name="folder_has_one_parent"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.display_name or self.name
+
+    @property
+    def name(self) -> str:
+        return names.folder_name(self.number)
+
+    @property
+    def parent(self) -> Organization | Folder | None:
+        return self.organization or self.folder
+
+
+class Project(models.Model):
+    """The owner of topics, subscriptions and service accounts."""
+
+    project_id = models.CharField(_("project id"), max_length=100, unique=True)
+    number = models.BigIntegerField(_("number"), unique=True, default=new_project_number)
+    #: A default and not auto_now_add, as the age of a project decides what its service agent may do (iam/agents.py).
+    created_at = models.DateTimeField(_("created"), default=utcnow)
+    organization = models.ForeignKey(
+        Organization, on_delete=models.PROTECT, related_name="projects", null=True, blank=True
+    )
+    folder = models.ForeignKey(Folder, on_delete=models.PROTECT, related_name="projects", null=True, blank=True)
+    display_name = models.CharField(max_length=100, blank=True)
+    labels = models.JSONField(default=dict, blank=True)
+    delete_requested_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("project")
+        verbose_name_plural = _("projects")
+        ordering = ["project_id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(organization=None) | models.Q(folder=None), name="project_has_at_most_one_parent"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.project_id
+
+    @property
+    def name(self) -> str:
+        return names.project_name(self.project_id)
+
+    @property
+    def parent(self) -> Organization | Folder | None:
+        return self.organization or self.folder
+
+    @property
+    def service_agent(self) -> str:
+        """The Google-managed account that mints the push tokens of this project."""
+        return names.service_agent_email(self.number)
+
+
+class Topic(models.Model):
+    """A named stream that publishers send to."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="topics")
+    topic_id = models.CharField(max_length=255)
+    labels = models.JSONField(default=dict, blank=True)
+    message_retention_seconds = models.BigIntegerField(null=True, blank=True, help_text="Empty: off")
+    message_storage_policy = models.JSONField(null=True, blank=True)
+    schema_settings = models.JSONField(null=True, blank=True)
+    tags = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name = _("topic")
+        verbose_name_plural = _("topics")
+        ordering = ["project", "topic_id"]
+        constraints = [models.UniqueConstraint(fields=["project", "topic_id"], name="topic_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def name(self) -> str:
+        return names.topic_name(self.project.project_id, self.topic_id)
+
+
+class Subscription(models.Model):
+    """What is owed each message of its topic, and how it wants them: pushed to an endpoint, or pulled."""
+
+    class Wrapper(models.TextChoices):
+        """How a push request carries its message."""
+
+        UNSET = "", "default (wrapped)"
+        PUBSUB = "pubsub", "wrapped in JSON"
+        NONE = "none", "unwrapped"
+
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="subscriptions", verbose_name=_("project")
+    )
+    subscription_id = models.CharField(max_length=255)
+    topic = models.ForeignKey(
+        Topic,
+        on_delete=models.SET_NULL,
+        related_name="subscriptions",
+        null=True,
+        blank=True,
+        help_text="Empty: deleted",
+        verbose_name=_("topic"),
+    )
+    detached = models.BooleanField(_("detached"), default=False)
+
+    push_endpoint = models.CharField(
+        _("push endpoint"), max_length=2048, blank=True, help_text="Empty: a pull subscription"
+    )
+    push_attributes = models.JSONField(default=dict, blank=True)
+    oidc_service_account_email = models.CharField(max_length=320, blank=True)
+    oidc_audience = models.CharField(max_length=2048, blank=True, help_text="Empty: the endpoint's URL")
+    push_wrapper = models.CharField(max_length=6, choices=Wrapper, default=Wrapper.UNSET, blank=True)
+    push_write_metadata = models.BooleanField(default=False, help_text="Of unwrapped messages: headers too")
+
+    ack_deadline_seconds = models.PositiveIntegerField(default=10)
+    retain_acked_messages = models.BooleanField(default=False)
+    message_retention_seconds = models.PositiveIntegerField(default=7 * 86400)
+    expiration_ttl_seconds = models.BigIntegerField(null=True, blank=True, help_text="Empty: never")
+    labels = models.JSONField(default=dict, blank=True)
+    enable_message_ordering = models.BooleanField(default=False)
+    enable_exactly_once_delivery = models.BooleanField(default=False)
+    filter = models.CharField(max_length=256, blank=True)
+
+    max_delivery_attempts = models.PositiveIntegerField(default=0, help_text="0: no dead-letter policy")
+    dead_letter_topic = models.ForeignKey(
+        Topic, on_delete=models.SET_NULL, related_name="dead_letter_sources", null=True, blank=True
+    )
+    minimum_backoff_ms = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no retry policy")
+    maximum_backoff_ms = models.PositiveIntegerField(null=True, blank=True)
+
+    tags = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+    active_at = models.DateTimeField(default=utcnow, help_text="Pulled or pushed with success, to the hour")
+
+    class Meta:
+        verbose_name = _("subscription")
+        verbose_name_plural = _("subscriptions")
+        ordering = ["project", "subscription_id"]
+        constraints = [models.UniqueConstraint(fields=["project", "subscription_id"], name="subscription_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def name(self) -> str:
+        return names.subscription_name(self.project.project_id, self.subscription_id)
+
+
+class Snapshot(models.Model):
+    """A subscription's backlog at one moment, for later seeks. deliveries/retention/snapshots.py has its messages."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="snapshots")
+    snapshot_id = models.CharField(max_length=255)
+    topic = models.ForeignKey(
+        Topic,
+        on_delete=models.SET_NULL,
+        related_name="snapshots",
+        null=True,
+        blank=True,
+        help_text="Empty: deleted",
+        verbose_name=_("topic"),
+    )
+    topic_pk = models.BigIntegerField(db_index=True, help_text="Of the topic, also once that is deleted")
+    boundary_id = models.BigIntegerField(help_text="Messages from here on belong to it, but for those it excludes")
+    expire_at = models.DateTimeField(_("expires"), db_index=True)
+    labels = models.JSONField(default=dict, blank=True)
+    tags = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("snapshot")
+        verbose_name_plural = _("snapshots")
+        ordering = ["project", "snapshot_id"]
+        constraints = [models.UniqueConstraint(fields=["project", "snapshot_id"], name="snapshot_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def name(self) -> str:
+        return names.snapshot_name(self.project.project_id, self.snapshot_id)
+
+
+class ServiceAccount(models.Model):
+    """The identity that signs the pushes of subscriptions with authentication."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="service_accounts")
+    email = models.CharField(_("email"), max_length=320, unique=True)
+    unique_id = models.CharField(_("unique id"), max_length=21, unique=True, default=new_unique_id)
+    display_name = models.CharField(_("display name"), max_length=100, blank=True)
+    description = models.CharField(max_length=256, blank=True)
+    disabled = models.BooleanField(_("disabled"), default=False)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+    #: Set while it can be undeleted; its email is free for another account meanwhile (iam/service_accounts.py).
+    deleted_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("service account")
+        verbose_name_plural = _("service accounts")
+        ordering = ["email"]
+
+    def __str__(self) -> str:
+        return self.email
+
+    @property
+    def name(self) -> str:
+        return names.service_account_name(self.project.project_id, self.email)
+
+    @property
+    def is_disabled(self) -> bool:
+        """Whether nobody may act or sign as it. An account that has the address of a service agent always is."""
+        return self.disabled or names.is_agent_email(self.email)

@@ -1,0 +1,68 @@
+"""Schemas of messages: a name and a type, and a row for each revision of the definition."""
+
+from __future__ import annotations
+
+import secrets
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from pushhub.common import names
+from pushhub.common.clock import utcnow
+
+
+def new_revision_id() -> str:
+    """Eight hexadecimal digits, as production's are."""
+    return secrets.token_hex(4)
+
+
+class Schema(models.Model):
+    """What the messages of a topic must look like."""
+
+    class Type(models.TextChoices):
+        """The language of the definitions; it never changes."""
+
+        PROTOCOL_BUFFER = "PROTOCOL_BUFFER", "Protocol Buffer"
+        AVRO = "AVRO", "Avro"
+
+    project = models.ForeignKey("subscriptions.Project", on_delete=models.PROTECT, related_name="schemas")
+    schema_id = models.CharField(max_length=255)
+    type = models.CharField(max_length=15, choices=Type)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("schema")
+        verbose_name_plural = _("schemas")
+        ordering = ["project", "schema_id"]
+        constraints = [models.UniqueConstraint(fields=["project", "schema_id"], name="schema_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def name(self) -> str:
+        return names.schema_name(self.project.project_id, self.schema_id)
+
+
+class SchemaRevision(models.Model):
+    """A definition, which never changes once it is committed. Of two revisions the one with the higher key is newer."""
+
+    schema = models.ForeignKey(Schema, on_delete=models.CASCADE, related_name="revisions")
+    revision_id = models.CharField(max_length=8, default=new_revision_id)
+    definition = models.TextField()
+    #: What messages are read with: of a Protocol Buffer definition its compiled form, of an Avro one nothing.
+    compiled = models.BinaryField(default=bytes, blank=True, editable=False)
+    created_at = models.DateTimeField(default=utcnow)
+
+    class Meta:
+        verbose_name = _("schema revision")
+        verbose_name_plural = _("schema revisions")
+        ordering = ["pk"]
+        constraints = [models.UniqueConstraint(fields=["schema", "revision_id"], name="schema_revision_id")]
+
+    def __str__(self) -> str:
+        return f"{self.schema}@{self.revision_id}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.schema.name}@{self.revision_id}"

@@ -1,0 +1,196 @@
+"""Bounds and defaults of the API's values, pure: pubsub-spec.md, sections 1.4, 1.6 (the texts) and 2 (the limits)."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+
+from pushhub.common.errors import InvalidArgument, clipped
+
+DAY_SECONDS = 86_400
+DEFAULT_ACK_DEADLINE_SECONDS = 10
+#: With exactly-once delivery, measured in production.
+EXACTLY_ONCE_ACK_DEADLINE_SECONDS = 60
+ACK_DEADLINE_SECONDS = (10, 600)
+RETENTION_SECONDS = (600, 31 * DAY_SECONDS)
+DEFAULT_RETENTION_SECONDS = 7 * DAY_SECONDS
+DEFAULT_TTL_SECONDS = 31 * DAY_SECONDS
+MINIMUM_TTL_SECONDS = DAY_SECONDS
+BACKOFF_MS = (0, 600_000)
+DEFAULT_BACKOFF_MS = (10_000, 600_000)
+DELIVERY_ATTEMPTS = (5, 100)
+DEFAULT_DELIVERY_ATTEMPTS = 5
+MAX_LABELS = 64
+TOPICS_PER_PROJECT = 10_000
+#: Attached or not.
+SUBSCRIPTIONS_PER_PROJECT = 10_000
+SUBSCRIPTIONS_PER_TOPIC = 10_000
+LABEL_KEY = r"[\p{Ll}\p{Lo}][\p{Ll}\p{Lo}\p{N}_-]{0,62}"
+LABEL_VALUE = r"[\p{Ll}\p{Lo}\p{N}_-]{0,63}"
+MAX_PUSH_ATTRIBUTES = 100
+#: The only form of push request there is; an older one can no longer be asked for.
+ENDPOINT_VERSIONS = ("v1",)
+#: Push settings that only PushHub has, and the range of each.
+PUSHHUB_ATTRIBUTES = {
+    "x-pushhub-rate": (0.001, 1_000_000.0),
+    "x-pushhub-burst": (1, 1_000_000),
+    "x-pushhub-max-outstanding": (1, 30_000),
+}
+
+
+def duration_text(milliseconds: int) -> str:
+    """A duration as production's error texts have it: `9m59s`, `744h`."""
+    sign = "-" if milliseconds < 0 else ""
+    seconds, rest = divmod(abs(milliseconds), 1000)
+    hours, seconds = divmod(seconds, 3600)
+    minutes, seconds = divmod(seconds, 60)
+    fraction = f"{rest / 1000:.3f}".lstrip("0").rstrip("0") if rest else ""
+    parts = [f"{hours}h" if hours else "", f"{minutes}m" if minutes else ""]
+    if seconds or rest or not (hours or minutes):
+        parts.append(f"{seconds}{fraction}s")
+    return sign + "".join(parts)
+
+
+def whole_seconds(milliseconds: int, *, field: str) -> int:
+    if milliseconds % 1000:
+        raise InvalidArgument(
+            f"Invalid value at '{field}': {duration_text(milliseconds)} is not a whole number of seconds.", field=field
+        )
+    return milliseconds // 1000
+
+
+def ack_deadline(value: int | None, *, exactly_once: bool) -> int:
+    """0 and absent mean the default."""
+    if not value:
+        return EXACTLY_ONCE_ACK_DEADLINE_SECONDS if exactly_once else DEFAULT_ACK_DEADLINE_SECONDS
+    low, high = ACK_DEADLINE_SECONDS
+    if not low <= value <= high:
+        raise InvalidArgument(
+            f"Invalid ack deadline given (ack_deadline={value}). "
+            f"The ack deadline must be between {low} and {high} seconds.",
+            field="ackDeadlineSeconds",
+        )
+    return value
+
+
+def retention(milliseconds: int) -> int:
+    """Seconds, for topics and subscriptions alike."""
+    low, high = RETENTION_SECONDS
+    if not low * 1000 <= milliseconds <= high * 1000:
+        raise InvalidArgument(
+            "The value for message retention duration is out of bounds. "
+            f"You passed {duration_text(milliseconds)} in the request, "
+            f"but the value must be between {duration_text(low * 1000)} and {duration_text(high * 1000)}.",
+            field="messageRetentionDuration",
+        )
+    return whole_seconds(milliseconds, field="messageRetentionDuration")
+
+
+def default_retention(ttl_seconds: int | None) -> int:
+    """A subscription is not to keep messages for longer than it lives unused."""
+    return DEFAULT_RETENTION_SECONDS if ttl_seconds is None else min(DEFAULT_RETENTION_SECONDS, ttl_seconds)
+
+
+def expiration_ttl(milliseconds: int) -> int:
+    if milliseconds < MINIMUM_TTL_SECONDS * 1000:
+        raise InvalidArgument(
+            "The value for expiration duration is too small. "
+            f"You passed {duration_text(milliseconds)} in the request, "
+            f"but the minimum value is {duration_text(MINIMUM_TTL_SECONDS * 1000)}.",
+            field="expirationPolicy.ttl",
+        )
+    return whole_seconds(milliseconds, field="expirationPolicy.ttl")
+
+
+def backoffs(minimum_ms: int | None, maximum_ms: int | None) -> tuple[int, int]:
+    """The bounds of a retry policy that is present; whichever is absent gets its default."""
+    minimum = DEFAULT_BACKOFF_MS[0] if minimum_ms is None else minimum_ms
+    maximum = DEFAULT_BACKOFF_MS[1] if maximum_ms is None else maximum_ms
+    low, high = BACKOFF_MS
+    for name, value in (("minimum", minimum), ("maximum", maximum)):
+        if not low <= value <= high:
+            raise InvalidArgument(
+                f"The value for {name} backoff is out of bounds. You passed {duration_text(value)} in the request, "
+                f"but the value must be between {duration_text(low)} and {duration_text(high)}.",
+                field=f"retryPolicy.{name}Backoff",
+            )
+    if minimum > maximum:
+        raise InvalidArgument(
+            f"The minimum backoff ({duration_text(minimum)}) must not exceed "
+            f"the maximum backoff ({duration_text(maximum)}).",
+            field="retryPolicy.minimumBackoff",
+        )
+    return minimum, maximum
+
+
+def delivery_attempts(value: int | None) -> int:
+    if not value:
+        return DEFAULT_DELIVERY_ATTEMPTS
+    low, high = DELIVERY_ATTEMPTS
+    if not low <= value <= high:
+        raise InvalidArgument(
+            f"The value for max delivery attempts is out of bounds. You passed {value} in the request, "
+            f"but the value must be between {low} and {high}.",
+            field="deadLetterPolicy.maxDeliveryAttempts",
+        )
+    return value
+
+
+def labels(given: Mapping[str, str]) -> dict[str, str]:
+    for key, value in given.items():
+        if not key or not _is_label_text(key, 63) or not _is_letter(key[0]):
+            raise _bad_label("key", key, LABEL_KEY, key)
+        if not _is_label_text(value, 63):
+            raise _bad_label("value", value, LABEL_VALUE, key)
+    return dict(given)
+
+
+def _bad_label(part: str, text: str, pattern: str, key: str) -> InvalidArgument:
+    return InvalidArgument(
+        f'Invalid label: {part} "{clipped(text)}" does not conform to regular expression "{pattern}".',
+        field=f"labels.{clipped(key)}",
+    )
+
+
+def _is_letter(character: str) -> bool:
+    return unicodedata.category(character) in ("Ll", "Lo")
+
+
+def _is_label_text(text: str, max_characters: int) -> bool:
+    return len(text) <= max_characters and all(
+        character in "_-" or _is_letter(character) or unicodedata.category(character).startswith("N")
+        for character in text
+    )
+
+
+def push_attributes(given: Mapping[str, str]) -> dict[str, str]:
+    version = given.get("x-goog-version")
+    if version is not None and version not in ENDPOINT_VERSIONS:
+        raise InvalidArgument(
+            f"Invalid push endpoint version given in push config (version={clipped(version)}).",
+            field="pushConfig.attributes.x-goog-version",
+        )
+    for key, value in given.items():
+        if not key:
+            raise InvalidArgument("A push attribute's key must not be empty.", field="pushConfig.attributes")
+        if key != "x-goog-version":
+            _check_own_attribute(key, value)
+    return dict(given)
+
+
+def _check_own_attribute(key: str, value: str) -> None:
+    field = f"pushConfig.attributes.{clipped(key)}"
+    if key not in PUSHHUB_ATTRIBUTES:
+        raise InvalidArgument(
+            f'Unknown push attribute "{clipped(key)}". PushHub knows x-goog-version, {", ".join(PUSHHUB_ATTRIBUTES)}.',
+            field=field,
+        )
+    low, high = PUSHHUB_ATTRIBUTES[key]
+    pattern = r"\d{1,7}" if isinstance(low, int) else r"\d{1,7}(\.\d{1,3})?"
+    if not re.fullmatch(pattern, value, re.ASCII) or not low <= float(value) <= high:
+        raise InvalidArgument(
+            f'The push attribute "{key}" must be a number between {low} and {high}. '
+            f'You passed "{clipped(value)}" in the request.',
+            field=field,
+        )

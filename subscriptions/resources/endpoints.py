@@ -1,0 +1,40 @@
+"""Which push endpoints may be configured, pure (pubsub-spec.md, section 3.7).
+
+A courtesy to the caller only: the push client judges the address again where the socket opens.
+"""
+
+from __future__ import annotations
+
+from pushhub.common.addresses import AddressGuard
+from pushhub.common.errors import InvalidArgument, clipped
+from pushhub.common.pushurls import BadEndpoint, UrlFault, push_url_parse
+
+
+def push_endpoint(
+    url: str, *, allow_http: bool, allowed_ports: frozenset[int] = frozenset(), guard: AddressGuard | None = None
+) -> str:
+    """Return `url` itself; InvalidArgument for one that PushHub would refuse to push to.
+
+    The guard judges what the URL itself says of the address. What a name leads to may change until the push.
+    """
+    try:
+        origin = push_url_parse(url, allow_http=allow_http, allowed_ports=allowed_ports).origin
+    except BadEndpoint as error:
+        if error.fault is UrlFault.PORT_DENIED:
+            raise _invalid(url, f"{str(error)[0].upper()}{str(error)[1:]}.") from None
+        raise _invalid(
+            url, "Refer to https://cloud.google.com/pubsub/subscriber#create for more information."
+        ) from None
+    why = guard.why_denied_host(origin.host, origin.port) if guard is not None else ""
+    if why:
+        raise _invalid(
+            url,
+            f"The host {origin.host} is not one to push to ({why}), unless PUSHHUB_ALLOW_PRIVATE or "
+            "PUSHHUB_ALLOWED_NETWORKS lets it.",
+        )
+    return url
+
+
+def _invalid(url: str, why: str) -> InvalidArgument:
+    text = f"Invalid push endpoint given (endpoint={clipped(url)}). {why}"
+    return InvalidArgument(text, field="pushConfig.pushEndpoint")

@@ -1,0 +1,207 @@
+"""Schemas and their revisions, and messages checked against them. Requests come as decoded JSON, as in services.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from pushhub.common import names
+from pushhub.common.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, Unimplemented
+from pushhub.common.principals import OPERATOR, Principal
+from pushhub.common.protojson import bytes_parse
+from subscriptions import selectors
+from subscriptions.models import Topic
+from subscriptions.models.schemas import Schema, SchemaRevision
+from subscriptions.resources import fields
+from subscriptions.schemarules.limits import MAX_REVISIONS, MAX_SCHEMAS
+from subscriptions.schemarules.validators import Mismatch, Validator, definition_compile, validators
+from subscriptions.services.projects import project_ensure
+from subscriptions.services.rows import already_exists, check_name
+
+ENCODINGS = ("JSON", "BINARY")
+
+
+def schema_create(*, parent: str, schema_id: str, schema: object, caller: Principal = OPERATOR) -> SchemaRevision:
+    """The first revision of a new schema."""
+    project_id = names.parse_project(parent, field="parent")
+    name = names.schema_name(project_id, schema_id)
+    _plain(name, field="schemaId")
+    given = schema_read(schema)
+    check_name(given, name)
+    compiled = definition_compile(given["type"], given["definition"])
+    with transaction.atomic():
+        project = project_ensure(project=project_id, caller=caller)
+        if Schema.objects.filter(project=project, schema_id=schema_id).exists():
+            raise already_exists(schema_id)
+        if Schema.objects.filter(project=project).count() >= MAX_SCHEMAS:
+            raise ResourceExhausted(f"Project {project.project_id} has {MAX_SCHEMAS} schemas, which is the most.")
+        try:
+            with transaction.atomic():
+                row = Schema.objects.create(project=project, schema_id=schema_id, type=given["type"])
+        except IntegrityError:
+            raise already_exists(schema_id) from None
+        return _add_revision(row, given["definition"], compiled)
+
+
+def schema_commit(*, name: str, request: object) -> SchemaRevision:
+    """A new revision of a schema, from a CommitSchemaRequest."""
+    _plain(name)
+    read = fields.COMMIT_SCHEMA.read(request)
+    check_name(read, name)
+    given = schema_read(read.get("schema", {}))
+    check_name(given, name)
+    compiled = definition_compile(given["type"], given["definition"])
+    with transaction.atomic():
+        row = selectors.schema_get(name=name, lock=True)
+        if row.type != given["type"]:
+            raise InvalidArgument(f"The schema's type is {row.type} and cannot change.", field="schema.type")
+        return _add_revision(row, given["definition"], compiled)
+
+
+def schema_rollback(*, name: str, request: object) -> SchemaRevision:
+    """A new revision that has the definition of an older one."""
+    _plain(name)
+    read = fields.ROLLBACK_SCHEMA.read(request)
+    check_name(read, name)
+    with transaction.atomic():
+        row = selectors.schema_get(name=name, lock=True)
+        old = selectors.schema_revision_get(schema=row, revision_id=read.get("revisionId", ""), field="revisionId")
+        return _add_revision(row, old.definition, bytes(old.compiled))
+
+
+def schema_delete(*, name: str) -> None:
+    """Topics that use it say so from then on, and take no more messages."""
+    _plain(name)
+    with transaction.atomic():
+        row = selectors.schema_get(name=name, lock=True)
+        for topic in Topic.objects.select_for_update().filter(schema_settings__schema=row.name):
+            topic.schema_settings = {**(topic.schema_settings or {}), "schema": names.DELETED_SCHEMA}
+            topic.save()
+        row.delete()
+
+
+def schema_revision_delete(*, name: str, revision_id: str = "") -> SchemaRevision:
+    """Delete the revision of `{name}@{revision}`; returns the latest of those that are left."""
+    revision_id = names.parse_schema(name)[2] or revision_id
+    with transaction.atomic():
+        row = selectors.schema_get(name=name, lock=True)
+        if not revision_id:
+            raise names.invalid_name(name)
+        revision = selectors.schema_revision_get(schema=row, revision_id=revision_id)
+        if row.revisions.count() == 1:
+            raise FailedPrecondition("The only revision of a schema cannot be deleted. Delete the schema instead.")
+        for topic in Topic.objects.filter(schema_settings__schema=row.name):
+            if revision_id in ((topic.schema_settings or {}).get(end) for end in ("firstRevisionId", "lastRevisionId")):
+                # Which topic it is may not be for the schema's owner to know.
+                raise FailedPrecondition("The revision is the first or the last that the settings of a topic allow.")
+        revision.delete()
+        return selectors.schema_revision_get(schema=row)
+
+
+def schema_validate(*, schema: object) -> None:
+    """Raise InvalidArgument unless a ValidateSchemaRequest's schema could be created."""
+    given = schema_read(fields.VALIDATE_SCHEMA.read(schema).get("schema", {}))
+    definition_compile(given["type"], given["definition"])
+
+
+def message_validate(*, request: object) -> None:
+    """Raise InvalidArgument unless a ValidateMessageRequest's message is as a schema, named or given, says."""
+    read = fields.VALIDATE_MESSAGE.read(request)
+    encoding = _encoding(read.get("encoding", ""), field="encoding")
+    if ("name" in read) == ("schema" in read):
+        raise InvalidArgument("The request must have either a name or a schema.", field="name")
+    if "name" in read:
+        schema = selectors.schema_get(name=read["name"])
+        row = selectors.schema_revision_get(schema=schema, revision_id=names.parse_schema(read["name"])[2])
+        check = _validators(row.pk, row.revision_id)[encoding]
+    else:
+        given = schema_read(read["schema"])
+        compiled = definition_compile(given["type"], given["definition"])
+        check = validators(given["type"], given["definition"], compiled)[encoding]
+    try:
+        check(bytes_parse(read.get("message", ""), field="message"))
+    except Mismatch as error:
+        raise failed_validation(str(error), field="message") from None
+
+
+def message_stamps(settings: Mapping[str, Any], messages: Sequence[bytes]) -> list[dict[str, str]]:
+    """For each message the attributes that say which revision it matches; InvalidArgument for one that matches none.
+
+    The newest revision that a topic's settings allow is tried first.
+    """
+    name = settings["schema"]
+    if name == names.DELETED_SCHEMA:
+        raise FailedPrecondition("The schema of the topic has been deleted.")
+    revisions = _allowed(settings, selectors.schema_revision_ids(name=name))
+    encoding = settings["encoding"]
+    common = {"googclient_schemaencoding": encoding, "googclient_schemaname": name}
+    return [
+        {**common, "googclient_schemarevisionid": _match(data, revisions, encoding, index)}
+        for index, data in enumerate(messages)
+    ]
+
+
+def _match(data: bytes, revisions: Sequence[tuple[int, str]], encoding: str, index: int) -> str:
+    why = "The topic's schema has no revision that it allows."
+    for position, (pk, revision_id) in enumerate(revisions):
+        try:
+            _validators(pk, revision_id)[encoding](data)
+        except Mismatch as error:
+            why = why if position else str(error)
+        else:
+            return revision_id
+    raise failed_validation(why, field=f"messages[{index}].data")
+
+
+def failed_validation(why: str, *, field: str) -> InvalidArgument:
+    return InvalidArgument(f"Invalid data in message: Message failed schema validation. {why}", field=field)
+
+
+def _allowed(settings: Mapping[str, Any], revisions: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """From the last revision of the range back to the first; `revisions` begin with the newest."""
+    keys = {revision_id: pk for pk, revision_id in revisions}
+    first = keys.get(settings.get("firstRevisionId", ""), 0)
+    last = keys.get(settings.get("lastRevisionId", ""), revisions[0][0] if revisions else 0)
+    return [(pk, revision_id) for pk, revision_id in revisions if first <= pk <= last]
+
+
+@lru_cache(maxsize=256)
+def _validators(pk: int, revision_id: str) -> dict[str, Validator]:
+    """A revision never changes. Its random id is in the key because a database may give a key a second time."""
+    row = SchemaRevision.objects.select_related("schema").filter(pk=pk, revision_id=revision_id).first()
+    if row is None:
+        raise NotFound(f"Schema revision not found (revision={revision_id}).")
+    return validators(row.schema.type, row.definition, bytes(row.compiled))
+
+
+def schema_read(schema: object) -> dict[str, Any]:
+    """A Schema as a caller gives it, with a type and a definition, which may be empty."""
+    given = fields.SCHEMA.read(schema)
+    if "compiledProtoSchema" in given:
+        raise Unimplemented("compiledProtoSchema is not implemented. Send the definition.", field="compiledProtoSchema")
+    if "type" not in given:
+        raise InvalidArgument("The schema's type must be PROTOCOL_BUFFER or AVRO.", field="schema.type")
+    return {"definition": "", **given}
+
+
+def _encoding(value: str, *, field: str) -> str:
+    if value not in ENCODINGS:
+        raise InvalidArgument("The encoding must be JSON or BINARY.", field=field)
+    return value
+
+
+def _plain(name: str, *, field: str = "name") -> None:
+    """A name without a revision."""
+    if names.parse_schema(name, field=field)[2]:
+        raise names.invalid_name(name, field=field)
+
+
+def _add_revision(row: Schema, definition: str, compiled: bytes) -> SchemaRevision:
+    if row.revisions.count() >= MAX_REVISIONS:
+        raise ResourceExhausted(f"Schema {row.schema_id} has {MAX_REVISIONS} revisions, which is the most.")
+    revision = SchemaRevision(schema=row, definition=definition, compiled=compiled)
+    revision.save(force_insert=True)
+    return revision

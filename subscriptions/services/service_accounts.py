@@ -1,0 +1,140 @@
+"""Service accounts: the identities that push requests are signed as (IAM v1)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import IntegrityError, transaction
+
+from pushhub.common import names
+from pushhub.common.clock import utcnow
+from pushhub.common.errors import AlreadyExists, FailedPrecondition, InvalidArgument, clipped
+from pushhub.common.principals import OPERATOR, Principal
+from subscriptions import selectors
+from subscriptions.iam import grants
+from subscriptions.iam.members import deleted_account
+from subscriptions.identity.recent import forget_callers
+from subscriptions.models import ServiceAccount
+from subscriptions.resources import fields, masks
+from subscriptions.resources.render import service_account_resource
+from subscriptions.services.projects import project_ensure
+from subscriptions.services.rows import check_name
+
+MUTABLE = frozenset({"displayName", "description"})
+#: As at Google.
+UNDELETE_FOR = timedelta(days=30)
+DELETED = "deleted:"
+
+
+def service_account_create(*, project: str, request: object, caller: Principal = OPERATOR) -> ServiceAccount:
+    """`project` is a project's id or number, `request` a CreateServiceAccountRequest."""
+    given = fields.CREATE_SERVICE_ACCOUNT.read(request)
+    account_id = given.get("accountId", "")
+    if not names.ACCOUNT_PATTERN.fullmatch(account_id):
+        raise InvalidArgument(
+            f"Invalid service account id given (account_id={clipped(account_id)}). It must be 6 to 30 characters "
+            "long and match [a-z]([-a-z0-9]*[a-z0-9]).",
+            field="accountId",
+        )
+    details = given.get("serviceAccount", {})
+    with transaction.atomic():
+        owner = project_ensure(project=project, caller=caller)
+        email = names.service_account_email(owner.project_id, account_id)
+        if names.is_agent_email(email):
+            raise FailedPrecondition(f"Accounts of the project {clipped(owner.project_id)} are service agents.")
+        account = ServiceAccount(
+            project=owner,
+            email=email,
+            display_name=details.get("displayName", ""),
+            description=details.get("description", ""),
+        )
+        taken = AlreadyExists(f"Service account {account_id} already exists within project {owner.name}.")
+        if ServiceAccount.objects.filter(email=email).exists():
+            raise taken
+        try:
+            with transaction.atomic():
+                account.save(force_insert=True)
+        except IntegrityError:
+            raise taken from None
+        grants.member_forget(f"serviceAccount:{email}")
+    return account
+
+
+def service_account_update(*, name: str, request: object) -> ServiceAccount:
+    """`request` is a PatchServiceAccountRequest: the account and the mask of what to take from it."""
+    read = fields.PATCH_SERVICE_ACCOUNT.read(request)
+    given = read.get("serviceAccount", {})
+    paths = masks.mask_paths(read.get("updateMask", ""), fields.SERVICE_ACCOUNT, mutable=MUTABLE)
+    check_name(given, name)
+    with transaction.atomic():
+        account = selectors.service_account_get(name=name)
+        wanted = masks.masked(service_account_resource(account), given, paths, fields.SERVICE_ACCOUNT)
+        account.display_name = wanted.get("displayName", "")
+        account.description = wanted.get("description", "")
+        account.save()
+    return account
+
+
+def service_account_disable(*, name: str) -> None:
+    """No caller has its name from now on. Push tokens that are out stay valid until they end, an hour at most."""
+    _set_disabled(name, disabled=True)
+
+
+def service_account_enable(*, name: str) -> None:
+    _set_disabled(name, disabled=False)
+
+
+def service_account_delete(*, name: str) -> None:
+    """It can be undeleted for a while, by its unique id; its email is free at once.
+
+    Subscriptions that use it keep its name; their pushes fail for want of a token.
+    """
+    with transaction.atomic():
+        account = selectors.service_account_get(name=name, lock=True)
+        account.access_tokens.all().delete()
+        # Whoever gets the email next must not get what this account was granted.
+        grants.member_rename(
+            old=f"serviceAccount:{account.email}", new=deleted_account(account.email, unique_id=account.unique_id)
+        )
+        account.email = deleted_email(account)
+        account.deleted_at = utcnow()
+        account.save()
+    forget_callers()
+
+
+def service_account_undelete(*, name: str) -> ServiceAccount:
+    """`name` has the account's unique id: there may be more than one that was called by the email."""
+    with transaction.atomic():
+        account = selectors.service_account_deleted_get(name=name)
+        email = account.email.removeprefix(DELETED).rpartition("?uid=")[0]
+        if ServiceAccount.objects.filter(email=email).exists():
+            raise AlreadyExists(f"Service account {email} exists again. Delete that one first.")
+        account.email = email
+        grants.member_rename(
+            old=deleted_account(email, unique_id=account.unique_id), new=f"serviceAccount:{account.email}"
+        )
+        account.deleted_at = None
+        account.save()
+    return account
+
+
+def service_accounts_purge() -> int:
+    """Delete for good what nobody has undeleted in time; how many."""
+    late = ServiceAccount.objects.filter(deleted_at__lt=utcnow() - UNDELETE_FOR)
+    count = 0
+    for account in late:
+        account.delete()  # one by one, as each takes its policy along
+        count += 1
+    return count
+
+
+def deleted_email(account: ServiceAccount) -> str:
+    """Nobody is looked for under it, and the unique id keeps it unique."""
+    return f"{DELETED}{account.email}?uid={account.unique_id}"
+
+
+def _set_disabled(name: str, *, disabled: bool) -> None:
+    account = selectors.service_account_get(name=name)
+    account.disabled = disabled
+    account.save(update_fields=["disabled", "updated_at"])
+    forget_callers()

@@ -1,0 +1,44 @@
+"""Snapshots as resources: labels and expiration. Their messages are in deliveries/retention/snapshots.py."""
+
+from __future__ import annotations
+
+from django.db import transaction
+
+from pushhub.common import names
+from pushhub.common.clock import utcnow
+from subscriptions import selectors
+from subscriptions.models import Snapshot
+from subscriptions.resources import bounds, fields, masks
+from subscriptions.resources.render import snapshot_resource
+from subscriptions.services.rows import check_name
+
+SNAPSHOT_MUTABLE = frozenset({"labels"})
+
+
+def snapshot_update(*, name: str, request: object) -> Snapshot:
+    """`request` is an UpdateSnapshotRequest; only labels can be changed."""
+    names.parse_snapshot(name)
+    read = fields.UPDATE_SNAPSHOT.read(request)
+    given = read.get("snapshot", {})
+    paths = masks.mask_paths(read.get("updateMask", ""), fields.SNAPSHOT, mutable=SNAPSHOT_MUTABLE)
+    check_name(given, name)
+    with transaction.atomic():
+        row = selectors.snapshot_get(name=name, lock=True)
+        wanted = masks.masked(snapshot_resource(row), given, paths, fields.SNAPSHOT)
+        row.labels = bounds.labels(wanted.get("labels", {}))
+        row.save()
+    return row
+
+
+def snapshot_delete(*, name: str) -> None:
+    """Messages that only it kept are let go in the next sweep."""
+    with transaction.atomic():
+        selectors.snapshot_get(name=name, lock=True).delete()
+
+
+def snapshots_sweep() -> int:
+    """Remove snapshots whose time is over; how many."""
+    gone = list(Snapshot.objects.filter(expire_at__lte=utcnow()).select_related("project"))
+    for row in gone:
+        row.delete()
+    return len(gone)

@@ -1,0 +1,16 @@
+"""Removing what is refused for its age anyway."""
+
+from __future__ import annotations
+
+from pushhub.common.clock import utcnow
+from subscriptions.models.credentials import AccessToken, UsedAssertion
+from subscriptions.services.service_accounts import service_accounts_purge
+
+
+def credentials_sweep() -> dict[str, int]:
+    """Expired tokens and assertions, and accounts that nobody has undeleted in time; how many."""
+    expired = {
+        "tokens": AccessToken.objects.filter(expires_at__lte=utcnow()),
+        "assertions": UsedAssertion.objects.filter(expires_at__lte=utcnow()),
+    }
+    return {what: rows.delete()[0] for what, rows in expired.items()} | {"accounts": service_accounts_purge()}

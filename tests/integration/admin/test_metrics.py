@@ -1,0 +1,121 @@
+"""The console's charts of a subscription, and the journal's troubles there."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from deliveries.journal import alarm
+from deliveries.metrics.gauges import gauges_take
+from deliveries.models import Segment
+from deliveries.pipeline.counting.ledger import Partial, Sums, partials_add, quarantine_note
+from deliveries.rules.histogram import bucket_of
+from pushhub.common.clock import utcnow
+from subscriptions.models import Subscription
+from tests.restapi import Api
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "projects/shop/topics/orders"
+
+
+@pytest.fixture
+def console(db: None) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("root", "root@example.com"))
+    return client
+
+
+@pytest.fixture
+def subscription(redis_url: str) -> Subscription:
+    """A push subscription with a minute of pushes, good and bad."""
+    api = Api()
+    api.put("topics/orders")
+    answer = api.put("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:40009/"}})
+    assert answer.status == 200, answer.body
+    at = utcnow().replace(second=0, microsecond=0) - timedelta(minutes=5)
+    for kind, code in (("ack", 204), ("remote_server_5xx", 503)):
+        key = ("projects/shop/subscriptions/push", "push", at, kind, code, "127.0.0.1")
+        partials_add([Partial(kind, key, Sums("shop", 5, 50, 5000, 1000, {bucket_of(1000): 5}))], job="test")
+    gauges_take()
+    return Subscription.objects.get()
+
+
+@pytest.mark.parametrize("length", ["1h", "6h", "24h", "7d", "30d", "ages"])
+def test_the_charts_show_what_was_counted(console: Client, subscription: Subscription, length: str) -> None:
+    """Given pushes and gauges, when their charts are opened for any time, then both are drawn."""
+    page = console.get(f"/admin/deliveries/segment/charts/{subscription.pk}/?range={length}").content.decode()
+
+    assert "Push requests by response" in page
+    assert "<title>remote_server_5xx: 5</title>" in page
+    assert "<title>p99</title>" in page
+    assert "Push window and outstanding messages" in page
+    assert page.count("Nothing was recorded") == 1, "there were no dead letters"
+
+
+def test_the_charts_are_reached_from_the_list(console: Client, subscription: Subscription) -> None:
+    listed = console.get("/admin/subscriptions/subscription/").content.decode()
+    state = console.get(f"/admin/deliveries/delivery/state/{subscription.pk}/").content.decode()
+
+    address = f"/admin/deliveries/segment/charts/{subscription.pk}/"
+    assert address in listed
+    assert address in state
+
+
+def test_the_charts_speak_chinese(console: Client, subscription: Subscription) -> None:
+    address = f"/admin/deliveries/segment/charts/{subscription.pk}/"
+    page = console.get(address, headers={"Accept-Language": "zh-hans"}).content.decode()
+
+    assert "按响应分类的推送请求" in page
+    assert "推送窗口" in page
+    assert "Push" not in page.partition('<div class="charts">')[2]
+
+
+def test_charts_are_for_those_who_may_see_deliveries(subscription: Subscription) -> None:
+    client = Client()
+    client.force_login(User.objects.create(username="ada", is_staff=True))
+
+    assert client.get(f"/admin/deliveries/segment/charts/{subscription.pk}/").status_code == 403
+
+
+def test_a_journal_that_stands_still_is_seen(console: Client, subscription: Subscription) -> None:
+    """Given an alarm, when the charts or the ledger are opened, then it is on the page, until it is over."""
+    alarm.sound(reason="No space left on device", since=1.0, lost=7)
+    pages = [f"/admin/deliveries/segment/charts/{subscription.pk}/", "/admin/deliveries/segment/"]
+
+    shown = [console.get(page).content.decode() for page in pages]
+    alarm.clear()
+    later = [console.get(page).content.decode() for page in pages]
+
+    words = "stands still: No space left on device. Deliveries go on; 7 events were not written down."
+    assert all(words in page for page in shown)
+    assert not any("stands still" in page for page in later)
+
+
+def test_the_ledger_shows_what_was_put_aside(console: Client, redis_url: str, settings: Any) -> None:
+    quarantine_note("holiday.csv", reason="foreign: not a name of ours", job="rollup")
+
+    page = console.get("/admin/deliveries/segment/?state__exact=quarantined").content.decode()
+
+    assert "foreign: not a name of ours" in page
+    assert Segment.objects.count() == 1
+
+
+def test_a_segment_in_quarantine_is_an_alarm_for_a_day(
+    console: Client, subscription: Subscription, redis_url: str
+) -> None:
+    """Given a segment that was put aside, when the charts or the ledger are opened, then they say so, for a day."""
+    pages = [f"/admin/deliveries/segment/charts/{subscription.pk}/", "/admin/deliveries/segment/"]
+    words = "Segments put into quarantine in the last day: 1. Their events are not counted."
+    quarantine_note("host-1-1795237020000-1.parquet", reason="it cannot be read", job="rollup")
+
+    shown = [console.get(page).content.decode() for page in pages]
+    Segment.objects.update(at=utcnow() - timedelta(days=2))
+    later = [console.get(page).content.decode() for page in pages]
+
+    assert all(words in page for page in shown)
+    assert not any("put into quarantine" in page for page in later)

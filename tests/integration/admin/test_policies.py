@@ -1,0 +1,217 @@
+"""The console's pages of policies and credentials, and the button that lets the service agent sign."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from subscriptions.iam import grants
+from subscriptions.iam.tree import resource_get
+from subscriptions.identity import access_tokens, agents
+from subscriptions.models import ServiceAccount, Subscription
+from subscriptions.models.credentials import AccessToken, ServiceAccountKey
+from subscriptions.models.iam import RoleResource
+from tests.integration.admin.test_resources import errors, form
+from tests.restapi import Api
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "projects/shop/topics/orders"
+ADA = "user:ada@example.com"
+ADMIN = "/admin/subscriptions/"
+PAGE = f"{ADMIN}policy/of/{TOPIC}/"
+PUBLISHER = "roles/pubsub.publisher"
+
+
+@pytest.fixture
+def api(redis_url: str) -> Api:
+    api = Api()
+    api.made("topics/orders")
+    api.post("serviceAccounts", {"accountId": "pusher"})
+    return api
+
+
+@pytest.fixture
+def admin(api: Api) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("root", "root@example.com", "a password of some length"))
+    return client
+
+
+@pytest.fixture
+def ada(api: Api) -> Client:
+    """A member of staff with all of Django's permissions, to whom no policy has granted anything."""
+    user = User.objects.create_user("ada", "ada@example.com", is_staff=True)
+    user.user_permissions.set(Permission.objects.all())
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def bindings() -> list[Any]:
+    found: list[Any] = grants.policy_get(resource_get(TOPIC)).get("bindings", [])
+    return found
+
+
+def unsign(account: ServiceAccount) -> None:
+    """Take from the service agent what it was given with the project."""
+    member = agents.service_agent(account.project).member
+    grants.role_revoke(account.project, role="roles/pubsub.serviceAgent", member=member)
+
+
+def test_a_role_is_granted_and_revoked(admin: Client) -> None:
+    assert admin.post(PAGE, {"grant": "1", "member": ADA, "role": PUBLISHER}).status_code == 302
+    assert bindings() == [{"role": PUBLISHER, "members": [ADA]}]
+    assert ADA in admin.get(PAGE).content.decode()
+    assert admin.post(PAGE, {"revoke": f"{PUBLISHER} {ADA}"}).status_code == 302
+    assert bindings() == []
+    assert "roles/iam.serviceAccountUser" not in admin.get(PAGE).content.decode(), "no role for a topic"
+
+
+def test_what_is_granted_above_is_shown(admin: Client) -> None:
+    grants.role_grant(resource_get("projects/shop"), role="roles/pubsub.viewer", member=ADA)
+    page = admin.get(PAGE).content.decode()
+    assert "Inherited from projects/shop" in page
+    assert ADA in page
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"member": "ada", "role": PUBLISHER}, "member"),
+        ({"member": "", "role": PUBLISHER}, "member"),
+        ({"member": ADA, "role": "roles/iam.serviceAccountUser"}, "role"),
+        ({"member": ADA, "role": "roles/nonsense"}, "role"),
+    ],
+)
+def test_what_cannot_be_granted_is_an_error_at_its_field(admin: Client, fields: dict[str, str], place: str) -> None:
+    response = admin.post(PAGE, {"grant": "1", **fields})
+    assert response.status_code == 200
+    assert list(response.context["form"].errors) == [place]
+    assert bindings() == []
+
+
+def test_the_page_asks_the_policies(ada: Client) -> None:
+    assert ada.get(PAGE).status_code == 403
+    grants.role_grant(resource_get(TOPIC), role="roles/pubsub.viewer", member=ADA)
+    assert ada.get(PAGE).status_code == 403, "a viewer may not read policies"
+    grants.role_grant(resource_get("projects/shop"), role="roles/iam.securityReviewer", member=ADA)
+    assert ada.get(PAGE).status_code == 200
+    before = bindings()
+    refused = ada.post(PAGE, {"grant": "1", "member": ADA, "role": "roles/pubsub.admin"})
+    assert "pubsub.topics.setIamPolicy" in str(refused.context["form"].errors)
+    refused = ada.post(PAGE, {"revoke": f"roles/pubsub.viewer {ADA}"})
+    assert "pubsub.topics.setIamPolicy" in refused.content.decode()
+    assert bindings() == before
+
+
+def test_what_is_granted_or_made_above_is_shown_to_those_who_may_read_it_there(ada: Client) -> None:
+    project = resource_get("projects/shop")
+    RoleResource.objects.create(project=project, role_id="packer", title="Packs parcels", permissions=[])
+    grants.role_grant(project, role="roles/viewer", member="user:bob@example.com")
+    grants.role_grant(resource_get(TOPIC), role="roles/pubsub.admin", member=ADA)
+
+    page = ada.get(PAGE).content.decode()
+    assert "bob@example.com" not in page
+    assert "Packs parcels" not in page
+    assert "you may not read those policies" in page
+
+    grants.role_grant(project, role="roles/viewer", member=ADA)
+    page = ada.get(PAGE).content.decode()
+    assert "bob@example.com" in page
+    assert "Packs parcels" in page
+    assert "you may not read those policies" not in page
+
+
+def test_a_page_is_found_by_the_resources_name(admin: Client) -> None:
+    found = admin.get(f"{ADMIN}policy/of/", {"resource": f" {TOPIC}/"})
+    assert found["Location"] == PAGE
+    assert admin.get(f"{ADMIN}policy/of/", {"resource": "nonsense"})["Location"] == f"{ADMIN}policy/"
+    assert admin.get(f"{ADMIN}policy/of/projects/shop/topics/none/").status_code == 404
+    for listed in ("topic", "project", "serviceaccount"):
+        assert "/policy/of/projects/shop" in admin.get(f"{ADMIN}{listed}/").content.decode()
+
+
+def test_the_list_names_the_resources(admin: Client) -> None:
+    grants.role_grant(resource_get(TOPIC), role=PUBLISHER, member=ADA)
+    page = admin.get(f"{ADMIN}policy/").content.decode()
+    assert PAGE in page
+    assert f"{PUBLISHER}: {ADA}" in page
+
+
+def test_choosing_an_account_says_whether_the_service_agent_may_sign_and_one_button_grants(admin: Client) -> None:
+    account = ServiceAccount.objects.get()
+    add = f"{ADMIN}subscription/add/"
+    assert "may not sign" not in admin.get(add).content.decode()
+    unsign(account)
+    assert "pusher@shop.iam.gserviceaccount.com (disabled, or the service agent may not sign" in (
+        admin.get(add).content.decode()
+    )
+
+    made = admin.post(add, form(), follow=True)
+    assert "token_denied" in made.content.decode(), "said when it is saved"
+    row = Subscription.objects.get()
+    change = f"{ADMIN}subscription/{row.pk}/change/"
+    button = f"{ADMIN}subscription/{row.pk}/grant-agent/"
+    assert button in admin.get(change).content.decode()
+
+    assert admin.get(button).status_code == 405, "no link may do it"
+    assert admin.post(button).status_code == 302
+
+    assert agents.agent_may_mint(account)
+    page = admin.get(change).content.decode()
+    assert button not in page
+    assert "The service agent may sign for the account." in page
+
+
+def test_the_button_asks_the_policies(admin: Client, ada: Client) -> None:
+    account = ServiceAccount.objects.get()
+    admin.post(f"{ADMIN}subscription/add/", form())
+    unsign(account)
+    ada.post(f"{ADMIN}subscription/{Subscription.objects.get().pk}/grant-agent/")
+    assert not agents.agent_may_mint(account)
+
+
+def test_a_deleted_account_cannot_be_chosen(admin: Client, api: Api) -> None:
+    api.delete("serviceAccounts/pusher@shop.iam.gserviceaccount.com")
+    assert errors(admin.post(f"{ADMIN}subscription/add/", form()))["service_account"]
+    assert "deleted:" not in admin.get(f"{ADMIN}subscription/add/").content.decode()
+
+
+def test_tokens_are_listed_without_their_secret_and_revoked(admin: Client, ada: Client) -> None:
+    issued = access_tokens.access_token_create(member=ADA)
+    access_tokens.access_token_create(member="user:bob@example.com")
+    page = admin.get(f"{ADMIN}accesstoken/").content.decode()
+    assert ADA in page
+    assert "user:bob@example.com" in page
+    assert issued.token not in page
+    assert issued.row.digest not in page
+
+    own = ada.get(f"{ADMIN}accesstoken/").content.decode()
+    assert ADA in own
+    assert "user:bob@example.com" not in own, "the tokens of others are not hers"
+    both = list(AccessToken.objects.values_list("pk", flat=True))
+    ada.post(f"{ADMIN}accesstoken/", {"action": "revoke", "_selected_action": both})
+    assert [row.member for row in AccessToken.objects.all()] == ["user:bob@example.com"]
+
+
+def test_account_keys_are_disabled_and_deleted_with_the_permission_only(admin: Client, ada: Client, api: Api) -> None:
+    api.post("serviceAccounts/pusher@shop.iam.gserviceaccount.com/keys")
+    key = ServiceAccountKey.objects.get()
+    page = f"{ADMIN}serviceaccountkey/"
+
+    def act(client: Client, action: str) -> None:
+        client.post(page, {"action": action, "_selected_action": [key.pk]})
+
+    for action in ("disable", "delete_keys", "delete_selected"):
+        act(ada, action)
+        assert not ServiceAccountKey.objects.get().disabled
+    act(admin, "disable")
+    assert ServiceAccountKey.objects.get().disabled
+    act(admin, "enable")
+    assert not ServiceAccountKey.objects.get().disabled
+    act(admin, "delete_keys")
+    assert not ServiceAccountKey.objects.exists()

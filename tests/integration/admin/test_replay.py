@@ -1,0 +1,113 @@
+"""The console's page of replays: who may start one, what is refused, and what it shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from deliveries.admin import publishjobs
+from deliveries.models import PublishJob, PublishPart
+from tests.restapi import Api
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PAGE = "/admin/deliveries/publishjob/"
+FORM = {
+    "name": "projects/shop/topics/orders",
+    "since": "2026-11-20 00:00:00",
+    "until": "2026-11-21 00:00:00",
+    "filter": 'attributes.kind = "order"',
+    "rate": "50",
+}
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What would have been started, on a machine that has Spark."""
+    found: list[tuple[str, int]] = []
+    monkeypatch.setattr(publishjobs, "start", lambda job, rate: found.append((job.job_id, rate)))
+    monkeypatch.setattr(publishjobs.needs, "missing", lambda: "")
+    return found
+
+
+@pytest.fixture
+def api(redis_url: str) -> Api:
+    api = Api()
+    api.put("topics/orders")
+    return api
+
+
+def signed_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def admin(api: Api) -> Client:
+    return signed_in(User.objects.create_superuser("admin", "admin@example.com", "a password of some length"))
+
+
+def test_a_replay_is_begun_and_its_progress_shown(admin: Client, started: list[tuple[str, int]]) -> None:
+    assert admin.get(f"{PAGE}replay/").status_code == 200
+    assert admin.post(f"{PAGE}replay/", FORM | {"job_id": "friday"}).status_code == 302
+    assert started == [("friday", 50)]
+    job = PublishJob.objects.get()
+    assert job.spec == {
+        "topic": "projects/shop/topics/orders",
+        "subscription": "",
+        "from": "2026-11-20T00:00:00+00:00",
+        "to": "2026-11-21T00:00:00+00:00",
+        "filter": 'attributes.kind = "order"',
+    }
+    for number in range(2):
+        PublishPart.objects.create(job=job, number=number, published=1700 + number, rejected=number)
+    PublishJob.objects.update(total=5000)
+    page = admin.get(PAGE).content.decode()
+    assert "3401" in page and "5000" in page
+    assert 'http-equiv="refresh"' in page, "it looks again while a job is under way"
+    PublishJob.objects.update(finished_at="2026-11-21T00:00:00Z")
+    assert 'http-equiv="refresh"' not in admin.get(PAGE).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"filter": "attributes.kind = order"}, "character 19"),
+        ({"until": "2026-11-19 00:00:00"}, "ends before it begins"),
+        ({"name": "projects/shop/topics/none"}, "not found"),
+        ({"name": "projects/shop/subscriptions/none"}, "not found"),
+        ({"name": "nonsense"}, "Invalid resource name"),
+        ({"rate": "0"}, "greater than or equal to 1"),
+        ({"since": "yesterday"}, "Enter a valid date"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused_and_nothing_begun(
+    admin: Client, started: list[tuple[str, int]], given: dict[str, Any], said: str
+) -> None:
+    page = admin.post(f"{PAGE}replay/", FORM | given)
+    assert page.status_code == 200
+    assert said in page.content.decode()
+    assert (started, PublishJob.objects.count()) == ([], 0)
+
+
+def test_only_who_may_publish_may_replay(api: Api, started: list[tuple[str, int]]) -> None:
+    user = User.objects.create_user("ada", "ada@example.com", "a password of some length", is_staff=True)
+    client = signed_in(user)
+    assert client.get(f"{PAGE}replay/").status_code == 403
+    for name in ("change_topic", "view_publishjob"):
+        user.user_permissions.add(Permission.objects.get(codename=name))
+    page = client.post(f"{PAGE}replay/", FORM).content.decode()
+    assert "denied" in page
+    assert started == []
+    assert Client().get(f"{PAGE}replay/").status_code == 302
+
+
+def test_a_machine_without_spark_says_what_it_lacks(admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishjobs.needs, "missing", lambda: "no Java found: install it")
+    page = admin.get(f"{PAGE}replay/").content.decode()
+    assert "no Java found: install it" in page
+    assert 'name="since"' not in page

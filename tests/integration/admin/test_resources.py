@@ -1,0 +1,216 @@
+"""The console edits through the services: the same rules, the same words, the same effects as the API."""
+
+from __future__ import annotations
+
+import gettext
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from deliveries.backlog.default import default_backlog
+from deliveries.models import Delivery, Message
+from deliveries.push.rejected import reject
+from subscriptions.identity.keys import signing_key
+from subscriptions.models import Project, ServiceAccount, Subscription, Topic
+from subscriptions.models.iam import SigningKey
+from tests.restapi import Api
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "projects/shop/topics/orders"
+
+
+@pytest.fixture
+def api(redis_url: str) -> Api:
+    api = Api()
+    api.put("topics/orders")
+    api.post("serviceAccounts", {"accountId": "pusher"})
+    return api
+
+
+@pytest.fixture
+def admin(api: Api) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("admin", "admin@example.com", "a password of some length"))
+    return client
+
+
+def form(**fields: Any) -> dict[str, Any]:
+    topic = Topic.objects.get(topic_id="orders")
+    base = {
+        "project": topic.project_id,
+        "subscription_id": "hello",
+        "topic": topic.pk,
+        "push_endpoint": "https://example.com/push",
+        "service_account": "pusher@shop.iam.gserviceaccount.com",
+        "audience": "aud",
+        "ack_deadline_seconds": 20,
+        "message_retention": "604800s",
+        "push_attributes": "{}",
+        "labels": '{"team": "a"}',
+    }
+    return base | fields
+
+
+def errors(response: Any) -> dict[str, list[str]]:
+    assert response.status_code == 200, response.status_code
+    return {field: list(texts) for field, texts in response.context["adminform"].form.errors.items()}
+
+
+def test_a_subscription_made_in_the_console_is_that_of_the_api(admin: Client, api: Api) -> None:
+    response = admin.post("/admin/subscriptions/subscription/add/", form(minimum_backoff="1s", maximum_backoff="9s"))
+    assert response.status_code == 302, errors(response)
+    made = api.get("subscriptions/hello").body
+    assert made["topic"] == TOPIC
+    assert made["pushConfig"] == {
+        "pushEndpoint": "https://example.com/push",
+        "oidcToken": {"serviceAccountEmail": "pusher@shop.iam.gserviceaccount.com", "audience": "aud"},
+    }
+    assert (made["ackDeadlineSeconds"], made["labels"]) == (20, {"team": "a"})
+    assert made["retryPolicy"] == {"minimumBackoff": "1s", "maximumBackoff": "9s"}
+    assert default_backlog().lanes(), "the data plane heard of it"
+
+
+def test_what_the_console_shows_and_saves_unchanged_changes_nothing(admin: Client, api: Api) -> None:
+    admin.post(
+        "/admin/subscriptions/subscription/add/", form(wrapper="metadata", push_attributes='{"x-pushhub-rate": "5"}')
+    )
+    before = api.get("subscriptions/hello").body
+    url = f"/admin/subscriptions/subscription/{Subscription.objects.get().pk}/change/"
+    shown = admin.get(url).context["adminform"].form
+    data = {name: shown[name].value() for name in shown.fields}
+    data = {name: getattr(value, "pk", value) for name, value in data.items() if value not in (None, False)}
+    assert admin.post(url, data).status_code == 302
+    assert api.get("subscriptions/hello").body == before
+
+
+@pytest.mark.parametrize(
+    "fields, place",
+    [
+        ({"push_endpoint": "ftp://example.com/"}, "push_endpoint"),
+        ({"ack_deadline_seconds": 5}, "ack_deadline_seconds"),
+        ({"subscription_id": "goog-mine"}, "subscription_id"),
+        ({"message_retention": "1s"}, "message_retention"),
+        ({"push_attributes": '{"x-pushhub-rate": "fast"}'}, "push_attributes"),
+    ],
+)
+def test_a_services_refusal_is_shown_at_its_field_and_nothing_is_stored(
+    admin: Client, fields: dict[str, Any], place: str
+) -> None:
+    response = admin.post("/admin/subscriptions/subscription/add/", form(**fields))
+    assert list(errors(response)) == [place]
+    assert not Subscription.objects.exists()
+
+
+def test_a_change_takes_the_same_way(admin: Client, api: Api) -> None:
+    admin.post("/admin/subscriptions/subscription/add/", form())
+    url = f"/admin/subscriptions/subscription/{Subscription.objects.get().pk}/change/"
+    assert list(errors(admin.post(url, form(push_endpoint="nonsense")))) == ["push_endpoint"]
+    assert admin.post(url, form(push_endpoint="https://example.com/new")).status_code == 302
+    assert api.get("subscriptions/hello").body["pushConfig"]["pushEndpoint"] == "https://example.com/new"
+    assert api.get("subscriptions/hello").body["name"] == "projects/shop/subscriptions/hello"
+
+
+def test_pause_and_delete_go_through_the_services(admin: Client, api: Api) -> None:
+    admin.post("/admin/subscriptions/subscription/add/", form())
+    pk = Subscription.objects.get().pk
+    admin.post("/admin/subscriptions/subscription/", {"action": "pause", "_selected_action": [pk]})
+    assert api.get("subscriptions/hello").body["pushConfig"] == {}
+    admin.post(f"/admin/subscriptions/subscription/{pk}/delete/", {"post": "yes"})
+    assert not Subscription.objects.exists()
+    assert not default_backlog().lanes(), "the data plane heard of it"
+
+
+def test_topics_accounts_and_projects_are_made_too(admin: Client, api: Api) -> None:
+    project = Project.objects.get().pk
+    added = [
+        ("topic", {"project": project, "topic_id": "more", "labels": "{}", "message_retention": "600s"}),
+        ("serviceaccount", {"project": project, "account_id": "another", "display_name": "Another"}),
+        ("project", {"project_id": "second"}),
+    ]
+    for model, data in added:
+        response = admin.post(f"/admin/subscriptions/{model}/add/", data)
+        assert response.status_code == 302, errors(response)
+    assert api.get("topics/more").body["messageRetentionDuration"] == "600s"
+    assert ServiceAccount.objects.get(email__startswith="another@").display_name == "Another"
+    assert Project.objects.filter(project_id="second").exists()
+
+
+def test_a_message_is_published_and_seen_waiting(admin: Client, api: Api) -> None:
+    admin.post("/admin/subscriptions/subscription/add/", form())
+    url = f"/admin/deliveries/delivery/publish/{Topic.objects.get().pk}/"
+    assert admin.post(url, {"text": "hello", "attributes": '{"a": "1"}'}).status_code == 302
+    assert bytes(Message.objects.get().data) == b"hello"
+    assert "empty" in admin.post(url, {"text": "", "attributes": "{}"}).content.decode()
+    assert Message.objects.count() == 1
+    state = admin.get(f"/admin/deliveries/delivery/state/{Subscription.objects.get().pk}/").content.decode()
+    assert str(Delivery.objects.get().message_id) in state
+    assert "100.0 %" in state
+
+
+def test_the_state_page_says_so_when_redis_is_away(admin: Client, api: Api, settings: Any) -> None:
+    admin.post("/admin/subscriptions/subscription/add/", form())
+    settings.REDIS_URL = "unix:///nowhere/redis.sock"
+    page = admin.get(f"/admin/deliveries/delivery/state/{Subscription.objects.get().pk}/")
+    assert page.status_code == 200
+    assert "Redis does not answer." in page.content.decode()
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_every_page_opens_in_both_languages(admin: Client, api: Api, language: str) -> None:
+    admin.post("/admin/subscriptions/subscription/add/", form())
+    api.post("topics/orders:publish", {"messages": [{"attributes": {"a": "b"}}]})
+    signing_key()
+    reject("garbage", reason="not JSON")
+    pages = ["", "deliveries/delivery/rejected/"]
+    for app, models in {
+        "subscriptions": [Project, Topic, Subscription, ServiceAccount, SigningKey],
+        "deliveries": [Message, Delivery],
+    }.items():
+        for model in models:
+            base = f"{app}/{model.__name__.lower()}/"
+            pages += [base, f"{base}?q=1", f"{base}{model.objects.all()[0].pk}/change/"]  # type: ignore[attr-defined]
+    for page in pages:
+        response = admin.get(f"/admin/{page}", headers={"Accept-Language": language})
+        assert response.status_code == 200, page
+
+
+def test_the_rejected_messages_are_reached_from_the_deliveries(admin: Client) -> None:
+    reject("garbage <b>", reason="not JSON")
+    assert "/admin/deliveries/delivery/rejected/" in admin.get("/admin/deliveries/delivery/").content.decode()
+    assert "garbage &lt;b&gt;" in admin.get("/admin/deliveries/delivery/rejected/").content.decode()
+
+
+def test_no_page_shows_a_private_key(admin: Client, api: Api) -> None:
+    signing_key()
+    row = SigningKey.objects.get()
+    for page in ("", f"{row.pk}/change/"):
+        content = admin.get(f"/admin/subscriptions/signingkey/{page}").content.decode()
+        assert row.private_key not in content
+        assert "PRIVATE" not in content
+
+
+def test_nobody_gets_in_without_a_login(api: Api) -> None:
+    for page in ("", "deliveries/delivery/state/1/", "deliveries/delivery/publish/1/", "deliveries/delivery/rejected/"):
+        assert Client().get(f"/admin/{page}").status_code == 302
+
+
+@pytest.mark.parametrize("app", ["subscriptions", "deliveries"])
+def test_the_compiled_translations_are_those_of_the_source(app: str) -> None:
+    folder = Path(__file__).parents[3] / app / "locale" / "zh_Hans" / "LC_MESSAGES"
+    with (folder / "django.mo").open("rb") as file:
+        compiled = gettext.GNUTranslations(file)
+    pairs = re.findall(r'^msgid "(.+)"\nmsgstr "(.*)"$', (folder / "django.po").read_text("utf-8"), re.MULTILINE)
+    assert pairs
+    for source, translation in pairs:
+        assert translation, f"{source!r} is not translated"
+        assert compiled.gettext(source) == translation
+
+
+def test_the_console_speaks_chinese_to_who_asks_for_it(admin: Client) -> None:
+    page = admin.get("/admin/subscriptions/subscription/add/", headers={"Accept-Language": "zh-hans"})
+    assert "端点网址" in page.content.decode()

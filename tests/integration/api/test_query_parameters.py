@@ -1,0 +1,103 @@
+"""The query parameters that every method takes, and compressed answers."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+from typing import Any
+
+import orjson
+import pytest
+
+from subscriptions.iam import grants
+from subscriptions.iam.tree import resource_get
+from subscriptions.identity import access_tokens
+from tests.restapi import Api
+
+ADA = "user:ada@example.com"
+
+
+@pytest.fixture
+def token(api: Api, settings: Any) -> str:
+    """An access token of Ada's, who may view the project `shop`; callers without one are nobody."""
+    api.made("topics/orders", {"labels": {"team": "shop"}})
+    grants.role_grant(resource_get("projects/shop"), role="roles/pubsub.viewer", member=ADA)
+    settings.ANONYMOUS = ""
+    return access_tokens.access_token_create(member=ADA).token
+
+
+def test_answers_are_partial_and_pretty_on_demand(api: Api) -> None:
+    api.made("topics/orders", {"labels": {"team": "shop"}})
+    assert api.get("topics/orders?fields=labels/team").body == {"labels": {"team": "shop"}}
+    assert api.get("topics?fields=topics(name)&alt=json").body == {"topics": [{"name": "projects/shop/topics/orders"}]}
+    assert api.get("topics/none?fields=labels").error["code"] == 404
+    pretty = api.client.get(api.root + "topics/orders?prettyPrint=true").content
+    assert b'{\n  "name"' in pretty
+    assert b"\n" not in api.client.get(api.root + "topics/orders").content
+
+
+def test_parameters_without_an_effect_are_taken(api: Api) -> None:
+    query = "key=k&quotaUser=q&uploadType=media&upload_protocol=raw&callback=c&$.xgafv=2"
+    assert api.made(f"topics/orders?{query}")["name"] == "projects/shop/topics/orders"
+
+
+def test_a_bad_form_is_refused_before_anything_is_done(api: Api) -> None:
+    for query, field in (("fields=a(", "fields"), ("alt=proto", "alt"), ("prettyPrint=x", "prettyPrint")):
+        answer = api.put(f"topics/orders?{query}")
+        assert (answer.status, answer.fields) == (400, [field])
+    assert api.get("topics/orders").status == 404
+
+
+@pytest.mark.parametrize("name", ["access_token", "oauth_token", "access%5Ftoken"])
+def test_an_access_token_may_come_in_the_query(api: Api, token: str, name: str) -> None:
+    assert api.get(f"topics/orders?{name}={token}&fields=labels").body == {"labels": {"team": "shop"}}
+    assert api.get("topics/orders").status == 401
+    for wrong in ("", "x", token[:-1]):
+        assert api.get(f"topics/orders?{name}={wrong}").status == 401
+    assert api.get(f"topics/orders?{name}={token}", Authorization="Bearer x").status == 401, "the header counts"
+
+
+def test_an_access_token_in_the_query_is_never_written_down(
+    api: Api, token: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("unexpected")
+
+    queries = [f"access_token={token}", f"a=b&access_token={token}&fields=a(", f"oauth_token={token}x"]
+    statuses = [api.get(f"{path}?{query}").status for path in ("topics/orders", "none", "topics/") for query in queries]
+    monkeypatch.setattr("subscriptions.selectors.topic_get", fail)
+    answer = api.get(f"topics/orders?access_token={token}")
+    assert {*statuses, answer.status} >= {200, 400, 401, 404, 500}
+    assert caplog.records
+    assert token not in caplog.text
+    assert token not in str(answer.body)
+
+
+def compressed(api: Api, path: str, accepted: str) -> Any:
+    return api.client.get(path, headers={"Accept-Encoding": accepted})
+
+
+def test_long_answers_are_compressed_for_those_who_take_gzip(api: Api) -> None:
+    for number in range(30):
+        api.made(f"topics/topic-{number}")
+    plain = compressed(api, api.root + "topics", "")
+    for accepted in ("gzip", "deflate, GZIP;q=0.5", "x-gzip"):
+        answer = compressed(api, api.root + "topics", accepted)
+        assert answer["Content-Encoding"] == "gzip" and "Accept-Encoding" in answer["Vary"]
+        assert int(answer["Content-Length"]) == len(answer.content) < len(plain.content) / 3
+        assert orjson.loads(gzip.decompress(answer.content)) == orjson.loads(plain.content)
+    for accepted in ("", "br", "gzip;q=0", "gzip; q=0.000"):
+        assert "Content-Encoding" not in compressed(api, api.root + "topics", accepted)
+    assert "Content-Encoding" not in compressed(api, api.root + "topics/topic-1", "gzip"), "it is short"
+
+
+def test_what_a_browsers_session_is_shown_is_not_compressed(api: Api) -> None:
+    """Its length must not tell another site's page what it holds."""
+    for number in range(30):
+        api.made(f"topics/topic-{number}")
+    api.sign_in("root@example.com", is_superuser=True)
+    for path in (api.root + "topics", "/admin/"):
+        answer = compressed(api, path, "gzip")
+        assert answer.status_code == 200 and "Content-Encoding" not in answer

@@ -1,0 +1,455 @@
+"""Topics over REST (pubsub-spec.md, sections 1.2, 1.4 to 1.6 and 2)."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from typing import Any
+
+import orjson
+import pytest
+
+from pushhub.common.errors import InvalidArgument
+from subscriptions.api.parsers import read_body
+from subscriptions.models import Project, Subscription, Topic
+from tests.restapi import Api
+
+BAD_NAME = (
+    "Invalid resource name given (name={name}). "
+    "Refer to https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names for more information."
+)
+#: Every field of a topic that a caller can set and that is acted upon, but for schemaSettings, which needs a schema.
+FULL = {
+    "labels": {"team": "shop"},
+    "messageStoragePolicy": {"allowedPersistenceRegions": ["europe-west1"], "enforceInTransit": True},
+    "messageRetentionDuration": "86400s",
+}
+UNSUPPORTED: dict[str, Any] = {
+    "ingestionDataSourceSettings": {
+        "cloudStorage": {"bucket": "b", "avroFormat": {}, "minimumObjectCreateTime": "2026-01-02T03:04:05Z"},
+        "platformLogsSettings": {"severity": "WARNING"},
+    },
+    "kmsKeyName": "projects/p/locations/l/keyRings/r/cryptoKeys/k",
+    "messageTransforms": [{"javascriptUdf": {"functionName": "f", "code": "function f(m) { return m; }"}}],
+}
+
+
+def test_a_topic_is_created_and_read_back(api: Api) -> None:
+    topic = api.made("topics/orders", {"labels": {"team": "shop"}})
+
+    assert topic == {"name": "projects/shop/topics/orders", "labels": {"team": "shop"}, "state": "ACTIVE"}
+    assert api.get("topics/orders").body == topic
+
+
+@pytest.mark.parametrize("field", sorted(UNSUPPORTED))
+def test_what_is_not_supported_is_said_to_be(api: Api, field: str) -> None:
+    answer = api.put("topics/orders", {field: UNSUPPORTED[field]})
+    assert (answer.status, answer.error["status"]) == (501, "UNIMPLEMENTED")
+    assert field in answer.error["message"]
+    assert api.get("topics/orders").status == 404
+
+
+def test_every_field_comes_back(api: Api) -> None:
+    topic = api.made("topics/orders", FULL)
+
+    assert topic == {"name": "projects/shop/topics/orders", **FULL, "state": "ACTIVE"}
+    assert api.get("topics/orders").body == topic
+
+
+@pytest.mark.parametrize("field", sorted(FULL))
+def test_a_patch_changes_the_field_it_names_and_no_other(api: Api, field: str) -> None:
+    api.made("topics/bare")
+    api.made("topics/full", FULL)
+
+    given = api.patch("topics/bare", {"topic": FULL, "updateMask": field}).body
+    cleared = api.patch("topics/full", {"topic": {}, "updateMask": field}).body
+
+    assert given == {"name": "projects/shop/topics/bare", field: FULL[field], "state": "ACTIVE"}
+    others = {name: value for name, value in FULL.items() if name != field}
+    assert cleared == {"name": "projects/shop/topics/full", **others, "state": "ACTIVE"}
+    assert api.get("topics/full").body == cleared
+
+
+def test_snake_case_is_read_as_well(api: Api) -> None:
+    topic = api.made("topics/orders", {"message_retention_duration": "600s"})
+    patched = api.patch(
+        "topics/orders",
+        {"topic": {"message_retention_duration": "700.000s"}, "update_mask": "message_retention_duration"},
+    )
+
+    assert topic["messageRetentionDuration"] == "600s"
+    assert patched.body["messageRetentionDuration"] == "700s"
+
+
+def test_a_name_that_exists_is_a_conflict_even_for_the_same_topic(api: Api) -> None:
+    api.made("topics/orders")
+
+    answer = api.put("topics/orders")
+
+    assert answer.status == 409
+    assert answer.body == {
+        "error": {
+            "code": 409,
+            "message": "Resource already exists in the project (resource=orders).",
+            "status": "ALREADY_EXISTS",
+        }
+    }
+
+
+@pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE"])
+def test_an_unknown_topic_is_not_found(api: Api, method: str) -> None:
+    answer = api.call(method, "topics/nothing", {"topic": {}, "updateMask": "labels"} if method == "PATCH" else None)
+
+    assert answer.status == 404
+    assert answer.error == {"code": 404, "message": "Resource not found (resource=nothing).", "status": "NOT_FOUND"}
+
+
+@pytest.mark.parametrize("topic_id", ["ab", "1abc", "googly", "GOOGabc", "a" * 256, "has:colon"])
+@pytest.mark.parametrize("method", ["PUT", "GET", "DELETE"])
+def test_a_bad_name_is_an_invalid_argument(api: Api, topic_id: str, method: str) -> None:
+    answer = api.call(method, f"topics/{topic_id}", {} if method == "PUT" else None)
+
+    message = BAD_NAME.format(name=f"projects/shop/topics/{topic_id}")
+    assert (answer.status, answer.error["status"], answer.error["message"]) == (400, "INVALID_ARGUMENT", message)
+    assert answer.error["details"] == [
+        {
+            "@type": "type.googleapis.com/google.rpc.BadRequest",
+            "fieldViolations": [{"field": "name", "description": message}],
+        }
+    ]
+    assert not Project.objects.exists()
+
+
+def test_percent_in_a_path_is_decoded_once(api: Api) -> None:
+    assert api.made("topics/a%2Bb%25c")["name"] == "projects/shop/topics/a+b%c"
+    assert api.get("topics/a+b%25c").status == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"labels": {"Upper": "x"}}, "labels.Upper"),
+        ({"labels": {f"k{n}": "" for n in range(65)}}, "labels"),
+        ({"labels": ["a"]}, "labels"),
+        ({"labels": {"a": 1}}, "labels.a"),
+        ({"messageRetentionDuration": "599s"}, "messageRetentionDuration"),
+        ({"messageRetentionDuration": "2678401s"}, "messageRetentionDuration"),
+        ({"messageRetentionDuration": "600.5s"}, "messageRetentionDuration"),
+        ({"messageRetentionDuration": 600}, "messageRetentionDuration"),
+        ({"messageRetentionDuration": "ten minutes"}, "messageRetentionDuration"),
+        ({"messageStoragePolicy": {}}, "messageStoragePolicy.allowedPersistenceRegions"),
+        ({"colour": "red"}, "colour"),
+        ({"labels": {}, "Labels": {}}, "Labels"),
+        ({"name": "projects/shop/topics/other"}, "name"),
+        ({"ingestionDataSourceSettings": {"awsMsk": {}, "awsKinesis": {}}}, "ingestionDataSourceSettings.awsMsk"),
+        ({"messageTransforms": [{}] * 6}, "messageTransforms"),
+        (
+            {"messageTransforms": [{"compression": {"compressionMode": "SQUEEZE"}}]},
+            "messageTransforms[0].compression.compressionMode",
+        ),
+    ],
+)
+def test_a_bad_field_is_refused_by_name_and_nothing_is_stored(api: Api, body: Any, field: str) -> None:
+    answer = api.put("topics/orders", body)
+
+    assert (answer.status, answer.error["status"]) == (400, "INVALID_ARGUMENT")
+    assert answer.fields == [field]
+    assert not Topic.objects.exists()
+    assert not Project.objects.exists()
+
+
+def test_an_unknown_field_is_refused_in_productions_words(api: Api) -> None:
+    answer = api.put("topics/orders", {"colour": "red"})
+
+    assert answer.error["message"] == 'Invalid JSON payload received. Unknown name "colour": Cannot find field.'
+
+
+def test_a_schema_that_does_not_exist_is_not_found(api: Api) -> None:
+    answer = api.put("topics/orders", {"schemaSettings": {"schema": "projects/shop/schemas/order", "encoding": "JSON"}})
+
+    assert (answer.status, answer.error["message"]) == (404, "Resource not found (resource=order).")
+    assert not Topic.objects.exists()
+
+
+def test_what_is_output_only_is_not_taken_over(api: Api) -> None:
+    topic = api.made("topics/orders", {"state": "INGESTION_RESOURCE_ERROR", "satisfiesPzs": True, "tags": {"1/a": "b"}})
+
+    assert topic == {"name": "projects/shop/topics/orders", "state": "ACTIVE"}
+    assert Topic.objects.get().tags == {"1/a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("request_body", "text"),
+    [
+        ({"topic": {}}, "The update_mask in the UpdateTopicRequest must be set"),
+        ({"topic": {}, "updateMask": ""}, "The update_mask in the UpdateTopicRequest must be set"),
+        ({"topic": {}, "updateMask": "name"}, "the 'name' field in the Topic is not mutable."),
+        ({"topic": {}, "updateMask": "tags"}, "the 'tags' field in the Topic is not mutable."),
+        ({"topic": {}, "updateMask": "labels,colour"}, "'colour' is not a known Topic field."),
+        ({"topic": {"name": "projects/shop/topics/other"}, "updateMask": "labels"}, "must agree"),
+        ({"topic": {"labels": {"A": ""}}, "updateMask": "labels"}, "does not conform"),
+        ({"labels": {}, "updateMask": "labels"}, 'Unknown name "labels"'),
+    ],
+)
+def test_a_bad_patch_is_refused_and_changes_nothing(api: Api, request_body: Any, text: str) -> None:
+    before = api.made("topics/orders", {"labels": {"a": "1"}})
+
+    answer = api.patch("topics/orders", request_body)
+
+    assert answer.status == 400
+    assert text in answer.error["message"]
+    assert api.get("topics/orders").body == before
+
+
+def test_a_patch_is_all_or_nothing(api: Api) -> None:
+    before = api.made("topics/orders", {"labels": {"a": "1"}})
+
+    answer = api.patch(
+        "topics/orders",
+        {
+            "topic": {"labels": {"b": "2"}, "messageRetentionDuration": "1s"},
+            "updateMask": "labels,messageRetentionDuration",
+        },
+    )
+
+    assert answer.status == 400
+    assert api.get("topics/orders").body == before
+
+
+def test_a_patch_is_dated(api: Api) -> None:
+    api.made("topics/orders")
+    before = Topic.objects.get().updated_at
+
+    api.patch("topics/orders", {"topic": {"labels": {"b": "2"}}, "updateMask": "labels"})
+
+    assert Topic.objects.get().updated_at > before
+
+
+def test_a_list_comes_in_pages_by_name(api: Api) -> None:
+    for topic_id in ("ccc", "aaa", "bbb"):
+        api.made(f"topics/{topic_id}")
+
+    first = api.get("topics?pageSize=2").body
+    second = api.get(f"topics?pageSize=2&pageToken={first['nextPageToken']}").body
+
+    assert [topic["name"][-3:] for topic in first["topics"]] == ["aaa", "bbb"]
+    assert [topic["name"][-3:] for topic in second["topics"]] == ["ccc"]
+    assert "nextPageToken" not in second
+    assert len(api.get("topics?page_size=0").body["topics"]) == 3
+
+
+def test_pages_neither_repeat_nor_skip_when_the_list_changes_meanwhile(api: Api) -> None:
+    for topic_id in ("bbb", "ccc", "ddd"):
+        api.made(f"topics/{topic_id}")
+    token = api.get("topics?pageSize=2").body["nextPageToken"]
+
+    api.made("topics/aaa")
+    api.delete("topics/ccc")
+
+    assert [topic["name"][-3:] for topic in api.get(f"topics?pageToken={token}").body["topics"]] == ["ddd"]
+
+
+def test_an_empty_list_is_an_empty_object(api: Api) -> None:
+    assert api.get("topics").body == {}
+
+
+@pytest.mark.parametrize("token", ["x", "!!!", "é", "a" * 5000, "WyJhYWEiXQ"])
+def test_a_bad_page_token_is_refused(api: Api, token: str) -> None:
+    answer = api.get(f"topics?pageToken={token}")
+
+    assert (answer.status, answer.fields) == (400, ["pageToken"])
+
+
+def test_the_token_of_another_list_is_refused(api: Api) -> None:
+    for topic_id in ("aaa", "bbb"):
+        api.made(f"topics/{topic_id}")
+        api.made(f"subscriptions/{topic_id}", {"topic": f"projects/shop/topics/{topic_id}"})
+    token = api.get("topics?pageSize=1").body["nextPageToken"]
+
+    assert api.get(f"subscriptions?pageToken={token}").status == 400
+
+
+@pytest.mark.parametrize("size", ["-1", "two", "1.5", "99999999999999999999"])
+def test_a_bad_page_size_is_refused(api: Api, size: str) -> None:
+    assert api.get(f"topics?pageSize={size}").fields == ["pageSize"]
+
+
+def test_a_topic_lists_the_names_of_its_subscriptions_of_any_project(api: Api) -> None:
+    api.made("topics/orders")
+    topic = {"topic": "projects/shop/topics/orders"}
+    names = ["projects/any/subscriptions/zzz", "projects/shop/subscriptions/one", "projects/shop/subscriptions/two"]
+    for name in reversed(names):
+        api.made(f"/v1/{name}", topic)
+
+    token = ""
+    for name in names:
+        page = api.get(f"topics/orders/subscriptions?pageSize=1&pageToken={token}").body
+        assert page["subscriptions"] == [name]
+        token = page.get("nextPageToken", "")
+
+    assert token == ""
+    assert api.get("topics/nothing/subscriptions").status == 404
+
+
+def test_a_deleted_topic_leaves_its_subscriptions_behind(api: Api) -> None:
+    api.made("topics/orders")
+    api.made("topics/dead")
+    topic = "projects/shop/topics/orders"
+    api.made(
+        "subscriptions/push", {"topic": topic, "deadLetterPolicy": {"deadLetterTopic": "projects/shop/topics/dead"}}
+    )
+
+    assert api.delete("topics/orders").body == {}
+    assert api.delete("topics/dead").body == {}
+
+    assert api.get("topics/orders").status == 404
+    subscription = api.get("subscriptions/push").body
+    assert subscription["topic"] == "_deleted-topic_"
+    assert subscription["deadLetterPolicy"]["deadLetterTopic"] == "_deleted-topic_"
+
+
+def test_the_end_of_a_topic_is_dated_in_its_subscriptions(api: Api) -> None:
+    api.made("topics/orders")
+    api.made("subscriptions/push", {"topic": "projects/shop/topics/orders"})
+    before = Subscription.objects.get().updated_at
+
+    api.delete("topics/orders")
+
+    assert Subscription.objects.get().updated_at > before
+
+
+def test_a_topic_of_the_same_name_does_not_get_the_old_ones_subscriptions(api: Api) -> None:
+    api.made("topics/orders")
+    api.made("subscriptions/push", {"topic": "projects/shop/topics/orders"})
+    api.delete("topics/orders")
+
+    api.made("topics/orders")
+
+    assert api.get("topics/orders/subscriptions").body == {}
+
+
+def test_a_project_goes_by_its_number_too(api: Api) -> None:
+    api.made("topics/orders")
+    number = Project.objects.get().number
+
+    assert api.get(f"/v1/projects/{number}/topics/orders").body["name"] == "projects/shop/topics/orders"
+
+
+def test_outside_of_development_an_unknown_project_is_not_found(api: Api, settings: Any) -> None:
+    settings.DEVELOPMENT = False
+    api.sign_in("root@example.com", is_superuser=True)
+
+    for answer in (api.put("topics/orders"), api.get("topics")):
+        assert (answer.status, answer.error["message"]) == (404, "Resource not found (resource=shop).")
+    assert not Project.objects.exists()
+
+
+def test_a_refused_project_name_is_named(api: Api) -> None:
+    assert api.get("/v1/projects/a%20b/topics").status == 400
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["alt=json", "%24alt=json%3Benum-encoding%3Dint", "prettyPrint=false&key=x&quotaUser=y&fields=name&callback=f"],
+)
+def test_the_parameters_of_every_call_are_tolerated(api: Api, query: str) -> None:
+    assert api.put(f"topics/orders?{query}").status == 200
+
+
+@pytest.mark.parametrize("body", [b"{", b"[1,", b"\xff\xfe", b'{"a":NaN}', b"[" * 100_000, b"{}{}"])
+def test_malformed_json_is_refused(api: Api, body: bytes) -> None:
+    answer = api.put("topics/orders", body)
+
+    assert (answer.status, answer.error["status"]) == (400, "INVALID_ARGUMENT")
+    assert answer.error["message"].startswith("Invalid JSON payload received.")
+    assert not Topic.objects.exists()
+
+
+@pytest.mark.parametrize("body", [b"[]", b'"text"', b"1", b"null"])
+def test_a_body_that_is_not_an_object_is_refused(api: Api, body: bytes) -> None:
+    assert api.put("topics/orders", body).status == 400
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+def test_the_declared_type_of_a_body_does_not_matter(api: Api, content_type: str) -> None:
+    response = api.client.generic(
+        "PUT", "/v1/projects/shop/topics/orders", b'{"labels":{"a":"b"}}', content_type=content_type
+    )
+
+    assert response.status_code == 200
+    assert Topic.objects.get().labels == {"a": "b"}
+
+
+def test_any_answer_is_json_whatever_is_asked_for(api: Api) -> None:
+    response = api.client.get("/v1/projects/shop/topics/nothing", headers={"Accept": "text/html"})
+
+    assert response.status_code == 404
+    assert response.headers["Content-Type"] == "application/json; charset=UTF-8"
+
+
+def test_a_body_may_be_gzipped(api: Api) -> None:
+    body = gzip.compress(orjson.dumps({"labels": {"a": "b"}}))
+
+    answer = api.put("topics/orders", body, **{"Content-Encoding": "gzip"})
+
+    assert answer.body["labels"] == {"a": "b"}
+
+
+def test_a_body_over_the_limit_is_refused_also_when_it_only_inflates_to_that(api: Api, settings: Any) -> None:
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
+    too_large = b'{"labels":{}, "name": "' + b" " * 2000 + b'"}'
+
+    plain = api.put("topics/orders", too_large)
+    zipped = api.put("topics/orders", gzip.compress(too_large), **{"Content-Encoding": "gzip"})
+
+    for answer in (plain, zipped):
+        assert answer.status == 400
+        assert answer.error["message"] == "Request payload size exceeds the limit: 1000 bytes."
+
+
+def test_a_body_that_tells_its_length_is_refused_unread(settings: Any) -> None:
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
+    stream = io.BytesIO(b"x" * 1001)
+
+    with pytest.raises(InvalidArgument, match="exceeds the limit: 1000 bytes"):
+        read_body(stream, {"CONTENT_LENGTH": "1001"})
+
+    assert stream.tell() == 0
+
+
+#: Without the time, so that each process of a test run gives the tests the same names.
+ZIPPED = gzip.compress(b"{}", mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [("gzip", b"not gzip"), ("gzip", ZIPPED[:-4]), ("gzip", ZIPPED + b"x"), ("br", b"{}")],
+)
+def test_a_body_in_a_broken_or_unknown_encoding_is_refused(api: Api, encoding: str, body: bytes) -> None:
+    assert api.put("topics/orders", body, **{"Content-Encoding": encoding}).fields == ["body"]
+
+
+def test_a_body_without_a_length_is_refused_and_not_taken_for_an_empty_one(api: Api) -> None:
+    answer = api.put("topics/orders", b"", **{"Transfer-Encoding": "chunked"})
+
+    assert (answer.status, answer.fields) == (400, ["body"])
+
+
+@pytest.mark.parametrize("path", ["nothing", "topics/orders/more/of/it", "/v1/", "/v1/projects/shop"])
+def test_other_addresses_are_not_found_as_json(api: Api, path: str) -> None:
+    answer = api.get(path)
+
+    assert (answer.status, answer.error["status"]) == (404, "NOT_FOUND")
+    assert api.post("topics/orders:frobnicate").status == 404
+
+
+def test_what_nobody_expected_is_an_internal_error_that_says_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(**_: object) -> None:
+        raise RuntimeError("the secret is 42")
+
+    monkeypatch.setattr("subscriptions.selectors.topic_get", broken)
+
+    answer = api.get("topics/orders")
+
+    assert answer.status == 500
+    assert answer.error == {"code": 500, "message": "Internal error encountered.", "status": "INTERNAL"}

@@ -1,0 +1,231 @@
+"""The command line against a running server: the seeds' own lines, exit codes, and errors of one line."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pytest_django.live_server_helper import LiveServer
+
+from subscriptions.iam import grants
+from subscriptions.iam.tree import resource_get
+from subscriptions.identity import access_tokens
+from subscriptions.management.commands import iam, projects, pubsub
+from subscriptions.services.topics import topic_create
+from tests.ports import free_port
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+COMMANDS = {"pubsub": pubsub.Command, "iam": iam.Command, "projects": projects.Command}
+PUSHER = "pusher@shop.iam.gserviceaccount.com"
+#: As the seeds write it, under "gcloud"; the variables are the reader's.
+SEED = """
+# Configure the push subscription
+gcloud pubsub subscriptions VERB ${SUBSCRIPTION} \\
+ --topic=${TOPIC} \\
+ --push-endpoint=${PUSH_ENDPOINT_URI} \\
+ --push-auth-service-account=${SERVICE_ACCOUNT_EMAIL} \\
+ --push-auth-token-audience=${OPTIONAL_AUDIENCE_OVERRIDE}
+"""
+GRANT = """
+gcloud projects add-iam-policy-binding ${PROJECT_ID} \\
+ --member="serviceAccount:${PUBSUB_SERVICE_ACCOUNT}"\\
+ --role='roles/iam.serviceAccountTokenCreator'
+"""
+
+
+class Said:
+    """What a command line printed, and how it ended."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code = code
+        self.out = out
+        self.err = err
+
+
+@pytest.fixture
+def cli(
+    redis_url: str, live_server: LiveServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Any:
+    """Runs a command line in the project `shop`."""
+    monkeypatch.setenv("PUSHHUB_URL", live_server.url)
+    monkeypatch.setenv("PUSHHUB_PROJECT", "shop")
+
+    def run(line: str) -> Said:
+        words = shlex.split(line, comments=True)
+        capsys.readouterr()
+        code = 0
+        try:
+            COMMANDS[words[0]]().run_from_argv(["manage.py", *words])
+        except SystemExit as end:
+            code = int(end.code or 0)
+        printed = capsys.readouterr()
+        return Said(code, printed.out, printed.err)
+
+    return run
+
+
+def filled(text: str, **variables: str) -> str:
+    """A line of the seeds with its variables, and without the word `gcloud`."""
+    text = re.sub(r"\$\{(\w+)\}", lambda match: variables[match[1]], text.replace('"\\\n', '" \\\n'))
+    return text.replace("gcloud ", "").replace("\\\n", " ").partition("# Configure the push subscription")[2] or (
+        text.replace("gcloud ", "").replace("\\\n", " ")
+    )
+
+
+@pytest.mark.parametrize("verb", ["create", "update", "modify-push-config"])
+def test_the_seeds_command_lines(cli: Any, verb: str) -> None:
+    cli("pubsub topics create orders")
+    cli("iam service-accounts create pusher")
+    if verb != "create":
+        cli("pubsub subscriptions create hello --topic=orders")
+    line = filled(
+        SEED.replace("VERB", verb),
+        SUBSCRIPTION="hello",
+        TOPIC="orders",
+        PUSH_ENDPOINT_URI="https://example.com/push",
+        SERVICE_ACCOUNT_EMAIL=PUSHER,
+        OPTIONAL_AUDIENCE_OVERRIDE="aud",
+    )
+    said = cli(line.strip())
+    assert said.code == 0, said.err
+    shown = yaml.safe_load(cli("pubsub subscriptions describe hello").out)
+    assert shown["pushConfig"] == {
+        "pushEndpoint": "https://example.com/push",
+        "oidcToken": {"serviceAccountEmail": PUSHER, "audience": "aud"},
+    }
+
+
+def test_the_seeds_grant(cli: Any) -> None:
+    cli("pubsub topics create orders")
+    number = json.loads(cli("projects describe shop --format=json").out)["projectNumber"]
+    agent = f"service-{number}@gcp-sa-pubsub.iam.gserviceaccount.com"
+    said = cli(filled(GRANT, PROJECT_ID="shop", PUBSUB_SERVICE_ACCOUNT=agent).strip())
+    assert said.code == 0, said.err
+    assert said.err == "Updated IAM policy for [projects/shop].\n"
+    policy = json.loads(cli("projects get-iam-policy shop --format json").out)
+    held = {"role": "roles/iam.serviceAccountTokenCreator", "members": [f"serviceAccount:{agent}"]}
+    assert held in policy["bindings"]
+
+
+def test_a_message_from_publish_to_acknowledgement(cli: Any) -> None:
+    assert cli("pubsub topics create orders").err == "Created topic [projects/shop/topics/orders].\n"
+    cli("pubsub subscriptions create worker --topic orders")
+    said = cli("pubsub topics publish orders --message 'hello 世界' --attribute lang=zh --format json")
+    (message_id,) = json.loads(said.out)["messageIds"]
+    (received,) = json.loads(cli("pubsub subscriptions pull worker --format json").out)
+    assert received["message"]["messageId"] == message_id
+    ack_id = received["ackId"]
+    said = cli(f"pubsub subscriptions modify-message-ack-deadline worker --ack-ids {ack_id} --ack-deadline 0")
+    assert said.code == 0, said.err
+    head, row = cli("pubsub subscriptions pull worker --auto-ack").out.splitlines()
+    assert head.split() == ["DATA", "MESSAGE_ID", "ORDERING_KEY", "ATTRIBUTES", "DELIVERY_ATTEMPT"]
+    assert row.split() == ["hello", "世界", message_id, "lang=zh"]
+    assert cli("pubsub subscriptions pull worker").out == "Listed 0 items.\n"
+
+
+def test_an_error_of_the_api_is_one_line_and_1(cli: Any) -> None:
+    said = cli("pubsub topics describe none")
+    assert (said.code, said.out) == (1, "")
+    expected = "ERROR: (pubsub.topics.describe) "
+    assert said.err.startswith(expected)
+    assert "NOT_FOUND" in said.err
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pubsub topics create",
+        "pubsub subscriptions create worker",
+        "pubsub subscriptions create worker --topic orders --ack-deadline soon",
+        "pubsub nonsense",
+        "pubsub topics create orders --labels nonsense",
+    ],
+)
+def test_what_cannot_be_parsed_is_2(cli: Any, line: str) -> None:
+    said = cli(line)
+    assert said.code == 2
+    assert "error: " in said.err
+
+
+def test_help_is_0_everywhere(cli: Any) -> None:
+    for line in ("pubsub", "pubsub topics", "pubsub subscriptions create", "iam service-accounts keys", "projects"):
+        said = cli(f"{line} --help")
+        assert said.code == 0
+        assert "usage: " in said.out
+
+
+def test_a_server_that_is_not_there_or_is_none(cli: Any) -> None:
+    said = cli(f"pubsub topics list --url http://127.0.0.1:{free_port()}")
+    assert said.code == 1
+    assert "does not answer" in said.err
+
+
+def test_without_a_project_short_names_mean_nothing(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PUSHHUB_PROJECT")
+    said = cli("pubsub topics create orders")
+    assert (said.code, "no project: give --project" in said.err) == (1, True)
+    assert cli("pubsub topics create projects/shop/topics/orders").code == 0
+    assert cli("pubsub topics create returns --project shop").code == 0
+
+
+def test_tokens_and_key_files(cli: Any, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli("pubsub topics create orders")
+    cli("iam service-accounts create pusher")
+    key = tmp_path / "key.json"
+    assert cli(f"iam service-accounts keys create {key} --iam-account {PUSHER}").code == 0
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert cli(f"iam service-accounts keys create {key} --iam-account {PUSHER}").code == 1
+    assert len(json.loads(cli(f"iam service-accounts keys list --iam-account {PUSHER} --format json").out)) == 1
+    settings.ANONYMOUS = ""
+    settings.DEVELOPMENT = False
+    assert "UNAUTHENTICATED" in cli("pubsub topics describe orders").err
+    said = cli(f"pubsub topics describe orders --key-file {key}")
+    assert "PERMISSION_DENIED" in said.err
+    topic = resource_get("projects/shop/topics/orders")
+    grants.role_grant(topic, role="roles/pubsub.viewer", member=f"serviceAccount:{PUSHER}")
+    assert cli(f"pubsub topics describe orders --key-file {key}").code == 0
+    token = tmp_path / "token"
+    token.write_text(access_tokens.access_token_create(member=f"serviceAccount:{PUSHER}").token)
+    assert cli(f"pubsub topics describe orders --access-token-file {token}").code == 0
+    monkeypatch.setenv("PUSHHUB_TOKEN", token.read_text())
+    assert cli("pubsub topics describe orders").code == 0
+    for wrong in (f"--key-file {token}", "--key-file /none", "--access-token-file /none"):
+        said = cli(f"pubsub topics describe orders {wrong}")
+        assert (said.code, said.err.count("\n")) == (1, 1), said.err
+
+
+def test_lists_go_on_past_the_first_page(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        topic_create(name=f"projects/shop/topics/topic-{number}", topic={})
+    monkeypatch.setattr("subscriptions.paging.Page.read", lambda query, **_: _page(query))
+    assert cli("pubsub topics list --format table").out.splitlines() == [
+        "NAME",
+        *(f"projects/shop/topics/topic-{number}" for number in range(5)),
+    ]
+    assert len(cli("pubsub topics list --limit 3 --format table").out.splitlines()) == 4
+
+
+def _page(query: Any) -> Any:
+    from subscriptions.paging import Page
+
+    return Page(size=2, token=query.get("pageToken", ""))
+
+
+def test_snapshots_and_seek(cli: Any) -> None:
+    cli("pubsub topics create orders")
+    cli("pubsub subscriptions create worker --topic orders")
+    cli("pubsub topics publish orders --message kept")
+    assert cli("pubsub snapshots create before --subscription worker").code == 0
+    cli("pubsub subscriptions pull worker --auto-ack")
+    assert cli("pubsub subscriptions seek worker --snapshot before").code == 0
+    assert "kept" in cli("pubsub subscriptions pull worker").out
+    assert cli("pubsub snapshots delete before").code == 0
+    assert cli("pubsub subscriptions seek worker").code == 1

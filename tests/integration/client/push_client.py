@@ -1,0 +1,101 @@
+"""What the tests of the push client share."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvloop
+
+from deliveries.client.client import ClientOptions, PushClient, PushResult
+from tests.misbehaving import NO_CONTENT, Peer
+
+JSON = b"Content-Type: application/json\r\n"
+#: Longer than any test that works takes.
+PATIENCE_SECONDS = 20.0
+
+
+def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Runs an async test on a loop of its own, as the push worker has it."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        uvloop.run(asyncio.wait_for(test(*args, **kwargs), PATIENCE_SECONDS * 2))
+
+    return run
+
+
+@asynccontextmanager
+async def client_of(**options: Any) -> AsyncIterator[PushClient]:
+    """A client that may push to loopback over http; `options` are ClientOptions."""
+    chosen = ClientOptions(**{"allow_http": True, "allow_private": True, "tick_s": 0.01, **options})
+    client = PushClient(asyncio.get_running_loop(), options=chosen)
+    try:
+        yield client
+    finally:
+        await client.close(drain_s=0)
+        assert client.outstanding == 0
+
+
+class Results:
+    """Posts, and collects what comes back; fails when a request is reported twice."""
+
+    def __init__(self, client: PushClient, url: str) -> None:
+        self.client = client
+        self.endpoint = client.prepare(url)
+        self.reported: dict[int, PushResult] = {}
+        self.order: list[int] = []
+        self._posted = 0
+
+    def post(self, body: bytes = b"{}", *, timeout_s: float = PATIENCE_SECONDS) -> Any:
+        number = self._posted
+        self._posted += 1
+
+        def on_done(result: PushResult) -> None:
+            assert number not in self.reported, "reported twice"
+            self.reported[number] = result
+            self.order.append(number)
+
+        return self.client.post(self.endpoint, JSON, body, timeout_s, on_done)
+
+    async def all(self) -> list[PushResult]:
+        await eventually(lambda: len(self.reported) == self._posted)
+        return [self.reported[number] for number in range(self._posted)]
+
+
+async def push(client: PushClient, url: str, body: bytes = b"{}", *, timeout_s: float = PATIENCE_SECONDS) -> PushResult:
+    """Posts and waits for the result."""
+    results = Results(client, url)
+    results.post(body, timeout_s=timeout_s)
+    return (await results.all())[0]
+
+
+async def outcome(
+    client: PushClient, url: str, body: bytes = b"{}", *, timeout_s: float = PATIENCE_SECONDS
+) -> int | str:
+    """The reason where there is one, else the status."""
+    result = await push(client, url, body, timeout_s=timeout_s)
+    assert (result.status == 0) == bool(result.reason)
+    assert result.latency_ms >= 0
+    return str(result.reason) or result.status
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.002)
+
+
+class Gate:
+    """Lets the script of a server answer when the test says so."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+
+    async def __call__(self, peer: Peer) -> None:
+        while True:
+            await peer.request()
+            await self.opened.wait()
+            await peer.send(NO_CONTENT)

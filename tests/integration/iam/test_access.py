@@ -1,0 +1,261 @@
+"""Who may do what: what is refused, in which words, and how soon a change counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from pushhub.common.errors import PermissionDenied
+from pushhub.common.principals import OPERATOR, Principal
+from subscriptions.iam import access, grants
+from subscriptions.iam.methods import authorize
+from subscriptions.iam.tree import resource_get
+from subscriptions.models import Organization, Project, Topic
+from subscriptions.models.iam import Policy
+from subscriptions.services.projects import project_create
+from tests.restapi import Answer, Api
+
+ADA = "user:ada@example.com"
+ORDERS = "projects/shop/topics/orders"
+PUBLISH = "google.pubsub.v1.Publisher.Publish"
+MESSAGE = {"messages": [{"data": "eA=="}]}
+
+
+@pytest.fixture
+def ada(api: Api, redis_url: str) -> Api:
+    """Ada, who is nobody yet; the topic `orders` and its subscription `audit` exist."""
+    api.made("topics/orders")
+    api.made("subscriptions/audit", {"topic": ORDERS})
+    caller = Api()
+    caller.sign_in("ada@example.com")
+    return caller
+
+
+def grant(resource: str, role: str, member: str = ADA) -> None:
+    grants.role_grant(resource_get(resource), role=role, member=member)
+
+
+def revoke(resource: str, role: str, member: str = ADA) -> None:
+    grants.role_revoke(resource_get(resource), role=role, member=member)
+
+
+def is_denied(answer: Answer) -> bool:
+    return (answer.status, answer.error["status"]) == (403, "PERMISSION_DENIED")
+
+
+def test_a_refusal_names_the_permission_and_the_resource(ada: Api) -> None:
+    answer = ada.get("topics/orders")
+
+    assert is_denied(answer)
+    assert answer.error["message"] == (
+        "Permission 'pubsub.topics.get' denied on resource "
+        "'//pubsub.googleapis.com/projects/shop/topics/orders' (or it may not exist)."
+    )
+    assert answer.error["details"][0]["metadata"] == {"permission": "pubsub.topics.get", "resource": ORDERS}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "topics/{}", None),
+        ("PATCH", "topics/{}", {"topic": {}, "updateMask": "labels"}),
+        ("DELETE", "topics/{}", None),
+        ("POST", "topics/{}:publish", MESSAGE),
+        ("GET", "topics/{}/subscriptions", None),
+        ("GET", "topics/{}:getIamPolicy", None),
+        ("POST", "topics/{}:setIamPolicy", {"policy": {}}),
+        ("POST", "topics/{}:testIamPermissions", {"permissions": ["pubsub.topics.get"]}),
+        ("PUT", "topics/{}", {}),
+    ],
+)
+def test_what_does_not_exist_is_answered_as_what_is_forbidden(ada: Api, method: str, path: str, body: Any) -> None:
+    exists = ada.call(method, path.format("orders"), body)
+    missing = ada.call(method, path.format("absent"), body)
+    elsewhere = ada.call(method, "/v1/projects/nowhere/" + path.format("orders"), body)
+
+    assert exists.status == missing.status == elsewhere.status
+    assert repr(missing.body) == repr(exists.body).replace("orders", "absent")
+    assert repr(elsewhere.body) == repr(exists.body).replace("/shop/", "/nowhere/").replace(
+        "projects/shop", "projects/nowhere"
+    )
+    assert not Project.objects.filter(project_id="nowhere").exists()
+    assert not Topic.objects.filter(topic_id="absent").exists()
+
+
+def test_who_could_know_is_told_that_it_does_not_exist(ada: Api) -> None:
+    grant("projects/shop", "roles/pubsub.viewer")
+
+    assert ada.get("topics/absent").status == 404
+    assert ada.get("subscriptions/absent").status == 404
+    assert is_denied(ada.post("topics/absent:publish", MESSAGE)), "not a permission that she has"
+
+
+def test_who_holds_a_role_on_one_topic_may_not_know_of_others(ada: Api) -> None:
+    grant(ORDERS, "roles/pubsub.admin")
+
+    assert is_denied(ada.get("topics/absent"))
+
+
+def test_service_accounts_are_hidden_by_email_by_number_and_without_a_project(api: Api, ada: Api) -> None:
+    account = api.post("serviceAccounts", {"accountId": "pusher"}).body
+    for name in (account["email"], account["uniqueId"], "absent@shop.iam.gserviceaccount.com"):
+        for project in ("shop", "-", "nowhere"):
+            assert is_denied(ada.get(f"/v1/projects/{project}/serviceAccounts/{name}"))
+    grant(account["name"], "roles/iam.serviceAccountUser")
+    for name in (account["email"], account["uniqueId"]):
+        for project in ("shop", "-"):
+            assert ada.get(f"/v1/projects/{project}/serviceAccounts/{name}").status == 200
+
+
+def test_attaching_needs_a_permission_on_the_topic_too(api: Api, ada: Api) -> None:
+    api.made("/v1/projects/depot/topics/stock")
+    stock = "projects/depot/topics/stock"
+    grant("projects/shop", "roles/pubsub.editor")
+
+    refused = ada.put("subscriptions/stock", {"topic": stock})
+    unknown = ada.put("subscriptions/stock", {"topic": "projects/depot/topics/none"})
+    grant(stock, "roles/pubsub.subscriber")
+
+    assert is_denied(refused)
+    assert "pubsub.topics.attachSubscription" in refused.error["message"]
+    assert is_denied(unknown)
+    assert ada.put("subscriptions/stock", {"topic": stock}).status == 200
+    assert ada.put("subscriptions/orders", {"topic": ORDERS}).status == 200
+
+
+@pytest.mark.parametrize("topic", [None, 5, "", "orders", ["x"], {"name": ORDERS}, "projects/shop/subscriptions/audit"])
+def test_a_topic_that_is_no_name_is_refused_as_such(ada: Api, topic: Any) -> None:
+    grant("projects/shop", "roles/pubsub.editor")
+
+    assert ada.put("subscriptions/stock", {"topic": topic}).status in (400, 404)
+
+
+def test_subscribing_to_a_topic_does_not_allow_to_make_subscriptions(ada: Api) -> None:
+    grant(ORDERS, "roles/pubsub.admin")
+
+    assert is_denied(ada.put("subscriptions/mine", {"topic": ORDERS}))
+
+
+def test_detaching_is_the_topics_owners_to_do(api: Api, ada: Api) -> None:
+    grant("projects/shop/subscriptions/audit", "roles/pubsub.editor")
+    refused = ada.post("subscriptions/audit:detach")
+    grant(ORDERS, "roles/pubsub.editor")
+
+    assert is_denied(refused)
+    assert ada.post("subscriptions/audit:detach").status == 200
+
+
+def test_dead_letters_go_only_where_their_sender_may_publish(api: Api, ada: Api) -> None:
+    api.made("/v1/projects/depot/topics/stock")
+    grant("projects/shop", "roles/pubsub.editor")
+    body = {"topic": ORDERS, "deadLetterPolicy": {"deadLetterTopic": "projects/depot/topics/stock"}}
+
+    refused = ada.put("subscriptions/mine", body)
+    update = {"subscription": {"deadLetterPolicy": body["deadLetterPolicy"]}, "updateMask": "dead_letter_policy"}
+    also_refused = ada.patch("subscriptions/audit", update)
+    grant("projects/depot/topics/stock", "roles/pubsub.publisher")
+
+    assert is_denied(refused)
+    assert is_denied(also_refused)
+    assert ada.put("subscriptions/mine", body).status == 200
+    assert ada.patch("subscriptions/audit", update).status == 200
+
+
+def test_a_caller_without_credentials_is_asked_for_some(api: Api, settings: Any) -> None:
+    settings.ANONYMOUS = ""
+
+    answer = api.get("topics")
+
+    assert (answer.status, answer.error["status"]) == (401, "UNAUTHENTICATED")
+
+
+def test_outside_of_development_the_anonymous_caller_is_what_policies_make_of_it(api: Api, settings: Any) -> None:
+    api.made("topics/orders")
+    Policy.objects.all().delete()
+    settings.DEVELOPMENT = False
+    refused = api.get("topics/orders")
+    grant(ORDERS, "roles/pubsub.viewer", "user:developer@localhost")
+
+    assert is_denied(refused)
+    assert api.get("topics/orders").status == 200
+
+
+def test_without_the_setting_nobody_without_a_name_owns_everything(settings: Any) -> None:
+    settings.ANONYMOUS = ""
+
+    assert not access.is_root(Principal(""))
+    assert access.is_root(OPERATOR)
+
+
+def test_a_superuser_may_do_everything_and_other_staff_what_policies_say(ada: Api) -> None:
+    root = Api()
+    root.sign_in("root@example.com", is_superuser=True)
+
+    assert root.get("topics/orders").status == 200
+    assert is_denied(ada.get("topics/orders"))
+
+
+def test_projects_without_a_parent_are_not_anybodys_to_make(db: None, settings: Any) -> None:
+    settings.DEVELOPMENT = False
+    organization = Organization.objects.create(display_name="Example")
+    ada = Principal(ADA)
+    for parent in (None, organization):
+        with pytest.raises(PermissionDenied, match="resourcemanager.projects.create"):
+            project_create(project_id="shop", parent=parent, caller=ada)
+    grant(organization.name, "roles/resourcemanager.projectCreator")
+
+    project = project_create(project_id="shop", parent=organization, caller=ada)
+
+    assert grants.policy_get(project)["bindings"][0] == {"role": "roles/owner", "members": [ADA]}
+    authorize(ada, "google.pubsub.v1.Publisher.CreateTopic", {"name": ORDERS})
+
+
+def test_a_revoked_grant_counts_at_once_in_the_process_that_revokes(ada: Api) -> None:
+    grant(ORDERS, "roles/pubsub.publisher")
+    assert ada.post("topics/orders:publish", MESSAGE).status == 200
+
+    revoke(ORDERS, "roles/pubsub.publisher")
+
+    assert is_denied(ada.post("topics/orders:publish", MESSAGE))
+
+
+def test_elsewhere_an_answer_is_believed_for_a_second_and_costs_nothing(
+    ada: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(access.time, "monotonic", lambda: now[0])
+    grant(ORDERS, "roles/pubsub.publisher")
+    authorize(Principal(ADA), PUBLISH, {"topic": ORDERS})
+    Policy.objects.filter(kind="topic").update(bindings=[])  # as another process would: no signal is sent here
+
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        authorize(Principal(ADA), PUBLISH, {"topic": ORDERS})
+    now[0] += access.CACHE_SECONDS
+
+    assert len(queries) == 0
+    with pytest.raises(PermissionDenied):
+        authorize(Principal(ADA), PUBLISH, {"topic": ORDERS})
+
+
+def test_a_refusal_is_not_remembered_past_a_grant(ada: Api) -> None:
+    assert is_denied(ada.get("topics/orders"))
+
+    grant("projects/shop", "roles/viewer")
+
+    assert ada.get("topics/orders").status == 200
+
+
+def test_decisions_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "CACHE_ENTRIES", 10)
+    decisions = access.Decisions()
+
+    for number in range(25):
+        decisions.put((str(number),), True)
+
+    assert len(decisions._known) <= 10
+    assert decisions.get(("24",)) is True

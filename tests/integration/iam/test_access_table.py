@@ -1,0 +1,188 @@
+"""Every method by every predefined role, and no route without an entry in the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from pushhub.common.errors import PermissionDenied
+from pushhub.common.principals import OPERATOR, Principal
+from subscriptions.api.base import ApiView, PublicView
+from subscriptions.iam import grants
+from subscriptions.iam.methods import METHODS, On, authorize, request_names
+from subscriptions.iam.roles import PERMISSIONS, PREDEFINED
+from subscriptions.iam.tree import resource_get
+from tests.restapi import Api
+
+ADA = "user:ada@example.com"
+MATRIX = Path(__file__).parents[2] / "data" / "methods_by_role.txt"
+HTTP_METHODS = ("get", "put", "post", "patch", "delete")
+ANYBODY = "*"
+
+#: What anybody may read without a word about who they are.
+PUBLIC_VIEWS = {"PemCerts", "JwkCerts", "AccountCerts", "TokenInfo", "OpenidConfiguration", "MethodNotFound"}
+#: What asks for a proof of its own: an assertion, or the token that is to end.
+PUBLIC_VIEWS |= {"Token", "Revoke"}
+#: Addresses that are not of the API, and ask (or don't) in ways of their own.
+OTHER_ADDRESSES = {"", "healthz", "schema", "docs"}
+
+
+def matrix() -> dict[str, set[str]]:
+    """The methods of each role, as the file has them."""
+    found: dict[str, set[str]] = {}
+    role = ""
+    for line in MATRIX.read_text().splitlines():
+        if line.startswith("["):
+            role = line.strip("[]")
+            found[role] = set()
+        elif line.startswith("+"):
+            found[role] |= found[line.removeprefix("+ ")]
+        elif line and not line.startswith("#"):
+            found[role].add(line)
+    return found
+
+
+EXPECTED = matrix()
+
+
+def name_for(method: str, source: str, on: On) -> str:
+    """A resource of the kind that the method is about; snapshots and schemas that aren't there count as the project."""
+    kind = PERMISSION_KINDS.get(method.rpartition(".")[2])
+    if kind:
+        return kind
+    permission = next(one.permission for one in METHODS[method] if one.source == source)
+    collection, verb = permission.split(".")[-2:]
+    if verb in ("list", "create", "validate") and on == On.ITSELF and collection != "serviceAccountKeys":
+        return "projects/shop"
+    return NAMES[collection]
+
+
+PERMISSION_KINDS = {"GetIamPolicy": "projects/shop/topics/orders", "SetIamPolicy": "projects/shop/topics/orders"}
+NAMES = {
+    "topics": "projects/shop/topics/orders",
+    "subscriptions": "projects/shop/subscriptions/audit",
+    "snapshots": "projects/shop/snapshots/none",
+    "schemas": "projects/shop/schemas/none",
+    "serviceAccounts": "projects/shop/serviceAccounts/pusher@shop.iam.gserviceaccount.com",
+    "serviceAccountKeys": "projects/shop/serviceAccounts/pusher@shop.iam.gserviceaccount.com",
+    "roles": "projects/shop/roles/none",
+    "projects": "projects/shop",
+    # The project stands for these as well: the matrix is about which permission a method asks for.
+    "organizations": "projects/shop",
+    "folders": "projects/shop",
+    "servicePerimeters": "projects/shop",
+}
+
+
+def names_for(method: str) -> dict[str, str]:
+    names = {one.source: name_for(method, one.source, one.on) for one in METHODS[method]}
+    if method == "google.pubsub.v1.Publisher.DetachSubscription":
+        names["subscription"] = NAMES["subscriptions"]
+    if method.endswith("AccountKey") and METHODS[method][0].on == On.PARENT:
+        names["name"] += "/keys/1"
+    return names
+
+
+@pytest.fixture
+def shop(api: Api) -> Api:
+    api.made("topics/orders")
+    api.made("subscriptions/audit", {"topic": "projects/shop/topics/orders"})
+    assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
+    return api
+
+
+def callable_by(member: str) -> set[str]:
+    found = set()
+    for method in METHODS:
+        try:
+            authorize(Principal(member), method, names_for(method))
+        except PermissionDenied:
+            continue
+        found.add(method)
+    return found
+
+
+def test_the_matrix_has_every_role_and_every_method() -> None:
+    assert set(EXPECTED) - {ANYBODY} == set(PREDEFINED)
+    assert set().union(*EXPECTED.values()) == set(METHODS)
+
+
+@pytest.mark.parametrize("role", sorted(PREDEFINED))
+def test_each_method_by_each_predefined_role_on_the_project(shop: Api, role: str) -> None:
+    grants.role_grant(resource_get("projects/shop"), role=role, member=ADA)
+
+    assert callable_by(ADA) == EXPECTED[role] | EXPECTED[ANYBODY]
+
+
+def test_without_any_role_a_known_caller_may_do_next_to_nothing(shop: Api) -> None:
+    assert callable_by(ADA) == EXPECTED[ANYBODY]
+
+
+def test_the_operator_may_call_everything(shop: Api) -> None:
+    assert callable_by(ADA) != set(METHODS)
+    for method in METHODS:
+        authorize(OPERATOR, method, names_for(method))
+
+
+def test_a_method_without_an_entry_is_nobodys_to_call() -> None:
+    with pytest.raises(PermissionDenied, match="no entry"):
+        authorize(OPERATOR, "google.pubsub.v1.Publisher.NoSuch", {})
+
+
+def test_a_grpc_request_has_its_names_in_its_fields() -> None:
+    update = SimpleNamespace(topic=SimpleNamespace(name="projects/shop/topics/orders"))
+    create = SimpleNamespace(name="projects/shop/subscriptions/audit", topic="projects/shop/topics/orders")
+
+    assert request_names("google.pubsub.v1.Publisher.UpdateTopic", update) == {"topic.name": update.topic.name}
+    assert request_names("google.pubsub.v1.Subscriber.CreateSubscription", create) == vars(create)
+    assert request_names("google.iam.v1.IAMPolicy.TestIamPermissions", create) == {}
+
+
+def test_the_table_asks_for_permissions_that_exist() -> None:
+    for method, requirements in METHODS.items():
+        for one in requirements:
+            assert one.permission.startswith("*.") or one.permission in PERMISSIONS, method
+
+
+def routes(resolver: Any = None, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
+    for entry in (resolver or get_resolver()).url_patterns:
+        address = prefix + str(entry.pattern).removeprefix("^")
+        if isinstance(entry, URLResolver):
+            yield from routes(entry, address)
+        else:
+            yield address, entry
+
+
+def test_each_route_has_an_entry_for_each_http_method() -> None:
+    seen = 0
+    for address, route in routes():
+        view = getattr(route.callback, "view_class", None) or getattr(route.callback, "cls", None)
+        if address.startswith(("admin/", "i18n/")) or address in OTHER_ADDRESSES:
+            continue
+        assert view is not None, f"{address} is not a view of the API"
+        assert issubclass(view, ApiView), f"{address} doesn't ask who calls"
+        if issubclass(view, PublicView):
+            assert view.__name__ in PUBLIC_VIEWS, f"{address} is open to everybody"
+            continue
+        for http_method in HTTP_METHODS:
+            if hasattr(view, http_method):
+                assert view.methods.get(http_method.upper()) in METHODS, f"{http_method.upper()} {address} has no entry"
+                seen += 1
+    assert seen > 30
+
+
+def test_a_view_without_an_entry_is_closed() -> None:
+    class Forgotten(ApiView):
+        def get(self, request: Any) -> None:
+            raise AssertionError("nobody was asked")
+
+    from rest_framework.test import APIRequestFactory
+
+    response = Forgotten.as_view()(APIRequestFactory().get("/v1/forgotten"))
+
+    assert response.status_code == 404

@@ -1,0 +1,154 @@
+"""The report: one file with everything in it, and numbers that can be recounted."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from deliveries.models import GaugeMinute
+from deliveries.pipeline.counting.ledger import Partial, Sums, partials_add
+from deliveries.pipeline.report import Scope, report
+from deliveries.rules.histogram import bucket_of
+from subscriptions.models import Project
+
+pytestmark = pytest.mark.django_db
+
+NOW = datetime(2026, 11, 20, 12, 30, 15, tzinfo=UTC)
+
+
+class Seen(HTMLParser):
+    """The text of a page, and the addresses it names."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.text: list[str] = []
+        self.addresses: list[str] = []
+        self.open: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
+        if tag not in ("meta", "line", "rect", "path", "circle"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self.open:
+            assert self.open.pop() == tag, "tags are closed in order"
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data.replace("\u00a0", " "))
+
+
+def push(
+    hours_ago: int, n: int, *, kind: str = "ack", code: int = 200, us: int = 1000, host: str = "a.example"
+) -> None:
+    key = ("projects/shop/subscriptions/orders", "push", NOW - timedelta(hours=hours_ago), kind, code, host)
+    key = (key[0], key[1], key[2].replace(second=0), *key[3:])
+    sums = Sums("shop", n, 0, us * n, us, {bucket_of(us): n})
+    partials_add([Partial(f"{hours_ago}{kind}{host}", key, sums)], job="test")
+
+
+def scope(**more: object) -> Scope:
+    given = {"project": "", "length": timedelta(days=7), "objective": 0.999, "now": NOW} | more
+    return Scope(**given)  # type: ignore[arg-type]
+
+
+def test_the_numbers_are_those_of_the_time() -> None:
+    """Given 9,990 acks and 10 failures within the week and more before it, when it is reported, then the ratio is 99.9
+    per cent and the budget is spent to the last.
+    """
+    push(0, 5000)
+    push(100, 4990, us=2000)
+    push(50, 10, kind="remote_server_5xx", code=503, us=900_000, host="b.example")
+    push(24 * 8, 1000, kind="unreachable", code=0)
+
+    text = Seen(report(scope())).text
+
+    assert text[text.index("Pushes") - 1] == "10,000"
+    assert text[text.index("Acked") - 1] == "99.9 %"
+    assert text[text.index("Budget spent at 99.9 %") - 1] == "100 %"
+    assert "remote_server_5xx (10)" in text
+    assert not any("unreachable" in part for part in text)
+
+
+def test_hosts_are_in_order_of_their_trouble() -> None:
+    """Given hosts that fail and hosts that are slow, when they are listed, then the worst of each comes first."""
+    push(1, 100, host="fine.example")
+    push(1, 5, kind="unreachable", code=0, us=50, host="down.example")
+    push(1, 100, us=3_000_000, host="slow.example")
+
+    page = report(scope())
+
+    tables = page.split("<h2>")
+    assert re.findall(r"<td>(\w+)\.example", tables[1]) == ["down"]
+    assert re.findall(r"<td>(\w+)\.example", tables[2]) == ["slow", "fine", "down"]
+
+
+def test_one_file_has_everything(tmp_path: Path) -> None:
+    """Given a report, when it is opened without a network, then nothing is missing: it names no other address."""
+    push(1, 10)
+    GaugeMinute.objects.create(
+        project="shop",
+        resource="projects/shop/subscriptions/orders",
+        at=NOW - timedelta(hours=2),
+        undelivered=5,
+        oldest_unacked_seconds=7,
+        outstanding=2,
+        push_window=30,
+        backoff_ms=1500,
+    )
+
+    seen = Seen(report(scope()))
+
+    assert seen.addresses == []
+    assert seen.open == []
+    assert "url(" not in "".join(seen.text)
+    titles = {"Push window and outstanding messages", "Longest push backoff (s)", "Error budget left (%)"}
+    assert titles <= set(seen.text)
+    assert "@media (prefers-color-scheme: dark)" in "".join(seen.text)
+
+
+@pytest.mark.parametrize("length", [timedelta(hours=1), timedelta(days=1), timedelta(days=30)])
+def test_a_report_of_nothing_says_so(length: timedelta) -> None:
+    text = Seen(report(scope(length=length))).text
+
+    assert "No push failed." in text
+    assert text[text.index("Pushes") - 1] == "0"
+
+
+def test_names_are_text_and_no_markup() -> None:
+    push(1, 1, kind="unreachable", code=0, host="<script>alert(1)</script>")
+
+    assert "<script" not in report(scope())
+
+
+def test_a_project_is_reported_alone() -> None:
+    push(1, 10)
+
+    assert "10" in Seen(report(scope(project="shop"))).text
+    assert "10" not in Seen(report(scope(project="other"))).text
+
+
+def test_the_command_writes_the_file(tmp_path: Path) -> None:
+    """Given a project, when the command is run, then the file is there, and what is wrong is said in one line."""
+    Project.objects.create(project_id="shop", number=1)
+    out, said = tmp_path / "report.html", StringIO()
+
+    call_command("pipeline", "report", "--last", "24h", "--out", str(out), "--project", "shop", stdout=said)
+
+    assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert str(out) in said.getvalue()
+    for wrong, words in [
+        (["--out", str(tmp_path / "none" / "x")], "cannot be written: No such file or directory"),
+        (["--out", str(out), "--project", "none"], "Resource not found"),
+        (["--out", str(out), "--objective", "100"], "lies between 0 and 100"),
+        (["--out", str(out), "--last", "a week"], "is no length: give one such as 24h or 7d"),
+    ]:
+        with pytest.raises(CommandError, match=words):
+            call_command("pipeline", "report", *wrong)

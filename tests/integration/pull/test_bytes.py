@@ -1,0 +1,128 @@
+"""A pull is bounded in bytes as well: what does not fit is given back as if it had never been leased."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from deliveries import pull
+from deliveries.models import Delivery
+from deliveries.publish.service import message_publish
+from deliveries.rpc.flow import MOST_AT_ONCE, NO_LIMIT, Outstanding
+from deliveries.rules.payload import NewMessage, wire_message, wire_size
+from subscriptions.models import Subscription
+from subscriptions.selectors import topic_get
+from subscriptions.services.subscriptions import subscription_create
+from subscriptions.services.topics import topic_create
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC, DEAD = "projects/shop/topics/orders", "projects/shop/topics/dead"
+NAME = "projects/shop/subscriptions/puller"
+MB = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def topics(redis_url: str) -> None:
+    topic_create(name=TOPIC, topic={})
+    topic_create(name=DEAD, topic={})
+
+
+def subscribe(**fields: Any) -> Subscription:
+    return subscription_create(name=NAME, subscription={"topic": TOPIC, **fields})
+
+
+def publish(count: int, size: int, *, key: str = "") -> list[str]:
+    topic = topic_get(name=TOPIC)
+    return [
+        message_id
+        for number in range(count)
+        for message_id in message_publish(topic=topic, messages=[NewMessage(bytes([number % 256]) * size, {}, key)])
+    ]
+
+
+def ids(received: list[pull.Received]) -> list[str]:
+    return [one.message["messageId"] for one in received]
+
+
+def test_a_pull_returns_no_more_than_ten_megabytes() -> None:
+    subscription = subscribe()
+    published = publish(5, 3 * MB)
+    assert ids(pull.messages_pull(subscription=subscription, max_messages=100)) == published[:3]
+    assert ids(pull.messages_pull(subscription=subscription, max_messages=100)) == published[3:]
+
+
+def test_small_messages_count_with_their_bytes_too() -> None:
+    subscription = subscribe()
+    publish(40, 60_000)
+    received = pull.messages_pull(subscription=subscription, max_messages=100, max_bytes=10 * 60_000)
+    assert len(received) == 10
+    assert sum(one.size for one in received) == 10 * 60_000
+
+
+def test_a_message_that_is_too_large_comes_alone() -> None:
+    subscription = subscribe()
+    published = publish(2, 2 * MB)
+    for message_id in published:
+        assert ids(pull.messages_pull(subscription=subscription, max_messages=9, max_bytes=MB)) == [message_id]
+
+
+def test_what_was_given_back_counts_as_never_attempted() -> None:
+    subscription = subscribe(deadLetterPolicy={"deadLetterTopic": DEAD, "maxDeliveryAttempts": 5})
+    published = publish(8, MB)
+    seen: list[str] = []
+    for _ in published:
+        [received] = pull.messages_pull(subscription=subscription, max_messages=9, max_bytes=MB)
+        assert received.delivery_attempt == 1
+        pull.messages_acknowledge(subscription=subscription, ack_ids=[received.ack_id])
+        seen += ids([received])
+    assert seen == published
+    assert not Delivery.objects.exists()
+
+
+def test_messages_of_an_ordering_key_keep_their_order() -> None:
+    subscription = subscribe(enableMessageOrdering=True)
+    published = publish(4, 2 * MB, key="k")
+    seen: list[str] = []
+    while len(seen) < len(published):
+        received = pull.messages_pull(subscription=subscription, max_messages=9, max_bytes=3 * MB)
+        assert received
+        pull.messages_acknowledge(subscription=subscription, ack_ids=[one.ack_id for one in received])
+        seen += ids(received)
+    assert seen == published
+
+
+def test_a_lease_holds_while_others_of_its_pull_were_given_back() -> None:
+    subscription = subscribe(enableExactlyOnceDelivery=True)
+    publish(3, 2 * MB)
+    first = pull.messages_pull(subscription=subscription, max_messages=9, max_bytes=2 * MB)
+    rest = pull.messages_pull(subscription=subscription, max_messages=9)
+    assert (len(first), len(rest)) == (1, 2)
+    pull.messages_acknowledge(subscription=subscription, ack_ids=[one.ack_id for one in first + rest])
+    assert not Delivery.objects.exists()
+
+
+def test_a_stream_has_room_for_the_bytes_that_its_client_allows() -> None:
+    outstanding = Outstanding(max_messages=0, max_bytes=1000)
+    assert outstanding.room() == (MOST_AT_ONCE, 1000)
+    outstanding.sent("a", 700, 60)
+    assert outstanding.room() == (MOST_AT_ONCE, 300)
+    outstanding.sent("b", 700, 60)
+    assert outstanding.room() == (0, 0)
+    outstanding.gone(["a"])
+    assert outstanding.room() == (MOST_AT_ONCE, 300)
+
+
+def test_a_stream_has_room_for_the_messages_that_its_client_allows() -> None:
+    outstanding = Outstanding(max_messages=2, max_bytes=0)
+    outstanding.sent("a", 1, 60)
+    assert outstanding.room()[0] == 1
+    outstanding.sent("b", 1, 60)
+    assert outstanding.room() == (0, 0)
+    assert Outstanding(max_messages=0, max_bytes=0).room()[0] == min(MOST_AT_ONCE, NO_LIMIT)
+
+
+def test_a_message_is_as_large_as_its_data_attributes_and_key() -> None:
+    assert wire_size(wire_message(1, b"12345", {"ab": "cde"}, "k")) == 5 + 5 + 1
+    assert wire_size(wire_message(1, b"", {}, "")) == 0

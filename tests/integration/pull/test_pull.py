@@ -1,0 +1,320 @@
+"""Pulling over REST: leases, acknowledgements, deadlines, and the way between push and pull."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.connection import client_of
+from deliveries.backlog.default import default_backlog
+from deliveries.models import Delivery
+from deliveries.publish.service import message_publish
+from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
+from deliveries.rules.payload import NewMessage
+from subscriptions.models import Subscription
+from subscriptions.selectors import topic_get
+from tests.ports import wait_for
+from tests.receiver import Receiver
+from tests.restapi import Answer, Api
+from tests.workers import Worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "projects/shop/topics/orders"
+
+
+class Puller:
+    """A pull subscription and its REST methods."""
+
+    def __init__(self, api: Api, name: str = "pull", **fields: Any) -> None:
+        self.api = api
+        self.path = f"subscriptions/{name}"
+        api.put("topics/orders", {})
+        api.made(self.path, {"topic": TOPIC} | fields)
+
+    def pull(self, count: int = 100) -> list[dict[str, Any]]:
+        answer = self.api.post(f"{self.path}:pull", {"maxMessages": count, "returnImmediately": True})
+        assert answer.status == 200, answer
+        received: list[dict[str, Any]] = answer.body.get("receivedMessages", [])
+        return received
+
+    def ack(self, *received: dict[str, Any]) -> Answer:
+        return self.api.post(f"{self.path}:acknowledge", {"ackIds": [one["ackId"] for one in received]})
+
+    def extend(self, seconds: int, *received: dict[str, Any]) -> Answer:
+        ids = [one["ackId"] for one in received]
+        return self.api.post(f"{self.path}:modifyAckDeadline", {"ackIds": ids, "ackDeadlineSeconds": seconds})
+
+    def nack(self, *received: dict[str, Any]) -> Answer:
+        return self.extend(0, *received)
+
+    def lapse(self) -> None:
+        """Let every lease end now, as time would."""
+        row = Subscription.objects.get(subscription_id=self.path.rpartition("/")[2])
+        client, key = default_backlog().client, f"ph:{Lane(row.pk, 'local').key}:l"
+        for name in client.zrange(key, 0, -1):
+            client.zadd(key, {name: 1})
+
+
+@pytest.fixture
+def api(redis_url: str) -> Api:
+    return Api()
+
+
+@pytest.fixture
+def puller(api: Api) -> Puller:
+    return Puller(api)
+
+
+def publish(count: int, *, start: int = 0, key: str = "", data: bytes = b"") -> list[str]:
+    messages = [NewMessage(data or str(i).encode(), {"n": str(i)}, key) for i in range(start, start + count)]
+    return message_publish(topic=topic_get(name=TOPIC), messages=messages)
+
+
+def ids(received: list[dict[str, Any]]) -> list[str]:
+    return [one["message"]["messageId"] for one in received]
+
+
+def test_a_pulled_message_has_what_was_published(puller: Puller) -> None:
+    [message_id] = publish(1, key="k")
+    [received] = puller.pull()
+    message = received["message"]
+    assert base64.b64decode(message["data"]) == b"0"
+    assert message["attributes"] == {"n": "0"}
+    assert message["orderingKey"] == "k"
+    assert message["messageId"] == message_id
+    assert message["publishTime"].endswith("Z")
+    assert "deliveryAttempt" not in received
+
+
+def test_messages_come_in_publish_order_and_at_most_as_many_as_asked_for(puller: Puller) -> None:
+    published = publish(10)
+    assert ids(puller.pull(4)) == published[:4]
+    assert ids(puller.pull(100)) == published[4:]
+    assert puller.pull() == []
+
+
+def test_an_acknowledged_message_is_owed_no_more(puller: Puller) -> None:
+    publish(3)
+    assert puller.ack(*puller.pull()).body == {}
+    assert not Delivery.objects.exists()
+    puller.lapse()
+    assert puller.pull() == []
+
+
+def test_a_nacked_message_comes_again_at_once(puller: Puller) -> None:
+    published = publish(2)
+    first, second = puller.pull()
+    puller.nack(first)
+    assert ids(puller.pull()) == published[:1]
+    puller.ack(second)
+    assert Delivery.objects.count() == 1
+
+
+def test_a_lease_that_lapses_gives_the_message_to_another_puller(puller: Puller) -> None:
+    published = publish(2)
+    puller.pull()
+    assert puller.pull() == []
+    puller.lapse()
+    assert ids(puller.pull()) == published
+
+
+def test_an_extended_lease_holds_and_one_of_an_earlier_lease_is_left_alone(puller: Puller) -> None:
+    publish(1)
+    [early] = puller.pull()
+    puller.lapse()
+    [late] = puller.pull()
+    assert early["ackId"] != late["ackId"]
+    assert puller.nack(early).status == 200
+    assert puller.pull() == []
+    assert puller.extend(600, late).status == 200
+    assert puller.pull() == []
+
+
+def test_acknowledging_late_and_twice_is_fine(puller: Puller) -> None:
+    publish(1)
+    [early] = puller.pull()
+    puller.lapse()
+    [again] = puller.pull()
+    assert puller.ack(early).status == 200
+    assert not Delivery.objects.exists()
+    assert puller.ack(early, again).status == 200
+    puller.lapse()
+    assert puller.pull() == []
+
+
+def test_exactly_once_refuses_a_lapsed_lease_by_name_and_takes_the_others(api: Api) -> None:
+    puller = Puller(api, enableExactlyOnceDelivery=True)
+    publish(2)
+    lapsed = puller.pull(1)[0]
+    puller.lapse()
+    again, other = puller.pull()
+    answer = puller.ack(lapsed, other)
+    assert answer.error["status"] == "FAILED_PRECONDITION"
+    [detail] = answer.error["details"]
+    assert detail["metadata"] == {lapsed["ackId"]: "PERMANENT_FAILURE_INVALID_ACK_ID"}
+    assert Delivery.objects.count() == 1
+    assert puller.ack(again).status == 200
+    assert puller.ack(again).error["status"] == "FAILED_PRECONDITION"
+    assert puller.extend(10, again).error["status"] == "FAILED_PRECONDITION"
+
+
+def test_exactly_once_never_hands_out_what_the_database_knows_as_acknowledged(api: Api) -> None:
+    """As after a crash between the two: Redis still has what the database has not."""
+    puller = Puller(api, enableExactlyOnceDelivery=True)
+    publish(2)
+    Delivery.objects.first().delete()  # type: ignore[union-attr]
+    assert len(puller.pull()) == 1
+    assert puller.pull() == []
+
+
+def test_a_delivery_attempt_counts_nacks_and_lapses_with_a_dead_letter_policy(api: Api) -> None:
+    api.put("topics/dead", {})
+    policy = {"deadLetterTopic": "projects/shop/topics/dead", "maxDeliveryAttempts": 5}
+    puller = Puller(api, deadLetterPolicy=policy)
+    publish(1)
+    [first] = puller.pull()
+    puller.nack(first)
+    [second] = puller.pull()
+    puller.lapse()
+    [third] = puller.pull()
+    assert [one["deliveryAttempt"] for one in (first, second, third)] == [1, 2, 3]
+
+
+def test_a_retry_policy_holds_back_what_was_nacked(api: Api) -> None:
+    puller = Puller(api, retryPolicy={"minimumBackoff": "60s", "maximumBackoff": "600s"})
+    publish(2)
+    first, second = puller.pull()
+    puller.nack(first)
+    puller.lapse()
+    assert puller.pull() == []
+    key = f"ph:{Lane(Subscription.objects.get().pk, 'local').key}:z"
+    assert default_backlog().client.zcard(key) == 2
+    assert second
+
+
+def test_a_backlog_longer_than_redis_holds_is_pulled_whole_and_in_order(
+    api: Api, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.BACKLOG_LIMIT = 20
+    monkeypatch.setattr(default_backlog(), "limit", 20)
+    puller = Puller(api)
+    published = publish(150)
+    seen: list[str] = []
+    while received := puller.pull(40):
+        seen += ids(received)
+        puller.ack(*received)
+    assert seen == published
+
+
+def test_large_messages_are_pulled_from_the_database(puller: Puller) -> None:
+    publish(1, data=b"x" * 100_000)
+    [received] = puller.pull()
+    assert base64.b64decode(received["message"]["data"]) == b"x" * 100_000
+
+
+def test_a_wiped_redis_loses_no_message(puller: Puller, redis_url: str) -> None:
+    published = publish(5)
+    puller.ack(*puller.pull(2))
+    client_of(redis_url).flushall()
+    assert ids(puller.pull()) == published[2:]
+
+
+def test_a_publish_wakes_a_puller_that_waits(puller: Puller) -> None:
+    answers: list[Answer] = []
+    path = f"/v1/projects/shop/{puller.path}:pull"
+
+    def wait() -> None:
+        answers.append(Api().post(path, {"maxMessages": 10}))
+        connection.close()
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    published = publish(1)
+    waiting.join(timeout=60)
+    assert ids(answers[0].body["receivedMessages"]) == published
+
+
+def test_pulling_needs_a_pull_subscription(api: Api) -> None:
+    api.put("topics/orders", {})
+    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:1024/"}})
+    answer = api.post("subscriptions/push:pull", {"maxMessages": 1})
+    assert answer.error["status"] == "FAILED_PRECONDITION"
+    assert answer.error["message"] == "This method is not supported for this subscription type."
+
+
+def test_a_detached_subscription_is_neither_pulled_nor_acknowledged(puller: Puller) -> None:
+    publish(1)
+    [received] = puller.pull()
+    puller.api.post(f"{puller.path}:detach")
+    for answer in (
+        puller.api.post(f"{puller.path}:pull", {"maxMessages": 1}),
+        puller.ack(received),
+        puller.extend(10, received),
+    ):
+        assert answer.error["status"] == "FAILED_PRECONDITION"
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "message"),
+    [
+        ("pull", {}, "You have passed an invalid argument to the service (argument=max_messages)."),
+        ("pull", {"maxMessages": -1}, "You have passed an invalid argument to the service (argument=max_messages)."),
+        ("acknowledge", {}, "You have not specified an ack ID in the request."),
+        ("acknowledge", {"ackIds": ["nope"]}, "You have passed an invalid ack ID to the service (ack_id=nope)."),
+        ("modifyAckDeadline", {"ackDeadlineSeconds": 10}, "You have not specified an ack ID in the request."),
+        (
+            "modifyAckDeadline",
+            {"ackIds": ["a"], "ackDeadlineSeconds": 601},
+            "Invalid ack deadline given (ack_deadline=601). The ack deadline must be between 0 and 600 seconds.",
+        ),
+    ],
+)
+def test_bad_input_has_productions_own_texts(puller: Puller, verb: str, body: Any, message: str) -> None:
+    answer = puller.api.post(f"{puller.path}:{verb}", body)
+    assert answer.error["status"] == "INVALID_ARGUMENT"
+    assert answer.error["message"] == message
+
+
+def test_an_ack_id_of_another_subscription_is_refused(api: Api, puller: Puller) -> None:
+    other = Puller(api, "other")
+    publish(1)
+    [received] = puller.pull()
+    assert other.ack(received).error["status"] == "INVALID_ARGUMENT"
+    assert Delivery.objects.count() == 2
+
+
+def test_from_push_to_pull_and_back_nothing_is_lost(api: Api, receiver: Receiver, redis_url: str) -> None:
+    receiver.default = 503
+    puller = Puller(api, pushConfig={"pushEndpoint": receiver.url})
+    published = publish(6)
+    with Worker(redis_url):
+        wait_for(lambda: len(receiver.requests) >= 3, what="nacks")
+        api.post(f"{puller.path}:modifyPushConfig", {"pushConfig": {}})
+        got: dict[str, dict[str, Any]] = {}
+
+        def all_pulled() -> bool:
+            got.update({one["message"]["messageId"]: one for one in puller.pull()})
+            return len(got) == 6
+
+        wait_for(all_pulled, what="all six by pulling")
+        puller.ack(*[got[message_id] for message_id in published[:2]])
+        receiver.default = 204
+        api.post(f"{puller.path}:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url}})
+        puller.lapse()
+        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="the last ack")
+    assert set(published[2:]) <= {request.json["message"]["messageId"] for request in receiver.requests}
+
+
+def test_an_ack_id_is_a_word_of_a_command_line() -> None:
+    """One that begins with a hyphen would be taken for a flag."""
+    texts = [ack_id_text(AckId(1, "local", number, 1, 1), secret=b"x") for number in range(500)]
+    assert {text[0] for text in texts} <= set("MNO")
+    assert [ack_id_parse(text, secret=b"x") for text in texts] == [AckId(1, "local", n, 1, 1) for n in range(500)]
+    assert ack_id_parse(texts[0], secret=b"y") is None
+    assert ack_id_parse("", secret=b"x") is None

@@ -1,0 +1,140 @@
+"""Large messages in a push worker: their bytes are bounded, fairly between subscriptions, and memory comes back."""
+
+from __future__ import annotations
+
+import socket
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.paging import render_rows
+from deliveries.models import Delivery
+from deliveries.publish.service import message_publish
+from deliveries.rules.payload import INLINE_BYTES, NewMessage
+from deliveries.rules.taskmessage import body_parse
+from deliveries.store import statements
+from subscriptions.selectors import topic_get
+from subscriptions.services.subscriptions import push_config_modify, subscription_create
+from subscriptions.services.topics import topic_create
+from tests.ports import wait_for
+from tests.receiver import Receiver
+from tests.workers import Worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LARGE, SMALL = "projects/shop/topics/large", "projects/shop/topics/small"
+HANGING = "projects/shop/subscriptions/hanging"
+COUNT, SIZE = 30, 6_000_000
+#: Code for a worker whose first look at the sizes of payloads fails.
+FAILS_ONCE = """
+import django
+django.setup()
+from deliveries import store
+real = store.payload_sizes
+def payload_sizes(message_ids):
+    store.payload_sizes = real
+    raise RuntimeError("unforeseen")
+store.payload_sizes = payload_sizes
+"""
+
+
+@pytest.fixture
+def deaf() -> Iterator[socket.socket]:
+    """An endpoint that lets clients connect and never reads."""
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
+        yield listener
+
+
+def rss_mb(pid: int) -> float:
+    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) / 1024
+
+
+def hang(listener: socket.socket) -> int:
+    """Subscribe the endpoint to large messages, with a push window that lets all of them out at once."""
+    topic_create(name=LARGE, topic={})
+    row = subscription_create(name=HANGING, subscription={"topic": LARGE, "ackDeadlineSeconds": 600})
+    for _ in range(COUNT):
+        message_publish(topic=topic_get(name=LARGE), messages=[NewMessage(bytes(SIZE), {})])
+    open_window(row.pk, COUNT)
+    point(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+    return row.pk
+
+
+def open_window(pk: int, size: int) -> None:
+    default_backlog().client.hset(f"ph:{pk}:local:s", mapping={"w": size, "peak": size})
+
+
+def outstanding(pk: int) -> int:
+    return int(default_backlog().state(Lane(pk, "local"))["out"])
+
+
+def point(url: str) -> None:
+    push_config_modify(name=HANGING, request={"pushConfig": {"pushEndpoint": url}})
+
+
+def test_large_messages_to_a_hanging_endpoint_take_bounded_memory_and_starve_nobody(
+    redis_url: str, deaf: socket.socket, receiver: Receiver
+) -> None:
+    topic_create(name=SMALL, topic={})
+    subscription_create(
+        name="projects/shop/subscriptions/healthy",
+        subscription={"topic": SMALL, "pushConfig": {"pushEndpoint": receiver.url}},
+    )
+    with Worker(redis_url, PUSHHUB_WORKER_OUTSTANDING_MB="64") as worker:
+        idle_mb = rss_mb(worker.process.pid)
+        pk = hang(deaf)
+        wait_for(lambda: outstanding(pk) == COUNT, what="the large messages")
+        peak_mb, sent = 0.0, 0
+        while sent < 60:
+            message_publish(topic=topic_get(name=SMALL), messages=[NewMessage(bytes(200_000), {})])
+            sent += 1
+            receiver.wait(sent, timeout_seconds=60)
+            peak_mb = max(peak_mb, rss_mb(worker.process.pid))
+        # All of them would take 480 MB: each as base64 text and as the body made of it.
+        assert peak_mb - idle_mb < 250
+        deaf.close()
+        wait_for(lambda: outstanding(pk) == 0, what="the pushes to the closed endpoint")
+        wait_for(lambda: rss_mb(worker.process.pid) - idle_mb < 150, timeout_seconds=60, what="the memory")
+
+
+def test_an_unexpected_error_while_sizes_are_read_loses_no_message(redis_url: str, receiver: Receiver) -> None:
+    topic_create(name=LARGE, topic={})
+    subscription_create(name=HANGING, subscription={"topic": LARGE, "pushConfig": {"pushEndpoint": receiver.url}})
+    message_publish(topic=topic_get(name=LARGE), messages=[NewMessage(bytes(INLINE_BYTES + 1), {})])
+    with Worker(redis_url, first=FAILS_ONCE):
+        wait_for(lambda: not Delivery.objects.exists(), what="the message")
+    assert len(receiver.requests) == 1
+
+
+def test_a_page_of_a_backlog_is_read_without_its_large_payloads(redis_url: str) -> None:
+    """500 rows of 10 MB would fill any memory, for references that need none of it."""
+    topic_create(name=LARGE, topic={})
+    row = subscription_create(name=HANGING, subscription={"topic": LARGE})
+    for size in (INLINE_BYTES, INLINE_BYTES + 1):
+        message_publish(topic=topic_get(name=LARGE), messages=[NewMessage(bytes(size), {})])
+    page = statements.page_read(subscription_id=row.pk, region="local", from_id=0, limit=10)
+    assert [None if one.data is None else len(one.data) for one in page] == [INLINE_BYTES, None]
+    texts = [text for _, text in render_rows(Lane(row.pk, "local"), page)]
+    assert [body_parse(orjson.loads(text)["body"]).is_reference for text in texts] == [False, True]
+
+
+def test_payloads_that_came_in_the_task_are_bounded_as_well(redis_url: str, receiver: Receiver) -> None:
+    """What does not fit is dropped, and read from the database when its turn comes."""
+    topic_create(name=LARGE, topic={})
+    row = subscription_create(name=HANGING, subscription={"topic": LARGE})
+    texts = [str(number).encode().rjust(60_000) for number in range(600)]
+    for start in range(0, 600, 100):
+        messages = [NewMessage(text, {}) for text in texts[start : start + 100]]
+        message_publish(topic=topic_get(name=LARGE), messages=messages)
+    open_window(row.pk, 600)
+    with Worker(redis_url, PUSHHUB_WORKER_OUTSTANDING_MB="16"):
+        point(receiver.url)
+        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=120, what="the messages")
+    received = {b64decode(request.json["message"]["data"]) for request in receiver.requests}
+    assert received == set(texts)

@@ -1,0 +1,230 @@
+"""Dead letters: when a message goes to the dead-letter topic, what it says of itself, and who must allow it."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from deliveries.deadletters import dead_letter_topic_usable
+from deliveries.models import Delivery, Message
+from deliveries.rules.payload import publish_time_text
+from subscriptions.iam import access, grants
+from subscriptions.iam.tree import resource_get
+from subscriptions.identity.agents import service_agent
+from subscriptions.models import Project, Subscription
+from tests.ports import wait_for
+from tests.receiver import Receiver
+from tests.restapi import Api
+from tests.workers import Worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "projects/shop/topics/orders"
+LETTERS = "projects/shop/topics/letters"
+SUBSCRIPTION = "projects/shop/subscriptions/worker"
+POLICY = {"deadLetterTopic": LETTERS, "maxDeliveryAttempts": 5}
+QUICK = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
+
+
+@pytest.fixture
+def api(redis_url: str) -> Api:
+    """`letters` has a subscription that pulls."""
+    api = Api()
+    api.made("topics/orders")
+    api.made("topics/letters")
+    api.made("subscriptions/letters", {"topic": LETTERS})
+    return api
+
+
+def publish(api: Api, text: str = "hello", **fields: Any) -> str:
+    message = {"data": base64.b64encode(text.encode()).decode(), **fields}
+    message_id: str = api.post("topics/orders:publish", {"messages": [message]}).body["messageIds"][0]
+    return message_id
+
+
+def pulled(api: Api, name: str) -> list[Any]:
+    found: list[Any] = api.post(f"subscriptions/{name}:pull", {"maxMessages": 10, "returnImmediately": True}).body.get(
+        "receivedMessages", []
+    )
+    return found
+
+
+def nack(api: Api, name: str, received: list[Any]) -> None:
+    body = {"ackIds": [one["ackId"] for one in received], "ackDeadlineSeconds": 0}
+    assert api.post(f"subscriptions/{name}:modifyAckDeadline", body).status == 200
+
+
+def letter(api: Api) -> Any:
+    received: list[Any] = []
+    wait_for(lambda: received.extend(pulled(api, "letters")) or received, what="the dead letter")
+    (one,) = received
+    return one["message"]
+
+
+def pushed(api: Api, receiver: Receiver, **fields: Any) -> None:
+    config = {"pushEndpoint": receiver.url}
+    body = {"topic": TOPIC, "pushConfig": config, "deadLetterPolicy": POLICY, "retryPolicy": QUICK, **fields}
+    api.made("subscriptions/worker", body)
+
+
+def test_after_the_maximum_of_attempts_a_pushed_message_goes_to_the_dead_letter_topic(api: Api, redis_url: str) -> None:
+    with Receiver(default=503) as receiver, Worker(redis_url):
+        pushed(api, receiver)
+        message_id = publish(api, "hello", attributes={"lang": "en"}, orderingKey="k")
+        found = letter(api)
+        assert [request.json["deliveryAttempt"] for request in receiver.requests] == [1, 2, 3, 4, 5]
+    assert found["data"] == base64.b64encode(b"hello").decode()
+    assert found["orderingKey"] == "k"
+    assert found["messageId"] != message_id
+    assert found["attributes"] == {
+        "lang": "en",
+        "CloudPubSubDeadLetterSourceDeliveryCount": "5",
+        "CloudPubSubDeadLetterSourceSubscription": "worker",
+        "CloudPubSubDeadLetterSourceSubscriptionProject": "shop",
+        "CloudPubSubDeadLetterSourceTopicPublishTime": publish_time_text(int(message_id)),
+    }
+    assert not Delivery.objects.filter(subscription__subscription_id="worker").exists()
+
+
+def test_a_large_message_goes_whole(api: Api, redis_url: str) -> None:
+    text = "x" * 200_000
+    with Receiver(default=503) as receiver, Worker(redis_url):
+        pushed(api, receiver)
+        publish(api, text)
+        assert base64.b64decode(letter(api)["data"]).decode() == text
+
+
+def test_what_is_acknowledged_in_time_is_no_dead_letter(api: Api, redis_url: str) -> None:
+    with Receiver() as receiver, Worker(redis_url):
+        receiver.script([503, 503, 503, 503, 204])
+        pushed(api, receiver)
+        publish(api)
+        wait_for(lambda: not Delivery.objects.exists(), what="the acknowledgement")
+    assert pulled(api, "letters") == []
+    assert len(receiver.requests) == 5
+
+
+def test_a_key_goes_on_after_its_dead_letter(api: Api, redis_url: str) -> None:
+    with Receiver() as receiver, Worker(redis_url):
+        receiver.script([503] * 5)
+        pushed(api, receiver, enableMessageOrdering=True)
+        publish(api, "first", orderingKey="k")
+        publish(api, "second", orderingKey="k")
+        wait_for(lambda: len(receiver.requests) >= 6, what="the second message")
+        found = letter(api)
+        last = receiver.requests[-1].json["message"]
+    assert base64.b64decode(found["data"]) == b"first"
+    assert base64.b64decode(last["data"]) == b"second"
+
+
+def test_a_pulled_message_counts_nacks_and_is_forwarded(api: Api) -> None:
+    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    publish(api)
+    for attempt in range(1, 6):
+        (received,) = pulled(api, "worker")
+        assert received["deliveryAttempt"] == attempt
+        nack(api, "worker", [received])
+    assert pulled(api, "worker") == []
+    assert letter(api)["attributes"]["CloudPubSubDeadLetterSourceDeliveryCount"] == "5"
+    assert not Delivery.objects.filter(subscription__subscription_id="worker").exists()
+    assert pulled(api, "worker") == []
+
+
+def test_without_a_policy_attempts_are_not_told(api: Api) -> None:
+    api.made("subscriptions/worker", {"topic": TOPIC})
+    publish(api)
+    (received,) = pulled(api, "worker")
+    assert "deliveryAttempt" not in received
+
+
+def test_attempts_are_always_told_where_a_setting_asks_for_it(api: Api) -> None:
+    """As Metro does."""
+    api.made("subscriptions/worker", {"topic": TOPIC})
+    publish(api)
+    with override_settings(DELIVERY_ATTEMPT_ALWAYS=True):
+        (received,) = pulled(api, "worker")
+        assert received["deliveryAttempt"] == 1
+        nack(api, "worker", [received])
+        assert pulled(api, "worker")[0]["deliveryAttempt"] == 2
+
+
+def test_a_pushed_message_tells_its_attempt_where_a_setting_asks_for_it(api: Api, redis_url: str) -> None:
+    with Receiver() as receiver, Worker(redis_url, PUSHHUB_DELIVERY_ATTEMPT_ALWAYS="on"):
+        receiver.script([503])
+        api.made("subscriptions/worker", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+        publish(api)
+        assert [request.json["deliveryAttempt"] for request in receiver.wait(2)] == [1, 2]
+
+
+def test_a_deleted_dead_letter_topic_takes_nothing_and_deliveries_go_on(api: Api) -> None:
+    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    api.delete("topics/letters")
+    publish(api)
+    for _ in range(8):
+        received = pulled(api, "worker")
+        assert len(received) == 1
+        nack(api, "worker", received)
+    assert api.get("subscriptions/worker").body["deadLetterPolicy"]["deadLetterTopic"] == "_deleted-topic_"
+
+
+def test_a_dead_letter_topic_that_excludes_the_region_takes_nothing_and_deliveries_go_on(api: Api) -> None:
+    policy = {"allowedPersistenceRegions": ["eu"], "enforceInTransit": True}
+    api.patch("topics/letters", {"topic": {"messageStoragePolicy": policy}, "updateMask": "messageStoragePolicy"})
+    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    publish(api)
+    for _ in range(8):
+        received = pulled(api, "worker")
+        assert len(received) == 1
+        nack(api, "worker", received)
+    assert Message.objects.count() == 1
+
+
+def test_outside_development_the_service_agent_needs_both_permissions(api: Api) -> None:
+    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    agent = service_agent(Project.objects.get()).member
+
+    def usable() -> bool:
+        access.forget_decisions()
+        source = Subscription.objects.select_related("project", "dead_letter_topic__project").get(
+            subscription_id="worker"
+        )
+        return dead_letter_topic_usable(source) is not None
+
+    assert usable(), "in development a policy does what it says"
+    with override_settings(DEVELOPMENT=False):
+        assert not usable()
+        grants.role_grant(resource_get(LETTERS), role="roles/pubsub.publisher", member=agent)
+        assert not usable()
+        grants.role_grant(resource_get(SUBSCRIPTION), role="roles/pubsub.subscriber", member=agent)
+        assert usable()
+        grants.role_revoke(resource_get(LETTERS), role="roles/pubsub.publisher", member=agent)
+        assert not usable()
+
+
+def test_without_the_permissions_delivery_goes_on_for_ever(api: Api) -> None:
+    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    publish(api)
+    with override_settings(DEVELOPMENT=False):
+        subscriber = resource_get(SUBSCRIPTION)
+        grants.role_grant(subscriber, role="roles/pubsub.subscriber", member="user:developer@localhost")
+        for _ in range(8):
+            received = pulled(api, "worker")
+            assert len(received) == 1
+            nack(api, "worker", received)
+    assert Message.objects.count() == 1
+
+
+def test_a_letter_that_another_settled_meanwhile_is_not_sent(api: Api) -> None:
+    """The settler tries again after a failure half-way: the row that is gone must not become a second letter."""
+    from deliveries.deadletters import dead_letters_forward
+
+    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    message_id = int(publish(api))
+    row = Subscription.objects.get(subscription_id="worker")
+    first = dead_letters_forward(subscription_id=row.pk, region="local", attempts={message_id: 5})
+    again = dead_letters_forward(subscription_id=row.pk, region="local", attempts={message_id: 5})
+    assert (first.message_ids, again.message_ids) == ({message_id}, set())
+    assert Message.objects.count() == 2

@@ -1,0 +1,251 @@
+"""An unexpected exception, once, in every call of the push worker's threads to the database or to Redis.
+
+The calls are discovered: a first pass over the scenario notes from where each thread calls. Each further pass raises at
+one of these places, once. Then every message must still arrive, and the worker must end with nothing outstanding.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
+
+from deliveries import activity
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanes import lane_configure
+from deliveries.models import Delivery, Message
+from deliveries.publish.service import message_publish
+from deliveries.push import worker as workers
+from deliveries.push.worker import PushWorker
+from deliveries.rules.payload import NewMessage
+from deliveries.rules.taskmessage import own_parse, queue_name
+from subscriptions.models import Subscription
+from subscriptions.selectors import push_settings_of, topic_get
+from tests.ports import wait_for
+from tests.receiver import Receiver, Request
+from tests.restapi import Api
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ROOT = str(Path(__file__).parents[3])
+TOPIC, DOOMED, LETTERS = (f"projects/shop/topics/{name}" for name in ("orders", "doomed", "letters"))
+LARGE = b"x" * 100_000
+#: Frames of a place's name, counted from the call.
+DEPTH = 3
+
+
+class Injected(Exception):
+    """What no code expects."""
+
+
+class Faults:
+    """Notes the places in our code from which `thread` calls out, and raises once at the place that is armed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.thread = ""
+        self.places: set[str] = set()
+        self.armed = ""
+        for owner, name in (
+            (CursorWrapper, "execute"),
+            (CursorWrapper, "executemany"),
+            (BaseDatabaseWrapper, "_commit"),
+            (redis.Redis, "execute_command"),
+            (redis.client.Pipeline, "execute"),
+        ):
+            monkeypatch.setattr(owner, name, self._watched(name, getattr(owner, name)))
+
+    def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if threading.current_thread().name == self.thread:
+                self._note(f"{_place()}: {name}")
+            return call(*args, **kwargs)
+
+        return watched
+
+    def _note(self, place: str) -> None:
+        self.places.add(place)
+        if place == self.armed:
+            self.armed = ""
+            raise Injected(place)
+
+
+def _place() -> str:
+    frames = []
+    frame = sys._getframe(2)
+    while frame is not None and len(frames) < DEPTH:
+        path = Path(frame.f_code.co_filename)
+        if str(path).startswith((f"{ROOT}/deliveries", f"{ROOT}/subscriptions")):
+            frames.append(f"{path.stem}.{frame.f_code.co_name}")
+        frame = frame.f_back
+    return " < ".join(frames)
+
+
+class Stand:
+    """A push worker in this process, fetching as its transport does."""
+
+    def __init__(self) -> None:
+        self.worker = PushWorker(NoEvents(), "push@test", revoked=frozenset())
+        self.worker.has_strategy = True
+
+    def fetch(self) -> None:
+        work, batch, room, limit = self.worker.fetch_arguments("local")
+        reply: Any = default_backlog().scripts.fetch(
+            keys=[queue_name("local"), work], args=["local", batch, room, limit]
+        )
+        messages, _, epoch, pages = reply
+        self.worker.fetched("local", batch, messages, epoch=int(epoch), pages=pages)
+        for message in messages:
+            assert self.worker.take_delivery(*own_parse(message))
+        self.worker.delivered()
+
+
+class NoEvents:
+    """In place of Celery's application: nobody watches."""
+
+    def connection_for_write(self) -> Any:
+        raise OSError
+
+
+@pytest.fixture
+def stand(redis_url: str, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
+    settings.JOURNAL = str(tmp_path / "journal")
+    monkeypatch.setattr(workers, "HEARTBEAT_SECONDS", 0.02)
+    settings.DRAIN_SECONDS = 1
+    threshold = gc.get_threshold()
+    it = Stand()
+    it.worker.start()
+    yield it
+    it.worker.drain()
+    gc.unfreeze()
+    gc.set_threshold(*threshold)
+
+
+def publish(topic: str, *payloads: bytes) -> set[str]:
+    return set(message_publish(topic=topic_get(name=topic), messages=[NewMessage(payload, {}) for payload in payloads]))
+
+
+def scenario(stand: Stand, receiver: Receiver) -> None:
+    """Acks, a nack, a large payload, a dead letter, a page of the backlog, and a wiped Redis."""
+    letters = Message.objects.filter(topic__topic_id="letters").count()
+    client = default_backlog().client
+    client.flushall()
+    client.script_flush()
+    default_backlog().mark_alive()
+    activity._noted.clear()
+    stand.worker.engine.plans.forget_all()
+    known = Subscription.objects.get(subscription_id="push")
+    settings = push_settings_of(known.pk)
+    assert settings is not None
+    lane_configure(Lane(known.pk, "local"), settings, action="new")
+    published = publish(TOPIC, b"ack", b"nack", LARGE) | publish(DOOMED, b"dead")
+    client.delete("ph:alive")
+    wait_for(lambda: client.exists("ph:alive"), what="the rebuild")
+
+    def is_settled() -> bool:
+        stand.fetch()
+        return not Delivery.objects.exists() and not stand.worker.outstanding
+
+    wait_for(is_settled, timeout_seconds=40, what="the end of every delivery")
+    assert published <= {request.json["message"]["messageId"] for request in receiver.requests}
+    assert Message.objects.filter(topic__topic_id="letters").count() == letters + 1
+    lanes = default_backlog().lanes()
+    assert [default_backlog().state(lane)["out"] for lane in lanes] == ["0"] * len(lanes)
+
+
+@pytest.fixture
+def receiver(api: Api) -> Iterator[Receiver]:
+    """The endpoint of three subscriptions: it nacks `nack` once and `dead` always."""
+    nacked: set[str] = set()
+
+    def answer(request: Request) -> int:
+        message = request.json["message"]
+        data, name = message["data"], message["messageId"]
+        if data == "ZGVhZA==" or (data == "bmFjaw==" and name not in nacked):
+            nacked.add(name)
+            return 503
+        return 204
+
+    for topic in ("orders", "doomed", "letters"):
+        api.made(f"topics/{topic}")
+    with Receiver(answer) as receiver:
+        config = {"pushConfig": {"pushEndpoint": receiver.url}}
+        api.made("subscriptions/push", {"topic": TOPIC, **config})
+        api.made("subscriptions/paged", {"topic": TOPIC, **config})
+        policy = {"deadLetterTopic": LETTERS, "maxDeliveryAttempts": 5}
+        quick = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
+        api.made("subscriptions/doomed", {"topic": DOOMED, "deadLetterPolicy": policy, "retryPolicy": quick, **config})
+        yield receiver
+
+
+@pytest.mark.parametrize(
+    ("thread", "least"), [("push-settler", 8), ("push-steward", 8), ("push-heart", 1), ("push-engine", 0)]
+)
+def test_a_fault_in_any_call_of_a_thread_loses_nothing_and_stops_nothing(
+    thread: str, least: int, receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = Faults(monkeypatch)
+    faults.thread = thread
+    scenario(stand, receiver)
+    places = sorted(faults.places)
+    assert len(places) >= least, places
+    for place in places:
+        faults.armed = place
+        scenario(stand, receiver)
+        assert not faults.armed, f"{place} was not reached"
+
+
+def attempts_at(receiver: Receiver, subscription: str) -> int:
+    name = f"projects/shop/subscriptions/{subscription}"
+    return sum(request.json["subscription"] == name for request in receiver.requests)
+
+
+def waits(subscription: str) -> bool:
+    return Delivery.objects.filter(subscription__subscription_id=subscription).exists()
+
+
+def fail(*args: Any, **kwargs: Any) -> Any:
+    raise Injected
+
+
+def test_results_that_can_never_be_written_hold_up_their_own_lane_only(
+    receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a lane whose dead letters cannot be forwarded
+    with monkeypatch.context() as broken:
+        broken.setattr("deliveries.push.settler.dead_letters_forward", fail)
+        publish(DOOMED, b"dead")
+        publish(TOPIC, *[b"ack"] * 20)
+        # Then the other lanes are served, and its message is sent again and again
+        wait_for(lambda: stand.fetch() or (attempts_at(receiver, "doomed") > 5 and not waits("push")), what="both")
+    # And once they can be, it becomes a dead letter
+    wait_for(lambda: stand.fetch() or not Delivery.objects.exists(), what="the dead letter")
+    assert Message.objects.filter(topic__topic_id="letters").count() == 1
+
+
+def test_a_subscription_that_cannot_be_prepared_holds_up_no_other(
+    receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = stand.worker.engine.plans
+    make = book._make
+
+    def make_or_fail(settings: Any, usable: Any) -> Any:
+        return fail() if settings is not None and settings.name.endswith("/paged") else make(settings, usable)
+
+    # Given a subscription of which no plan can be made, on the topic of another
+    with monkeypatch.context() as broken:
+        broken.setattr(book, "_make", make_or_fail)
+        publish(TOPIC, *[b"ack"] * 20)
+        # Then the other gets its messages
+        wait_for(lambda: stand.fetch() or not waits("push"), what="the other's acks")
+        assert attempts_at(receiver, "paged") == 0
+    # And once a plan can be made, the first gets them too
+    wait_for(lambda: stand.fetch() or not Delivery.objects.exists(), what="every ack")

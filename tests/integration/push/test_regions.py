@@ -1,0 +1,100 @@
+"""Regions without a worker of their own: somebody is told, and others deliver their messages."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from deliveries.backlog import reconcile
+from deliveries.backlog.backlog import REGIONS_KEY
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.regions import Unserved, regions_to_adopt, regions_unserved
+from deliveries.metrics.gauges import gauges_take
+from deliveries.models import Delivery, GaugeMinute
+from deliveries.publish.service import message_publish
+from deliveries.rules.payload import NewMessage
+from subscriptions.selectors import topic_get
+from tests.ports import wait_for
+from tests.receiver import Receiver
+from tests.restapi import Api
+from tests.workers import Worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "projects/shop/topics/orders"
+
+
+@pytest.fixture
+def waiting(api: Api, redis_url: str, receiver: Receiver) -> list[str]:
+    """Messages of the region `local`."""
+    api.made("topics/orders")
+    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+    return publish(5)
+
+
+def publish(count: int) -> list[str]:
+    return message_publish(topic=topic_get(name=TOPIC), messages=[NewMessage(b"x", {})] * count)
+
+
+def last_served(region: str, *, seconds_ago: float) -> None:
+    default_backlog().client.zadd(REGIONS_KEY, {region: (time.time() - seconds_ago) * 1000})
+
+
+def test_a_worker_started_under_another_region_delivers_what_it_finds(
+    waiting: list[str], redis_url: str, receiver: Receiver, settings: Any
+) -> None:
+    # Given messages of the region of which the workers are no more, as after a change of PUSHHUB_REGION
+    last_served("local", seconds_ago=20)
+    with Worker(redis_url, region="europe") as worker:
+        # When a worker of another region has started, then they arrive
+        wait_for(lambda: not Delivery.objects.exists(), what="the acks")
+        assert "regions of other workers that this one serves now: local" in worker.log
+        # And once there are none left, the audit forgets the region, and so does the worker
+        settings.REGIONS = ["europe"]
+        reconcile.audit()
+        wait_for(lambda: "that this one serves now: none" in worker.log, what="the end of that")
+    assert {request.json["message"]["messageId"] for request in receiver.requests} == set(waiting)
+
+
+def test_a_region_is_taken_over_after_its_time(settings: Any) -> None:
+    settings.REGIONS = ["local", "europe"]
+    settings.REGION_TAKEOVER_SECONDS = 60
+    assert regions_to_adopt({"europe": 59.0, "gone": 16.0}) == ("gone",)
+    assert regions_to_adopt({"europe": 60.0, "gone": 16.0}) == ("europe", "gone")
+
+
+def test_the_audit_raises_the_alarm_for_a_region_with_messages_and_no_worker(
+    waiting: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    # Given a region in which messages have just been found
+    reconcile.audit()
+    assert regions_unserved() == []
+    # When no worker of it has lived for a while
+    last_served("local", seconds_ago=100)
+    reconcile.audit()
+    # Then the log and the console have it
+    assert "no worker of region local has lived for 100 s, and 1 backlogs wait there" in caplog.text
+    assert regions_unserved() == [Unserved("local", 100, 1)]
+    gauges_take()
+    assert GaugeMinute.objects.get(resource="projects/shop/subscriptions/push").unserved == 5
+    console = Client()
+    console.force_login(User.objects.create_superuser("root"))
+    page = console.get("/admin/deliveries/segment/").content.decode()
+    assert "No push worker of region local has lived for 100 s, and 1 backlogs wait there." in page
+    # Until a worker of the region lives
+    default_backlog().beat("w", regions=["local"])
+    reconcile.audit()
+    assert regions_unserved() == []
+
+
+def test_a_region_that_only_pullers_use_needs_no_worker(api: Api, redis_url: str) -> None:
+    api.made("topics/orders")
+    api.made("subscriptions/pull", {"topic": TOPIC})
+    publish(5)
+    last_served("local", seconds_ago=100)
+    reconcile.audit()
+    assert regions_unserved() == []

@@ -1,0 +1,94 @@
+"""What goes wrong in the push worker's own threads costs a delay at most: nothing is lost and nothing stands still."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from deliveries.models import Delivery
+from deliveries.publish.service import message_publish
+from deliveries.rules.payload import NewMessage
+from pushhub.celery import app as celery_app
+from pushhub.common import background
+from pushhub.runtime import processes
+from subscriptions.selectors import topic_get
+from tests.ports import wait_for
+from tests.receiver import Answer, Receiver, Request
+from tests.restapi import Api
+from tests.workers import Worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "projects/shop/topics/orders"
+DEAD_LETTERS = {
+    "deadLetterPolicy": {"deadLetterTopic": "projects/shop/topics/letters", "maxDeliveryAttempts": 5},
+    "retryPolicy": {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"},
+}
+
+
+def publish(topic: str, *payloads: bytes) -> list[str]:
+    return message_publish(topic=topic_get(name=topic), messages=[NewMessage(payload, {}) for payload in payloads])
+
+
+def test_a_subscription_deleted_during_the_last_attempt_stops_no_other(api: Api, redis_url: str) -> None:
+    answer_last = threading.Event()
+    neighbours = "projects/shop/topics/neighbours"
+
+    def fail(request: Request) -> Answer:
+        if request.json["deliveryAttempt"] == 5:
+            answer_last.wait(timeout=60)
+        return Answer(503)
+
+    with Receiver(fail) as failing, Receiver() as healthy, Worker(redis_url) as worker:
+        # Given the fifth of five attempts, still outstanding
+        for topic in ("orders", "letters", "neighbours"):
+            api.made(f"topics/{topic}")
+        api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": failing.url}, **DEAD_LETTERS})
+        api.made("subscriptions/healthy", {"topic": neighbours, "pushConfig": {"pushEndpoint": healthy.url}})
+        publish(TOPIC, b"x")
+        failing.wait(5)
+        # When the subscription is deleted before the endpoint answers
+        assert api.delete("subscriptions/push").status == 200
+        answer_last.set()
+        # Then the neighbour's messages all arrive and are acknowledged
+        publish(neighbours, *[b"x"] * 20)
+        wait_for(
+            lambda: not Delivery.objects.filter(subscription__subscription_id="healthy").exists(),
+            timeout_seconds=30,
+            what="the neighbour's acks",
+        )
+        assert worker.process.poll() is None
+
+
+#: Runs before the worker's own imports: idle threads give many signs of life, and the steward gives none.
+STEWARD_HANGS = """
+import sys, threading
+from pushhub import background
+
+work = background.BackgroundThread._round
+
+def work_or_hang(thread):
+    if thread.name == "push-steward":
+        threading.Event().wait()
+    sys.modules["deliveries.push.worker"].HEARTBEAT_SECONDS = 0.1
+    work(thread)
+
+background.IDLE_SECONDS = 0.1
+background.BackgroundThread._round = work_or_hang
+"""
+
+
+def test_a_worker_with_a_thread_that_stands_still_is_not_ready(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = celery_app.__class__("check", broker=f"redis+socket://{redis_url.removeprefix('unix://')}")
+    monkeypatch.setattr("pushhub.celery.app", app)
+    with Worker(redis_url, first=STEWARD_HANGS) as worker:
+        wait_for(lambda: processes.works("push@test"), what="an answer")
+        monkeypatch.setattr(background, "SILENT_SECONDS", 4.0)
+        wait_for(lambda: not processes.works("push@test"), what="the silence")
+        worker.kill()
+    assert "thread push-steward of push@test gave no sign of life" in caplog.text
+    assert not processes.works("push@test"), "a worker that is gone is not ready"
+    app.close()

@@ -1,0 +1,438 @@
+"""The gRPC port: what it serves, both transports on it, who is let in, and streams that misbehave."""
+
+from __future__ import annotations
+
+import queue
+import re
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+import requests
+from google.iam.v1 import iam_policy_pb2
+from google.protobuf.empty_pb2 import Empty
+from google.pubsub_v1.types import pubsub
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from pytest_django.live_server_helper import LiveServer
+
+from deliveries.models import Delivery
+from pushhub.runtime import grpcserver
+from subscriptions.iam import grants
+from subscriptions.iam.methods import METHODS
+from subscriptions.iam.tree import resource_get
+from subscriptions.identity import access_tokens
+from subscriptions.models.iam import AuditEntry
+from subscriptions.services.projects import project_create
+from subscriptions.services.subscriptions import push_config_modify, subscription_create
+from subscriptions.services.topics import topic_create
+from tests.grpcservers import GrpcServer
+from tests.ports import wait_for
+
+PROJECT = "projects/shop"
+TOPIC = f"{PROJECT}/topics/orders"
+SUBSCRIPTION = f"{PROJECT}/subscriptions/worker"
+StreamingPullRequest = pubsub.StreamingPullRequest.pb()
+ADA = "user:ada@example.com"
+
+
+@pytest.fixture
+def strict(transactional_db: None, redis_url: str, live_server: LiveServer) -> Iterator[GrpcServer]:
+    """A server that knows nobody without a token."""
+    with GrpcServer(redis_url, rest=live_server.url, PUSHHUB_ANONYMOUS="", PUSHHUB_DEVELOPMENT="0") as started:
+        yield started
+
+
+@pytest.fixture
+def channel(server: GrpcServer) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(server.address) as found:
+        yield found
+
+
+def make(**fields: Any) -> None:
+    topic_create(name=TOPIC, topic={})
+    subscription_create(name=SUBSCRIPTION, subscription={"topic": TOPIC, **fields})
+
+
+def call(channel: grpc.Channel, method: str, request: Any, answer: Any = Empty, **options: Any) -> Any:
+    service, _, name = method.rpartition(".")
+    stub = channel.unary_unary(
+        f"/{service}/{name}",
+        request_serializer=lambda one: one if isinstance(one, bytes) else one.SerializeToString(),
+        response_deserializer=answer.FromString,
+    )
+    return stub(request, timeout=30, **options)
+
+
+def refused(channel: grpc.Channel, method: str, request: Any, **options: Any) -> grpc.RpcError:
+    with pytest.raises(grpc.RpcError) as caught:
+        call(channel, method, request, **options)
+    return caught.value
+
+
+def bearer(token: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {token}"),)
+
+
+class Stream:
+    """One StreamingPull by hand."""
+
+    def __init__(self, channel: grpc.Channel, **first: Any) -> None:
+        self._requests: queue.Queue[Any] = queue.Queue()
+        self.send(**({"subscription": SUBSCRIPTION, "stream_ack_deadline_seconds": 10} | first))
+        self.answers = channel.stream_stream(
+            "/google.pubsub.v1.Subscriber/StreamingPull",
+            request_serializer=StreamingPullRequest.SerializeToString,
+            response_deserializer=pubsub.StreamingPullResponse.pb().FromString,
+        )(iter(self._requests.get, None), timeout=60)
+
+    def send(self, **fields: Any) -> None:
+        self._requests.put(StreamingPullRequest(**fields))
+
+    def end(self) -> None:
+        self._requests.put(None)
+
+    def cancel(self) -> None:
+        """End the call, and the thread of gRPC's that waits for our next request."""
+        self.answers.cancel()
+        self.end()
+
+    def messages(self, count: int) -> list[Any]:
+        found: list[Any] = []
+        while len(found) < count:
+            found.extend(next(self.answers).received_messages)
+        return found
+
+    def refusal(self) -> tuple[str, str]:
+        with pytest.raises(grpc.RpcError) as caught:
+            list(self.answers)
+        self.end()
+        return caught.value.code().name, caught.value.details()
+
+
+def publish(channel: grpc.Channel, *texts: str) -> list[str]:
+    messages = [{"data": text.encode()} for text in texts]
+    request = pubsub.PublishRequest.pb()(topic=TOPIC, messages=messages)
+    answer = call(channel, "google.pubsub.v1.Publisher.Publish", request, pubsub.PublishResponse.pb())
+    return list(answer.message_ids)
+
+
+def test_each_served_method_has_an_entry_in_the_table_of_permissions() -> None:
+    served = {f"{name}.{method}" for name, methods in grpcserver.services().items() for method in methods}
+    assert len(served) > 20
+    assert served - set(METHODS) == set()
+
+
+def test_rest_answers_on_the_same_port(server: GrpcServer) -> None:
+    made = requests.put(f"http://{server.address}/v1/{TOPIC}", json={}, timeout=30)
+    assert made.json()["name"] == TOPIC
+    large = {"messages": [{"data": "QUFB" * 500_000}]}
+    answer = requests.post(f"http://{server.address}/v1/{TOPIC}:publish", json=large, timeout=30)
+    assert len(answer.json()["messageIds"]) == 1
+
+
+def test_a_connection_that_says_nothing_or_nonsense_is_no_harm(server: GrpcServer, channel: grpc.Channel) -> None:
+    host, _, port = server.address.partition(":")
+    with socket.create_connection((host, int(port))) as silent, socket.create_connection((host, int(port))) as odd:
+        odd.sendall(b"\x16\x03\x01 PRI * HTTP/2.0 nonsense\r\n\r\n")
+        odd.shutdown(socket.SHUT_WR)
+        make()
+        assert publish(channel, "hello")
+        silent.close()
+    assert publish(channel, "hello again")
+
+
+def test_health(channel: grpc.Channel) -> None:
+    stub = health_pb2_grpc.HealthStub(channel)
+    for service in ("", "google.pubsub.v1.Publisher", "google.pubsub.v1.Subscriber", "google.iam.v1.IAMPolicy"):
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=30)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_reflection_describes_the_services(channel: grpc.Channel) -> None:
+    def ask(**question: Any) -> Any:
+        request = reflection_pb2.ServerReflectionRequest(**question)
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        return next(iter(stub.ServerReflectionInfo(iter([request]), timeout=30)))
+
+    listed = {one.name for one in ask(list_services="").list_services_response.service}
+    assert {"google.pubsub.v1.Publisher", "google.pubsub.v1.Subscriber", "google.iam.v1.IAMPolicy"} <= listed
+    for symbol in ("google.pubsub.v1.Subscriber", "google.pubsub.v1.PubsubMessage", "google.iam.v1.Policy"):
+        assert ask(file_containing_symbol=symbol).file_descriptor_response.file_descriptor_proto
+
+
+def test_an_unknown_method_is_unimplemented(channel: grpc.Channel) -> None:
+    assert refused(channel, "google.pubsub.v1.Publisher.Nonsense", Empty()).code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_bytes_that_are_no_message_are_refused(channel: grpc.Channel) -> None:
+    error = refused(channel, "google.pubsub.v1.Publisher.GetTopic", b"\xff\xff\xff")
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_refusal_names_the_field_in_its_details(channel: grpc.Channel) -> None:
+    error = refused(channel, "google.pubsub.v1.Publisher.CreateTopic", pubsub.Topic.pb()(name="nonsense"))
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    (found,) = [value for key, value in error.trailing_metadata() if key == "grpc-status-details-bin"]
+    status = status_pb2.Status.FromString(found)
+    detail = error_details_pb2.BadRequest()
+    assert status.details[0].Unpack(detail)
+    assert detail.field_violations[0].field == "name"
+
+
+def test_a_caller_needs_a_token_and_a_permission(strict: GrpcServer) -> None:
+    project_create(project_id="shop")
+    make()
+    request = pubsub.GetTopicRequest.pb()(topic=TOPIC)
+    method = "google.pubsub.v1.Publisher.GetTopic"
+    with grpc.insecure_channel(strict.address) as channel:
+        assert refused(channel, method, request).code() == grpc.StatusCode.UNAUTHENTICATED
+        for wrong in ("nonsense", "owner"):
+            assert refused(channel, method, request, metadata=bearer(wrong)).code() == grpc.StatusCode.UNAUTHENTICATED
+        token = access_tokens.access_token_create(member=ADA).token
+        error = refused(channel, method, request, metadata=bearer(token))
+        assert error.code() == grpc.StatusCode.PERMISSION_DENIED
+        assert "pubsub.topics.get" in error.details()
+        grants.role_grant(resource_get(TOPIC), role="roles/pubsub.viewer", member=ADA)
+
+        def answered() -> Any:
+            try:
+                return call(channel, method, request, pubsub.Topic.pb(), metadata=bearer(token))
+            except grpc.RpcError:
+                return None
+
+        assert wait_for(answered, what="the grant").name == TOPIC
+
+
+def test_changes_are_audited_with_caller_address_and_method(channel: grpc.Channel) -> None:
+    call(channel, "google.pubsub.v1.Publisher.CreateTopic", pubsub.Topic.pb()(name=TOPIC), pubsub.Topic.pb())
+    entry = AuditEntry.objects.get(resource=TOPIC)
+    assert (entry.surface, entry.address, entry.caller) == ("grpc", "127.0.0.1", "user:developer@localhost")
+    assert entry.method == "google.pubsub.v1.Publisher.CreateTopic"
+
+
+def test_refused_changes_are_audited_and_refused_publishes_are_not(strict: GrpcServer) -> None:
+    project_create(project_id="shop")
+    make()
+    token = access_tokens.access_token_create(member=ADA).token
+    with grpc.insecure_channel(strict.address) as channel:
+        delete = pubsub.DeleteTopicRequest.pb()(topic=TOPIC)
+        refused(channel, "google.pubsub.v1.Publisher.DeleteTopic", delete, metadata=bearer(token))
+        message = pubsub.PublishRequest.pb()(topic=TOPIC, messages=[{"data": b"x"}])
+        refused(channel, "google.pubsub.v1.Publisher.Publish", message, metadata=bearer(token))
+    entry = AuditEntry.objects.get(outcome="denied")
+    assert (entry.caller, entry.method) == (ADA, "google.pubsub.v1.Publisher.DeleteTopic")
+
+
+def test_policies_of_what_is_no_pubsub_resource(channel: grpc.Channel) -> None:
+    request = iam_policy_pb2.TestIamPermissionsRequest(resource=PROJECT, permissions=["pubsub.topics.list"])
+    answer = iam_policy_pb2.TestIamPermissionsResponse
+    project_create(project_id="shop")
+    assert list(call(channel, "google.iam.v1.IAMPolicy.TestIamPermissions", request, answer).permissions) == [
+        "pubsub.topics.list"
+    ]
+
+
+def test_a_snapshot_without_a_name_gets_one_in_the_subscriptions_project(channel: grpc.Channel) -> None:
+    make()
+    request = pubsub.CreateSnapshotRequest.pb()(subscription=SUBSCRIPTION)
+    made = call(channel, "google.pubsub.v1.Subscriber.CreateSnapshot", request, pubsub.Snapshot.pb())
+    assert re.fullmatch(r"projects/shop/snapshots/auto-[0-9a-f]{24}", made.name)
+
+
+def test_a_missing_topic_is_not_found_whatever_is_published(channel: grpc.Channel) -> None:
+    request = pubsub.PublishRequest.pb()(topic=TOPIC, messages=[{}])
+    error = refused(channel, "google.pubsub.v1.Publisher.Publish", request)
+    assert error.code() is grpc.StatusCode.NOT_FOUND
+
+
+def test_a_pull_waits_for_a_message(channel: grpc.Channel) -> None:
+    make()
+    stub = channel.unary_unary(
+        "/google.pubsub.v1.Subscriber/Pull",
+        request_serializer=pubsub.PullRequest.pb().SerializeToString,
+        response_deserializer=pubsub.PullResponse.pb().FromString,
+    )
+    waiting = stub.future(pubsub.PullRequest.pb()(subscription=SUBSCRIPTION, max_messages=5), timeout=30)
+    publish(channel, "late")
+    assert [one.message.data for one in waiting.result(timeout=30).received_messages] == [b"late"]
+
+
+def test_a_stream_acknowledges_on_itself(channel: grpc.Channel) -> None:
+    make()
+    publish(channel, "a", "b")
+    stream = Stream(channel)
+    messages = stream.messages(2)
+    stream.send(ack_ids=[one.ack_id for one in messages])
+    wait_for(lambda: not Delivery.objects.exists(), what="the acknowledgements")
+    stream.end()
+    assert list(stream.answers) == []
+
+
+def test_a_stream_holds_no_more_than_it_was_told(channel: grpc.Channel) -> None:
+    make()
+    publish(channel, *[str(number) for number in range(5)])
+    stream = Stream(channel, max_outstanding_messages=2)
+    first = stream.messages(2)
+    assert len(first) == 2
+    stream.send(ack_ids=[first[0].ack_id])
+    assert len(stream.messages(1)) == 1
+    stream.send(modify_deadline_ack_ids=[first[1].ack_id], modify_deadline_seconds=[0])
+    assert len(stream.messages(1)) == 1
+    stream.cancel()
+
+
+def test_a_unary_acknowledgement_makes_room_on_the_stream(channel: grpc.Channel, live_server: LiveServer) -> None:
+    make()
+    publish(channel, "a", "b", "c")
+    stream = Stream(channel, max_outstanding_messages=1)
+    (first,) = stream.messages(1)
+    request = pubsub.AcknowledgeRequest.pb()(subscription=SUBSCRIPTION, ack_ids=[first.ack_id])
+    call(channel, "google.pubsub.v1.Subscriber.Acknowledge", request)
+    (second,) = stream.messages(1)
+    body = {"ackIds": [second.ack_id]}
+    url = f"{live_server.url}/v1/{SUBSCRIPTION}:acknowledge"
+    assert requests.post(url, json=body, timeout=30).status_code == 200, "through another process"
+    (third,) = stream.messages(1)
+    assert third.message.data == b"c"
+    stream.cancel()
+
+
+def test_bytes_outstanding_are_bounded(channel: grpc.Channel) -> None:
+    make()
+    publish(channel, *["x" * 1000] * 5)
+    stream = Stream(channel, max_outstanding_bytes=1500)
+    first = stream.messages(1)
+    more = next(stream.answers).received_messages if len(first) == 1 else ()
+    held = [*first, *more]
+    assert len(held) == 2, "one more while there is room for anything, as production does"
+    stream.send(ack_ids=[one.ack_id for one in held])
+    assert stream.messages(1)
+    stream.cancel()
+
+
+def test_large_messages_count_with_their_true_size_from_the_first_answer_on(channel: grpc.Channel) -> None:
+    make()
+    publish(channel, *["x" * 60_000] * 5)
+    stream = Stream(channel, max_outstanding_bytes=100_000)
+    held = stream.messages(2)
+    assert len(held) == 2, "the second one begins within the limit, and a third would not"
+    stream.send(ack_ids=[held[0].ack_id])
+    assert len(stream.messages(1)) == 1
+    stream.cancel()
+
+
+def test_leases_of_a_stream_that_broke_off_lapse(channel: grpc.Channel) -> None:
+    make()
+    publish(channel, "mine")
+    stream = Stream(channel)
+    stream.messages(1)
+    stream.cancel()
+    again = Stream(channel)
+    assert again.messages(1)[0].message.data == b"mine"
+    again.cancel()
+
+
+@pytest.mark.parametrize(
+    ("first", "code", "words"),
+    [
+        ({"subscription": ""}, "INVALID_ARGUMENT", "subscription"),
+        ({"subscription": "nonsense"}, "INVALID_ARGUMENT", "Invalid resource name given"),
+        ({"subscription": f"{PROJECT}/subscriptions/missing"}, "NOT_FOUND", "missing"),
+        ({"stream_ack_deadline_seconds": 0}, "INVALID_ARGUMENT", "Invalid ack deadline given (ack_deadline=0)"),
+        ({"stream_ack_deadline_seconds": 9}, "INVALID_ARGUMENT", "between 10 and 600"),
+        ({"stream_ack_deadline_seconds": 601}, "INVALID_ARGUMENT", "between 10 and 600"),
+        ({"ack_ids": ["nonsense"]}, "INVALID_ARGUMENT", "invalid ack ID"),
+        ({"modify_deadline_ack_ids": ["x"]}, "INVALID_ARGUMENT", "modify_deadline_ack_ids"),
+    ],
+)
+def test_a_stream_that_begins_badly_is_refused(
+    channel: grpc.Channel, first: dict[str, Any], code: str, words: str
+) -> None:
+    make()
+    found = Stream(channel, **first).refusal()
+    assert found[0] == code
+    assert words in found[1]
+
+
+@pytest.mark.parametrize(
+    ("later", "words"),
+    [
+        ({"subscription": SUBSCRIPTION}, "subscription"),
+        ({"client_id": "x"}, "client_id"),
+        ({"max_outstanding_messages": 5}, "max_outstanding_messages"),
+        ({"max_outstanding_bytes": 5}, "max_outstanding_bytes"),
+        ({"stream_ack_deadline_seconds": 5}, "Invalid ack deadline given"),
+        ({"ack_ids": ["nonsense"]}, "invalid ack ID"),
+        ({"modify_deadline_ack_ids": ["x"], "modify_deadline_seconds": [1, 2]}, "modify_deadline_ack_ids"),
+    ],
+)
+def test_a_stream_that_misbehaves_is_closed_with_a_status(
+    channel: grpc.Channel, later: dict[str, Any], words: str
+) -> None:
+    make()
+    stream = Stream(channel)
+    stream.send(**later)
+    code, details = stream.refusal()
+    assert code == "INVALID_ARGUMENT"
+    assert words in details
+
+
+def test_a_subscription_that_begins_to_push_ends_its_streams(channel: grpc.Channel) -> None:
+    make()
+    stream = Stream(channel)
+    config = {"pushConfig": {"pushEndpoint": "https://example.com/push"}}
+    push_config_modify(name=SUBSCRIPTION, request=config)
+    assert stream.refusal()[0] == "FAILED_PRECONDITION"
+
+
+def test_a_server_that_stops_tells_streams_to_go_elsewhere(
+    transactional_db: None, redis_url: str, live_server: LiveServer
+) -> None:
+    make()
+    with (
+        GrpcServer(redis_url, rest=live_server.url) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        publish(channel, "before")
+        stream = Stream(channel)
+        stream.messages(1)
+        server.process.terminate()
+        assert stream.refusal()[0] == "UNAVAILABLE"
+        assert server.process.wait(timeout=30) == 0
+
+
+def test_a_revoked_token_ends_its_stream(strict: GrpcServer) -> None:
+    project_create(project_id="shop")
+    make()
+    grants.role_grant(resource_get(SUBSCRIPTION), role="roles/pubsub.subscriber", member=ADA)
+    issued = access_tokens.access_token_create(member=ADA)
+    with grpc.insecure_channel(strict.address) as channel:
+        stub = channel.stream_stream(
+            "/google.pubsub.v1.Subscriber/StreamingPull",
+            request_serializer=StreamingPullRequest.SerializeToString,
+            response_deserializer=pubsub.StreamingPullResponse.pb().FromString,
+        )
+        requests_: queue.Queue[Any] = queue.Queue()
+        requests_.put(StreamingPullRequest(subscription=SUBSCRIPTION, stream_ack_deadline_seconds=10))
+        answers = stub(iter(requests_.get, None), timeout=60, metadata=bearer(issued.token))
+        message = pubsub.PublishRequest.pb()(topic=TOPIC, messages=[{"data": b"x"}])
+        grants.role_grant(resource_get(TOPIC), role="roles/pubsub.publisher", member=ADA)
+
+        def published() -> bool:
+            try:
+                call(channel, "google.pubsub.v1.Publisher.Publish", message, metadata=bearer(issued.token))
+            except grpc.RpcError:
+                return False
+            return True
+
+        wait_for(published, what="the grant")
+        assert next(answers).received_messages
+        access_tokens.access_tokens_revoke(ids=[issued.row.pk])
+        with pytest.raises(grpc.RpcError) as caught:
+            list(answers)
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        requests_.put(None)

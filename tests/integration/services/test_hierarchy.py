@@ -1,0 +1,153 @@
+"""Organizations, folders and groups: made by command and in the console."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from pushhub.common.errors import FailedPrecondition, PermissionDenied
+from pushhub.common.principals import Principal
+from subscriptions.iam import access, grants
+from subscriptions.models import Folder, Organization, Project
+from subscriptions.models.iam import Group
+from subscriptions.services import hierarchy
+
+ADA = Principal("user:ada@example.com")
+OWNED = [{"role": "roles/owner", "members": ["user:admin@example.com"]}]
+
+
+@pytest.fixture
+def console(db: None) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("admin", "admin@example.com", "a password of some length"))
+    return client
+
+
+def made_by(capsys: pytest.CaptureFixture[str], *command: str) -> str:
+    call_command(*command)
+    return capsys.readouterr().out.strip()
+
+
+def test_a_tree_is_made_by_commands(db: None, capsys: pytest.CaptureFixture[str]) -> None:
+    organization = made_by(capsys, "organization_create", "Example")
+    folder = made_by(capsys, "folder_create", "Shops", "--parent", organization)
+    inner = made_by(capsys, "folder_create", "Inner", "--parent", folder)
+    call_command("project_create", "shop", "--parent", inner, "--created", "2020-02-29")
+
+    project = Project.objects.get()
+    assert project.parent is not None
+    assert project.parent.name == inner
+    assert project.created_at.date().isoformat() == "2020-02-29"
+    assert grants.policy_get(project) == {"etag": "ACAB"}, "nobody owns it, and its agent needs a grant"
+
+
+def test_roles_are_granted_and_revoked_by_command(db: None) -> None:
+    call_command("project_create", "shop")
+    project = Project.objects.get()
+
+    call_command("role_grant", "projects/shop", "roles/viewer", "user:Ada@example.com")
+    granted = access.allowed(ADA, "pubsub.topics.get", project)
+    call_command("role_revoke", "projects/shop", "roles/viewer", "user:ada@example.com")
+
+    assert granted
+    assert not access.allowed(ADA, "pubsub.topics.get", project)
+    for bad in (["projects/none", "roles/viewer", "allUsers"], ["projects/shop", "viewer", "allUsers"]):
+        with pytest.raises(CommandError):
+            call_command("role_grant", *bad)
+
+
+@pytest.mark.parametrize("parent", ["", "projects/shop", "organizations/7", "organizations/x", "folders/1/2"])
+def test_a_folder_needs_a_parent_that_exists(db: None, parent: str) -> None:
+    with pytest.raises(CommandError):
+        call_command("folder_create", "Shops", "--parent", parent)
+    assert not Folder.objects.exists()
+
+
+def test_making_and_moving_need_permissions(db: None) -> None:
+    organization = hierarchy.organization_create(display_name="Example")
+    project = Project.objects.create(project_id="shop")
+    for refused in (
+        lambda: hierarchy.organization_create(display_name="Mine", caller=ADA),
+        lambda: hierarchy.folder_create(display_name="Mine", parent=organization, caller=ADA),
+        lambda: hierarchy.project_move(project=project, parent=organization, caller=ADA),
+    ):
+        with pytest.raises(PermissionDenied):
+            refused()
+
+    grants.role_grant(organization, role="roles/resourcemanager.folderAdmin", member=ADA.member)
+    folder = hierarchy.folder_create(display_name="Mine", parent=organization, caller=ADA)
+
+    assert access.allowed(ADA, "resourcemanager.projects.create", folder), "who makes a folder owns it"
+    grants.role_grant(project, role="roles/owner", member=ADA.member)
+    assert hierarchy.project_move(project=project, parent=folder, caller=ADA).parent == folder
+
+
+def test_a_moved_project_has_the_policies_of_its_new_parents(db: None) -> None:
+    before, after = (hierarchy.organization_create(display_name=name) for name in ("Before", "After"))
+    grants.role_grant(before, role="roles/viewer", member=ADA.member)
+    project = hierarchy.project_move(project=Project.objects.create(project_id="shop"), parent=before)
+    assert access.allowed(ADA, "pubsub.topics.get", project)
+
+    hierarchy.project_move(project=project, parent=after)
+
+    assert not access.allowed(ADA, "pubsub.topics.get", project)
+
+
+def test_folders_lie_at_most_ten_deep(db: None) -> None:
+    parent: Organization | Folder = hierarchy.organization_create(display_name="Example")
+    for depth in range(10):
+        parent = hierarchy.folder_create(display_name=str(depth), parent=parent)
+    with pytest.raises(FailedPrecondition):
+        hierarchy.folder_create(display_name="one more", parent=parent)
+
+
+def errors(response: Any) -> Any:
+    assert response.status_code == 200, response.status_code
+    return response.context["adminform"].form.errors
+
+
+def test_the_console_makes_organizations_and_folders_with_an_owner(console: Client) -> None:
+    assert console.post("/admin/subscriptions/organization/add/", {"display_name": "Example"}).status_code == 302
+    organization = Organization.objects.get()
+    place = {"display_name": "Shops", "organization": organization.pk}
+    assert errors(console.post("/admin/subscriptions/folder/add/", {"display_name": "Shops"}))
+    assert console.post("/admin/subscriptions/folder/add/", place).status_code == 302
+    folder = Folder.objects.get()
+    both = {**place, "folder": folder.pk}
+    assert errors(console.post("/admin/subscriptions/folder/add/", both))
+
+    assert grants.policy_get(organization)["bindings"] == OWNED
+    assert grants.policy_get(folder)["bindings"] == OWNED
+    page = f"/admin/subscriptions/folder/{folder.pk}/change/"
+    assert console.post(page, {"display_name": "Stores"}).status_code == 302
+    assert Folder.objects.get().display_name == "Stores"
+    for listing in ("organization", "folder", "group", "roleresource"):
+        assert console.get(f"/admin/subscriptions/{listing}/").status_code == 200
+
+
+def group_form(*members: str, email: str = "Crew@Example.com") -> dict[str, str]:
+    form = {"email": email, "members-TOTAL_FORMS": str(len(members)), "members-INITIAL_FORMS": "0"}
+    return form | {f"members-{position}-member": member for position, member in enumerate(members)}
+
+
+def test_the_console_makes_groups(console: Client) -> None:
+    answer = console.post(
+        "/admin/subscriptions/group/add/", group_form("user:Ada@example.com", "group:all@example.com")
+    )
+
+    assert answer.status_code == 302
+    group = Group.objects.get()
+    assert group.email == "crew@example.com"
+    assert {row.member for row in group.members.all()} == {"user:ada@example.com", "group:all@example.com"}
+
+
+@pytest.mark.parametrize(
+    "form", [group_form("ada"), group_form("allUsers"), group_form("domain:x.com"), group_form(email="a")]
+)
+def test_the_console_refuses_what_is_no_member(console: Client, form: dict[str, str]) -> None:
+    assert console.post("/admin/subscriptions/group/add/", form).status_code == 200
+    assert not Group.objects.exists()

@@ -1,0 +1,312 @@
+"""Schemas over REST: their revisions, their validation, and messages published under them."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+import orjson
+import pytest
+
+from deliveries.publish.service import message_publish
+from deliveries.rules.payload import NewMessage
+from pushhub.common.names import DELETED_SCHEMA
+from subscriptions.iam.custom_roles import role_create
+from subscriptions.iam.grants import role_grant
+from subscriptions.models import Topic
+from subscriptions.schemarules import limits
+from subscriptions.selectors import project_get, schema_get
+from subscriptions.services.projects import project_create
+from tests.restapi import Answer, Api
+
+pytestmark = pytest.mark.usefixtures("shop")
+
+NAME = "projects/shop/schemas/order"
+AVRO = orjson.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"]}],
+    }
+).decode()
+WIDER = orjson.dumps(
+    {"type": "record", "name": "Order", "fields": [{"name": "id", "type": ["null", "long", "string"]}]}
+).decode()
+PROTO = 'syntax = "proto3"; package shop; message Order { int64 id = 1; string note = 2; enum E { A = 0; } }'
+DEEP = ['{"type":"array","items":'] * 80
+GOOD = b'{"id":7,"note":{"string":"x"}}'
+
+
+@pytest.fixture
+def shop(api: Api, redis_url: str) -> None:
+    project_create(project_id="shop")
+
+
+def encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def created(api: Api, definition: str = AVRO, type_: str = "AVRO", schema_id: str = "order") -> Any:
+    answer = api.post(f"schemas?schemaId={schema_id}", {"type": type_, "definition": definition})
+    assert answer.status == 200, answer
+    return answer.body
+
+
+def committed(api: Api, definition: str = WIDER) -> Any:
+    answer = api.post("schemas/order:commit", {"schema": {"name": NAME, "type": "AVRO", "definition": definition}})
+    assert answer.status == 200, answer
+    return answer.body
+
+
+def publish(api: Api, *data: bytes, topic: str = "orders") -> Answer:
+    return api.post(f"topics/{topic}:publish", {"messages": [{"data": encoded(one)} for one in data]})
+
+
+def attributes_of(api: Api, answer: Answer) -> list[dict[str, str]]:
+    """What a subscriber gets with the messages of a publish."""
+    assert answer.status == 200, answer
+    received = api.post("subscriptions/all:pull", {"maxMessages": 100, "returnImmediately": True}).body
+    found = {one["message"]["messageId"]: one["message"].get("attributes", {}) for one in received["receivedMessages"]}
+    return [found[message_id] for message_id in answer.body["messageIds"]]
+
+
+def topic_with(api: Api, **settings: str) -> None:
+    api.made("topics/orders", {"schemaSettings": {"schema": NAME, "encoding": "JSON", **settings}})
+    api.made("subscriptions/all", {"topic": "projects/shop/topics/orders"})
+
+
+def test_a_schema_is_created_read_listed_and_deleted(api: Api) -> None:
+    made = created(api)
+    assert made["name"] == NAME and made["type"] == "AVRO" and made["definition"] == AVRO
+    assert re.fullmatch("[0-9a-f]{8}", made["revisionId"]) and made["revisionCreateTime"].endswith("Z")
+    basic = {key: value for key, value in made.items() if key != "definition"}
+    assert api.get("schemas/order").body == made
+    assert api.get(f"schemas/order@{made['revisionId']}").body == made
+    assert api.get("schemas/order?view=BASIC").body == basic
+    assert api.get("schemas").body == {"schemas": [basic]}
+    assert api.get("schemas?view=FULL").body == {"schemas": [made]}
+    assert api.get("schemas?view=2").body == {"schemas": [made]}
+    assert api.get("schemas?view=HALF").status == 400
+    again = api.post("schemas?schemaId=order", {"type": "AVRO", "definition": AVRO})
+    assert (again.status, again.error["status"]) == (409, "ALREADY_EXISTS")
+    assert api.delete("schemas/order").body == {}
+    assert api.get("schemas/order").error["message"] == "Resource not found (resource=order)."
+
+
+def test_revisions_are_committed_rolled_back_listed_and_deleted(api: Api) -> None:
+    first, second = created(api), committed(api)
+    assert second["revisionId"] != first["revisionId"] and second["definition"] == WIDER
+    assert api.get("schemas/order").body == second
+    third = api.post("schemas/order:rollback", {"revisionId": first["revisionId"]}).body
+    assert third["definition"] == AVRO and third["revisionId"] not in (first["revisionId"], second["revisionId"])
+    listed = api.get("schemas/order:listRevisions?view=FULL").body["schemas"]
+    assert listed == [first, second, third]
+    page = api.get("schemas/order:listRevisions?pageSize=2").body
+    rest = api.get(f"schemas/order:listRevisions?pageSize=2&pageToken={page['nextPageToken']}").body
+    assert [one["revisionId"] for one in rest["schemas"]] == [third["revisionId"]] and "nextPageToken" not in rest
+    assert api.delete(f"schemas/order@{third['revisionId']}:deleteRevision").body == second
+    assert api.delete(f"schemas/order:deleteRevision?revisionId={second['revisionId']}").body == first
+    last = api.delete(f"schemas/order@{first['revisionId']}:deleteRevision")
+    assert last.error["status"] == "FAILED_PRECONDITION"
+    assert api.post("schemas/order:rollback", {"revisionId": "00000000"}).status == 404
+    assert api.delete("schemas/order:deleteRevision").status == 400
+
+
+def test_a_schema_keeps_its_type_and_has_a_bound_on_its_revisions(api: Api) -> None:
+    created(api)
+    other = api.post("schemas/order:commit", {"schema": {"type": "PROTOCOL_BUFFER", "definition": PROTO}})
+    assert other.fields == ["schema.type"]
+    for _ in range(limits.MAX_REVISIONS - 1):
+        committed(api)
+    full = api.post("schemas/order:commit", {"schema": {"type": "AVRO", "definition": AVRO}})
+    assert (full.status, full.error["status"]) == (429, "RESOURCE_EXHAUSTED")
+
+
+def test_a_project_has_a_bound_on_its_schemas(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subscriptions.services.schemas.MAX_SCHEMAS", 1)
+    created(api)
+    answer = api.post("schemas?schemaId=other", {"type": "AVRO", "definition": AVRO})
+    assert answer.error["status"] == "RESOURCE_EXHAUSTED"
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "",
+        "{",
+        '"string"',
+        '{"type":"record","name":"A","fields":[{"name":"b","type":"missing"}]}',
+        '{"type":"record","name":"A","fields":[{"name":"b","type":'
+        + '{"type":"array","items":' * 80
+        + '"int"'
+        + "}" * 82,
+        '{"type":"record","name":"A","fields":[{"name":"b","type":{"type":"array","items":"null"}}]}',
+        '{"type":"record","name":"A","fields":3}',
+        '{"type":"record","name":"A","fields":[{"name":"b","type":{"type":"fixed","name":"F","size":-4}}]}',
+        "[" * 100_000,
+    ],
+)
+def test_a_bad_avro_definition_is_refused(api: Api, definition: str) -> None:
+    for answer in (
+        api.post("schemas?schemaId=order", {"type": "AVRO", "definition": definition}),
+        api.post("schemas:validate", {"schema": {"type": "AVRO", "definition": definition}}),
+    ):
+        assert (answer.status, answer.fields) == (400, ["schema.definition"])
+        assert answer.error["message"].startswith("Schema definition is invalid: ")
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "message {",
+        'syntax = "proto3"; message A {} message B {}',
+        'syntax = "proto3"; enum A { B = 0; }',
+        'syntax = "proto3"; import "other.proto"; message A {}',
+        'syntax = "proto3"; import "/etc/passwd"; message A {}',
+        'syntax = "proto3"; message A { Missing b = 1; }',
+    ],
+)
+def test_a_bad_protocol_buffer_definition_is_refused(api: Api, definition: str) -> None:
+    answer = api.post("schemas:validate", {"schema": {"type": "PROTOCOL_BUFFER", "definition": definition}})
+    assert (answer.status, answer.fields) == (400, ["schema.definition"])
+    assert "/tmp" not in answer.error["message"]
+
+
+def test_a_definition_that_is_too_large_is_refused(api: Api) -> None:
+    answer = api.post(
+        "schemas?schemaId=order", {"type": "AVRO", "definition": AVRO + " " * limits.MAX_DEFINITION_BYTES}
+    )
+    assert "but the maximum value is 307200." in answer.error["message"]
+
+
+def test_a_compiled_definition_is_said_to_be_unimplemented(api: Api) -> None:
+    answer = api.post(
+        "schemas?schemaId=order", {"type": "PROTOCOL_BUFFER", "compiledProtoSchema": {"rootMessage": "A"}}
+    )
+    assert answer.status == 501 and "compiledProtoSchema" in answer.error["message"]
+
+
+@pytest.mark.parametrize("encoding", ["JSON", "BINARY"])
+@pytest.mark.parametrize(("type_", "definition"), [("AVRO", AVRO), ("PROTOCOL_BUFFER", PROTO)])
+def test_a_message_is_validated(api: Api, type_: str, definition: str, encoding: str) -> None:
+    good = {
+        ("AVRO", "JSON"): GOOD,
+        ("AVRO", "BINARY"): b"\x0e\x02\x02x",
+        ("PROTOCOL_BUFFER", "JSON"): b'{"id":"7","note":"x"}',
+        ("PROTOCOL_BUFFER", "BINARY"): b"\x08\x07\x12\x01x",
+    }[type_, encoding]
+    created(api, definition, type_)
+    for by in ({"name": NAME}, {"schema": {"type": type_, "definition": definition}}):
+        fine = api.post("schemas:validateMessage", {**by, "encoding": encoding, "message": encoded(good)})
+        assert fine.body == {}
+        bad = api.post("schemas:validateMessage", {**by, "encoding": encoding, "message": encoded(good[:-1])})
+        assert bad.error["message"].startswith("Invalid data in message: Message failed schema validation.")
+        assert bad.fields == ["message"]
+    assert api.post("schemas:validateMessage", {"name": NAME, "message": ""}).fields == ["encoding"]
+    assert api.post("schemas:validateMessage", {"encoding": "JSON"}).fields == ["name"]
+
+
+def test_published_messages_say_what_they_were_checked_against(api: Api) -> None:
+    made = created(api)
+    topic_with(api)
+    answer = api.post(
+        "topics/orders:publish",
+        {"messages": [{"data": encoded(GOOD)}, {"data": encoded(GOOD), "attributes": {"own": "1"}}]},
+    )
+    stamp = {
+        "googclient_schemaencoding": "JSON",
+        "googclient_schemaname": NAME,
+        "googclient_schemarevisionid": made["revisionId"],
+    }
+    assert attributes_of(api, answer) == [stamp, {**stamp, "own": "1"}]
+
+
+def test_one_message_that_does_not_match_refuses_the_request(api: Api) -> None:
+    created(api)
+    topic_with(api)
+    answer = publish(api, GOOD, b'{"id":"seven","note":null}')
+    assert answer.fields == ["messages[1].data"]
+    assert answer.error["message"] == (
+        "Invalid data in message: Message failed schema validation. message.id must be long."
+    )
+    assert api.post("subscriptions/all:pull", {"maxMessages": 9, "returnImmediately": True}).body == {}
+
+
+def test_the_newest_revision_of_the_range_that_matches_is_named(api: Api) -> None:
+    first, second = created(api), committed(api)
+    topic_with(api)
+    narrow, wide = GOOD, b'{"id":null}'
+    found = attributes_of(api, publish(api, narrow, wide))
+    assert [one["googclient_schemarevisionid"] for one in found] == [first["revisionId"], second["revisionId"]]
+    only_first = {"topic": {"schemaSettings": {"lastRevisionId": first["revisionId"]}}}
+    assert api.patch("topics/orders", {**only_first, "updateMask": "schemaSettings.lastRevisionId"}).status == 200
+    assert publish(api, narrow).status == 200 and publish(api, wide).status == 400
+    assert api.delete(f"schemas/order@{first['revisionId']}:deleteRevision").error["status"] == "FAILED_PRECONDITION"
+    only_second = {"schemaSettings": {"schema": NAME, "encoding": "JSON", "firstRevisionId": second["revisionId"]}}
+    assert api.patch("topics/orders", {"topic": only_second, "updateMask": "schemaSettings"}).status == 200
+    assert publish(api, narrow).status == 400 and publish(api, wide).status == 200
+    upside_down = {**only_second["schemaSettings"], "lastRevisionId": first["revisionId"]}
+    answer = api.patch("topics/orders", {"topic": {"schemaSettings": upside_down}, "updateMask": "schemaSettings"})
+    assert answer.fields == ["schemaSettings.firstRevisionId"]
+
+
+def test_the_topic_of_a_deleted_schema_says_so_and_takes_no_messages(api: Api) -> None:
+    created(api)
+    topic_with(api)
+    api.delete("schemas/order")
+    created(api)  # the same name again is another schema
+    assert api.get("topics/orders").body["schemaSettings"] == {"schema": DELETED_SCHEMA, "encoding": "JSON"}
+    assert publish(api, GOOD).error["status"] == "FAILED_PRECONDITION"
+    labels = api.patch("topics/orders", {"topic": {"labels": {"a": "b"}}, "updateMask": "labels"})
+    assert labels.body["schemaSettings"]["schema"] == DELETED_SCHEMA
+    off = api.patch("topics/orders", {"topic": {}, "updateMask": "schemaSettings"})
+    assert "schemaSettings" not in off.body and publish(api, b"anything").status == 200
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "field"),
+    [
+        ({"schema": "projects/shop/schemas/none", "encoding": "JSON"}, 404, None),
+        ({"schema": "order", "encoding": "JSON"}, 400, "schemaSettings.schema"),
+        ({"schema": NAME}, 400, "schemaSettings.encoding"),
+        ({"schema": NAME + "@00000000", "encoding": "JSON"}, 400, "schemaSettings.schema"),
+        ({"schema": NAME, "encoding": "JSON", "firstRevisionId": "00000000"}, 404, None),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(api: Api, given: dict[str, str], status: int, field: str | None) -> None:
+    created(api)
+    answer = api.put("topics/orders", {"schemaSettings": given})
+    assert answer.status == status and (field is None or answer.fields == [field])
+    assert not Topic.objects.exists()
+
+
+def test_a_publish_without_a_schema_makes_no_more_queries(api: Api, django_assert_max_num_queries: Any) -> None:
+    api.made("topics/plain")
+    publish(api, b"warm", topic="plain")
+    topic = Topic.objects.select_related("project").get(topic_id="plain")
+    with django_assert_max_num_queries(8) as found:
+        message_publish(topic=topic, messages=[NewMessage(b"x", {})])
+    assert not [query for query in found.captured_queries if "schema" in query["sql"]]
+
+
+def test_a_topic_uses_a_schema_only_by_leave_of_who_owns_it(api: Api) -> None:
+    created(api)
+    api.made("topics/plain")
+    api.sign_in("ada@example.com")
+    shop, schema = project_get(project="shop"), schema_get(name=NAME)
+    role = role_create(
+        shop, {"roleId": "topics", "role": {"includedPermissions": ["pubsub.topics.create", "pubsub.topics.update"]}}
+    )
+    role_grant(shop, role=role.name, member="user:ada@example.com")
+    settings = {"schemaSettings": {"schema": NAME, "encoding": "JSON"}}
+
+    def tried() -> list[int]:
+        return [
+            api.put("topics/new", settings).status,
+            api.patch("topics/plain", {"topic": settings, "updateMask": "schemaSettings"}).status,
+        ]
+
+    assert tried() == [403, 403] and not Topic.objects.filter(topic_id="new").exists()
+    role_grant(schema, role="roles/pubsub.admin", member="user:ada@example.com")
+    assert tried() == [200, 200]

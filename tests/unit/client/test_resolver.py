@@ -1,0 +1,111 @@
+"""The resolver's memory and limits, with lookups by script."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from deliveries.client import resolver as module
+from deliveries.client.resolver import Resolver
+
+
+def made(lookup: Callable[[str], tuple[str, ...]], *, clock: Callable[[], float], timeout_s: float = 20) -> Resolver:
+    loop = asyncio.get_running_loop()
+    return Resolver(loop, clock=clock, timeout_s=timeout_s, keep_s=30, keep_failure_s=5, lookup=lookup)
+
+
+def test_an_answer_is_kept_for_its_time_and_a_failure_for_a_shorter_one() -> None:
+    now = 0.0
+    asked: list[str] = []
+
+    def lookup(name: str) -> tuple[str, ...]:
+        asked.append(name)
+        if name == "bad":
+            raise OSError("no such name")
+        return ("192.0.2.1",)
+
+    async def scenario() -> None:
+        nonlocal now
+        resolver = made(lookup, clock=lambda: now)
+        for now, expected in ((0, 2), (4.9, 2), (5, 3), (9.9, 3), (29.9, 4), (30, 5)):
+            assert await resolver.resolve("good") == ("192.0.2.1",)
+            assert await resolver.resolve("bad") == ()
+            assert len(asked) == expected, now
+
+    asyncio.run(scenario())
+
+
+def test_many_who_ask_at_a_time_share_one_lookup() -> None:
+    asked: list[str] = []
+
+    def lookup(name: str) -> tuple[str, ...]:
+        asked.append(name)
+        return ("192.0.2.1",)
+
+    async def scenario() -> None:
+        resolver = made(lookup, clock=lambda: 0.0)
+        assert set(await asyncio.gather(*(resolver.resolve("good") for _ in range(100)))) == {("192.0.2.1",)}
+
+    asyncio.run(scenario())
+    assert asked == ["good"]
+
+
+def test_who_gives_up_does_not_end_the_lookup_of_the_others() -> None:
+    go_on = threading.Event()
+
+    def lookup(name: str) -> tuple[str, ...]:
+        go_on.wait(20)
+        return ("192.0.2.1",)
+
+    async def scenario() -> None:
+        resolver = made(lookup, clock=lambda: 0.0)
+        first = asyncio.create_task(resolver.resolve("good"))
+        second = asyncio.create_task(resolver.resolve("good"))
+        await asyncio.sleep(0)
+        first.cancel()
+        go_on.set()
+        assert await second == ("192.0.2.1",)
+
+    asyncio.run(scenario())
+
+
+def test_lookups_that_hang_hold_a_bounded_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_LOOKUPS", 2)
+    go_on = threading.Event()
+    running: list[str] = []
+
+    def lookup(name: str) -> tuple[str, ...]:
+        running.append(name)
+        go_on.wait(20)
+        return ("192.0.2.1",)
+
+    async def scenario() -> None:
+        resolver = made(lookup, clock=lambda: 0.0, timeout_s=0.02)
+        assert set(await asyncio.gather(*(resolver.resolve(f"name{i}") for i in range(10)))) == {()}
+        assert len(running) == 2
+        go_on.set()
+        while not await resolver.resolve(f"late{len(running)}"):
+            await asyncio.sleep(0.005)
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_a_long_answer_is_cut_and_doubles_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [(2, 1, 6, "", (f"192.0.2.{i // 2}", 0)) for i in range(1000)]
+    monkeypatch.setattr(module.socket, "getaddrinfo", lambda *_, **__: answers)
+    assert module._addresses("many") == tuple(f"192.0.2.{i}" for i in range(module.MAX_ADDRESSES))
+
+
+def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_REMEMBERED", 10)
+
+    async def scenario() -> None:
+        resolver = made(lambda name: ("192.0.2.1",), clock=lambda: 0.0)
+        for i in range(100):
+            await resolver.resolve(f"name{i}")
+        assert len(resolver._remembered) <= 10
+
+    asyncio.run(scenario())

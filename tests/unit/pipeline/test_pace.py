@@ -1,0 +1,52 @@
+"""The rate of a replay's or an ingest's task, on a clock of the test's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from deliveries.pipeline.jobs.parts import BATCH, Pace
+
+
+class Clock:
+    """Time that passes only while somebody sleeps or works."""
+
+    def __init__(self) -> None:
+        self.now = 50.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds
+
+
+def ran(rate: float, *, messages: int, work_seconds: float) -> float:
+    """How long it took to publish so many, a batch taking so long by itself."""
+    clock = Clock()
+    pace = Pace(rate, clock=clock, sleep=clock.sleep)
+    done = 0
+    while done < messages:
+        done += min(pace.size, messages - done)
+        clock.now += work_seconds
+        pace.wait(done)
+        assert not rate or done <= rate * (clock.now - 50.0) + 1e-6, "never ahead of the rate"
+    return clock.now - 50.0
+
+
+@pytest.mark.parametrize(("rate", "messages"), [(0.5, 4), (10, 35), (250, 1_000), (5_000, 20_000)])
+def test_so_many_messages_take_so_long(rate: float, messages: int) -> None:
+    assert ran(rate, messages=messages, work_seconds=0.001) == pytest.approx(messages / rate)
+
+
+def test_time_that_publishing_takes_is_part_of_the_rate() -> None:
+    assert ran(100, messages=1_000, work_seconds=0.9) == pytest.approx(10)
+
+
+def test_without_a_rate_nothing_waits_and_batches_are_whole() -> None:
+    assert ran(0, messages=10_000, work_seconds=0.1) == pytest.approx(0.1 * 10_000 / BATCH)
+
+
+@pytest.mark.parametrize(("rate", "size"), [(0.5, 1), (10.9, 10), (1_000_000, BATCH), (0, BATCH)])
+def test_a_batch_is_at_most_what_a_second_allows(rate: float, size: int) -> None:
+    assert Pace(rate).size == size

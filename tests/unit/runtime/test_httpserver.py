@@ -1,0 +1,457 @@
+"""The HTTP server: one request after the other, whatever a client sends, to an application of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+from pushhub.runtime import httpserver
+from pushhub.runtime.httpserver import Application, HttpServer
+from pushhub.runtime.limits import ByteBudget, Connections, Limits, Reservation, client_of
+
+LIMITS = Limits(head_seconds=30, body_seconds=30, idle_seconds=30, connections=0)
+Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def echo(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """What the application was told of a request."""
+    told = {name: value for name, value in environ.items() if isinstance(value, str)}
+    body = orjson.dumps(told | {"body": environ["wsgi.input"].read().decode("latin-1")})
+    start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+@asynccontextmanager
+async def serving(application: Application, *, limits: Limits = LIMITS, threads: int = 1) -> AsyncIterator[HttpServer]:
+    with ThreadPoolExecutor(threads) as pool:
+        server = HttpServer(application, pool=pool, limits=limits, files=1000)
+        await server.start(host="127.0.0.1", port=0)
+        try:
+            yield server
+        finally:
+            await server.stop(seconds=5)
+
+
+async def connected(server: HttpServer) -> Client:
+    return await asyncio.open_connection(*server.address, limit=2**20)
+
+
+async def answered(client: Client, *, has_body: bool = True) -> tuple[int, dict[str, str], bytes]:
+    reader, _ = client
+    lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:] if line)}
+    body = await reader.readexactly(int(headers.get("content-length", 0))) if has_body else b""
+    return int(lines[0].split()[1]), headers, body
+
+
+def run(test: Callable[[HttpServer], Awaitable[None]], application: Application = echo, **options: Any) -> None:
+    async def main() -> None:
+        async with serving(application, **options) as server, asyncio.timeout(60):
+            await test(server)
+
+    asyncio.run(main())
+
+
+def conversation(sent: bytes, application: Application = echo, **options: Any) -> bytes:
+    """All that is answered to a client that sends this and ends its side."""
+    found: list[bytes] = []
+
+    async def test(server: HttpServer) -> None:
+        reader, writer = await connected(server)
+        writer.write(sent)
+        writer.write_eof()
+        found.append(await reader.read())
+        writer.close()
+
+    run(test, application, **options)
+    return found[0]
+
+
+def told(sent: bytes) -> dict[str, Any]:
+    head, _, body = conversation(sent).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n"), head
+    found: dict[str, Any] = orjson.loads(body)
+    return found
+
+
+def test_the_application_is_told_of_the_request() -> None:
+    environ = told(
+        b"POST /a%20b/%C3%A9?x=1&y=%20 HTTP/1.1\r\nHost: example.com\r\nContent-Type: text/plain\r\n"
+        b"Content-Length: 5\r\nX-Two: a\r\nx-two: b\r\nCookie: a=1\r\nCookie: b=2\r\nX_Two: forged\r\n\r\nhello"
+    )
+    assert environ["REQUEST_METHOD"] == "POST"
+    assert environ["PATH_INFO"].encode("latin-1").decode() == "/a b/é"
+    assert environ["QUERY_STRING"] == "x=1&y=%20"
+    assert (environ["CONTENT_TYPE"], environ["CONTENT_LENGTH"], environ["body"]) == ("text/plain", "5", "hello")
+    assert (environ["HTTP_X_TWO"], environ["HTTP_COOKIE"]) == ("a,b", "a=1; b=2")
+    assert (environ["REMOTE_ADDR"], environ["HTTP_HOST"]) == ("127.0.0.1", "example.com")
+
+
+def test_a_target_may_name_the_host() -> None:
+    environ = told(b"GET http://example.com/path?x=1 HTTP/1.1\r\nHost: example.com\r\n\r\n")
+    assert (environ["PATH_INFO"], environ["QUERY_STRING"]) == ("/path", "x=1")
+
+
+def test_a_body_in_chunks_arrives_with_its_length() -> None:
+    environ = told(
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n"
+    )
+    assert (environ["CONTENT_LENGTH"], environ["body"]) == ("5", "abcde")
+    assert "HTTP_TRANSFER_ENCODING" not in environ
+
+
+def test_requests_that_come_together_are_answered_in_order() -> None:
+    sent = b"".join(b"POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx" % number for number in range(50))
+    found = conversation(sent + b"GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    paths = [part.partition(b'"PATH_INFO":"')[2].partition(b'"')[0] for part in found.split(b"HTTP/1.1 200 OK")[1:]]
+    assert paths == [*(b"/%d" % number for number in range(50)), b"/last"]
+
+
+def test_a_connection_is_used_again_and_bytes_may_come_one_by_one() -> None:
+    async def test(server: HttpServer) -> None:
+        client = await connected(server)
+        for number in range(3):
+            for byte in b"POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab" % number:
+                client[1].write(bytes([byte]))
+                await client[1].drain()
+            status, headers, body = await answered(client)
+            assert (status, orjson.loads(body)["body"]) == (200, "ab")
+            assert "connection" not in headers
+            assert "date" in headers
+        client[1].close()
+
+    run(test)
+
+
+def test_a_thread_is_not_given_to_an_incomplete_request() -> None:
+    async def test(server: HttpServer) -> None:
+        slow = [await connected(server) for _ in range(20)]
+        for _, writer in slow:
+            writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab")
+        other = await connected(server)
+        other[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await answered(other))[0] == 200
+        for client in slow:
+            client[1].write(b"c")
+            assert orjson.loads((await answered(client))[2])["body"] == "abc"
+        for _, writer in [*slow, other]:
+            writer.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+        b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: +1\r\n\r\nx",
+        b"POST / HTTP/1.1\r\nContent-Length : 1\r\n\r\nx",
+        b"GET / HTTP/1.1\r\nX: a\r\n b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nX: a\x00b\r\n\r\n",
+        b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+)
+def test_what_is_not_quite_http_is_refused(sent: bytes) -> None:
+    assert conversation(sent).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+def test_nonsense_after_a_request_does_not_cost_its_answer() -> None:
+    found = conversation(b"GET /first HTTP/1.1\r\nHost: a\r\n\r\nGET /second HTTP/1.1\r\n\r\nnonsense\r\n\r\n")
+    assert [part[:6] for part in found.split(b"HTTP/1.1 ")] == [b"", b"200 OK", b"200 OK"]
+    assert b"Connection: close" in found.partition(b"/first")[2]
+
+
+def test_a_head_that_does_not_end_is_refused() -> None:
+    async def test(server: HttpServer) -> None:
+        client = await connected(server)
+        client[1].write(b"GET / HTTP/1.1\r\nX: ")
+        for _ in range(20):
+            client[1].write(b"x" * 10_000)
+        assert (await answered(client))[0] == 431
+        client[1].close()
+
+    run(test)
+
+
+def test_a_body_that_is_too_large_is_left_unread() -> None:
+    async def test(server: HttpServer) -> None:
+        client = await connected(server)
+        client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999999999\r\n\r\n" + b"x" * 200_000)
+        status, headers, body = await answered(client)
+        assert (status, headers["connection"]) == (200, "close")
+        assert orjson.loads(body)["CONTENT_LENGTH"] == "999999999"
+        assert orjson.loads(body)["body"] == ""
+        assert await client[0].read() == b""
+        client[1].close()
+
+    run(test)
+
+
+def test_a_body_in_chunks_that_grows_too_large_is_dropped() -> None:
+    async def test(server: HttpServer) -> None:
+        client = await connected(server)
+        client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
+        for _ in range(12):
+            client[1].write(chunk)
+        _, headers, body = await answered(client)
+        assert headers["connection"] == "close"
+        assert int(orjson.loads(body)["CONTENT_LENGTH"]) > httpserver.BODY_BYTES
+        assert orjson.loads(body)["body"] == ""
+        client[1].close()
+
+    run(test)
+
+
+def test_who_waits_for_leave_to_send_a_body_gets_it() -> None:
+    async def test(server: HttpServer) -> None:
+        client = await connected(server)
+        client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\nExpect: 100-continue\r\n\r\n")
+        assert (await answered(client))[0] == 100
+        client[1].write(b"x" * 100_000)
+        assert len(orjson.loads((await answered(client))[2])["body"]) == 100_000
+        client[1].close()
+
+    run(test)
+
+
+def test_a_large_body_waits_for_room_among_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(httpserver, "BODIES_BYTES_PER_ADDRESS", 150_000)
+
+    async def test(server: HttpServer) -> None:
+        first, second = await connected(server), await connected(server)
+        first[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n")
+        await until(lambda: len(server.bodies) == 1)
+        second[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\nExpect: 100-continue\r\n\r\n")
+        await until(lambda: len(server.bodies) == 2)
+        first[1].write(b"x" * 100_000)
+        assert (await answered(first))[0] == 200
+        assert (await answered(second))[0] == 100
+        second[1].close()
+        await until(lambda: not len(server.bodies))
+        first[1].close()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "end", ["answered", "failed", "the client is gone", "the client is gone from a full connection"]
+)
+def test_the_room_of_a_body_comes_free_however_the_request_ends(end: str) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        begun.set()
+        go_on.wait(30)
+        if end == "failed":
+            raise ValueError
+        if end == "the client is gone from a full connection":
+            return Large(1000)(environ, start_response)
+        return echo(environ, start_response)
+
+    async def test(server: HttpServer) -> None:
+        reader, writer = await connected(server)
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000)
+        await until(begun.is_set)
+        assert len(server.bodies) == 1
+        if end == "the client is gone":
+            writer.transport.abort()
+        go_on.set()
+        if "gone" not in end:
+            await reader.readuntil(b"\r\n")
+        await until(lambda: not len(server.bodies))
+        writer.transport.abort()
+
+    run(test, application)
+
+
+def test_a_client_that_takes_its_answer_slowly_but_steadily_gets_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(httpserver, "MIN_BYTES_PER_SECOND", 1)
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        start_response("200 OK", [("Content-Length", "30000000")])
+        return [b"x" * 30_000_000]
+
+    async def test(server: HttpServer) -> None:
+        reader, writer = await connected(server)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        (connection,) = server.connections
+        await until(lambda: connection.deadline < httpserver.NEVER)
+        connection.out_of_time()
+        assert len(await reader.readexactly(30_000_000)) == 30_000_000
+        writer.close()
+
+    run(test, application)
+
+
+def test_an_upgrade_is_not_made() -> None:
+    found = conversation(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n")
+    assert found.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+def test_an_old_client_gets_its_answer_and_the_end() -> None:
+    assert b"Connection: close\r\n" in conversation(b"GET / HTTP/1.0\r\n\r\n")
+    assert b"Connection: keep-alive\r\n" in conversation(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+
+
+@pytest.mark.parametrize(("method", "status"), [(b"HEAD", "200 OK"), (b"GET", "304 Not Modified"), (b"GET", "204 No")])
+def test_answers_without_a_body(method: bytes, status: str) -> None:
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        start_response(status, [("X-Mine", "yes")])
+        return [b"never sent"]
+
+    found = conversation(method + b" / HTTP/1.1\r\nHost: a\r\n\r\n", application)
+    head, _, body = found.partition(b"\r\n\r\n")
+    assert head.startswith(f"HTTP/1.1 {status}\r\nX-Mine: yes\r\n".encode())
+    assert b"Transfer-Encoding" not in head
+    assert body == b""
+
+
+class Large:
+    """An answer of many parts, which says when it is closed."""
+
+    def __init__(self, parts: int, *, fails: bool = False) -> None:
+        self.parts, self.fails = parts, fails
+        self.made = 0
+        self.closed = threading.Event()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        start_response("200 OK", [])
+        return self
+
+    def __iter__(self) -> Iterator[bytes]:
+        for _ in range(self.parts):
+            self.made += 1
+            yield b"x" * 100_000
+        if self.fails:
+            raise ValueError("half-way")
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_an_answer_of_unknown_length_is_sent_in_chunks() -> None:
+    answer = Large(20)
+    head, _, body = conversation(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", answer).partition(b"\r\n\r\n")
+    assert b"Transfer-Encoding: chunked" in head
+    assert body.endswith(b"\r\n0\r\n\r\n")
+    assert body.count(b"x") == 2_000_000
+    assert answer.closed.is_set()
+
+
+def test_a_client_that_does_not_read_holds_no_thread_and_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(httpserver, "MIN_BYTES_PER_SECOND", 2**30)
+    answer = Large(10_000)
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        return answer(environ, start_response) if environ["PATH_INFO"] == "/large" else echo(environ, start_response)
+
+    async def test(server: HttpServer) -> None:
+        slow, other = await connected(server), await connected(server)
+        slow[1].transport.pause_reading()  # type: ignore[attr-defined]
+        slow[1].write(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+        await until(lambda: answer.made > 0)
+        other[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await answered(other))[0] == 200
+        assert answer.made < 1000, "the rest is made once the client has taken what there is"
+        await until(answer.closed.is_set)
+        assert answer.made < 1000
+        slow[1].close()
+        other[1].close()
+
+    run(test, application, limits=Limits(head_seconds=30, body_seconds=1, idle_seconds=30, connections=0))
+
+
+@pytest.mark.parametrize("parts", [0, 20])
+def test_an_application_that_fails_ends_the_answer(parts: int) -> None:
+    found = conversation(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", Large(parts, fails=True))
+    assert not found.endswith(b"0\r\n\r\n")
+    assert found.startswith(b"HTTP/1.1 500 " if not parts else b"HTTP/1.1 200 ")
+
+
+def test_a_server_that_stops_finishes_what_is_under_way() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        begun.set()
+        go_on.wait(30)
+        return echo(environ, start_response)
+
+    async def main() -> None:
+        async with serving(application) as server:
+            client, idle = await connected(server), await connected(server)
+            client[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            await until(begun.is_set)
+            stopping = asyncio.create_task(server.stop(seconds=30))
+            assert await idle[0].read() == b""
+            go_on.set()
+            status, headers, _ = await answered(client)
+            assert (status, headers["connection"]) == (200, "close")
+            await stopping
+            for _, writer in (client, idle):
+                writer.close()
+
+    asyncio.run(main())
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_connections_are_counted_by_address() -> None:
+    connections = Connections(most_per_address=2, most=3)
+    assert [connections.enter("a") for _ in range(3)] == [True, True, False]
+    assert connections.enter("b")
+    assert not connections.enter("c")
+    connections.leave("a")
+    assert connections.enter("c")
+
+
+@pytest.mark.parametrize(
+    ("address", "client"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8::ffff:1", "2001:db8::/64"),
+        ("2001:db8:0:1::1", "2001:db8:0:1::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("fe80::1%eth0", "fe80::/64"),
+    ],
+)
+def test_what_counts_as_one_client(address: str, client: str) -> None:
+    assert client_of(address) == client
+
+
+def test_bytes_are_shared_between_addresses() -> None:
+    budget, granted = ByteBudget(most=10, most_per_address=6), []
+
+    def reservation(address: str, size: int) -> Reservation:
+        return Reservation(address, size, lambda: granted.append((address, size)))
+
+    first, large, small, other = (reservation(*one) for one in (("a", 5), ("a", 4), ("a", 1), ("b", 4)))
+    assert [budget.reserve(one) for one in (first, large, small, other)] == [True, False, True, True]
+    assert granted == []
+    budget.release(first)
+    assert granted == [("a", 4)]
+    waiting = reservation("b", 5)
+    assert not budget.reserve(waiting)
+    budget.release(waiting)
+    budget.release(other)
+    assert granted == [("a", 4)]

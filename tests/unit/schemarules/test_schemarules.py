@@ -1,0 +1,167 @@
+"""Definitions and messages, and what hostile ones get: an answer, in bounded time and depth."""
+
+from __future__ import annotations
+
+import io
+import random
+from typing import Any
+
+import fastavro
+import orjson
+import pytest
+
+from pushhub.common.errors import InvalidArgument
+from subscriptions.schemarules.limits import MAX_VALUE_DEPTH
+from subscriptions.schemarules.validators import Mismatch, definition_compile, validators
+
+EVERYTHING = {
+    "type": "record",
+    "name": "All",
+    "namespace": "shop",
+    "fields": [
+        {"name": "flag", "type": "boolean"},
+        {"name": "small", "type": "int"},
+        {"name": "large", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "ratio", "type": "double"},
+        {"name": "raw", "type": "bytes"},
+        {"name": "colour", "type": {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}},
+        {"name": "code", "type": {"type": "fixed", "name": "Code", "size": 2}},
+        {"name": "words", "type": {"type": "array", "items": "string"}},
+        {"name": "counts", "type": {"type": "map", "values": "int"}},
+        {"name": "other", "type": ["null", "Colour"]},
+        {"name": "next", "type": ["null", "All"]},
+    ],
+}
+VALUE: dict[str, Any] = {
+    "flag": True,
+    "small": -5,
+    "large": 1_700_000_000_000,
+    "ratio": 0.5,
+    "raw": b"\xff\x00",
+    "colour": "RED",
+    "code": b"ab",
+    "words": ["a", "ü"],
+    "counts": {"x": 1},
+    "other": "BLUE",
+    "next": None,
+}
+
+
+def avro(schema: object) -> Any:
+    return validators("AVRO", orjson.dumps(schema).decode(), b"")
+
+
+def binary(value: dict[str, Any]) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(EVERYTHING, {}), value)
+    return out.getvalue()
+
+
+def json_text(**changes: object) -> bytes:
+    value = {**VALUE, "raw": "\xff\x00", "code": "ab", "other": {"shop.Colour": "BLUE"}, **changes}
+    return orjson.dumps(value)
+
+
+def test_what_fastavro_writes_is_accepted_nested_or_not() -> None:
+    check = avro(EVERYTHING)["BINARY"]
+    check(binary(VALUE))
+    check(binary({**VALUE, "next": {**VALUE, "next": VALUE}}))
+
+
+def test_a_binary_message_cut_anywhere_or_with_more_after_it_is_refused() -> None:
+    check, whole = avro(EVERYTHING)["BINARY"], binary(VALUE)
+    for end in range(len(whole)):
+        with pytest.raises(Mismatch):
+            check(whole[:end])
+    with pytest.raises(Mismatch, match="1 bytes are left over"):
+        check(whole + b"\0")
+
+
+def test_random_bytes_end_in_a_mismatch_or_pass() -> None:
+    dice, check = random.Random(1), avro(EVERYTHING)["BINARY"]
+    whole = bytearray(binary(VALUE))
+    for _ in range(3000):
+        noisy = bytearray(whole)
+        noisy[dice.randrange(len(noisy))] = dice.randrange(256)
+        try:
+            check(bytes(noisy))
+        except Mismatch:
+            continue
+
+
+def test_a_message_that_nests_for_ever_is_refused_in_both_encodings() -> None:
+    chain = avro({"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]})
+    chain["BINARY"](b"\x02" * 20 + b"\0")
+    with pytest.raises(Mismatch, match=f"more than {MAX_VALUE_DEPTH} levels"):
+        chain["BINARY"](b"\x02" * 2_000_000 + b"\0")
+    deep = b'{"next":{"L":' * 200 + b'{"next":null}' + b"}}" * 200
+    with pytest.raises(Mismatch, match=f"more than {MAX_VALUE_DEPTH} levels"):
+        chain["JSON"](deep)
+
+
+@pytest.mark.parametrize("empty", ["null", {"type": "record", "name": "E", "fields": []}])
+def test_few_bytes_must_not_stand_for_billions_of_items(empty: object) -> None:
+    hostile = {"type": "record", "name": "A", "fields": [{"name": "b", "type": {"type": "array", "items": empty}}]}
+    with pytest.raises(InvalidArgument, match="must not all be empty"):
+        avro(hostile)
+
+
+def test_the_json_of_a_message_is_accepted() -> None:
+    avro(EVERYTHING)["JSON"](json_text())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("flag", 1),
+        ("small", 1 << 31),
+        ("small", True),
+        ("large", "7"),
+        ("ratio", "0.5"),
+        ("raw", "\u0100"),
+        ("colour", "GREEN"),
+        ("code", "abc"),
+        ("words", ["a", None]),
+        ("counts", {"x": "1"}),
+        ("other", "BLUE"),
+        ("other", {"string": "BLUE"}),
+        ("other", {"shop.Colour": "GREEN"}),
+        ("extra", 1),
+    ],
+)
+def test_a_json_field_of_the_wrong_kind_is_named(field: str, value: object) -> None:
+    with pytest.raises(Mismatch, match=f"message.{field}"):
+        avro(EVERYTHING)["JSON"](json_text(**{field: value}))
+
+
+def test_a_json_message_needs_every_field() -> None:
+    with pytest.raises(Mismatch, match="message.small is missing"):
+        avro(EVERYTHING)["JSON"](
+            orjson.dumps({**orjson.loads(json_text()), "small": None}).replace(b'"small":null,', b"")
+        )
+
+
+PROTO2 = 'syntax = "proto2"; message M { required int32 id = 1; optional M next = 2; }'
+
+
+def test_a_protocol_buffer_message_needs_its_required_fields() -> None:
+    compiled = definition_compile("PROTOCOL_BUFFER", PROTO2)
+    checks = validators("PROTOCOL_BUFFER", PROTO2, compiled)
+    checks["BINARY"](b"\x08\x01")
+    checks["JSON"](b'{"id":1}')
+    for encoding, data in (("BINARY", b""), ("JSON", b"{}"), ("JSON", b'{"id":1,"more":2}'), ("JSON", b"[")):
+        with pytest.raises(Mismatch):
+            checks[encoding](data)
+
+
+def test_a_protocol_buffer_message_that_nests_for_ever_is_refused() -> None:
+    checks = validators("PROTOCOL_BUFFER", PROTO2, definition_compile("PROTOCOL_BUFFER", PROTO2))
+    with pytest.raises(Mismatch):
+        checks["JSON"](b'{"id":1,"next":' * 500 + b'{"id":1}' + b"}" * 500)
+    nested = b"\x08\x01"
+    for _ in range(300):
+        size = len(nested)
+        length = bytes([size]) if size < 128 else bytes([size & 0x7F | 0x80, size >> 7])
+        nested = b"\x08\x01\x12" + length + nested
+    with pytest.raises(Mismatch):
+        checks["BINARY"](nested)
