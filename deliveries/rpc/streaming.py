@@ -34,6 +34,11 @@ LEAST_DEADLINE_SECONDS = 10
 RESPONSE_BYTES = 3_000_000
 #: The right to pull may be taken away while a stream is open.
 AUTHORIZE_SECONDS = 5.0
+#: A client that stops sends its last acknowledgements after it has ended its stream. They are waited for.
+GRACE_SECONDS = 1.0
+
+#: Keeps the tasks that run when their stream has ended.
+_giving_back: set[asyncio.Task[None]] = set()
 
 
 class Stream:
@@ -70,10 +75,14 @@ class Stream:
             hearing.cancel()
             with suppress(asyncio.CancelledError):
                 await hearing
-            await asyncio.shield(self._give_back())
+            giving_back = asyncio.create_task(self._give_back())
+            _giving_back.add(giving_back)
+            giving_back.add_done_callback(_giving_back.discard)
 
     async def _give_back(self) -> None:
         """Give back what the client never touched, also what the stream had leased and not sent yet."""
+        with suppress(asyncio.TimeoutError, asyncio.CancelledError):
+            await asyncio.wait_for(stopping().wait(), GRACE_SECONDS)
         ends_ms = self._outstanding.ends_ms()
         if self._leasing is not None:
             await asyncio.wait([self._leasing])
