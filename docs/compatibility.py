@@ -76,6 +76,7 @@ CLIENTS = (
     ("Python", "google-cloud-pubsub", "requirements.txt", f"{CASES}/python"),
     ("Python", "google-api-python-client", "tests/requirements.txt", "tests/compatibility/test_cases.py"),
     ("Python", "google-auth", f"{RECEIVERS}/python/requirements.txt", f"{RECEIVERS}/python"),
+    ("Python", "kombu", "requirements.txt", f"{CASES}/celery"),
     ("Node", "@google-cloud/pubsub", f"{CASES}/node/package.json", f"{CASES}/node"),
     ("Node", "google-auth-library", f"{RECEIVERS}/node/package.json", f"{RECEIVERS}/node"),
     ("Go", "cloud.google.com/go/pubsub/v2", f"{CASES}/go/go.mod", f"{CASES}/go"),
@@ -87,8 +88,8 @@ CLIENTS_HEAD = f"""\
 ## Clients
 
 Tests run these clients unmodified, in these versions. Those in {CASES} publish and receive: also
-in order, exactly once, with dead letters, schemas, policies and tracing, after idle times and through shutdowns.
-Those in {RECEIVERS} verify the tokens of pushes.
+in order, exactly once, with dead letters, schemas, policies and tracing, after idle times and through shutdowns. kombu
+carries the tasks of Celery. Those in {RECEIVERS} verify the tokens of pushes.
 """
 #: What the services of the client library consist of; its generated code describes messages only.
 SERVICES = ("Publisher", "Subscriber", "SchemaService")
