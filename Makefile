@@ -55,7 +55,7 @@ $(VENV)/.installed-spark: requirements.txt $(VENV)/.installed
 	@$(PIP) install --progress-bar off $$(grep -oE '^(pyspark|pandas)==[0-9.]*' requirements.txt) | $(DOTS)
 	@touch $@
 
-$(VENV)/.installed-tests: tests/requirements.txt $(VENV)/.installed
+$(VENV)/.installed-tests: tests/requirements.txt docs/receivers/python/requirements.txt $(VENV)/.installed
 	@echo -n "installing the test tools "
 	@$(PIP) install --progress-bar off -r tests/requirements.txt | $(DOTS)
 	@touch $@

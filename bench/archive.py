@@ -17,7 +17,7 @@ from deliveries.models import Message
 from deliveries.pipeline import needs
 from deliveries.pipeline.archiving.archive import Archiver
 from deliveries.pipeline.jobs import ingest, replay
-from deliveries.pipeline.jobs.publishjobs import Target, job_begin, job_divide, job_run, parts_left, progress_of
+from deliveries.pipeline.jobs.publishjobs import Target, job_begin, job_divide, job_run, progress_of
 from deliveries.pipeline.jobs.rows import Columns
 from deliveries.pipeline.session import spark_session
 from deliveries.publish.service import message_publish
@@ -52,8 +52,8 @@ def archive(quick: bool) -> Row:
         chosen = replay.chosen(session, root=Path(folder), topic=TOPIC, filter="", **span)
         job = job_begin(job_id="bench", kind="replay", spec={})
         began = time.monotonic()
-        job_divide(job, replay.divided(chosen), total=WARM + count)
-        frames = [(part.number, replay.part_frame(chosen, part)) for part in parts_left(job)]
+        job_divide(job, replay.divided(chosen, count=WARM + count), total=WARM + count)
+        frames = replay.frames_of(chosen, job, in_order=False)
         job_run(job, frames, session=session, target=Target(topic), in_order=False)
         replay_rate = progress_of(job).published / (time.monotonic() - began)
 

@@ -1,4 +1,4 @@
-"""The rollup: attempts counted a second on Spark, the same in DuckDB, and what a stream with nothing to do takes."""
+"""The rollup: attempts counted per second on Spark, by the embedded counter and in DuckDB, and what idling costs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,18 @@ from deliveries.journal.columns import event_schema
 from deliveries.models import MetricDay, MetricHour, MetricMinute, Segment
 from deliveries.pipeline import needs
 from deliveries.pipeline.counting import ledger
-from deliveries.pipeline.counting.rollup import FILES_A_BATCH, partials_of
+from deliveries.pipeline.counting.embedded import EmbeddedCounter
+from deliveries.pipeline.counting.partials import partials_of
+from deliveries.pipeline.counting.rollup import FILES_A_BATCH
+from pushhub.celery import SEAL_SECONDS
 
 BEGIN = 1_795_219_200
 SUBSCRIPTIONS = 50
 SEGMENT_ROWS = 20_000
 #: The first batches pay for the start of Java and its compiler: the steady rate leaves them out.
 WARM_SHARE = 0.3
+#: Turns without a new segment; the maintenance worker has one every SEAL_SECONDS.
+IDLE_TURNS = 100
 #: Java's compiler goes on for some time after the last batch.
 QUIET_SECONDS = 15
 
@@ -84,6 +89,25 @@ def rollup(quick: bool) -> Row:
         "rollup_duckdb_query_per_second": round(duck["query_rate"]),
         "rollup_idle_percent_of_a_core": round(spark["idle"], 2),
     }
+
+
+def embedded_counter(quick: bool) -> Row:
+    """The same backlog, counted by the embedded counter; then its turns with nothing to count."""
+    segments = 150 if quick else 500
+    with stand() as made:
+        folder = made.folder / "segments"
+        _write(folder, segments)
+        counter = EmbeddedCounter(folder)
+        began = time.monotonic()
+        if counter.turn(seconds=600) != segments:
+            raise BenchError("the embedded counter did not count everything")
+        rate = segments * SEGMENT_ROWS / (time.monotonic() - began)
+        spent = time.process_time()
+        for _ in range(IDLE_TURNS):
+            counter.turn()
+        idle = (time.process_time() - spent) / (IDLE_TURNS * SEAL_SECONDS) * 100
+    say(f"  embedded counter: {rate:,.0f} attempts/s; with nothing to count its turns take {idle:.2f} % of a core")
+    return {"embedded_counter_per_second": round(rate), "embedded_counter_idle_percent_of_a_core": round(idle, 2)}
 
 
 def _write(folder: Path, segments: int) -> None:

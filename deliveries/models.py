@@ -161,6 +161,7 @@ class Segment(models.Model):
     """The ledger: a segment of the journal whose events are in the metrics, or one that could not be read."""
 
     class State(models.TextChoices):
+        COUNTING = "counting", _("being counted")
         COUNTED = "counted", _("counted")
         QUARANTINED = "quarantined", _("quarantined")
 
@@ -168,6 +169,7 @@ class Segment(models.Model):
     state = models.CharField(_("state"), max_length=12, choices=State)
     reason = models.CharField(_("reason"), max_length=255, blank=True, help_text="Why it is in quarantine")
     rows = models.BigIntegerField(_("rows"))
+    place = models.JSONField(default=list, help_text="The last key that is in the metrics while it is being counted")
     job = models.CharField(_("job"), max_length=40, help_text="Who added it: the rollup or a backfill")
     at = models.DateTimeField(_("time"), db_index=True)
 
@@ -177,6 +179,22 @@ class Segment(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class CountingLease(models.Model):
+    """Who counts segments into the metrics, until when unless it is renewed, and how far it is. One row."""
+
+    class Counter(models.TextChoices):
+        SPARK = "spark"
+        EMBEDDED = "embedded"
+
+    counter = models.CharField(max_length=10, choices=Counter)
+    until = models.DateTimeField()
+    counted_to = models.DateTimeField(help_text="All events before this time are in the metrics")
+    waiting = models.IntegerField(help_text="Sealed segments that are not counted yet")
+
+    def __str__(self) -> str:
+        return self.counter
 
 
 class ArchiveFile(models.Model):
@@ -216,6 +234,7 @@ class ArchiveLeftover(models.Model):
 
     token = models.CharField(max_length=12, blank=True, help_text="A write: its files have this token in their names")
     path = models.CharField(max_length=500, blank=True, help_text="A file that compaction has replaced")
+    replaced_at = models.DateTimeField(null=True, help_text="When that was: readers may need the file for a while")
 
     def __str__(self) -> str:
         return self.token or self.path

@@ -23,6 +23,7 @@ from deliveries.backlog.backlog import Lane, Leases
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
 from deliveries.backlog.paging import page_in
+from deliveries.counters import recording
 from deliveries.deadletters import dead_letters_forward
 from deliveries.journal import records
 from deliveries.models import Message
@@ -63,6 +64,8 @@ class Received:
     delivery_attempt: int
     #: Bytes of its data, attributes and ordering key.
     size: int
+    #: When the lease lapses, in milliseconds by Redis' clock.
+    ends_ms: int
 
 
 def messages_pull(
@@ -95,6 +98,7 @@ def messages_pull(
             max_bytes=min(max_bytes, MAX_PULL_BYTES),
         )
         pull_charge(project=project, size=sum(one.size for one in received))
+        recording.pull_sent_count(subscription_id=found.id, messages=len(received))
         left = ends - time.monotonic()
         if received or left <= 0:
             return received
@@ -122,8 +126,11 @@ def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], 
         )
     leases = ack_ids_read(subscription, ack_ids)
     found = _settings(subscription)
+    spent = _spent(leases, found) if not seconds else set()
+    _write_down(spent, found, outcome="nack")
+    letters = _forward_spent(spent)
     lost: set[AckId] = set()
-    for lane, group in _by_lane(leases).items():
+    for lane, group in _by_lane(lease for lease in leases if lease not in letters).items():
         gone = default_backlog().extend(
             lane,
             [(lease.message_id, lease.times) for lease in group],
@@ -132,7 +139,7 @@ def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], 
         )
         lost |= {lease for lease in group if lease.message_id in gone}
     if not seconds:
-        _write_down([lease for lease in leases if lease not in lost], found, outcome="nack")
+        _write_down([lease for lease in leases if lease not in lost | spent], found, outcome="nack")
     if found.exactly_once:
         _refuse_lost(leases, lost)
 
@@ -140,6 +147,19 @@ def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], 
 def leases_lost(*, subscription: Subscription, ack_ids: Sequence[str]) -> set[str]:
     """Those of the ack ids whose leases have ended, by acknowledgement, lapse or giving back."""
     return {ack_id_text(lease, secret=_secret()) for lease in _lost(_leases_read(subscription, ack_ids))}
+
+
+def leases_give_back(*, subscription: Subscription, ends_ms: Mapping[str, int]) -> None:
+    """Make messages due again, by ack id, unless their leases were used: those end at another time than `ends_ms`.
+
+    This costs the messages no delivery attempt.
+    """
+    by_lane: dict[Lane, list[tuple[int, int, int]]] = defaultdict(list)
+    for ack_id, lease in zip(ends_ms, _leases_read(subscription, list(ends_ms)), strict=True):
+        lane = Lane(lease.subscription_id, lease.region)
+        by_lane[lane].append((lease.message_id, lease.times, ends_ms[ack_id]))
+    for lane, leases in by_lane.items():
+        default_backlog().unlease(lane, leases)
 
 
 def ack_ids_read(subscription: Subscription, ack_ids: Sequence[str]) -> list[AckId]:
@@ -227,14 +247,15 @@ def _received(
     sizes = _sizes({message_id: task for message_id, (task, _) in tasks.items() if message_id in owed})
     fitting = _fitting(sizes, max_bytes=max_bytes, at_least_one=at_least_one)
     surplus = [message_id for message_id in sizes if message_id not in fitting]
-    default_backlog().unlease(lane, surplus)
+    default_backlog().unlease(lane, [(i, tasks[i][1], leases.ends_ms) for i in surplus])
     payloads = _payloads([message_id for message_id in fitting if tasks[message_id][0].is_reference])
     received = []
     for message_id in fitting:
         task, times = tasks[message_id]
         message = payloads.get(message_id) if task.is_reference else task.message
         if message is not None:
-            received.append(_one_received(lane, found, task, message, times, size=sizes[message_id]))
+            size = sizes[message_id]
+            received.append(_one_received(lane, found, task, message, times, size=size, ends_ms=leases.ends_ms))
     return received, bool(surplus)
 
 
@@ -262,6 +283,24 @@ def _is_spent(found: PushSettings, task: DeliverTask, times: int) -> bool:
     return 0 < found.max_delivery_attempts < task.attempt - 1 + times
 
 
+def _spent(leases: Sequence[AckId], found: PushSettings) -> set[AckId]:
+    """Return the leases that are held and the last that the dead-letter policy allows."""
+    last = [lease for lease in leases if 0 < found.max_delivery_attempts <= lease.attempt]
+    return set(last) - _lost(last)
+
+
+def _forward_spent(leases: Iterable[AckId]) -> set[AckId]:
+    """Forward nacked messages, as nobody may ever pull from the subscription again; return those that went.
+
+    They are forwarded before their leases end, so that nobody else can lease and forward them at the same time.
+    """
+    letters: set[AckId] = set()
+    for lane, group in _by_lane(leases).items():
+        message_ids = _forward(lane, {lease.message_id: lease.attempt for lease in group})
+        letters |= {lease for lease in group if lease.message_id in message_ids}
+    return letters
+
+
 def _forward(lane: Lane, attempts: Mapping[int, int]) -> set[int]:
     """Those of the messages that went to the dead-letter topic."""
     with write_transaction():
@@ -272,12 +311,19 @@ def _forward(lane: Lane, attempts: Mapping[int, int]) -> set[int]:
 
 
 def _one_received(
-    lane: Lane, found: PushSettings, task: DeliverTask, message: Mapping[str, Any], times: int, *, size: int
+    lane: Lane,
+    found: PushSettings,
+    task: DeliverTask,
+    message: Mapping[str, Any],
+    times: int,
+    *,
+    size: int,
+    ends_ms: int,
 ) -> Received:
     attempt = task.attempt - 1 + times
     lease = AckId(lane.subscription_id, lane.region, task.message_id, times, attempt)
     text = ack_id_text(lease, secret=_secret())
-    return Received(text, message, attempt if found.shows_attempts else 0, size)
+    return Received(text, message, attempt if found.shows_attempts else 0, size, ends_ms)
 
 
 def _still_owed(lane: Lane, found: PushSettings, message_ids: list[int]) -> set[int]:

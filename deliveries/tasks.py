@@ -13,6 +13,7 @@ from deliveries import activity
 from deliveries.backlog import reconcile
 from deliveries.journal import upkeep
 from deliveries.metrics import expiry, gauges
+from deliveries.pipeline.counting import embedded
 from deliveries.retention import sweep
 from deliveries.rules.taskmessage import TASK_NAME, DeliverTask
 from deliveries.store import fanout
@@ -62,6 +63,11 @@ def messages_sweep() -> dict[str, int]:
 @shared_task(name="deliveries.journals_seal")
 def journals_seal() -> int:
     return upkeep.journals_seal()
+
+
+@shared_task(name="deliveries.segments_count")
+def segments_count() -> int:
+    return embedded.segments_count()
 
 
 @shared_task(name="deliveries.gauges_take")

@@ -69,6 +69,28 @@ The fields marked "no" are parts of what is refused, or what no method sends or 
 Of {methods} REST methods {methods_done} are done, of {calls} gRPC methods {calls_done}, of {fields} fields
 {fields_done}; {fields_refused} more are refused.
 """
+#: The clients that tests run: the name of each, the file that pins its version, the tests.
+CASES = "tests/compatibility/clients"
+RECEIVERS = "docs/receivers"
+CLIENTS = (
+    ("Python", "google-cloud-pubsub", "requirements.txt", f"{CASES}/python"),
+    ("Python", "google-api-python-client", "tests/requirements.txt", "tests/compatibility/test_cases.py"),
+    ("Python", "google-auth", f"{RECEIVERS}/python/requirements.txt", f"{RECEIVERS}/python"),
+    ("Python", "kombu", "requirements.txt", f"{CASES}/celery"),
+    ("Node", "@google-cloud/pubsub", f"{CASES}/node/package.json", f"{CASES}/node"),
+    ("Node", "google-auth-library", f"{RECEIVERS}/node/package.json", f"{RECEIVERS}/node"),
+    ("Go", "cloud.google.com/go/pubsub/v2", f"{CASES}/go/go.mod", f"{CASES}/go"),
+    ("Go", "google.golang.org/api", f"{RECEIVERS}/go/go.mod", f"{RECEIVERS}/go"),
+    ("Java", "google-cloud-pubsub", f"{CASES}/java/pom.xml", f"{CASES}/java"),
+    ("Java", "google-api-client", f"{RECEIVERS}/java/pom.xml", f"{RECEIVERS}/java"),
+)
+CLIENTS_HEAD = f"""\
+## Clients
+
+Tests run these clients unmodified, in these versions. Those in {CASES} publish and receive: also
+in order, exactly once, with dead letters, schemas, policies and tracing, after idle times and through shutdowns. kombu
+carries the tasks of Celery. Those in {RECEIVERS} verify the tokens of pushes.
+"""
 #: What the services of the client library consist of; its generated code describes messages only.
 SERVICES = ("Publisher", "Subscriber", "SchemaService")
 
@@ -290,6 +312,18 @@ def field_rows(fields: Fields) -> list[list[str]]:
     ]
 
 
+def client_rows() -> list[list[str]]:
+    """A row for each client that tests run, with the version that its file of dependencies pins."""
+    rows = []
+    for language, name, file, tests in CLIENTS:
+        pins = (ROOT / file).read_text(encoding="utf-8")
+        pin = re.search(rf'(?<![-\w/]){re.escape(name)}(?:==|": "| |</artifactId>\s*<version>)v?([\d.]+\d)', pins)
+        if pin is None:
+            raise ValueError(f"{file} does not pin {name}")
+        rows.append([language, f"`{name}`", pin[1], f"`{tests}`"])
+    return rows
+
+
 def table(head: list[str], rows: list[list[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
@@ -321,6 +355,8 @@ def page() -> str:
     )
     parts = [
         head,
+        CLIENTS_HEAD,
+        table(["language", "client", "version", "tests"], client_rows()),
         "## REST methods\n",
         table(["method", "HTTP", "PushHub"], methods),
         "## Query parameters of every REST method\n",

@@ -25,7 +25,8 @@ RESOURCES_SECONDS = 60
 KEYS_SECONDS = 300
 CREDENTIALS_SECONDS = 600
 AUDIT_SWEEP_SECONDS = 3600
-#: Between looks for journals to seal, between gauges, and between sweeps of old metrics and segments.
+#: Between looks for journals to seal and segments to count, between gauges, and between sweeps of old metrics and
+#: segments.
 SEAL_SECONDS = 5
 GAUGE_SECONDS = 60
 METRICS_SWEEP_SECONDS = 600
@@ -59,6 +60,12 @@ app.conf.update(
         "messages-sweep": {"task": "deliveries.messages_sweep", "schedule": SWEEP_SECONDS},
         "resources-sweep": {"task": "deliveries.resources_sweep", "schedule": RESOURCES_SECONDS},
         "journals-seal": {"task": "deliveries.journals_seal", "schedule": SEAL_SECONDS},
+        # A turn that has to wait for longer tasks is not made up for: the next one counts what it would have.
+        "segments-count": {
+            "task": "deliveries.segments_count",
+            "schedule": SEAL_SECONDS,
+            "options": {"expires": SEAL_SECONDS},
+        },
         "gauges-take": {"task": "deliveries.gauges_take", "schedule": GAUGE_SECONDS},
         "metrics-sweep": {"task": "deliveries.metrics_sweep", "schedule": METRICS_SWEEP_SECONDS},
         "signing-keys": {"task": "subscriptions.signing_keys_maintain", "schedule": KEYS_SECONDS},

@@ -156,12 +156,21 @@ JOURNAL_DAYS = env.number("JOURNAL_DAYS", 7, least=1)
 #: The archive's folder, and whether messages stay in the database until they are archived.
 ARCHIVE = env.text("ARCHIVE", str(DATA_DIR / "archive"))
 ARCHIVING = env.switch("ARCHIVING")
+#: Whether `make up` starts the rollup on Spark. Without it the embedded counter counts attempts into metrics.
+SPARK = env.switch("SPARK", default=True)
 #: Where Spark runs: in the process of each pipeline command, or a cluster.
 SPARK_MASTER = env.text("SPARK_MASTER", "local[*]")
 #: The heap of a pipeline command.
 SPARK_MEMORY = env.text("SPARK_MEMORY", "512m")
 #: More settings of Spark, which win over ours: `spark.executor.memory=1g,spark.authenticate=true`.
 SPARK_CONF = dict(pair.partition("=")[::2] for pair in env.words("SPARK_CONF"))
+
+#: Whether processes count what `/metrics` exports.
+METRICS = env.switch("METRICS", default=True)
+#: What a caller of `/metrics` must show as its bearer token; without one only loopback may read it.
+METRICS_TOKEN = env.secret("METRICS_TOKEN")
+#: `/metrics` names this many subscriptions and topics; what is left is added up as "other".
+METRICS_RESOURCES = env.number("METRICS_RESOURCES", 1_000, least=1)
 
 #: Whether projects have the quotas below; 0 lifts one of them. The values are those of Cloud Pub/Sub where it has them.
 QUOTAS = env.switch("QUOTAS")
@@ -294,13 +303,22 @@ if DEVELOPMENT:
     warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
 
 LOG_LEVEL = env.choice("LOG_LEVEL", ["INFO", "DEBUG", "WARNING", "ERROR"])
+#: LINE is for people; JSON is for machines, and has an event for attempts.
+LOG_FORMAT = env.choice("LOG_FORMAT", ["LINE", "JSON"])
+#: Attempts of each outcome that a push worker logs per second; each event says for how many it stands. 0: none.
+LOG_ATTEMPTS_PER_SECOND = env.number("LOG_ATTEMPTS_PER_SECOND", 100)
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "formatters": {
+        "line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
+        "json": {"()": "pushhub.common.logs.JsonFormatter"},
+    },
+    "filters": {"client_errors": {"()": "pushhub.common.logs.ClientErrors"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT.lower()}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
+        "django.request": {"filters": ["client_errors"]},
         # One line for each task sent, received and done is what Flower is for.
         "celery.beat": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},

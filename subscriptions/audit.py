@@ -33,7 +33,7 @@ DULL_COLUMNS = frozenset(
 #: Push attributes that are no secrets. Others may be.
 OPEN_ATTRIBUTES = ("x-goog-version", "x-pushhub-")
 HIDDEN = "…"
-#: Calls that move messages. The log leaves them out (docs/spec.md#audit-log).
+#: Calls that move messages, which the log leaves out (docs/spec.md#audit-log).
 DATA_METHODS = frozenset(
     {
         "google.pubsub.v1.Publisher.Publish",

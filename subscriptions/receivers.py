@@ -11,14 +11,14 @@ from django.db.models import Model
 from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete, pre_save
 
 from subscriptions import audit
-from subscriptions.iam import access, tree
+from subscriptions.iam import access, epoch, tree
 from subscriptions.models import Folder, Project
 from subscriptions.models.iam import GroupMember, Perimeter, Policy, RoleResource
 
 #: The tables that decisions of access depend on.
 DECISIVE: tuple[type[Model], ...] = (Policy, RoleResource, GroupMember, Project, Folder)
 #: Rows that aren't administrative changes: the log itself, and what calls leave behind.
-NOT_AUDITED = frozenset({"AuditEntry", "UsedAssertion"})
+NOT_AUDITED = frozenset({"AccessEpoch", "AuditEntry", "UsedAssertion"})
 
 
 def connect() -> None:
@@ -74,6 +74,7 @@ def forget_decisions(sender: object, **_: Any) -> None:
     """Forget now, for the rest of this transaction, and after the commit, when other threads see the change."""
     access.forget_decisions()
     transaction.on_commit(access.forget_decisions)
+    epoch.end_after_commit()
 
 
 def delete_policy(sender: object, *, instance: Model, **_: Any) -> None:

@@ -31,7 +31,13 @@ class Program:
 PROGRAMS = (
     Program("the tests on PostgreSQL", lambda: postgresql_programs() is not None, "apt-get install postgresql"),
     Program("the tests in a browser", lambda: shutil.which("chromium") is not None, "apt-get install chromium"),
-    Program("the tests of the Node client", lambda: shutil.which("npm") is not None, "apt-get install npm"),
+    Program("the tests of the Node clients", lambda: shutil.which("npm") is not None, "apt-get install npm"),
+    Program("the tests of the Go clients", lambda: shutil.which("go") is not None, "install Go 1.26 or newer"),
+    Program(
+        "the tests of the Java clients",
+        lambda: shutil.which("mvn") is not None and shutil.which("javac") is not None,
+        "apt-get install maven default-jdk-headless",
+    ),
 )
 
 

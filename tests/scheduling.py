@@ -1,4 +1,4 @@
-"""Which tests share one of pytest-xdist's processes, so that each Spark session and each deployment starts once."""
+"""Which tests share one of pytest-xdist's processes, so that Spark, a deployment and each client start once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ GROUPS = {
     "tests/pipeline/test_replay_and_ingest.py": "spark",
     "tests/pipeline/test_rollup.py": "spark",
     "tests/endtoend/test_make_up.py": "make up",
+    "tests/compatibility/test_clients.py": "clients",
 }
 
 

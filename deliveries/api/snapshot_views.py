@@ -87,9 +87,9 @@ class TopicSnapshotList(ApiView):
     )
     def get(self, request: Request, project: str, topic: str) -> Response:
         page = Page.read(request.query_params)
-        row = selectors.topic_get(name=topic_name(project, topic))
-        rows, token = lists.topic_snapshots(row, page)
-        return Response(listed("snapshots", [one.name for one in rows], token))
+        topic_row = selectors.topic_get(name=topic_name(project, topic))
+        rows, token = lists.topic_snapshots(topic_row, page)
+        return Response(listed("snapshots", [row.name for row in rows], token))
 
 
 class SubscriptionSeek(ApiView):

@@ -85,6 +85,8 @@ class Leases:
 
     deliveries: list[tuple[int, bytes, int]]
     page: PageRequest | None
+    #: When the leases lapse, by Redis' clock.
+    ends_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -258,10 +260,10 @@ class Backlog:
         reply = self.scripts.lease(keys=[lane.key], args=[count, duration_ms, self.limit, *countdown_ms])
         if reply is None:
             return None
-        leased, from_id, seq = reply
+        leased, from_id, seq, ends_ms = reply
         page = PageRequest(lane, int(from_id), int(float(seq))) if from_id else None
         triples = zip(leased[0::3], leased[1::3], leased[2::3], strict=True)
-        return Leases([(int(message_id), task, int(times)) for message_id, task, times in triples], page)
+        return Leases([(int(message_id), task, int(times)) for message_id, task, times in triples], page, ends_ms)
 
     def extend(
         self, lane: Lane, leases: Iterable[tuple[int, int]], *, duration_ms: int, countdown_ms: tuple[int, int]
@@ -273,10 +275,10 @@ class Backlog:
         """Those of the leases that hold no more."""
         return _ids(self.scripts.leased(keys=[lane.key], args=_flat(leases)))
 
-    def unlease(self, lane: Lane, message_ids: Sequence[int]) -> None:
-        """Take back leases of messages that were not handed out (unlease.lua)."""
-        if message_ids:
-            self.scripts.unlease(keys=[lane.key], args=list(message_ids))
+    def unlease(self, lane: Lane, leases: Iterable[tuple[int, int, int]]) -> None:
+        """Take back unused leases: delivery, how often it was leased, when the lease lapses in ms (unlease.lua)."""
+        if args := _flat(leases):
+            self.scripts.unlease(keys=[lane.key], args=args)
 
     def release(self, lane: Lane, message_ids: Sequence[int]) -> None:
         """Forget deliveries that were acknowledged, after the database has."""
@@ -334,8 +336,8 @@ def _own(limits: Limits) -> tuple[float, float, float]:
     return limits.max_outstanding, limits.rate, limits.burst
 
 
-def _flat(pairs: Iterable[tuple[int, str] | tuple[int, int]]) -> list[Any]:
-    return [part for pair in pairs for part in pair]
+def _flat(tuples: Iterable[tuple[int | str, ...]]) -> list[Any]:
+    return [part for fields in tuples for part in fields]
 
 
 def _ids(names: Iterable[bytes]) -> set[int]:

@@ -1,4 +1,5 @@
--- lease(lane; count, deadline, limit, minimum, maximum) -> {id, message, times leased, ...; page's first id or "", its seq}
+-- lease(lane; count, deadline, limit, minimum, maximum)
+--   -> {id, message, times leased, ...; page's first id or "", its seq; when the leases lapse (ms)}
 --
 -- Leases what is due again and the next of the backlog to a puller, and gives up leases that have lapsed.
 --   KEYS[1]  the lane
@@ -12,16 +13,16 @@ local now = now_ms()
 local limit = tonumber(ARGV[3])
 local state = load_state(key)
 if not state then return false end
-if state.mode ~= 2 then return {{}, '', '0'} end
+if state.mode ~= 2 then return {{}, '', '0', 0} end
 
 lapse(key, now, tonumber(ARGV[4]), tonumber(ARGV[5]))
 -- What is leased is kept here as well, so a puller who takes and takes must be stopped somewhere.
 local free = math.min(tonumber(ARGV[1]), 4 * limit - redis.call('ZCARD', key .. ':l'))
-local leased = {}
+local leased, ends = {}, now + tonumber(ARGV[2])
 local function lease(ids, messages)
   for i, id in ipairs(ids) do
     redis.call('HSET', key .. ':d', id, 'l')
-    redis.call('ZADD', key .. ':l', now + tonumber(ARGV[2]), id)
+    redis.call('ZADD', key .. ':l', ends, id)
     redis.call('HSET', key .. ':m', id, messages[i])
     leased[#leased + 1] = id
     leased[#leased + 1] = messages[i]
@@ -38,4 +39,4 @@ if runs_low(key, state, now, limit / 2) then
   page, seq = state.cur, tostring(state.seq)
 end
 save_state(key, state)
-return {leased, page, seq}
+return {leased, page, seq, ends}

@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING
 from pushhub.common.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrameReader, SparkSession
 
 #: The folder that holds our packages, for executors that start elsewhere.
 ROOT = Path(__file__).resolve().parents[2]
 #: In a job of seconds the second compiler costs more than it gains (docs/design.md#spark-session). Long jobs use it.
 SHORT_JOB = "-XX:TieredStopAtLevel=1"
 COLLECTOR = "-XX:+UseSerialGC"
+#: What Java and Python hand each other at a time.
+BATCH_BYTES = 16 * 2**20
+#: Rows that Spark's Parquet reader decodes at a time. It holds them all, and a message may have 10 MB.
+READER_ROWS = 8
 #: The first of the masters of a standalone cluster.
 STANDALONE = re.compile(r"spark://(?P<host>\[[^]]+\]|[^:,]+):(?P<port>[0-9]+)")
 
@@ -46,6 +50,12 @@ def spark_session(
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def messages_reader(session: SparkSession) -> DataFrameReader:
+    """Return a reader for Parquet files whose rows may be large."""
+    session.conf.set("spark.sql.parquet.columnarReaderBatchSize", str(READER_ROWS))
+    return session.read
 
 
 def driver_address(master: str) -> dict[str, str]:
@@ -86,6 +96,10 @@ def settings(*, memory: str, short: bool) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         "spark.sql.runSQLOnFiles": "false",
         "spark.speculation": "false",
+        # A time without a zone of its own and with statistics, which Spark's default, INT96, has not.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # A message may have 10 MB: what goes to Python and back is bounded by bytes, and not by rows alone.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
         "spark.executorEnv.PYTHONPATH": str(ROOT),
         # Hadoop sets the modes of what it writes by itself, from a umask of its own (022 by default).
         "spark.hadoop.fs.permissions.umask-mode": "077",

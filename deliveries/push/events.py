@@ -14,6 +14,7 @@ from typing import Any
 
 from django.conf import settings
 
+from deliveries.observability.sampling import Sample
 from deliveries.push.flight import Flight
 from deliveries.rules.taskmessage import TASK_NAME
 from pushhub.common.background import BackgroundThread
@@ -26,24 +27,6 @@ MAX_WAITING = 20_000
 EVENTS_A_MESSAGE = 500
 
 Event = tuple[str, dict[str, Any]]
-
-
-class Sample:
-    """Lets a number a second through, spread over the second in bursts no longer than that."""
-
-    def __init__(self, rate: float) -> None:
-        self._rate = rate
-        self._left = rate
-        self._at = time.monotonic()
-
-    def take(self, wanted: int) -> int:
-        """How many of `wanted` pass now."""
-        now = time.monotonic()
-        self._left = min(self._rate, self._left + (now - self._at) * self._rate)
-        self._at = now
-        passed = min(wanted, int(self._left))
-        self._left -= passed
-        return passed
 
 
 class TaskEvents:
@@ -64,7 +47,7 @@ class TaskEvents:
 
     def started(self, flights: Sequence[Flight]) -> None:
         now = time.time()
-        for flight in flights[: self._sample.take(len(flights))]:
+        for flight, _stands_for in zip(flights, self._sample.take(len(flights)), strict=False):
             flight.started = now
             self._show(flight)
 

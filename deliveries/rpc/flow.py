@@ -16,6 +16,8 @@ NO_LIMIT = 100_000
 class _Held:
     size: int
     ends: float
+    #: When the lease lapses unless it is extended, in milliseconds by Redis' clock.
+    ends_ms: int
 
 
 class Outstanding:
@@ -31,8 +33,8 @@ class Outstanding:
         self._held: dict[str, _Held] = {}
         self._bytes = 0
 
-    def sent(self, ack_id: str, size: int, seconds: int) -> None:
-        self._held[ack_id] = _Held(size, time.monotonic() + seconds)
+    def sent(self, ack_id: str, size: int, seconds: int, *, ends_ms: int = 0) -> None:
+        self._held[ack_id] = _Held(size, time.monotonic() + seconds, ends_ms)
         self._bytes += size
 
     def gone(self, ack_ids: Iterable[str]) -> None:
@@ -43,6 +45,10 @@ class Outstanding:
 
     def ack_ids(self) -> list[str]:
         return list(self._held)
+
+    def ends_ms(self) -> dict[str, int]:
+        """Return when the lease of each message was to lapse when the message was sent."""
+        return {ack_id: held.ends_ms for ack_id, held in self._held.items()}
 
     def extended(self, ack_ids: Iterable[str], seconds: int) -> None:
         ends = time.monotonic() + seconds

@@ -42,8 +42,8 @@ def get(request: Any, caller: Principal) -> Any:
 
 
 def update(request: Any, caller: Principal) -> Any:
-    given = update_request(request, "snapshot", fields.SNAPSHOT)
-    row = snapshots.snapshot_update(name=request.snapshot.name, request=given)
+    change = update_request(request, "snapshot", fields.SNAPSHOT)
+    row = snapshots.snapshot_update(name=request.snapshot.name, request=change)
     return to_message(snapshot_resource(row), Snapshot)
 
 
@@ -55,14 +55,14 @@ def delete(request: Any, caller: Principal) -> Empty:
 def list_of_project(request: Any, caller: Principal) -> Any:
     owner = project_ensure(project=names.parse_project(request.project), caller=caller)
     rows, token = lists.snapshots(owner, page_of(request))
-    found = [to_message(snapshot_resource(row), Snapshot) for row in rows]
-    return pubsub.ListSnapshotsResponse.pb()(snapshots=found, next_page_token=token)
+    listed = [to_message(snapshot_resource(row), Snapshot) for row in rows]
+    return pubsub.ListSnapshotsResponse.pb()(snapshots=listed, next_page_token=token)
 
 
 def list_of_topic(request: Any, caller: Principal) -> Any:
-    row = selectors.topic_get(name=request.topic)
-    rows, token = lists.topic_snapshots(row, page_of(request))
-    return pubsub.ListTopicSnapshotsResponse.pb()(snapshots=[one.name for one in rows], next_page_token=token)
+    topic = selectors.topic_get(name=request.topic)
+    rows, token = lists.topic_snapshots(topic, page_of(request))
+    return pubsub.ListTopicSnapshotsResponse.pb()(snapshots=[snapshot.name for snapshot in rows], next_page_token=token)
 
 
 def seek(request: Any, caller: Principal) -> Any:

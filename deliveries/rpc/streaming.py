@@ -1,7 +1,8 @@
 """StreamingPull: messages flow to the client as it acknowledges them, within the limits it set.
 
 Two sides work on one `Stream`: what the client sends is taken as it comes, and messages are leased while there is
-room. A stream that ends, however it ends, leaves its leases to lapse.
+room. A stream that ends, however it ends, gives back the messages that its client never touched: those it neither
+acknowledged nor modified the deadline of. The other leases go on, as clients acknowledge through unary calls as well.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ LEAST_DEADLINE_SECONDS = 10
 RESPONSE_BYTES = 3_000_000
 #: The right to pull may be taken away while a stream is open.
 AUTHORIZE_SECONDS = 5.0
+#: A client that stops sends its last acknowledgements after it has ended its stream. They are waited for.
+GRACE_SECONDS = 1.0
+
+#: Keeps the tasks that run when their stream has ended.
+_giving_back: set[asyncio.Task[None]] = set()
 
 
 class Stream:
@@ -49,6 +55,8 @@ class Stream:
         #: What the client is to be told beside messages.
         self._notes: asyncio.Queue[Any] = asyncio.Queue()
         self._moved = asyncio.Event()
+        #: The last request for messages: a stream may end before it has the answer.
+        self._leasing: asyncio.Future[list[pull.Received]] | None = None
         self._authorized_at = time.monotonic()
 
     async def answers(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
@@ -67,6 +75,21 @@ class Stream:
             hearing.cancel()
             with suppress(asyncio.CancelledError):
                 await hearing
+            giving_back = asyncio.create_task(self._give_back())
+            _giving_back.add(giving_back)
+            giving_back.add_done_callback(_giving_back.discard)
+
+    async def _give_back(self) -> None:
+        """Give back what the client never touched, also what the stream had leased and not sent yet."""
+        with suppress(asyncio.TimeoutError, asyncio.CancelledError):
+            await asyncio.wait_for(stopping().wait(), GRACE_SECONDS)
+        ends_ms = self._outstanding.ends_ms()
+        if self._leasing is not None:
+            await asyncio.wait([self._leasing])
+            if not self._leasing.exception():
+                ends_ms |= {message.ack_id: message.ends_ms for message in self._leasing.result()}
+        if ends_ms:
+            await in_thread(_given_back, self.subscription, ends_ms)
 
     async def _hear(self, requests: AsyncIterator[Any]) -> None:
         try:
@@ -127,7 +150,9 @@ class Stream:
         await self._authorize()
         room, room_bytes = self._outstanding.room()
         if room:
-            received = await in_thread(_leased, self.subscription, room, room_bytes, self._lease_seconds)
+            leasing = in_thread(_leased, self.subscription, room, room_bytes, self._lease_seconds)
+            self._leasing = asyncio.ensure_future(leasing)
+            received = await asyncio.shield(self._leasing)
             if received:
                 return self._answers_of(received)
         if self._notes.empty() and not await self._wait(until_room=not room) and not room:
@@ -141,14 +166,14 @@ class Stream:
 
     def _answers_of(self, received: Sequence[pull.Received]) -> list[Any]:
         answers, size = [self._answer()], 0
-        for message in received_messages(received):
+        for lease, message in zip(received, received_messages(received), strict=True):
             length = message.ByteSize()
             if size and size + length > RESPONSE_BYTES:
                 answers.append(self._answer())
                 size = 0
             size += length
             answers[-1].received_messages.append(message)
-            self._outstanding.sent(message.ack_id, length, self._lease_seconds)
+            self._outstanding.sent(message.ack_id, length, self._lease_seconds, ends_ms=lease.ends_ms)
         return answers
 
     def _answer(self) -> Any:
@@ -231,6 +256,10 @@ def _subscription(name: str) -> Subscription:
 
 def _leased(subscription: Subscription, count: int, max_bytes: int, seconds: int) -> list[pull.Received]:
     return pull.messages_pull(subscription=subscription, max_messages=count, max_bytes=max_bytes, lease_seconds=seconds)
+
+
+def _given_back(subscription: Subscription, ends_ms: dict[str, int]) -> None:
+    pull.leases_give_back(subscription=subscription, ends_ms=ends_ms)
 
 
 def _acknowledged(subscription: Subscription, ack_ids: list[str]) -> set[str]:

@@ -353,14 +353,43 @@ METRIC_SUMS = ("count", "bytes", "latency_us_sum", "latency_us_max", "buckets")
 MetricRow = tuple[str, str, str, datetime, str, int, str, int, int, int, int, str]
 
 
-def metrics_write(table: str, rows: Iterable[MetricRow]) -> None:
-    """Rows of metrics as they are to be, in place of those of the same key: project, key, sums. Buckets are JSON."""
-    buckets = "%s::jsonb" if _is_postgresql() else "%s"
-    news = ", ".join(f"{name} = excluded.{name}" for name in METRIC_SUMS)
+#: Two histograms as one. SQLite calls a function of Python for it.
+MERGED_SQLITE = "pushhub_buckets_merged({table}.buckets, excluded.buckets)"
+MERGED_POSTGRESQL = (
+    "(SELECT coalesce(jsonb_object_agg(bucket, n), '{{}}')"
+    " FROM (SELECT key AS bucket, sum(value::bigint) AS n"
+    " FROM (SELECT * FROM jsonb_each_text({table}.buckets)"
+    " UNION ALL SELECT * FROM jsonb_each_text(excluded.buckets)) AS both_rows"
+    " GROUP BY key) AS summed)"
+)
+
+
+def metrics_write(table: str, rows: Iterable[MetricRow], *, add: bool) -> None:
+    """Write rows of metrics: project, key, sums. Buckets are JSON.
+
+    `add` adds the sums to those of the row with the same key; otherwise they replace them.
+    """
+    is_postgresql = _is_postgresql()
+    changes = {name: f"excluded.{name}" for name in METRIC_SUMS}
+    if add:
+        changes |= {name: f"{table}.{name} + excluded.{name}" for name in ("count", "bytes", "latency_us_sum")}
+        greatest = "GREATEST" if is_postgresql else "max"
+        changes["latency_us_max"] = f"{greatest}({table}.latency_us_max, excluded.latency_us_max)"
+        changes["buckets"] = (MERGED_POSTGRESQL if is_postgresql else MERGED_SQLITE).format(table=table)
     adapt = connection.ops.adapt_datetimefield_value
     with connection.cursor() as cursor:
+        if add and not is_postgresql:
+            connection.connection.create_function("pushhub_buckets_merged", 2, _buckets_merged, deterministic=True)
         cursor.executemany(
             f"INSERT INTO {table} (project, {METRIC_KEY}, {', '.join(METRIC_SUMS)})"
-            f" VALUES ({', '.join(['%s'] * 11)}, {buckets}) ON CONFLICT ({METRIC_KEY}) DO UPDATE SET {news}",
+            f" VALUES ({', '.join(['%s'] * 11)}, {'%s::jsonb' if is_postgresql else '%s'}) ON CONFLICT ({METRIC_KEY})"
+            f" DO UPDATE SET {', '.join(f'{name} = {value}' for name, value in changes.items())}",
             [(*row[:3], adapt(row[3]), *row[4:]) for row in rows],
         )
+
+
+def _buckets_merged(first: str, second: str) -> str:
+    buckets: dict[str, int] = orjson.loads(first)
+    for bucket, count in orjson.loads(second).items():
+        buckets[bucket] = buckets.get(bucket, 0) + count
+    return orjson.dumps(buckets).decode()

@@ -195,10 +195,13 @@ def modes() -> str:
 
 
 def pipeline(crew: Crew) -> list[str]:
-    """The rollup, where this machine can run it; else one line on what that takes."""
-    lacking = "PUSHHUB_JOURNAL is off" if not settings.JOURNAL else needs.missing()
+    """Return the rollup where this machine can run it; else say who counts instead, and why."""
+    if not settings.JOURNAL:
+        crew.say("attempts are not counted into metrics: PUSHHUB_JOURNAL is off")
+        return []
+    lacking = needs.missing() if settings.SPARK else "PUSHHUB_SPARK is off"
     if lacking:
-        crew.say(f"attempts are not counted into metrics: {lacking}")
+        crew.say(f"the embedded counter counts attempts into metrics, and not Spark: {lacking}")
     return [] if lacking else ["rollup"]
 
 

@@ -151,6 +151,14 @@ def describe(client: Client, options: Options) -> Result:
     return Result(client.call("GET", subscription_name(options)))
 
 
+def diagnose(client: Client, options: Options) -> Result:
+    answer = client.call("POST", f"{subscription_name(options)}:diagnose", {"sendProbe": options["send_probe"]})
+    if options["format"] is not None and options["format"] != "table":
+        return Result(answer)
+    rows = [[step["name"], step["status"], step["message"]] for step in answer["steps"]]
+    return Result(table(rows, heads=["step", "status", "message"]) + f"\n\n{answer['summary']}", form="text")
+
+
 def list_all(client: Client, options: Options) -> Result:
     subscriptions = client.pages(
         f"projects/{options['project']}/subscriptions", "subscriptions", limit=options["limit"]
@@ -225,6 +233,11 @@ VERBS = {
     ),
     "delete": Verb("delete subscriptions and their backlogs", delete, (SUBSCRIPTIONS,)),
     "describe": Verb("show a subscription", describe, (SUBSCRIPTION,)),
+    "diagnose": Verb(
+        "find out why messages are not delivered",
+        diagnose,
+        (SUBSCRIPTION, flag("--send-probe", "send a message without data to the endpoint", action="store_true")),
+    ),
     "list": Verb("show a project's subscriptions", list_all, (LIMIT,)),
     "pull": Verb(
         "pull messages",

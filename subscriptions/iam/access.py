@@ -54,8 +54,9 @@ def allowed(caller: Principal, permission: str, resource: tree.Resource) -> bool
     key = (caller.identity, permission, tree.kind_of(resource).word, str(resource.pk))
     answer = decisions.get(key)
     if answer is None:
+        generation = decisions.generation
         answer = permission in permissions_held(caller, resource, among=[permission])
-        decisions.put(key, answer)
+        decisions.put(key, answer, generation=generation)
     return answer
 
 
@@ -111,6 +112,7 @@ def resources_granting(caller: Principal, permission: str) -> frozenset[tuple[st
     key = (caller.identity, permission)
     granting = _granting.get(key)
     if granting is None:
+        generation = _granting.generation
         mine = _names_of(caller, has_groups=True)
         has_permission = cache(lambda role: permission in _permissions_of(role))
         granting = frozenset(
@@ -118,7 +120,7 @@ def resources_granting(caller: Principal, permission: str) -> frozenset[tuple[st
             for kind, pk, bindings in Policy.objects.order_by().values_list("kind", "resource_pk", "bindings")
             if any(not mine.isdisjoint(binding["members"]) and has_permission(binding["role"]) for binding in bindings)
         )
-        _granting.put(key, granting)
+        _granting.put(key, granting, generation=generation)
     return granting
 
 
@@ -134,8 +136,9 @@ def _roles_inherited(caller: Principal, resource: tree.Resource) -> frozenset[st
     key = (caller.identity, tree.kind_of(resource).word, str(resource.pk))
     roles = _inherited.get(key)
     if roles is None:
+        generation = _inherited.generation
         roles = _roles_bound(caller, tree.lineage(resource))
-        _inherited.put(key, roles)
+        _inherited.put(key, roles, generation=generation)
     return roles
 
 

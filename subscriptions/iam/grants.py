@@ -13,7 +13,7 @@ from pushhub.common import names
 from pushhub.common.errors import Aborted, InvalidArgument, clipped
 from pushhub.common.principals import OPERATOR, Principal
 from subscriptions import selectors
-from subscriptions.iam import access, policies, tree
+from subscriptions.iam import access, epoch, policies, tree
 from subscriptions.iam.members import member_parse
 from subscriptions.iam.requests import OPTIONS, SET_IAM_POLICY, TEST_IAM_PERMISSIONS
 from subscriptions.iam.roles import OWNER, SERVICE_AGENT
@@ -124,6 +124,7 @@ def member_rename(*, old: str, new: str) -> None:
             _store(row)
         GroupMember.objects.filter(member=old).update(member=new)
     access.forget_decisions()
+    epoch.end_after_commit()
 
 
 def member_forget(member: str) -> None:

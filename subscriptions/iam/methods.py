@@ -1,4 +1,4 @@
-"""What each method requires of its caller, in one table (docs/spec.md#permissions-of-methods), and the check.
+"""The table of what each method requires of its caller (docs/spec.md#permissions-of-methods), and the check.
 
 A requirement names a permission, and the field of the request that names the resource on which it is needed. REST takes
 that name from the URL, or from the body if the requirement says so; gRPC takes it from the request's fields.
@@ -154,6 +154,10 @@ _RESOURCE_MANAGER: dict[str, Requirements] = {
 _MONITORING: dict[str, Requirements] = {
     "ListTimeSeries": _needs("monitoring.timeSeries.list", "name"),
 }
+#: It opens connections to the endpoint and may send it a probe, so it needs more than to view the subscription.
+_DIAGNOSTICS: dict[str, Requirements] = {
+    "DiagnoseSubscription": _one("pubsub.subscriptions.update", "subscription"),
+}
 #: Only the console uses the rest, which has pages for resources that the REST API doesn't have.
 _ORGANIZATIONS: dict[str, Requirements] = {
     "GetOrganization": _needs("resourcemanager.organizations.get", "name"),
@@ -184,6 +188,7 @@ def _table() -> dict[str, Requirements]:
         "google.iam.credentials.v1": _IAM_CREDENTIALS,
         "google.cloudresourcemanager.v1": _RESOURCE_MANAGER,
         "google.monitoring.v3.MetricService": _MONITORING,
+        "pushhub.v1.Diagnostics": _DIAGNOSTICS,
         "google.cloud.resourcemanager.v3.Organizations": _ORGANIZATIONS,
         "google.cloud.resourcemanager.v3.Folders": _FOLDERS,
         "google.identity.accesscontextmanager.v1.AccessContextManager": _PERIMETERS,
@@ -229,10 +234,11 @@ def _check(caller: Principal, requirement: Requirement, name: str) -> None:
     key: Key = (caller.identity, requirement.permission, requirement.on, name)
     if access.decisions.get(key):
         return
+    generation = access.decisions.generation
     permission, target = _target(requirement, name)
     if not _holds(caller, permission, requirement, target):
         raise access.denied(permission, target)
-    access.decisions.put(key, True)
+    access.decisions.put(key, True, generation=generation)
 
 
 def _target(requirement: Requirement, name: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Policies as values: reading, normalising and limiting them. Pure (docs/spec.md#policies)."""
+"""Policies as values: reading, normalising and bounding them. Pure (docs/spec.md#policies)."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def access_tokens_list(*, member: str = "") -> QuerySet[AccessToken]:
 
 
 def access_token_revoke(*, token: str) -> bool:
-    """Revoke a token and return whether it existed. Other processes accept it a second more (identity/recent.py)."""
+    """Return whether there was such a token. Other processes accept it for a second more (identity/recent.py)."""
     deleted, _ = AccessToken.objects.filter(digest=_digest(token)).delete()
     forget_callers()
     return bool(deleted)

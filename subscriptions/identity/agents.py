@@ -40,10 +40,10 @@ def references_check(
 ) -> None:
     """Check that `caller` may set these fields of a subscription to what `resource` has. It precedes any lookup.
 
-    A caller who creates or modifies a subscription that pushes as an account needs `iam.serviceAccounts.actAs` on it
-    (docs/spec.md#push-token-preconditions), whatever changes. The check covers the current account, so that nobody else
-    removes the token and sends the messages elsewhere, and the new one. Forwarding dead letters to a topic needs
-    `pubsub.topics.publish` on it, so that a subscription is no way around a topic's policy.
+    A caller who creates or modifies a subscription that pushes as an account needs `iam.serviceAccounts.actAs`
+    (docs/spec.md#push-token-preconditions), whatever is modified: on the present account, so that nobody else removes
+    the token and sends the messages elsewhere, and on the new one. Sending dead letters to a topic needs
+    `pubsub.topics.publish` on it: a subscription must not be a way around a topic's policy.
     """
     emails = {subscription.oidc_service_account_email}
     if "pushConfig" in fields:

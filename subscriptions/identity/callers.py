@@ -28,8 +28,9 @@ def caller_from_authorization(header: str) -> Principal:
     token = bearer_token(header)
     caller = _recent_caller(token)
     if caller is None:
+        generation = recent_callers.generation
         caller, seconds_left = _caller_of(token)
-        recent_callers.put(_digest(token), caller, at_most_seconds=seconds_left)
+        recent_callers.put(_digest(token), caller, at_most_seconds=seconds_left, generation=generation)
     return caller
 
 

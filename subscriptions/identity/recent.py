@@ -6,6 +6,7 @@ from django.db import transaction
 
 from pushhub.common.expiring import ExpiringCache
 from pushhub.common.principals import Principal
+from subscriptions.iam import epoch
 
 #: How long a process may accept a credential that another process has revoked meanwhile.
 CACHE_SECONDS = 1.0
@@ -22,3 +23,4 @@ def forget_callers() -> None:
     """
     recent_callers.clear()
     transaction.on_commit(recent_callers.clear)
+    epoch.end_after_commit()

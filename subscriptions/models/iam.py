@@ -8,6 +8,15 @@ from django.utils.translation import gettext_lazy as _
 from pushhub.common.clock import utcnow
 
 
+class AccessEpoch(models.Model):
+    """Changes whenever the answer to "may this caller do that?" may have changed (iam/epoch.py). There is one row."""
+
+    token = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return str(self.token)
+
+
 class Policy(models.Model):
     """The roles that members hold on one resource, which is named by its kind and primary key (iam/tree.py)."""
 

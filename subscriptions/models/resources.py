@@ -92,7 +92,7 @@ class Project(models.Model):
 
     project_id = models.CharField(_("project id"), max_length=100, unique=True)
     number = models.BigIntegerField(_("number"), unique=True, default=new_project_number)
-    #: A default instead of auto_now_add: a project's age decides what its service agent may do (identity/agents.py).
+    #: A default and not auto_now_add: a project's age decides what its service agent may do (identity/agents.py).
     created_at = models.DateTimeField(_("created"), default=utcnow)
     organization = models.ForeignKey(
         Organization, on_delete=models.PROTECT, related_name="projects", null=True, blank=True
@@ -273,7 +273,7 @@ class ServiceAccount(models.Model):
     disabled = models.BooleanField(_("disabled"), default=False)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
-    #: Set while it can be undeleted. Another account may get its email meanwhile (services/service_accounts.py).
+    #: Set while it can be undeleted; its email is free for another account meanwhile (services/service_accounts.py).
     deleted_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

@@ -1,4 +1,4 @@
-"""Which push endpoints may be configured. Pure (docs/spec.md#push-endpoints).
+"""Which push endpoints may be configured, pure (docs/spec.md#push-endpoints).
 
 A courtesy to the caller only: the push client judges the address again where the socket opens.
 """

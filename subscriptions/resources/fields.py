@@ -1,4 +1,4 @@
-"""The messages of the API: what each field holds, how large it may be, and which fields callers can't set.
+"""The messages of the API (docs/spec.md#json-form): what each field holds, its size, and which ones callers can't set.
 
 Names and types of Pub/Sub's own messages come from Google's protocol buffers (docs/spec.md#json-form). Those of IAM v1
 and Resource Manager v1 are written out, because no library that PushHub needs anyway has their descriptors.

@@ -1,4 +1,4 @@
-"""The filter language of subscriptions. Pure (docs/spec.md#filters).
+"""The filter language of subscriptions, pure (docs/spec.md#filters).
 
 expr    := term { AND term } | term { OR term }      mixing the two needs parentheses
 term    := [ NOT | - ] factor
@@ -35,8 +35,8 @@ NAMED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": 
 class Algebra(Protocol[T]):
     """What the parts of a filter become: predicates here, Spark columns in the pipeline."""
 
-    #: The first word of a path, and whether the path may have several keys.
-    roots: Mapping[str, bool]
+    #: The words that paths begin with, and whether a path may have several keys; None for a word without keys.
+    roots: Mapping[str, bool | None]
 
     def has(self, root: str, path: Sequence[str]) -> T: ...
     def equal(self, root: str, path: Sequence[str], value: str) -> T: ...
@@ -49,7 +49,7 @@ class Algebra(Protocol[T]):
 class Predicates:
     """Predicates on the attributes of a message."""
 
-    roots: Mapping[str, bool] = {"attributes": False}
+    roots: Mapping[str, bool | None] = {"attributes": False}
 
     def has(self, root: str, path: Sequence[str]) -> Matcher:
         return lambda attributes: path[0] in attributes
@@ -134,7 +134,7 @@ class _Parser(Generic[T]):
         if self._is_word("hasPrefix"):
             return self._prefix()
         root = self._root()
-        if self._symbol == ":":
+        if self._symbol == ":" and self._algebra.roots[root] is not None:
             self._next()
             return self._algebra.has(root, self._keys(root))
         path = self._path(root)
@@ -163,6 +163,8 @@ class _Parser(Generic[T]):
         return root
 
     def _path(self, root: str) -> list[str]:
+        if self._algebra.roots[root] is None:
+            return []
         self._take(".")
         return self._keys(root)
 

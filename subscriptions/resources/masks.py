@@ -1,4 +1,4 @@
-"""Field masks of update requests. Pure (docs/spec.md#field-masks).
+"""Field masks of update requests, pure (docs/spec.md#field-masks).
 
 A path is a tuple of lowerCamelCase names, whichever spelling the caller used.
 """
@@ -27,7 +27,7 @@ def mask_paths(mask: str, message: Message, *, mutable: frozenset[str]) -> list[
 
 
 def mask_of_snake_paths(paths: Iterable[str], message: Message) -> str:
-    """Return the comma-separated mask of a gRPC request, whose paths must be in snake_case."""
+    """Return the comma-joined mask of a gRPC request, whose paths are in snake_case only (docs/spec.md#field-masks)."""
     for path in paths:
         if path != path.lower():
             raise _unknown(path, message)

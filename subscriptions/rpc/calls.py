@@ -43,6 +43,8 @@ LARGE_REQUEST_BYTES = 11 * 1024 * 1024
 #: Of requests above this size, PushHub works on LARGE_CALLS per caller at once.
 SMALL_REQUEST_BYTES = 256 * 1024
 LARGE_CALLS = 2
+#: Requests up to this size may be parsed in the event loop.
+QUICK_REQUEST_BYTES = 64 * 1024
 #: How many calls of one caller may wait for other calls of this caller.
 WAITING_CALLS = 10_000
 
@@ -67,6 +69,9 @@ class Direct:
     answer: type[Message]
     respond: Callable[[Any, Call], Message]
     most_bytes: int = REQUEST_BYTES
+    #: Answers small requests in the event loop, which it authorizes by itself; None for those that `respond` has to
+    #: answer.
+    quick: Callable[[Any, Call], Awaitable[Message | None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +246,10 @@ def _unary(name: str, method: Unary | Direct) -> Callable[[Any, Context], Awaita
                 caller = (await call.authenticated()).member
                 async with _slots().calls.held(caller):
                     data = await read_request(context, most_bytes=method.most_bytes)
+                    if isinstance(method, Direct) and method.quick is not None and len(data) <= QUICK_REQUEST_BYTES:
+                        answer = await method.quick(_parsed(method.request, data), call)
+                        if answer is not None:
+                            return answer.SerializeToString()
                     if len(data) <= SMALL_REQUEST_BYTES:
                         return await in_thread(work, data, call)
                     async with _slots().large.held(caller):

@@ -36,6 +36,6 @@ def to_message(resource: Mapping[str, Any], kind: type[M]) -> M:
 
 
 def update_request(message: Any, field: str, kind: protojson.Message) -> dict[str, Any]:
-    """Return an Update...Request in proto JSON. gRPC has its mask as snake_case paths (docs/spec.md#field-masks)."""
+    """Return an Update...Request as a dict; gRPC has the mask as snake_case paths (docs/spec.md#field-masks)."""
     mask = mask_of_snake_paths(message.update_mask.paths, kind)
     return {field: to_dict(getattr(message, field)), "updateMask": mask}

@@ -1,4 +1,4 @@
-"""Schemas and their revisions, and validation of messages. Requests come as decoded JSON, as for topics."""
+"""Schemas, their revisions, and messages checked against them. Requests come as decoded JSON, as for topics."""
 
 from __future__ import annotations
 

@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.compatibility.drivers import NODE, Driver, Node, PythonGrpc, PythonRest
+from tests.compatibility import packages
+from tests.compatibility.drivers import Driver, Node, PythonGrpc, PythonRest
 from tests.grpcservers import GrpcServer
-from tests.workers import ROOT
 
 
 @pytest.fixture(scope="session")
 def node_modules() -> Path:
-    """The npm client as its lock file says, installed once and kept beside the virtual environment."""
-    if shutil.which("npm") is None:
-        pytest.skip("npm is not installed")
-    folder = ROOT / ".venv" / "compatibility-node"
-    lock = NODE / "package-lock.json"
-    kept = folder / "package-lock.json"
-    if not (kept.exists() and kept.read_bytes() == lock.read_bytes() and (folder / "node_modules").exists()):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(NODE / name, folder / name)
-        try:
-            subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--silent"], cwd=folder, check=True, timeout=300)
-        except BaseException:
-            shutil.rmtree(folder)
-            raise
-    return folder / "node_modules"
+    """The npm client as the lock file of the Node cases says."""
+    return packages.node_modules(Path(__file__).parent / "clients" / "node")
 
 
 @pytest.fixture

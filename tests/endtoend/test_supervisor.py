@@ -255,18 +255,27 @@ def test_an_unusable_data_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("journal", "missing", "started", "line"),
+    ("journal", "spark", "missing", "started", "line"),
     [
-        ("/data/segments", "", ["rollup"], ""),
-        ("/data/segments", "no Java found: install it", [], "not counted into metrics: no Java found: install it"),
-        ("", "", [], "not counted into metrics: PUSHHUB_JOURNAL is off"),
+        ("/data/segments", True, "", ["rollup"], ""),
+        ("/data/segments", True, "no Java found: install it", [], "the embedded counter counts attempts"),
+        ("/data/segments", True, "no Java found: install it", [], "and not Spark: no Java found: install it"),
+        ("/data/segments", False, "", [], "and not Spark: PUSHHUB_SPARK is off"),
+        ("", True, "", [], "not counted into metrics: PUSHHUB_JOURNAL is off"),
     ],
 )
 def test_the_rollup_is_started_where_it_can_run(
-    journal: str, missing: str, started: list[str], line: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+    journal: str,
+    spark: bool,
+    missing: str,
+    started: list[str],
+    line: str,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Given a machine with Java or without, when it is looked at, then one line says what keeps the rollup away."""
     settings.JOURNAL = journal
+    settings.SPARK = spark
     monkeypatch.setattr(needs, "missing", lambda: missing)
     output = io.StringIO()
 

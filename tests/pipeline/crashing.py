@@ -1,7 +1,8 @@
-"""A rollup or backfill that dies at a chosen moment: `python -m tests.pipeline.crashing POINT BATCH ARGUMENT...`.
+"""A counter that dies at a chosen moment: `python -m tests.pipeline.crashing POINT NUMBER ARGUMENT...`.
 
-Points: `before` and `after` the transaction of that batch, `inside` it, or a number of seconds into the batch. `never`
-lets it end by itself. Batches are of two segments each.
+Points are those of the ledger's transaction of that number: `before` its first statement, `inside` it after the last
+one, and `after` its commit; or a number of seconds after its begin. `never` lets the counter end by itself. A
+transaction takes few keys, so a batch has several of them. ARGUMENTS are those of `manage.py pipeline`.
 """
 
 from __future__ import annotations
@@ -10,48 +11,70 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import django
 
+KEYS_A_TRANSACTION = 20
 
-def die(*_: Any, **__: Any) -> None:
+
+def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def dying(point: str, number: int, real: Callable[..., Any]) -> Callable[..., Any]:
-    """`partials_add` that dies in its `number`-th call."""
-    from deliveries.models import Segment
+def dying(
+    point: str, number: int, transaction: Callable[[], AbstractContextManager[None]]
+) -> Callable[[], AbstractContextManager[None]]:
+    """Return the ledger's transaction with death at a point of its `number`-th use."""
+    count = 0
 
-    calls = 0
-
-    def add(*args: Any, **words: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == number and point == "before":
+    @contextmanager
+    def doomed() -> Iterator[None]:
+        nonlocal count
+        count += 1
+        is_last = count == number
+        with transaction():
+            if is_last and point == "before":
+                die()
+            if is_last and point[0].isdigit():
+                threading.Timer(float(point), die).start()
+            yield
+            if is_last and point == "inside":
+                die()
+        if is_last and point == "after":
             die()
-        if calls == number and point == "inside":
-            Segment.objects.bulk_create = die
-        if calls == number and point[0].isdigit():
-            threading.Timer(float(point), die).start()
-        found = real(*args, **words)
-        if calls == number and point == "after":
-            die()
-        return found
 
-    return add
+    return doomed
+
+
+def doom(point: str, number: int) -> None:
+    """Set Django up, and have the ledger die."""
+    django.setup()
+    from deliveries.pipeline.counting import ledger
+
+    ledger.FIRST_KEYS = ledger.LEAST_KEYS = ledger.MOST_KEYS = KEYS_A_TRANSACTION
+    ledger._only_writer = dying(point, number, ledger._only_writer)
+
+
+def count_embedded(environment: Mapping[str, str], folder: str, point: str, number: int) -> None:
+    """Count a folder with the embedded counter. Called in a process of its own."""
+    os.environ.update(environment)
+    doom(point, number)
+    from deliveries.pipeline.counting.embedded import EmbeddedCounter
+
+    EmbeddedCounter(Path(folder)).turn(seconds=600)
 
 
 def main() -> None:
     point, number, *arguments = sys.argv[1:]
-    django.setup()
+    doom(point, int(number))
     from django.core.management import call_command
 
-    from deliveries.pipeline.counting import ledger, rollup
+    from deliveries.pipeline.counting import rollup
 
     rollup.FILES_A_BATCH = 2
-    ledger.partials_add = dying(point, int(number), ledger.partials_add)
     call_command("pipeline", *arguments)
 
 

@@ -14,13 +14,15 @@ import pyarrow.parquet as pq
 
 from deliveries.journal import files
 from deliveries.journal.columns import Events, table_of
-from deliveries.models import Metric
+from deliveries.models import Metric, MetricDay, MetricHour, MetricMinute, Segment
 
 #: 2026-11-21T04:57:00Z; segments go on from there, over the hour's and some over the day's end.
 BEGIN = 1_795_237_020
 FIRST_ID = 911_742_875_595_837_440
 SUBSCRIPTIONS = ("alpha", "beta", "gamma")
 ANSWERS = ((200, ""), (200, ""), (200, ""), (204, ""), (404, ""), (503, ""), (0, "connect_failed"))
+
+SPANS = [(MetricMinute, 60), (MetricHour, 3600), (MetricDay, 86400)]
 
 Truth = dict[tuple[Any, ...], tuple[Any, ...]]
 
@@ -115,6 +117,14 @@ def metrics_of(model: type[Metric]) -> Truth:
         )
         for row in model._default_manager.all()
     }
+
+
+def assert_counted(paths: Iterable[Path]) -> None:
+    """Minutes, hours and days are those of exactly these segments."""
+    paths = list(paths)
+    for model, seconds in SPANS:
+        assert metrics_of(model) == truth_of(paths, seconds=seconds), model.__name__
+    assert set(Segment.objects.filter(state="counted").values_list("name", flat=True)) == {p.name for p in paths}
 
 
 def pages_damage(path: Path) -> None:

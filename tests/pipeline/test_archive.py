@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,15 @@ import pytest
 
 from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover, Delivery, Message
 from deliveries.pipeline.archiving import archive, files, reading
-from deliveries.pipeline.archiving.archive import Archiver
+from deliveries.pipeline.archiving.archive import GRACE, Archiver
+from deliveries.pipeline.archiving.files import LISTING
 from deliveries.pipeline.service import database_url
 from deliveries.publish.service import message_publish
 from deliveries.retention import sweep
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.payload import NewMessage, publish_time_text
 from deliveries.store import statements
+from pushhub.common.clock import utcnow
 from pushhub.common.errors import FailedPrecondition
 from subscriptions.selectors import topic_get
 from subscriptions.services.subscriptions import subscription_create
@@ -187,14 +190,15 @@ def test_files_that_are_not_its_own_are_left_alone(spark: SparkSession, tmp_path
 
 
 def test_a_database_older_than_the_archive_deletes_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """Given a database of the moment in which a compaction ran that has ended since, when an archiver runs on it,
-    then it refuses, and the files are adopted.
+    """Given a database of the moment in which a compaction ran that has ended since, and whose old files are gone, when
+    an archiver runs on it, then it refuses, and the files are adopted.
     """
     ids = publish(ORDERS, 90)
     archiver = Archiver(tmp_path, session=spark)
     archiver.run()
     before = list(ArchiveFile.objects.all())
     archiver.compact()
+    assert Archiver(tmp_path, session=spark, clock=later).sweep() == len(before)
     [compacted] = ArchiveFile.objects.all()
     ArchiveFile.objects.all().delete()
     ArchiveFile.objects.bulk_create(before)
@@ -237,17 +241,49 @@ def _killed(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 
 
-def test_small_files_of_a_day_become_one(spark: SparkSession, tmp_path: Path) -> None:
+def later() -> datetime:
+    """A time at which files that were replaced now may go."""
+    return utcnow() + GRACE
+
+
+def counted(listed: list[str], root: Path) -> int:
+    """Count messages as docs/pipeline.md says, in files that were listed before."""
+    with duckdb.connect() as engine:
+        query = "SELECT count(*) FROM read_parquet($paths, hive_partitioning = true)"
+        [(count,)] = engine.sql(query, params={"paths": [str(root / path) for path in listed]}).fetchall()
+    return int(count)
+
+
+def listed(root: Path) -> list[str]:
+    with duckdb.connect() as engine:
+        query = "SELECT path FROM read_csv($listing, header = true, columns = {'path': 'VARCHAR'}) ORDER BY path"
+        return [path for (path,) in engine.sql(query, params={"listing": str(root / LISTING)}).fetchall()]
+
+
+def test_small_files_of_a_day_become_one_beside_readers(spark: SparkSession, tmp_path: Path) -> None:
+    """Given readers that know the files of a day, when the day is compacted, then they and later readers see each
+    message once; the old files go when they have been replaced for some time and no replay runs.
+    """
     archiver = Archiver(tmp_path, session=spark)
     ids = publish(ORDERS, 100) + publish(ORDERS, 90, start=100)
     archiver.run()
-    assert ArchiveFile.objects.count() > 1
+    before = listed(tmp_path)
+    assert len(before) == ArchiveFile.objects.count() > 1
+    assert counted(before, tmp_path) == 190
 
     assert archiver.compact() == 1
-    assert ArchiveFile.objects.count() == 1
-    assert [path.name for path in tmp_path.rglob("*.parquet")] == [ArchiveFile.objects.get().path.rpartition("/")[2]]
+    after = listed(tmp_path)
+    assert after == [ArchiveFile.objects.get().path]
+    assert (counted(before, tmp_path), counted(after, tmp_path)) == (190, 190)
+    assert files.verify(tmp_path).unknown == []
     assert_archived(tmp_path, ids)
     assert archiver.compact() == 0
+
+    assert Archiver(tmp_path, session=spark, clock=lambda: later() - timedelta(minutes=1)).sweep() == 0
+    with files.reading(tmp_path):
+        assert Archiver(tmp_path, session=spark, clock=later).sweep() == 0
+    assert Archiver(tmp_path, session=spark, clock=later).sweep() == len(before)
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.parquet")] == after
 
 
 def test_no_message_is_let_go_before_it_is_archived(spark: SparkSession, tmp_path: Path, settings: Any) -> None:

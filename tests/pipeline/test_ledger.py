@@ -1,12 +1,14 @@
-"""The ledger without Spark: hours and days that are added up again."""
+"""The ledger without Spark: sums that are added in short transactions, hours and days that are added up again."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from deliveries.models import Metric, MetricDay, MetricHour, MetricMinute
+from deliveries.models import Metric, MetricDay, MetricHour, MetricMinute, Segment
 from deliveries.pipeline.counting import ledger
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -59,3 +61,93 @@ def test_a_time_that_ends_within_an_hour_does_not_cut_it() -> None:
     rebuild(hour + timedelta(minutes=3), hour + timedelta(minutes=10))
 
     assert [count_of(total) for total in totals] == [20, 20]
+
+
+def partials(segment: str, resources: Iterable[int]) -> list[ledger.Partial]:
+    """One attempt per subscription."""
+    return [
+        ledger.Partial(
+            segment, (f"projects/p/subscriptions/{number:05}", "push", NOW, "ack", 200, ""), ledger.Sums("p", 1)
+        )
+        for number in resources
+    ]
+
+
+def test_a_large_batch_leaves_room_for_other_writers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given sums of many subscriptions, when they are added, then another counter can add in between the short
+    transactions that this takes, even to the same rows and from the same segments, and each segment is counted once.
+    """
+    for name in ("FIRST_KEYS", "LEAST_KEYS", "MOST_KEYS"):
+        monkeypatch.setattr(ledger, name, 10)
+    batch = [*partials("a", range(100)), *partials("b", range(50, 100)), *partials("c", range(5))]
+    transaction = ledger._only_writer
+    count, written = 0, []
+
+    @contextmanager
+    def interrupted() -> Iterator[None]:
+        nonlocal count
+        count += 1
+        if count == 4:
+            ledger.partials_add([*partials("b", range(50, 100)), *partials("d", range(100))], job="other")
+        with transaction():
+            before = MetricMinute.objects.count()
+            yield
+            written.append(MetricMinute.objects.count() - before)
+
+    monkeypatch.setattr(ledger, "_only_writer", interrupted)
+
+    added = ledger.partials_add(batch, job="test")
+
+    assert max(written) <= 10
+    assert (added.segments, added.skipped, added.rows) == (2, 0, 105)
+    assert dict(Segment.objects.values_list("name", "job")) == {"a": "test", "b": "other", "c": "test", "d": "other"}
+    assert set(Segment.objects.values_list("state", flat=True)) == {"counted"}
+    for model in (MetricMinute, MetricHour, MetricDay):
+        sums = model._default_manager.order_by("resource").values_list("count", flat=True)
+        assert list(sums) == [3] * 5 + [2] * 45 + [3] * 50, model
+
+
+def test_a_slow_database_makes_transactions_smaller() -> None:
+    pace = ledger.Pace()
+    pace.took(ledger.TRANSACTION_SECONDS * 0.7)
+    assert pace.keys == ledger.FIRST_KEYS
+    pace.took(ledger.TRANSACTION_SECONDS * 1.1)
+    assert pace.keys == ledger.FIRST_KEYS // 2
+    for _ in range(9):
+        pace.took(1.0)
+    assert pace.keys == ledger.LEAST_KEYS
+    for _ in range(9):
+        pace.took(0.0)
+    assert pace.keys == ledger.MOST_KEYS
+
+
+def test_latencies_of_a_row_are_added_up() -> None:
+    """Given a row, when sums of the same key are added, then each column is the sum, and the maximum the larger."""
+    key = ("projects/p/subscriptions/s", "push", NOW, "ack", 200, "")
+    ledger.partials_add([ledger.Partial("a", key, ledger.Sums("p", 3, 30, 9, 5, {1: 2, 7: 1}))], job="test")
+    ledger.partials_add([ledger.Partial("b", key, ledger.Sums("p", 2, 20, 7, 4, {7: 1, 9: 1}))], job="test")
+
+    row = MetricMinute.objects.get()
+    assert (row.count, row.bytes, row.latency_us_sum, row.latency_us_max) == (5, 50, 16, 5)
+    assert row.buckets == {"1": 2, "7": 2, "9": 1}
+
+
+def test_a_rebuild_takes_a_few_resources_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "RESOURCES_A_TRANSACTION", 10)
+    ledger.partials_add(partials("a", range(25)), job="test")
+    MetricHour.objects.update(count=0)
+    MetricDay.objects.update(count=0)
+    transaction, count = ledger._only_writer, 0
+
+    def counted() -> AbstractContextManager[None]:
+        nonlocal count
+        count += 1
+        return transaction()
+
+    monkeypatch.setattr(ledger, "_only_writer", counted)
+
+    rebuild(NOW - timedelta(hours=1), NOW + timedelta(hours=1))
+
+    assert count == 6, "three for the hour and three for the day"
+    assert set(MetricHour.objects.values_list("count", flat=True)) == {1}
+    assert set(MetricDay.objects.values_list("count", flat=True)) == {1}

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +143,101 @@ def test_parts_are_published_side_by_side_and_each_message_once(
     assert PublishPart.objects.filter(finished=True).count() == PublishJob.objects.get().parts
     assert PublishPart.objects.count() > 1
     assert sorted(numbers()) == list(range(60))
+
+
+def test_a_replay_reads_only_what_it_must(archived: None, spark: SparkSession, settings: Any) -> None:
+    """Given an archive, then the project and the day choose its folders, and topic and time its row groups."""
+    chosen = replay.chosen(
+        spark, root=Path(settings.ARCHIVE), topic=TOPIC, since=BEGIN, until=BEGIN + timedelta(days=2), filter=""
+    )
+    spark.conf.set("spark.sql.maxMetadataStringLength", "2000")
+    plan = chosen._jdf.queryExecution().executedPlan().toString()
+    spark.conf.unset("spark.sql.maxMetadataStringLength")
+    scan = next(line for line in plan.splitlines() if "FileScan" in line)
+
+    folders, groups = scan.partition("PartitionFilters: [")[2].split("PushedFilters: [")
+    assert "project" in folders
+    assert "dt" in folders
+    for pushed in (f"EqualTo(topic,{TOPIC})", "GreaterThanOrEqual(publish_time,", "LessThanOrEqual(publish_time,"):
+        assert pushed in groups
+    [path] = Path(settings.ARCHIVE).rglob("*.parquet")
+    times = pq.read_metadata(path).row_group(0).column(pq.read_schema(path).get_field_index("publish_time"))
+    assert str(pq.read_schema(path).field("publish_time").type) == "timestamp[us, tz=UTC]"
+    assert times.statistics.has_min_max
+    assert chosen.count() == 60
+
+
+def test_a_replay_is_one_job_with_a_task_per_part(archived: None, spark: SparkSession, settings: Any) -> None:
+    """Given a job of several parts, of which one is finished and one half done, then one frame has what is left."""
+    chosen = replay.chosen(
+        spark, root=Path(settings.ARCHIVE), topic=TOPIC, since=BEGIN, until=BEGIN + timedelta(days=2), filter=""
+    )
+    ids = sorted(row.id for row in chosen.select("id").collect())
+    job = publishjobs.job_begin(job_id="parts", kind="replay", spec={})
+    publishjobs.job_divide(job, list(pairwise([0, *ids[14:59:15], replay.LAST_ID])), total=60)
+    PublishPart.objects.filter(number=1).update(finished=True)
+    PublishPart.objects.filter(number=2).update(position=ids[33])
+
+    [(number, frame)] = replay.frames_of(chosen, job, in_order=False)
+    [(_, ordered)] = replay.frames_of(chosen, job, in_order=True)
+
+    assert number is None
+    left = [*ids[:15], *ids[34:]]
+    rows = frame.selectExpr("spark_partition_id() AS task", "part", "position").collect()
+    assert {(row.task, row.part) for row in rows} == {(part, part) for part in (0, 2, 3)}
+    assert [row.position for row in rows] == left
+    rows = ordered.selectExpr("spark_partition_id() AS task", "part", "position").collect()
+    assert {row.task for row in rows} == {0}
+    assert [row.position for row in rows] == left
+
+
+def test_filters_know_ordering_keys(
+    spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings.ARCHIVE = str(tmp_path / "archive")
+    settings.SPARK_MASTER = "local[2]"
+    topic_create(name=TOPIC, topic={})
+    keys = ["a1", "a2", "b1", ""]
+    messages = [NewMessage(key.encode() or b"none", {}, key) for key in keys]
+    message_publish(topic=topic_get(name=TOPIC), messages=messages)
+    Archiver(Path(settings.ARCHIVE), session=spark).run()
+    Message.objects.all().delete()
+
+    words = ["--filter", 'hasPrefix(orderingKey, "a") AND orderingKey != "a2"']
+    run("replay", "--topic", TOPIC, *EVER, *words, capsys=capsys)
+
+    assert [bytes(row.data) for row in Message.objects.all()] == [b"a1"]
+    with pytest.raises(InvalidArgument, match="= or != is expected at character 12"):
+        filter_column("orderingKey:a")
+
+
+def test_large_messages_are_handed_over_a_few_at_a_time(
+    spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any
+) -> None:
+    """Given messages of 3 MB, when they are archived and read, then neither a row group nor an Arrow batch has many."""
+    settings.ARCHIVE = str(tmp_path / "archive")
+    topic_create(name=TOPIC, topic={})
+    for _ in range(16):
+        message_publish(topic=topic_get(name=TOPIC), messages=[NewMessage(os.urandom(3 * 2**20), {})])
+    Archiver(Path(settings.ARCHIVE), session=spark).run()
+    chosen = replay.chosen(
+        spark, root=Path(settings.ARCHIVE), topic=TOPIC, since=BEGIN, until=BEGIN + timedelta(days=2), filter=""
+    )
+
+    def rows_of(batches: Any) -> Any:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"rows": pa.array([batch.num_rows], pa.int64())})
+
+    batches = [row.rows for row in chosen.coalesce(1).mapInArrow(rows_of, "rows long").collect()]
+
+    groups = [
+        footer.row_group(number).num_rows
+        for footer in map(pq.read_metadata, Path(settings.ARCHIVE).rglob("*.parquet"))
+        for number in range(footer.num_row_groups)
+    ]
+    assert (sum(groups), sum(batches)) == (16, 16)
+    assert max(groups) <= 12, "32 MiB have ten of them"
+    assert max(batches) <= 6, "16 MiB have five of them"
 
 
 def test_of_two_attempts_of_one_task_the_later_loses(archived: None, capsys: pytest.CaptureFixture[str]) -> None:

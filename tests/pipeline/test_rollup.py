@@ -14,24 +14,17 @@ import pytest
 from deliveries.journal.columns import Events
 from deliveries.models import MetricDay, MetricHour, MetricMinute, Segment
 from deliveries.pipeline.counting import ledger
-from deliveries.pipeline.counting.admission import ADMITTED, QUARANTINE
+from deliveries.pipeline.counting.admission import ADMITTED
 from deliveries.pipeline.counting.rollup import CHECKPOINT, Rollup, backfill
-from tests.pipeline.ground import BEGIN, metrics_of, pages_damage, segments_make, truth_of, write_segment
+from deliveries.pipeline.counting.segments import QUARANTINE
+from tests.pipeline.ground import BEGIN, assert_counted, pages_damage, segments_make, write_segment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("spark")]
 
-SPANS = [(MetricMinute, 60), (MetricHour, 3600), (MetricDay, 86400)]
 EVER = {"since": datetime(2026, 1, 1, tzinfo=UTC), "until": datetime(2027, 1, 1, tzinfo=UTC)}
-
-
-def assert_counted(paths: list[Path]) -> None:
-    """Minutes, hours and days are those of exactly these segments."""
-    for model, seconds in SPANS:
-        assert metrics_of(model) == truth_of(paths, seconds=seconds), model.__name__
-    assert set(Segment.objects.filter(state="counted").values_list("name", flat=True)) == {p.name for p in paths}
 
 
 def test_segments_become_metrics(spark: SparkSession, tmp_path: Path) -> None:

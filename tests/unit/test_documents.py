@@ -17,6 +17,7 @@ from deliveries.rules.outcome import Reason, ResponseClass
 from pushhub.runtime.processes import BY_NAME
 
 ROOT = Path(__file__).parents[2]
+RECEIVERS = ROOT / "docs" / "receivers"
 KINDS = "text|switch|folder|number|secret|choice|member|words|ports|listen_address|regions?"
 READERS = re.compile(rf'env\.({KINDS})\(\s*"([A-Z_]+)"')
 
@@ -113,7 +114,9 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
-@pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *RECEIVERS.glob("*.md")], ids=lambda path: path.name
+)
 def test_links_lead_somewhere(path: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
     assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []

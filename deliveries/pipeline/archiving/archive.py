@@ -15,19 +15,23 @@ import secrets
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
+from django.db.models import Q
 
 from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover
-from deliveries.pipeline.archiving.files import identities_note, manifest_beside
+from deliveries.pipeline.archiving.files import identities_note, listing_write, manifest_beside, no_readers
 from deliveries.pipeline.archiving.reading import Source, read_ranges
 from deliveries.pipeline.service import database_url
+from deliveries.pipeline.session import messages_reader
 from deliveries.rules.ids import EPOCH_MS, TIME_SHIFT
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
+from pushhub.common.clock import Clock, utcnow
 from pushhub.common.errors import FailedPrecondition
 from subscriptions.models import Topic
 
@@ -41,10 +45,20 @@ STEP_RANGES = 16
 CLAIMS_A_TRANSACTION = 10_000
 #: Files of a day below this are worth to be made one.
 SMALL_BYTES = 64 * 1024 * 1024
+#: How long files stay that compaction has replaced: a reader that knows them has so much time to read them.
+GRACE = timedelta(hours=1)
 SCHEMA = (
     "project string, topic string, message_id string, publish_time timestamp, data binary,"
     " attributes map<string,string>, ordering_key string"
 )
+#: A writer holds a row group in memory, and a message may have 10 MB. By default Parquet's writer looks at the size of
+#: the group only after a hundred rows, and then after up to ten thousand.
+WRITER = {
+    "compression": "zstd",
+    "parquet.block.size": str(32 * 2**20),
+    "parquet.page.size.row.check.min": "1",
+    "parquet.page.size.row.check.max": "10",
+}
 Ranges = list[tuple[int, int]]
 
 
@@ -60,9 +74,15 @@ class Archiver:
     """Writes one archive, in steps."""
 
     def __init__(
-        self, root: Path, *, session: SparkSession, progress: Callable[[str], object] = lambda _: None
+        self,
+        root: Path,
+        *,
+        session: SparkSession,
+        progress: Callable[[str], object] = lambda _: None,
+        clock: Clock = utcnow,
     ) -> None:
         self._root = root
+        self._clock = clock
         self._session = session
         self._progress = progress
 
@@ -77,16 +97,24 @@ class Archiver:
             done, after_id = step
             total = Archived(total.messages + done.messages, total.files + done.files)
             self._progress(f"{total.messages:,} messages in {total.files} files")
+        listing_write(self._root)
         return total
 
     def sweep(self) -> int:
-        """Delete what killed runs left, and release what they had claimed; returns how many files went.
+        """Delete what killed runs left, and release what they had claimed; return how many files went.
 
-        Only files that are recorded as leftovers of this deployment go. FailedPrecondition, and no file goes, where the
-        manifest names files beside them that are not there: it is older than the archive, and what it calls a leftover
-        may be all there is of a message.
+        Files that compaction has replaced go when they have been so for GRACE and no replay runs. Only files that are
+        recorded as leftovers of this deployment go. FailedPrecondition, and no file goes, where the manifest names
+        files beside them that are not there: it is older than the archive, and what it calls a leftover may be all
+        there is of a message.
         """
-        leftovers = list(ArchiveLeftover.objects.order_by("pk"))
+        with no_readers(self._root) as are_gone:
+            due = Q(path="")
+            if are_gone:
+                due |= Q(replaced_at=None) | Q(replaced_at__lte=self._clock() - GRACE)
+            return self._delete(list(ArchiveLeftover.objects.filter(due).order_by("pk")))
+
+    def _delete(self, leftovers: list[ArchiveLeftover]) -> int:
         paths = [path for leftover in leftovers for path in self._files_of(leftover)]
         named = manifest_beside(self._root, paths)
         if missing := sorted(name for name in named if not (self._root / name).exists()):
@@ -157,7 +185,7 @@ class Archiver:
         # Each task writes what it read. To bring a day's messages together first would cost more than half of the rate,
         # and leave a project's day to one core.
         ordered = dated.sortWithinPartitions("project", "dt", "topic", "publish_time")
-        writer = ordered.write.partitionBy("project", "dt").option("compression", "zstd")
+        writer = ordered.write.options(**WRITER).partitionBy("project", "dt")
         writer.parquet(_address(temporary))
         rows = []
         for number, path in enumerate(sorted(temporary.rglob("*.parquet"))):
@@ -202,20 +230,24 @@ class Archiver:
             leftover.delete()
 
     def _compact_day(self, day: str, old: list[ArchiveFile]) -> None:
-        frame = self._session.read.option("basePath", _address(self._root)).parquet(
-            *[_address(self._root / row.path) for row in old]
+        frame = (
+            messages_reader(self._session)
+            .option("basePath", _address(self._root))
+            .parquet(*[_address(self._root / row.path) for row in old])
         )
         first, last = min(row.first_id for row in old), max(row.last_id for row in old)
         write = self._write_begin()
         rows = self._written(frame.drop("dt").coalesce(1), write, first=first, last=last)
         if sum(row.rows for row in rows) != sum(row.rows for row in old):
             raise FailedPrecondition(f"{day}: not every message was read; its files stay as they are.")
-        replaced = [ArchiveLeftover(path=row.path) for row in old]
+        now = self._clock()
+        replaced = [ArchiveLeftover(path=row.path, replaced_at=now) for row in old]
         with write_transaction():
             ArchiveFile.objects.filter(pk__in=[row.pk for row in old]).delete()
             ArchiveFile.objects.bulk_create(rows)
             ArchiveLeftover.objects.bulk_create(replaced)
             write.delete()
+        listing_write(self._root)
 
     def _row(self, path: Path, *, first: int, last: int) -> ArchiveFile:
         import pyarrow.parquet as pq

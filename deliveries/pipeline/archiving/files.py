@@ -6,6 +6,7 @@ manifest from the files, for instance after the database was restored from an ol
 
 from __future__ import annotations
 
+import csv
 import fcntl
 import os
 import re
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from django.db.models import Min
 
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 OWNER = ".owner"
 LOCK = ".lock"
+#: Readers hold it together, and who deletes files that they may read holds it alone.
+READERS = ".readers"
+#: The paths of the manifest, for those who read the files without the database.
+LISTING = "files.csv"
 #: <first id>-<last id>-<token of the write>-<number>; older releases had no token.
 FILE_NAME = re.compile(r"[0-9]+-[0-9]+-([0-9a-z]+-)?[0-9]+\.parquet")
 COLUMNS = {"topic", "message_id", "publish_time", "data", "attributes", "ordering_key"}
@@ -73,6 +78,41 @@ def _own(root: Path, *, take_over: bool) -> None:
     hidden.rename(marker)
 
 
+@contextmanager
+def reading(root: Path) -> Iterator[None]:
+    """Keep every file that the manifest names now from being deleted, even if compaction replaces it."""
+    with _readers(root) as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
+def no_readers(root: Path) -> Iterator[bool]:
+    """Return whether nobody reads the archive now; nobody begins to within the block."""
+    with _readers(root) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def _readers(root: Path) -> TextIO:
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return (root / READERS).open("w")
+
+
+def listing_write(root: Path) -> None:
+    """Write the paths of the manifest into the folder, in place of the list before."""
+    hidden = root / f".{LISTING}"
+    with hidden.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path"])
+        writer.writerows(ArchiveFile.objects.order_by("path").values_list("path").iterator())
+    hidden.rename(root / LISTING)
+
+
 @dataclass(slots=True)
 class Verified:
     """How the manifest and the folder differ. Paths are below the folder."""
@@ -100,7 +140,8 @@ def verify(root: Path) -> Verified:
         else:
             found.files += 1
             found.messages += row.rows
-    found.unknown = sorted(set(_names(root)) - named)
+    replaced = set(ArchiveLeftover.objects.exclude(path="").values_list("path", flat=True))
+    found.unknown = sorted(set(_names(root)) - named - replaced)
     return found
 
 
@@ -132,6 +173,7 @@ def adopt(root: Path) -> Adopted:
     with write_transaction():
         # What a write left unfinished is part of the archive now, or another file has it.
         ArchiveLeftover.objects.all().delete()
+    listing_write(root)
     found.archived = identities_note(root)
     return found
 

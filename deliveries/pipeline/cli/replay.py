@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from django.conf import settings
 
 from deliveries.models import PublishJob
+from deliveries.pipeline.archiving.files import reading
 from deliveries.pipeline.jobs import replay
 from deliveries.pipeline.jobs.publishjobs import (
     Progress,
@@ -19,7 +20,6 @@ from deliveries.pipeline.jobs.publishjobs import (
     job_divide,
     job_find,
     job_run,
-    parts_left,
     progress_of,
 )
 from deliveries.pipeline.jobs.replays import ReplaySpec, replay_begin
@@ -53,17 +53,20 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(*, stdout: TextIO, stderr: TextIO, dry_run: bool, rate: int, **options: Any) -> None:
     if rate < 0:
         raise InvalidArgument("--rate: give a number of messages a second, or 0 for as fast as it goes.", field="rate")
-    resumed = job_find(options["resume"]) if options["resume"] else None
-    if resumed is not None:
-        with failure_noted(resumed):
-            work = _Work(ReplaySpec.of(resumed), rate, stderr)
-            _publish(work, resumed, stdout)
-        return
-    work = _Work(_spec(options), rate, stderr)
-    if not dry_run:
-        job = replay_begin(work.spec, job_id=options["id"])
-        with failure_noted(job):
-            _publish(work, job, stdout)
+    with reading(Path(settings.ARCHIVE)):
+        if options["resume"]:
+            _resume(job_find(options["resume"]), rate=rate, stdout=stdout, stderr=stderr)
+            return
+        work = _Work(_spec(options), rate, stderr)
+        if not dry_run:
+            job = replay_begin(work.spec, job_id=options["id"])
+            with failure_noted(job):
+                _publish(work, job, stdout)
+
+
+def _resume(job: PublishJob, *, rate: int, stdout: TextIO, stderr: TextIO) -> None:
+    with failure_noted(job):
+        _publish(_Work(ReplaySpec.of(job), rate, stderr), job, stdout)
 
 
 class _Work:
@@ -93,8 +96,8 @@ class _Work:
 
 def _publish(work: _Work, job: PublishJob, stdout: TextIO) -> None:
     if job.parts is None:
-        job_divide(job, replay.divided(work.messages), total=work.plan.messages)
-    frames = [(part.number, replay.part_frame(work.messages, part)) for part in parts_left(job)]
+        job_divide(job, replay.divided(work.messages, count=work.plan.messages), total=work.plan.messages)
+    frames = replay.frames_of(work.messages, job, in_order=work.plan.ordered)
     job_run(job, frames, session=work.session, target=work.target, in_order=work.plan.ordered, show=work.show)
     work.stderr.write("")
     stdout.write(f"published {progress_of(job).published:,} messages as {job.job_id}")

@@ -24,6 +24,8 @@ class Lag:
         self._clock = clock
         self._progressed_at = 0.0
         self._seen: dict[str, float] = {}
+        #: Since when segments wait without progress; None when none waits.
+        self._since: float | None = None
 
     def forget(self) -> None:
         """Remove what the rollup before wrote."""
@@ -37,10 +39,14 @@ class Lag:
         """Write how many segments wait, and since when they do without progress."""
         now = self._clock()
         self._seen = {name: self._seen.get(name, now) for name in waiting}
-        since = max(min(self._seen.values()), self._progressed_at) if self._seen else None
+        self._since = max(min(self._seen.values()), self._progressed_at) if self._seen else None
         hidden = self._path.with_name(f".{STATE}")
-        hidden.write_text(json.dumps({"at": now, "waiting": len(self._seen), "since": since}))
+        hidden.write_text(json.dumps({"at": now, "waiting": len(self._seen), "since": self._since}))
         hidden.rename(self._path)
+
+    def seconds(self) -> float:
+        """Return how long segments had been waiting without progress at the last `write`."""
+        return max(self._clock() - self._since, 0.0) if self._since is not None else 0.0
 
 
 def lag_seconds(folder: Path, *, now: float) -> float | None:

@@ -1,17 +1,23 @@
-"""Adding partial sums to the metrics, exactly once: the segments they come from are noted in the same transaction.
+"""Adding partial sums to the metrics, exactly once: the segments they come from are noted in the same transactions.
 
 A segment that is noted already is left out, whoever brings it again: a stream that starts anew, a lost checkpoint, a
-backfill over the same files. Hours and days grow by the same sums as minutes, which costs as much as there is news;
-to add them up again from the minutes would cost sixty times as much with each batch. `rebuild` does that on demand.
+backfill over the same files. Hours and days grow by the same sums as minutes, so a batch costs as much as it has news.
+Adding the hours and days up from the minutes again would cost sixty times as much; `rebuild` does that on demand.
+
+SQLite has one writer, which all publishers wait for. So a large batch is added in several short transactions, in the
+order of the keys, and each one notes how far the batch's segments are. After a crash a segment is counted from there.
 """
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
 
 import orjson
 from django.db import connection
@@ -31,10 +37,14 @@ SPANS: Mapping[type[Metric], timedelta] = {
     MetricHour: timedelta(hours=1),
     MetricDay: timedelta(days=1),
 }
+#: Keys of the minutes that one transaction adds at first, at least and at most. Each key has up to three rows.
+FIRST_KEYS, LEAST_KEYS, MOST_KEYS = 500, 50, 2000
+#: A transaction that takes longer makes the next one smaller; one that takes less than half makes it larger.
+TRANSACTION_SECONDS = 0.1
+#: Resources of which one transaction of `rebuild` adds up a span.
+RESOURCES_A_TRANSACTION = 20
 KEY_FIELDS = ("resource", "event", "at", "response_class", "response_code", "host")
 SUM_FIELDS = ("count", "bytes", "latency_us_sum", "latency_us_max", "buckets")
-#: SQLite takes so many parameters a statement at most, and a row has twelve.
-ROWS_A_STATEMENT = 2000
 NAMES_A_STATEMENT = 5000
 
 
@@ -69,42 +79,115 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What came of it."""
+    """What was added: new segments and their rows; `skipped` segments were in the ledger already."""
 
     segments: int
     skipped: int
     rows: int
 
+    def __add__(self, other: Added) -> Added:
+        return Added(self.segments + other.segments, self.skipped + other.skipped, self.rows + other.rows)
+
+
+class Pace:
+    """How many keys the next transaction takes, so that none holds the write lock for long."""
+
+    def __init__(self) -> None:
+        self.keys = FIRST_KEYS
+
+    def took(self, seconds: float) -> None:
+        if seconds > TRANSACTION_SECONDS:
+            self.keys = max(self.keys // 2, LEAST_KEYS)
+        elif seconds < TRANSACTION_SECONDS / 2:
+            self.keys = min(self.keys * 2, MOST_KEYS)
+
+
+class _Batch:
+    """Partial sums by key, in the order in which they are added, and the number of rows of each segment."""
+
+    def __init__(self, partials: Iterable[Partial]) -> None:
+        self.rows: dict[str, int] = defaultdict(int)
+        self._sums: dict[Key, list[tuple[str, Sums]]] = defaultdict(list)
+        for partial in partials:
+            self.rows[partial.segment] += partial.sums.count
+            # An event without a resource is of a subscription that was deleted before the attempt.
+            if partial.key[0]:
+                self._sums[partial.key].append((partial.segment, partial.sums))
+        self.keys = sorted(self._sums)
+
+    def news(self, keys: Sequence[Key], rows: Mapping[str, Segment]) -> dict[Key, Sums]:
+        """Return the sums of the keys, without what the ledger says is in the metrics."""
+        news: dict[Key, Sums] = {}
+        for key in keys:
+            for segment, sums in self._sums[key]:
+                row = rows.get(segment)
+                if row is None or (row.state == Segment.State.COUNTING and _place(key) > row.place):
+                    news.setdefault(key, Sums(sums.project)).add(sums)
+        return news
+
 
 def partials_add(partials: Iterable[Partial], *, job: str) -> Added:
-    """Add those whose segment is new, and note the segments. One transaction; raises the database's errors."""
-    by_segment: dict[str, list[Partial]] = defaultdict(list)
-    for partial in partials:
-        by_segment[partial.segment].append(partial)
-    with _only_writer():
-        known = noted(by_segment)
-        new = {name: rows for name, rows in by_segment.items() if name not in known}
-        rows_of = {name: sum(one.sums.count for one in rows) for name, rows in new.items()}
-        for model, sums in _by_span(one for rows in new.values() for one in rows).items():
-            _add(model, sums)
-        Segment.objects.bulk_create(
-            [
-                Segment(name=name, state=Segment.State.COUNTED, rows=rows, job=job, at=utcnow())
-                for name, rows in rows_of.items()
-            ],
-            batch_size=ROWS_A_STATEMENT,
-        )
-    return Added(segments=len(new), skipped=len(known), rows=sum(rows_of.values()))
+    """Add the sums whose segment is new, and note the segments. Raises the database's errors.
+
+    When it returns, all of a segment is in the metrics. After an error the metrics may have a part of it, and the
+    ledger knows which.
+    """
+    batch, pace, added = _Batch(partials), Pace(), Added(0, 0, 0)
+    start = 0
+    while start == 0 or start < len(batch.keys):
+        keys = batch.keys[start : start + pace.keys]
+        end = start + max(len(keys), 1)
+        with _only_writer():
+            began = time.monotonic()
+            rows = Segment.objects.in_bulk(list(batch.rows))
+            if start == 0:
+                skipped = sum(row.state != Segment.State.COUNTING for row in rows.values())
+                added = Added(0, skipped, 0)
+                if skipped == len(batch.rows):
+                    break
+            for model, sums in _by_span(batch.news(keys, rows)).items():
+                _write(model, sums, add=True)
+            added += _note(batch, rows, job=job, place=_place(keys[-1]) if end < len(batch.keys) else None)
+        pace.took(time.monotonic() - began)
+        start = end
+    return added
+
+
+def _note(batch: _Batch, rows: Mapping[str, Segment], *, job: str, place: list[Any] | None) -> Added:
+    """Note that the batch's segments are counted up to a place, or as a whole; return what that finished."""
+    now = utcnow()
+    state = Segment.State.COUNTED if place is None else Segment.State.COUNTING
+    changed = [
+        Segment(name=name, state=state, rows=count, job=job, at=now, place=place or [])
+        for name, count in batch.rows.items()
+        if name not in rows
+        or (rows[name].state == Segment.State.COUNTING and (place is None or place > rows[name].place))
+    ]
+    Segment.objects.bulk_create(
+        changed,
+        batch_size=NAMES_A_STATEMENT,
+        update_conflicts=True,
+        unique_fields=["name"],
+        update_fields=["state", "rows", "job", "at", "place"],
+    )
+    return Added(len(changed), 0, sum(row.rows for row in changed)) if place is None else Added(0, 0, 0)
+
+
+def _place(key: Key) -> list[Any]:
+    """Return a key as JSON that sorts as the key does."""
+    resource, event, at, *others = key
+    return [resource, event, int(at.timestamp()), *others]
 
 
 def noted(names: Iterable[str]) -> set[str]:
-    """Those of the segments that the ledger has."""
+    """Return the segments that are counted as a whole, or in quarantine."""
     wanted = list(names)
-    found: set[str] = set()
+    noted: set[str] = set()
     for start in range(0, len(wanted), NAMES_A_STATEMENT):
         chunk = wanted[start : start + NAMES_A_STATEMENT]
-        found.update(Segment.objects.filter(name__in=chunk).values_list("name", flat=True))
-    return found
+        rows = Segment.objects.filter(name__in=chunk).exclude(state=Segment.State.COUNTING)
+        noted.update(rows.values_list("name", flat=True))
+    return noted
 
 
 def quarantine_note(name: str, *, reason: str, job: str) -> None:
@@ -122,24 +205,39 @@ def quarantine_note(name: str, *, reason: str, job: str) -> None:
 
 
 def rebuild(*, since: datetime, until: datetime, clock: Clock = utcnow) -> int:
-    """Add the hours and days of a time up again, from minutes and hours; returns the rows written.
+    """Add the hours and days of a time up again, from minutes and hours; return the rows written.
 
     An hour or a day whose finer rows may have expired keeps its sums: what is left of them would only lower it.
     """
     written = 0
-    finer = ((MetricMinute, MINUTES_KEPT, MetricHour), (MetricHour, HOURS_KEPT, MetricDay))
-    with _only_writer():
-        for source, kept, target in finer:
-            span = SPANS[target]
-            # The first span that is whole, and one more as the clock of the host that deletes may be ahead of ours.
-            whole = floor(clock() - kept, span) + 2 * span
-            first, end = max(floor(since, span), whole), floor(until - timedelta.resolution, span) + span
-            sums: dict[Key, Sums] = {}
-            for row in source._default_manager.filter(at__gte=first, at__lt=end).iterator():
-                key = (*_key(row)[:2], floor(row.at, span), *_key(row)[3:])
+    finer = ((MetricMinute, MINUTES_KEPT, MetricHour, "hour"), (MetricHour, HOURS_KEPT, MetricDay, "day"))
+    for source, kept, target, word in finer:
+        span = SPANS[target]
+        # The first span that is whole, and one more as the clock of the host that deletes may be ahead of ours.
+        whole = floor(clock() - kept, span) + 2 * span
+        first, end = max(floor(since, span), whole), floor(until - timedelta.resolution, span) + span
+        times = source._default_manager.filter(at__gte=first, at__lt=end)
+        for at in times.datetimes("at", word, tzinfo=UTC):  # type: ignore[arg-type]
+            written += _rebuild_span(source, target, at)
+    return written
+
+
+def _rebuild_span(source: type[Metric], target: type[Metric], at: datetime) -> int:
+    """Add one hour or day up again, in transactions of a few resources each; return the rows written."""
+    rows = source._default_manager.filter(at__gte=at, at__lt=at + SPANS[target])
+    resources = list(rows.values_list("resource", flat=True).distinct().order_by("resource"))
+    # With the events, the database finds the rows of a resource in an index.
+    events = list(rows.values_list("event", flat=True).distinct().order_by("event"))
+    written = 0
+    for start in range(0, len(resources), RESOURCES_A_TRANSACTION):
+        chunk = resources[start : start + RESOURCES_A_TRANSACTION]
+        sums: dict[Key, Sums] = {}
+        with _only_writer():
+            for row in rows.filter(resource__in=chunk, event__in=events).iterator():
+                key = (row.resource, row.event, at, row.response_class, row.response_code, row.host)
                 sums.setdefault(key, Sums(row.project)).add(_sums(row))
-            _write(target, sums)
-            written += len(sums)
+            _write(target, sums, add=False)
+        written += len(sums)
     return written
 
 
@@ -153,59 +251,39 @@ def _only_writer() -> Iterator[None]:
         yield
 
 
-def _by_span(partials: Iterable[Partial]) -> dict[type[Metric], dict[Key, Sums]]:
-    """The news by minute, hour and day. Each is added up from the one before, which has fewer rows."""
-    found: dict[type[Metric], dict[Key, Sums]] = {}
-    # What has no name is an event of a subscription that was deleted before its attempt.
-    finer: Iterable[tuple[Key, Sums]] = ((one.key, one.sums) for one in partials if one.key[0])
-    for model, span in SPANS.items():
-        found[model] = _grouped(finer, span)
-        finer = found[model].items()
-    return found
+def _by_span(news: Mapping[Key, Sums]) -> dict[type[Metric], Mapping[Key, Sums]]:
+    """Return the news by minute, hour and day. Each is added up from the one before, which has fewer rows."""
+    spans: dict[type[Metric], Mapping[Key, Sums]] = {MetricMinute: news}
+    for finer, model in pairwise(SPANS):
+        spans[model] = _grouped(spans[finer], SPANS[model])
+    return spans
 
 
-def _grouped(sums: Iterable[tuple[Key, Sums]], span: timedelta) -> dict[Key, Sums]:
-    """Added up by spans."""
-    found: dict[Key, Sums] = {}
-    for (resource, event, at, response_class, code, host), one in sums:
+def _grouped(finer: Mapping[Key, Sums], span: timedelta) -> dict[Key, Sums]:
+    grouped: dict[Key, Sums] = {}
+    for (resource, event, at, response_class, code, host), sums in finer.items():
         key = (resource, event, floor(at, span), response_class, code, host)
-        found.setdefault(key, Sums(one.project)).add(one)
-    return found
+        grouped.setdefault(key, Sums(sums.project)).add(sums)
+    return grouped
 
 
-def _add(model: type[Metric], news: dict[Key, Sums]) -> None:
-    """Make the sums those of the news and of the rows that are there."""
-    times = {key[2] for key in news}
-    resources = {key[0] for key in news}
-    rows = model._default_manager.filter(at__in=times)
-    # A few resources are looked up by the key; among many, all of those minutes are read at once.
-    for row in rows.filter(resource__in=resources) if len(resources) < NAMES_A_STATEMENT else rows:
-        sums = news.get(_key(row))
-        if sums is not None:
-            sums.add(_sums(row))
-    _write(model, news)
-
-
-def _write(model: type[Metric], sums: Mapping[Key, Sums]) -> None:
+def _write(model: type[Metric], sums: Mapping[Key, Sums], *, add: bool) -> None:
     statements.metrics_write(
         model._meta.db_table,
         [
             (
-                one.project,
+                row.project,
                 *key,
-                one.count,
-                one.bytes,
-                one.latency_us_sum,
-                one.latency_us_max,
-                orjson.dumps(one.buckets, option=orjson.OPT_NON_STR_KEYS).decode(),
+                row.count,
+                row.bytes,
+                row.latency_us_sum,
+                row.latency_us_max,
+                orjson.dumps(row.buckets, option=orjson.OPT_NON_STR_KEYS).decode(),
             )
-            for key, one in sums.items()
+            for key, row in sums.items()
         ],
+        add=add,
     )
-
-
-def _key(row: Metric) -> Key:
-    return (row.resource, row.event, row.at, row.response_class, row.response_code, row.host)
 
 
 def _sums(row: Metric) -> Sums:

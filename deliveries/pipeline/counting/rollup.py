@@ -13,23 +13,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.db import DataError, InterfaceError, OperationalError, close_old_connections, connection, connections
 
 from deliveries.journal import files, sealing
-from deliveries.pipeline.counting import ledger
-from deliveries.pipeline.counting.admission import ADMITTED, Admission, hours, segments
-from deliveries.pipeline.counting.lag import Lag
+from deliveries.pipeline.counting import lease, ledger
+from deliveries.pipeline.counting.admission import ADMITTED, Admission
+from deliveries.pipeline.counting.lag import LAG_SECONDS, Lag
+from deliveries.pipeline.counting.lease import Lease
+from deliveries.pipeline.counting.partials import partials_of
+from deliveries.pipeline.counting.segments import count_each, hours, segments
 from deliveries.pipeline.counting.transforms import event_schema, partials
-from deliveries.pipeline.parquetfiles import damage, first_line
+from deliveries.pipeline.parquetfiles import first_line
 from pushhub.common.background import BackgroundThread
 from pushhub.common.errors import FailedPrecondition
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
@@ -58,6 +60,7 @@ class Rollup:
         self._session = session
         self._admission = Admission(folder, job="rollup")
         self._lag = Lag(folder)
+        self._lease = Lease(lease.Counter.SPARK)
         #: Links whose segments were counted in the batch before; Spark is done with them when the next one begins.
         self._done: set[str] = set()
         self._keeper = BackgroundThread("admission", self._keep_admitting, at_end=connections.close_all)
@@ -67,19 +70,28 @@ class Rollup:
 
     def once(self) -> None:
         """Count what is there, then return."""
+        self._lease.take()
+        try:
+            self._count_available()
+        finally:
+            self._lease.release()
+
+    def _count_available(self) -> None:
         self._admit()
         self._query(lambda: self._writer(files_a_batch=FILES_A_BATCH).trigger(availableNow=True))
 
     def run(self) -> None:
         """Count what is there, then what comes, until the query ends, which it does only with an error."""
         self._lag.forget()
+        self._lease.take()
         self._keeper.start()
         trigger = f"{TRIGGER_SECONDS} seconds"
         try:
-            self.once()
+            self._count_available()
             self._query(lambda: self._writer(files_a_batch=FILES_A_TRIGGER).trigger(processingTime=trigger))
         finally:
             self._keeper.stop(timeout=5)
+            self._lease.release()
 
     def stop(self) -> None:
         """Have `run` or `once` return after the batch that is being counted. A signal handler may call it."""
@@ -114,7 +126,7 @@ class Rollup:
         connection.close()  # this thread's may be as old as the query
         links = self._admission.links()
         waiting = [self._admission.link_path(name) for name in sorted(links - ledger.noted(links))]
-        added = count_each(waiting, session=self._session, admission=self._admission, job="rollup")
+        added = _count_each(waiting, session=self._session, admission=self._admission, job="rollup")
         put_aside = links - self._admission.links()
         # The checkpoint names the files of the batch that failed. The ledger knows what is counted, so none is needed.
         shutil.rmtree(self._folder / CHECKPOINT, ignore_errors=True)
@@ -157,7 +169,11 @@ class Rollup:
             return
         try:
             self._admit()
-            self._lag.write(self._admission.links() - self._done)
+            waiting = self._admission.links() - self._done
+            self._lag.write(waiting)
+            # A stream that stands still leaves its work to the embedded counter.
+            if self._lag.seconds() <= LAG_SECONDS:
+                self._lease.renew(waiting)
         except Exception as error:  # the next round may do better
             logger.warning("new segments are looked at later: %s", first_line(error))
             close_old_connections()
@@ -182,8 +198,8 @@ def backfill(folder: Path, *, session: SparkSession, since: datetime, until: dat
             added = count(paths, session=session, job="backfill")
         except uncountable() as error:
             logger.warning("the segments are counted one by one after: %s", first_line(error))
-            added = count_each(paths, session=session, admission=admission, job="backfill")
-        total = ledger.Added(total.segments + added.segments, total.skipped + added.skipped, total.rows + added.rows)
+            added = _count_each(paths, session=session, admission=admission, job="backfill")
+        total += added
     return total
 
 
@@ -196,33 +212,14 @@ def count(paths: Sequence[Path], *, session: SparkSession, job: str) -> ledger.A
     return _persistently(partials_of(partials(batch).toArrow()), job=job)
 
 
-def count_each(paths: Sequence[Path], *, session: SparkSession, admission: Admission, job: str) -> ledger.Added:
-    """Count segments one by one, and put those into quarantine that cannot be counted.
-
-    Where not one can be counted and none is damaged, the fault may be this machine's, and the last error is raised.
-    """
-    total = ledger.Added(0, 0, 0)
-    failed: dict[str, Exception] = {}
-    for path in paths:
-        try:
-            if reason := damage(path):
-                admission.put_aside(path.name, reason=reason)
-                continue
-            added = count([path], session=session, job=job)
-        except FileNotFoundError:
-            continue
-        except uncountable() as error:
-            session.range(1).count()  # raises where Spark itself is at fault
-            failed[path.name] = error
-        else:
-            total = ledger.Added(
-                total.segments + added.segments, total.skipped + added.skipped, total.rows + added.rows
-            )
-    if len(failed) > 1 and not total.segments:
-        raise failed.popitem()[1]
-    for name, cause in failed.items():
-        admission.put_aside(name, reason=f"it cannot be counted: {first_line(cause)}")
-    return total
+def _count_each(paths: Sequence[Path], *, session: SparkSession, admission: Admission, job: str) -> ledger.Added:
+    return count_each(
+        paths,
+        segments=admission,
+        count=lambda path: count([path], session=session, job=job),
+        uncountable=uncountable(),
+        probe=lambda: session.range(1).count(),
+    )
 
 
 def uncountable() -> tuple[type[Exception], ...]:
@@ -241,37 +238,6 @@ def _between(sealed: Path, since: datetime, until: datetime) -> Iterator[Path]:
             named = files.NAME.fullmatch(path.name.removesuffix(files.SEGMENT_SUFFIX))
             if named is None or first <= int(named["opened_ms"]) < last:
                 yield path
-
-
-def partials_of(table: pa.Table) -> list[ledger.Partial]:
-    """The partial sums that Spark has made, as the ledger takes them."""
-    return [
-        ledger.Partial(
-            row["segment"],
-            (
-                _clipped(row["resource"], 350),
-                _clipped(row["event"], 20),
-                datetime.fromtimestamp(row["minute"], UTC),
-                _clipped(row["response_class"], 40),
-                row["response_code"],
-                _clipped(row["host"], 260),
-            ),
-            ledger.Sums(
-                _clipped(row["project"], 63),
-                row["n"],
-                row["bytes"],
-                row["latency_us_sum"],
-                row["latency_us_max"],
-                dict(zip(row["buckets"], row["counts"], strict=True)),
-            ),
-        )
-        for row in table.to_pylist()
-    ]
-
-
-def _clipped(text: str | None, length: int) -> str:
-    """What fits the metrics' columns: one odd event must not keep all others out of them."""
-    return (text or "").replace("\0", "")[:length]
 
 
 def _persistently(found: Sequence[ledger.Partial], *, job: str) -> ledger.Added:

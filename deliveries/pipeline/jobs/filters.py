@@ -1,6 +1,6 @@
-"""Filters of a replay, as Spark's columns: the subscription filter's grammar, and paths into data that is JSON.
+"""Filters of a replay as Spark's columns: the subscription filter's grammar, ordering keys, and paths into JSON data.
 
-    attributes.kind = "order" AND NOT hasPrefix(json.customer.name, "test")
+    attributes.kind = "order" AND NOT hasPrefix(json.customer.name, "test") AND orderingKey != "1"
 
 What a user writes becomes columns and values, never SQL, which in Spark could run anything.
 """
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MAX_FILTER_CHARACTERS = 1000
 #: Spark's own path language must not see anything but keys.
 JSON_KEY = re.compile(r"[A-Za-z0-9_ -]{1,100}", re.ASCII)
+#: The words that paths begin with, and whether a path may have several keys; an ordering key has none.
+ROOTS: Mapping[str, bool | None] = {"attributes": False, "json": True, "orderingKey": None}
 
 
 def filter_column(text: str) -> Column:
@@ -43,7 +45,7 @@ def filter_check(text: str) -> None:
 class Checks:
     """The parts of a filter, looked at and nothing more."""
 
-    roots: Mapping[str, bool] = {"attributes": False, "json": True}
+    roots = ROOTS
 
     def has(self, root: str, path: Sequence[str]) -> None:
         _check(root, path)
@@ -62,7 +64,7 @@ class Checks:
 class Columns:
     """The parts of a filter as columns that are never null."""
 
-    roots: Mapping[str, bool] = {"attributes": False, "json": True}
+    roots = ROOTS
 
     def has(self, root: str, path: Sequence[str]) -> Column:
         return _value(root, path).isNotNull()
@@ -96,6 +98,8 @@ def _check(root: str, path: Sequence[str]) -> None:
 def _value(root: str, path: Sequence[str]) -> Column:
     from pyspark.sql import functions as f
 
+    if root == "orderingKey":
+        return f.coalesce(f.col("ordering_key"), f.lit(""))
     if root == "attributes":
         return f.try_element_at(f.col("attributes"), f.lit(path[0]))
     return f.get_json_object(f.col("data").cast("string"), "$" + "".join(f"['{key}']" for key in path))

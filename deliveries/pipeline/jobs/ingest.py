@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from deliveries.pipeline.jobs.rows import SCHEMA, Columns, RowError, csv_header, files_read
 from deliveries.pipeline.parquetfiles import first_line
+from deliveries.pipeline.session import messages_reader
 from pushhub.common.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ def parquet_read(session: SparkSession, files: Sequence[Path], *, base: str = ""
         except (pa.ArrowException, OSError) as error:
             reason = first_line(error)
             raise InvalidArgument(f"{path} cannot be read as parquet: {reason}", field="source") from None
-    reader = session.read.option("basePath", base) if base else session.read
+    reader = messages_reader(session)
+    reader = reader.option("basePath", base) if base else reader
     return reader.parquet(*[f"file://{path.absolute()}" for path in files])
 
 

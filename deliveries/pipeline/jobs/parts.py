@@ -10,6 +10,8 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from deliveries.pipeline.service import Service
@@ -22,15 +24,18 @@ if TYPE_CHECKING:
 
 BATCH = 1000
 BATCH_BYTES = 10_000_000
-#: What a task takes: `position` is a message's id in the archive; without that column rows are counted.
+#: What a task takes, beside `part`, the number of the part, and `position`, a message's id in the archive. Without the
+#: latter rows are counted.
 COLUMNS = ("data", "attributes", "ordering_key")
 #: Where a row comes from, for rejects.
 PLACE = ("file", "line")
 #: With a `reason` a row is rejected, and `text` is what it was.
-TAKEN = ("position", *COLUMNS, *PLACE, "reason", "text")
+TAKEN = ("part", "position", *COLUMNS, *PLACE, "reason", "text")
 
 #: Position, a message that is good or nothing, and otherwise the line that says why it was rejected.
 Item = tuple[int, "NewMessage | None", str]
+#: The part of a row, the columns of its batch, and its place in them.
+Row = tuple[int, Mapping[str, Sequence[Any]], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,11 @@ class Pace:
 
 
 def publish(batches: Iterator[pa.RecordBatch], *, task: Task, number: int | None) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: publishes the rows as the part of that number, or as that of Spark's partition."""
+    """For `mapInArrow`: publish the rows as parts of the job.
+
+    The part of a row is in its column `part`, else it is `number`, else that of Spark's partition. Rows of a part come
+    one after the other.
+    """
     from pyspark import TaskContext
 
     if number is None:
@@ -76,53 +85,63 @@ def publish(batches: Iterator[pa.RecordBatch], *, task: Task, number: int | None
     task.service.enter()
     from django.db import connection
 
+    pace, done = Pace(task.rate), 0
     try:
-        _publish_part(batches, task=task, number=number)
+        for part, rows in groupby(_rows(batches, number), key=itemgetter(0)):
+            done = _publish_part(rows, task=task, number=part, pace=pace, done=done)
     finally:
         connection.close()
     return iter(())
 
 
-def _publish_part(batches: Iterator[pa.RecordBatch], *, task: Task, number: int) -> None:
+def _rows(batches: Iterable[pa.RecordBatch], number: int) -> Iterator[Row]:
+    for batch in batches:
+        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+        numbers = columns.get("part") or [number] * batch.num_rows
+        for index in range(batch.num_rows):
+            yield numbers[index], columns, index
+
+
+def _publish_part(rows: Iterable[Row], *, task: Task, number: int, pace: Pace, done: int) -> int:
+    """Publish a part. `done` rows were published by this task before; return how many are now."""
     from deliveries.models import PublishPart
     from subscriptions.models import Topic
 
     part = PublishPart.objects.get(job=task.job, number=number)
     topic = Topic.objects.select_related("project").get(pk=task.topic)
-    pace, done = Pace(task.rate), 0
-    for batch in _gathered(_items(batches, part), size=pace.size):
+    for batch in _gathered(_items(rows, part), size=pace.size):
         done += _publish(part, batch, topic=topic, only=task.only)
         pace.wait(done)
     PublishPart.objects.filter(pk=part.pk).update(finished=True)
+    return done
 
 
-def _items(batches: Iterable[pa.RecordBatch], part: PublishPart) -> Iterator[Item]:
-    """What comes behind the part's position, checked as a publish is."""
+def _items(rows: Iterable[Row], part: PublishPart) -> Iterator[Item]:
+    """Return what comes behind the part's position, checked as a publish is."""
     from deliveries.publish.request import published_messages_read
     from deliveries.rules.payload import NewMessage
     from pushhub.common.errors import PushHubError
 
     position = 0
-    for batch in batches:
-        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-        for index, (data, attributes, key) in enumerate(zip(*[columns[name] for name in COLUMNS], strict=True)):
-            position = columns["position"][index] if "position" in columns else position + 1
-            if position <= part.position:
-                continue
-            present = {name: value for name, value in attributes or () if value is not None}
-            given = NewMessage(data or b"", present, key or "")
-            if "position" in columns:
-                yield position, given, ""  # it was published before
-                continue
-            where = {name: columns[name][index] for name in PLACE if name in columns}
-            if "reason" in columns and (reason := columns["reason"][index]):
-                yield position, None, _line(part.number, position, reason, where | {"text": columns["text"][index]})
-                continue
-            try:
-                yield position, published_messages_read([given])[0], ""
-            except PushHubError as error:
-                shown = {"data": given.data[:1000].decode(errors="replace"), "attributes": present}
-                yield position, None, _line(part.number, position, error.message, where | shown)
+    for _, columns, index in rows:
+        data, attributes, key = (columns[name][index] for name in COLUMNS)
+        position = columns["position"][index] if "position" in columns else position + 1
+        if position <= part.position:
+            continue
+        present = {name: value for name, value in attributes or () if value is not None}
+        message = NewMessage(data or b"", present, key or "")
+        if "position" in columns:
+            yield position, message, ""  # it was published before
+            continue
+        where = {name: columns[name][index] for name in PLACE if name in columns}
+        if "reason" in columns and (reason := columns["reason"][index]):
+            yield position, None, _line(part.number, position, reason, where | {"text": columns["text"][index]})
+            continue
+        try:
+            yield position, published_messages_read([message])[0], ""
+        except PushHubError as error:
+            shown = {"data": message.data[:1000].decode(errors="replace"), "attributes": present}
+            yield position, None, _line(part.number, position, error.message, where | shown)
 
 
 def _gathered(items: Iterable[Item], *, size: int) -> Iterator[list[Item]]:

@@ -117,13 +117,14 @@ def job_run(
 ) -> None:
     """Publish frames with columns of TAKEN, each as the part of its number.
 
-    Without a number a frame's partitions are the parts. `in_order` publishes one part after the other.
+    Without a number the column `part` has the parts of a frame, or its partitions are the parts. `in_order` publishes
+    one frame after the other. There is nothing left of the job when it returns.
     """
     if target.topic.schema_settings:
         raise FailedPrecondition(f"{target.topic.name} has a schema, which bulk publishing does not check.")
     at_once = 1 if in_order else _at_once(session)
-    # So many run at a time, and share the rate.
-    tasks = min(at_once, sum(frame.rdd.getNumPartitions() if number is None else 1 for number, frame in frames) or 1)
+    # So many tasks run at a time, and share the rate.
+    tasks = max(min(at_once, len(parts_left(job))), 1)
     service = Service.here(journal=str(session.sparkContext.master).partition("[")[0] == "local")
     task = Task(service, job.pk, target.topic.pk, target.only, target.rate / tasks)
     try:
@@ -131,6 +132,8 @@ def job_run(
     except Exception as error:
         session.sparkContext.cancelAllJobs()
         raise FailedPrecondition(f"{_shown(error)}; run it again and it goes on from there.") from error
+    # A part of which nothing was left has no task that would have said so.
+    PublishPart.objects.filter(job=job).update(finished=True)
     PublishJob.objects.filter(pk=job.pk).update(finished_at=utcnow())
     job.refresh_from_db()
 

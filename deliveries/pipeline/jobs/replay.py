@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deliveries.models import ArchiveFile, PublishPart
+from deliveries.models import ArchiveFile, PublishJob, PublishPart
+from deliveries.pipeline.archiving.archive import SCHEMA
 from deliveries.pipeline.jobs.filters import filter_column
+from deliveries.pipeline.session import messages_reader
 from deliveries.rules.ids import first_id_at
 from pushhub.common.errors import FailedPrecondition
+from pushhub.common.names import parse_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Messages of one part, which a task sorts in memory.
+#: Messages of one part, and the most parts of a job. A task publishes a part, sorted.
 PART_ROWS = 20_000
+MAX_PARTS = 64
+MILLISECOND = timedelta(milliseconds=1)
+LAST_ID = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +45,21 @@ def chosen(
     """The archived messages of a topic, published from `since` to before `until`, that pass the filter."""
     from pyspark.sql import functions as f
 
-    files = _files(since, until)
+    project = parse_topic(topic)[0]
+    files = _files(project, since, until)
     if not files:
         raise FailedPrecondition("The archive has no messages of that time; `pipeline archive` fills it.")
-    frame = session.read.option("basePath", f"file://{root.absolute()}").parquet(
-        *[f"file://{(root / path).absolute()}" for path in files]
-    )
+    reader = messages_reader(session).option("basePath", f"file://{root.absolute()}").schema(f"{SCHEMA}, dt string")
+    frame = reader.parquet(*[f"file://{(root / path).absolute()}" for path in files])
+    # By these columns Spark skips folders and row groups. Their bounds are a millisecond wide of the mark, as an id has
+    # the time of its message to the millisecond, and the ids decide.
+    early, late = (moment.astimezone(UTC) for moment in (since - MILLISECOND, until + MILLISECOND))
+    days = f.col("dt").between(f"{early:%Y-%m-%d}", f"{late:%Y-%m-%d}")
+    times = f.col("publish_time").between(f.lit(early), f.lit(late))
+    frame = frame.where((f.col("project") == project) & days & (f.col("topic") == topic) & times)
     identified = frame.withColumn("id", f.col("message_id").cast("long"))
     in_time = (f.col("id") >= first_id_at(_ms(since))) & (f.col("id") < first_id_at(_ms(until)))
-    return identified.where((f.col("topic") == topic) & in_time & filter_column(filter))
+    return identified.where(in_time & filter_column(filter))
 
 
 def plan(messages: DataFrame) -> Plan:
@@ -62,31 +75,50 @@ def plan(messages: DataFrame) -> Plan:
     return Plan(*row)
 
 
-def divided(messages: DataFrame) -> list[tuple[int, int | None]]:
-    """Spans of ids, from behind the first to the second, with about as many messages each."""
+def divided(messages: DataFrame, *, count: int) -> list[tuple[int, int | None]]:
+    """Divide `count` messages into spans of ids, from behind the first to the second, of about the same size."""
     from pyspark.sql import functions as f
 
-    ids = messages.select(f.col("id").cast("double").alias("id"))
-    count = ids.count()
     if not count:
         return []
-    parts = count // PART_ROWS + 1
+    parts = min(count // PART_ROWS + 1, MAX_PARTS)
     # A double cannot tell neighbours among ids, which does no harm to an edge.
+    ids = messages.select(f.col("id").cast("double").alias("id"))
     edges = ids.approxQuantile("id", [part / parts for part in range(1, parts)], 1 / (20 * parts)) if parts > 1 else []
-    return list(pairwise([0, *sorted({int(edge) for edge in edges}), (1 << 63) - 1]))
+    return list(pairwise([0, *sorted({int(edge) for edge in edges}), LAST_ID]))
 
 
-def part_frame(messages: DataFrame, part: PublishPart) -> DataFrame:
-    """What is left of a part, in the order in which it was published, for one task."""
+def frames_of(messages: DataFrame, job: PublishJob, *, in_order: bool) -> list[tuple[None, DataFrame]]:
+    """Return what is left of a job as the frame that `job_run` takes; none where nothing is left."""
+    parts = list(PublishPart.objects.filter(job=job).order_by("number"))
+    return [(None, parted(messages, parts, in_order=in_order))] if parts else []
+
+
+def parted(messages: DataFrame, parts: Sequence[PublishPart], *, in_order: bool) -> DataFrame:
+    """Return what is left of the parts of a job, in one frame: a partition per part, or one for all in order.
+
+    `parts` are all parts of the job. The messages of each are in the order in which they were published.
+    """
     from pyspark.sql import functions as f
 
-    span = messages.where((f.col("id") > part.position) & (f.col("id") <= f.lit(part.until)))
-    columns = span.select(f.col("id").alias("position"), "data", "attributes", "ordering_key")
-    return columns.coalesce(1).sortWithinPartitions("position")
+    edges = f.array(*[f.lit(part.until) for part in parts])
+    # Messages up to the position are published, and all of a finished part.
+    positions = f.array(*[f.lit(LAST_ID if part.finished else part.position) for part in parts])
+    number = f.size(f.filter(edges, lambda edge: edge < f.col("id")))
+    numbered = messages.withColumn("part", number)
+    left = numbered.where(f.col("id") > f.element_at(positions, f.col("part") + 1))
+    rows = left.select("part", f.col("id").alias("position"), "data", "attributes", "ordering_key")
+    placed = rows.coalesce(1) if in_order else rows.repartitionById(len(parts), "part")
+    return placed.sortWithinPartitions("position")
 
 
-def _files(since: datetime, until: datetime) -> list[str]:
-    rows = ArchiveFile.objects.filter(last_id__gte=first_id_at(_ms(since)), first_id__lt=first_id_at(_ms(until)))
+def _files(project: str, since: datetime, until: datetime) -> list[str]:
+    rows = ArchiveFile.objects.filter(
+        # Spark writes a colon in the name of a folder like this.
+        path__startswith=f"project={project.replace(':', '%3A')}/",
+        last_id__gte=first_id_at(_ms(since)),
+        first_id__lt=first_id_at(_ms(until)),
+    )
     return list(rows.values_list("path", flat=True))
 
 

@@ -26,6 +26,5 @@ class Command(BaseCommand):
         except PushHubError as error:
             raise CommandError(error.message) from error
         self.stdout.write(issued.token)
-        self.stderr.write(
-            f"token {issued.row.pk} of {issued.row.member}, valid until {issued.row.expires_at:%F %T} UTC"
-        )
+        row = issued.row
+        self.stderr.write(f"token {row.pk} of {row.member}, valid until {row.expires_at:%F %T} UTC")

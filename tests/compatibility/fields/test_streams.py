@@ -10,7 +10,10 @@ from typing import Any, Self
 import pytest
 from google.api_core import exceptions
 
-from tests.compatibility.fields.trials import SUBSCRIPTION, Shop, seconds_left, tries
+from deliveries import pull
+from deliveries.models import Delivery
+from subscriptions.selectors import subscription_get
+from tests.compatibility.fields.trials import SUBSCRIPTION, TOPIC, Shop, make_due, seconds_left, tries
 from tests.ports import wait_for
 
 
@@ -78,6 +81,42 @@ def test_a_stream_modifies_deadlines(shop: Shop) -> None:
         wait_for(lambda: 500 < seconds_left("l") <= 600, what="the longer lease")
         stream.send(modify_deadline_ack_ids=[one.ack_id], modify_deadline_seconds=[0])
         assert [again.message.data for again in stream.received(1)] == [b"x"]
+
+
+def test_a_stream_that_ends_gives_back_what_its_client_never_touched(shop: Shop) -> None:
+    dead = f"{TOPIC}-dead"
+    shop.topic(dead)
+    shop.subscription(dead_letter_policy={"dead_letter_topic": dead, "max_delivery_attempts": 5})
+    shop.publish("acknowledged", "extended", "untouched")
+    with Stream(shop, stream_ack_deadline_seconds=300) as stream:
+        ack_ids = {received.message.data: received.ack_id for received in stream.received(3)}
+        stream.send(ack_ids=[ack_ids[b"acknowledged"]])
+        stream.send(modify_deadline_ack_ids=[ack_ids[b"extended"]], modify_deadline_seconds=[600])
+        wait_for(lambda: seconds_left("l") > 500, what="the longer lease")
+    with Stream(shop, stream_ack_deadline_seconds=300) as stream:
+        # It costs no delivery attempt.
+        [again] = stream.received(1)
+        assert (again.message.data, again.delivery_attempt) == (b"untouched", 1)
+        assert seconds_left("l") > 500, "the extended lease goes on"
+        stream.send(ack_ids=[again.ack_id])
+        wait_for(lambda: Delivery.objects.count() == 1, what="the acknowledgement")
+
+
+@pytest.mark.parametrize("seconds", [20, 600])
+def test_only_unused_leases_are_given_back(shop: Shop, seconds: int) -> None:
+    subscription = subscription_get(name=shop.subscription().name)
+    shop.publish("x")
+    [first] = pull.messages_pull(subscription=subscription, max_messages=1, lease_seconds=300)
+    pull.ack_deadlines_modify(subscription=subscription, ack_ids=[first.ack_id], seconds=seconds)
+    pull.leases_give_back(subscription=subscription, ends_ms={first.ack_id: first.ends_ms})
+    assert pull.messages_pull(subscription=subscription, max_messages=1) == []
+    make_due("l")
+    [second] = pull.messages_pull(subscription=subscription, max_messages=1, lease_seconds=300)
+    pull.leases_give_back(subscription=subscription, ends_ms={first.ack_id: second.ends_ms})
+    assert pull.messages_pull(subscription=subscription, max_messages=1) == [], "an older lease is another one"
+    pull.leases_give_back(subscription=subscription, ends_ms={second.ack_id: second.ends_ms})
+    [third] = pull.messages_pull(subscription=subscription, max_messages=1)
+    assert third.ack_id == second.ack_id, "the lease that was given back is not counted"
 
 
 @tries("StreamingPullRequest", "maxOutstandingMessages", "maxOutstandingBytes")

@@ -29,7 +29,7 @@ PUBLIC_VIEWS = {"PemCerts", "JwkCerts", "AccountCerts", "TokenInfo", "OpenidConf
 #: What asks for a proof of its own: an assertion, or the token that is to end.
 PUBLIC_VIEWS |= {"Token", "Revoke"}
 #: Addresses that are not of the API, and ask (or don't) in ways of their own.
-OTHER_ADDRESSES = {"", "healthz", "schema", "docs"}
+OTHER_ADDRESSES = {"", "healthz", "metrics", "readyz", "schema", "docs"}
 
 
 def matrix() -> dict[str, set[str]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import gzip
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import orjson
@@ -15,6 +17,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import page_in
 from deliveries.models import Delivery, Message
 from deliveries.rules.ids import publish_time_ms
+from tests.integration.publish.directapi import direct_api
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -23,12 +26,13 @@ TOPIC = "projects/shop/topics/orders"
 HELLO = base64.b64encode(b"hello").decode()
 
 
-@pytest.fixture
-def api(redis_url: str) -> Api:
-    api = Api()
-    api.put("topics/orders")
-    api.put("subscriptions/pulled", {"topic": "projects/shop/topics/orders"})
-    return api
+@pytest.fixture(params=["django", "direct"])
+def api(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Api]:
+    """Both ways that a publish request may take (deliveries/api/direct.py)."""
+    with nullcontext(Api()) if request.param == "django" else direct_api() as api:
+        api.put("topics/orders")
+        api.put("subscriptions/pulled", {"topic": "projects/shop/topics/orders"})
+        yield api
 
 
 def publish(api: Api, *messages: Any) -> Any:

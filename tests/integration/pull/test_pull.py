@@ -186,6 +186,29 @@ def test_a_delivery_attempt_counts_nacks_and_lapses_with_a_dead_letter_policy(ap
     assert [one["deliveryAttempt"] for one in (first, second, third)] == [1, 2, 3]
 
 
+def test_a_message_is_dead_lettered_by_its_last_nack_without_another_pull(api: Api) -> None:
+    api.put("topics/dead", {})
+    dead = Puller(api, "dead", topic="projects/shop/topics/dead")
+    policy = {"deadLetterTopic": "projects/shop/topics/dead", "maxDeliveryAttempts": 5}
+    puller = Puller(api, deadLetterPolicy=policy)
+    publish(2)
+    [other] = puller.pull(count=1)
+    for attempt in range(1, 6):
+        [received] = puller.pull()
+        assert received["deliveryAttempt"] == attempt
+        assert dead.pull() == []
+        puller.nack(received, other) if attempt == 5 else puller.nack(received)
+    [letter] = dead.pull()
+    assert letter["message"]["data"] == received["message"]["data"]
+    assert letter["message"]["attributes"]["CloudPubSubDeadLetterSourceDeliveryCount"] == "5"
+    puller.nack(received)
+    assert dead.pull() == [], "a second nack changes nothing"
+    [again] = puller.pull()
+    assert (again["message"]["messageId"], again["deliveryAttempt"]) == (other["message"]["messageId"], 2)
+    puller.ack(again)
+    assert Delivery.objects.count() == 1, "only the dead letter is still owed"
+
+
 def test_a_retry_policy_holds_back_what_was_nacked(api: Api) -> None:
     puller = Puller(api, retryPolicy={"minimumBackoff": "60s", "maximumBackoff": "600s"})
     publish(2)

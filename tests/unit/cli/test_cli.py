@@ -291,3 +291,21 @@ def test_formats() -> None:
 
 def test_tables_are_aligned_in_any_script() -> None:
     assert table([["世界", "x"], ["é", "y"]], heads=["data", "ackId"]) == "DATA  ACK_ID\n世界  x\né     y"
+
+
+def test_diagnose_prints_the_steps_and_the_summary() -> None:
+    steps = [
+        {"name": "url", "status": "ok", "message": "Fine."},
+        {"name": "name", "status": "failed", "message": "No."},
+    ]
+    client = Recorder(steps=steps, summary="name: No. Correct it.")
+    options = {"subscription": "worker", "project": "p", "send_probe": True, "format": None}
+    said = subscriptions.VERBS["diagnose"].run(client, options)  # type: ignore[arg-type]
+    assert client.calls == [("POST", "projects/p/subscriptions/worker:diagnose", {"sendProbe": True})]
+    assert said.value.splitlines() == [
+        "STEP  STATUS  MESSAGE",
+        "url   ok      Fine.",
+        "name  failed  No.",
+        "",
+        "name: No. Correct it.",
+    ]

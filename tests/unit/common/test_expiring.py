@@ -52,3 +52,13 @@ def test_a_cleared_cache_holds_nothing() -> None:
     cache.clear()
 
     assert cache.get("a") is None
+
+
+def test_a_value_that_was_read_before_the_cache_was_cleared_is_not_kept() -> None:
+    cache: ExpiringCache[str, bool] = ExpiringCache(seconds=1.0, max_entries=10, clock=Clock())
+    generation = cache.generation
+    cache.clear()
+    cache.put("ada", True, generation=generation)
+    assert cache.get("ada") is None
+    cache.put("ada", True, generation=cache.generation)
+    assert cache.get("ada") is True

@@ -1,0 +1,36 @@
+"""A Celery application over kombu's transport for Cloud Pub/Sub.
+
+`celery -A shop worker` runs its tasks; `python shop.py 20` sends twenty.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from celery import Celery
+
+app = Celery("shop", broker="gcpubsub://projects/shop")
+app.conf.update(
+    broker_transport_options={"ack_deadline_seconds": 10},
+    task_acks_late=True,
+    worker_enable_remote_control=False,
+)
+
+
+@app.task(bind=True, default_retry_delay=0)
+def order_pack(self, number: int) -> None:  # type: ignore[no-untyped-def]
+    """Note an order, every tenth one at the second try."""
+    if number % 10 == 9 and not self.request.retries:
+        raise self.retry()
+    with Path(os.environ["PACKED_ORDERS"]).open("a") as orders:
+        orders.write(f"{number}\n")
+
+
+if __name__ == "__main__":
+    with app.producer_or_acquire() as producer:
+        for number in range(int(sys.argv[1])):
+            order_pack.apply_async((number,), producer=producer)
+        # The transport publishes in the background: this sends the last batch before the program ends.
+        producer.channel.publisher.stop()

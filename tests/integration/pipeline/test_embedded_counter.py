@@ -1,0 +1,249 @@
+"""The embedded counter: it counts what Spark would, once, and only while Spark doesn't."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from deliveries import tasks
+from deliveries.journal.columns import Events
+from deliveries.models import CountingLease, MetricMinute, Segment
+from deliveries.pipeline.counting import embedded
+from deliveries.pipeline.counting.embedded import FILES_A_BATCH, EmbeddedCounter
+from deliveries.pipeline.counting.lease import LEASE, RENEW, Counter, Lease, state_line
+from deliveries.pipeline.counting.segments import QUARANTINE
+from tests.pipeline.ground import BEGIN, assert_counted, pages_damage, segments_make, write_segment
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 11, 21, 14, 5, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def test_segments_become_metrics(tmp_path: Path) -> None:
+    """Given segments over the end of an hour, when they are counted, then the sums are those added up by hand."""
+    paths = segments_make(tmp_path, range(8), seed=1)
+    counter = EmbeddedCounter(tmp_path)
+
+    assert counter.turn() == 8
+    assert counter.turn() == 0
+
+    assert_counted(paths)
+
+
+def test_late_segments_are_counted_and_known_ones_are_not_counted_again(tmp_path: Path) -> None:
+    paths = segments_make(tmp_path, range(6, 9), seed=2)
+    counter = EmbeddedCounter(tmp_path)
+    counter.turn()
+    paths += segments_make(tmp_path, range(3), seed=2)
+
+    assert counter.turn() == 3
+    assert EmbeddedCounter(tmp_path).turn() == 0, "a new process finds them in the ledger"
+
+    assert_counted(paths)
+
+
+def test_a_turn_ends_in_time_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    """Given more segments than fit a turn, when turns follow each other, then all segments are counted."""
+    paths = segments_make(tmp_path, range(FILES_A_BATCH + 3), seed=3, count=2)
+    ticks = iter(range(1000))
+    counter = EmbeddedCounter(tmp_path, monotonic=lambda: float(next(ticks)))
+
+    assert counter.turn(seconds=1.5) == FILES_A_BATCH
+    assert CountingLease.objects.get().waiting == 3
+    assert counter.turn(seconds=1.5) == 3
+
+    assert_counted(paths)
+
+
+def test_files_that_cannot_be_counted_are_put_into_quarantine(tmp_path: Path) -> None:
+    """Given good segments among truncated, foreign and damaged ones and one without a valid time, when they are
+    counted, then the good ones are, and the others lie in quarantine, each with its reason.
+    """
+    good = segments_make(tmp_path, range(3), seed=4)
+    truncated, foreign, damaged = segments_make(tmp_path, range(3, 6), seed=4)
+    truncated.write_bytes(truncated.read_bytes()[:-100])
+    pq.write_table(pa.table({"event": ["push"], "a": [1]}), foreign)
+    pages_damage(damaged)
+    shared = {"event": "push", "project": "p", "subscription": "s", "outcome": "ack"}
+    late = write_segment(tmp_path, 6, [Events(1, {"message_id": ["1"]}, {**shared, "time": 60_000 * 10**12 * 30})])
+    timeless = write_segment(tmp_path, 7, [Events(1, {"message_id": ["1"]}, shared)])
+
+    assert EmbeddedCounter(tmp_path).turn() == 3
+
+    assert_counted(good)
+    reasons = dict(Segment.objects.filter(state="quarantined").values_list("name", "reason"))
+    assert reasons[truncated.name].startswith("not a whole Parquet file: ")
+    assert reasons[foreign.name] == "foreign: no column subscription, time, topic"
+    assert reasons[damaged.name].startswith("it cannot be read: ")
+    assert reasons[late.name].startswith("it cannot be counted: ")
+    assert reasons[timeless.name] == "it cannot be counted: an event has no time"
+    assert {path.name for path in (tmp_path / QUARANTINE).iterdir()} == set(reasons)
+
+
+def test_a_segment_that_goes_while_it_waits_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = segments_make(tmp_path, range(3), seed=5)
+    real = embedded.segment_sums
+    monkeypatch.setattr(embedded, "segment_sums", lambda path: paths[1].unlink(missing_ok=True) or real(path))
+
+    EmbeddedCounter(tmp_path).turn()
+
+    assert set(Segment.objects.values_list("name", "state")) == {(paths[n].name, "counted") for n in (0, 2)}
+
+
+def test_a_disk_that_fails_leaves_the_segments_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a read error that is not the file's, then nothing goes into quarantine, and the next turn counts all."""
+    paths = segments_make(tmp_path, range(2), seed=6)
+    counter = EmbeddedCounter(tmp_path)
+
+    def fail(path: Path) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(embedded, "segment_sums", fail)
+        with pytest.raises(PermissionError):
+            counter.turn()
+    counter.turn()
+
+    assert_counted(paths)
+
+
+def test_older_segments_have_fewer_columns(tmp_path: Path) -> None:
+    [path] = segments_make(tmp_path, [1], seed=7)
+    pq.write_table(pq.read_table(path).drop_columns(["host", "bytes", "worker", "schema_version"]), path)
+
+    EmbeddedCounter(tmp_path).turn()
+
+    assert MetricMinute.objects.exists()
+    assert set(MetricMinute.objects.values_list("host", "bytes")) == {("", 0)}
+
+
+def test_odd_texts_are_cut(tmp_path: Path) -> None:
+    shared = {"event": "push" * 9, "project": "p" * 99, "subscription": "s\0" * 500, "host": "h" * 999, "region": ""}
+    write_segment(
+        tmp_path, 1, [Events(1, {"message_id": ["1"]}, {**shared, "time": BEGIN * 10**6, "outcome": "o" * 99})]
+    )
+
+    EmbeddedCounter(tmp_path).turn()
+
+    row = MetricMinute.objects.get()
+    assert (row.resource, len(row.host), row.count) == ("s" * 350, 260, 1)
+
+
+def test_spark_takes_over_and_hands_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Given Spark's lease, then the embedded counter counts nothing until that is released or has lapsed."""
+    caplog.set_level(logging.INFO)
+    clock = Clock()
+    counter = EmbeddedCounter(tmp_path, clock=clock)
+    spark = Lease(Counter.SPARK, clock=clock)
+    paths = segments_make(tmp_path, [1], seed=8)
+    assert counter.turn() == 1
+
+    spark.take()
+    paths += segments_make(tmp_path, [2], seed=8)
+    assert counter.turn() == 0
+    clock.now += LEASE - timedelta(seconds=1)
+    assert counter.turn() == 0
+    spark.renew([])
+    clock.now += LEASE - timedelta(seconds=1)
+    assert counter.turn() == 0
+
+    clock.now += timedelta(seconds=1)
+    assert counter.turn() == 1, "the lease has lapsed"
+
+    spark.take()
+    paths += segments_make(tmp_path, [3], seed=8)
+    assert counter.turn() == 0
+    spark.release()
+    assert counter.turn() == 1, "the lease was released"
+    assert_counted(paths)
+    lines = [record.message for record in caplog.records if "counted" in record.message]
+    assert lines == [
+        "attempts are counted by the embedded counter",
+        "attempts are counted by Spark",
+        "attempts are counted by Spark from now on",
+        "attempts are counted by the embedded counter",
+        "attempts are counted by Spark",
+        "attempts are counted by Spark from now on",
+        "attempts are counted by the embedded counter",
+    ]
+
+
+def test_a_segment_that_both_count_is_counted_once(tmp_path: Path) -> None:
+    """Given a counter that has found segments, when another one counts them first, then they are not added again."""
+    paths = segments_make(tmp_path, range(3), seed=9)
+    slow, quick = EmbeddedCounter(tmp_path), EmbeddedCounter(tmp_path)
+    ticks = iter([0.0, 9.0])
+    slow._monotonic = lambda: next(ticks)
+    assert slow.turn(seconds=1) == 0, "it has found them, but its time was over"
+    assert quick.turn() == 3
+
+    slow._monotonic = lambda: 0.0
+    assert slow.turn() == 0
+
+    assert_counted(paths)
+
+
+def test_the_state_says_how_far_the_metrics_are(tmp_path: Path) -> None:
+    """Given waiting segments, then the oldest one's opening is the time up to which all is counted."""
+    clock = Clock()
+    assert state_line() == "nothing has been counted yet"
+    counter = EmbeddedCounter(tmp_path, clock=clock)
+    counter.turn()
+    assert state_line() == "counted up to 14:05, 0 segments waiting, by the embedded counter"
+
+    [path] = segments_make(tmp_path, [0], seed=10)
+    counter.turn(seconds=0)
+    assert state_line() == "counted up to 04:57, 1 segment waiting, by the embedded counter"
+
+    Lease(Counter.SPARK, clock=clock).renew([path.name, segments_make(tmp_path, [13], seed=10)[0].name])
+    assert state_line() == "counted up to 04:57, 2 segments waiting, by Spark"
+
+
+def test_an_idle_counter_renews_its_lease_and_writes_nothing_else(tmp_path: Path) -> None:
+    clock = Clock()
+    counter = EmbeddedCounter(tmp_path, clock=clock)
+    counter.turn()
+    first = CountingLease.objects.get().until
+
+    clock.now += RENEW - timedelta(seconds=1)
+    counter.turn()
+    assert CountingLease.objects.get().until == first
+    clock.now += timedelta(seconds=1)
+    counter.turn()
+    assert CountingLease.objects.get().until == clock.now + LEASE
+
+
+def test_a_counter_that_is_behind_says_so_once_a_minute(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    clock = Clock()
+    counter = EmbeddedCounter(tmp_path, clock=clock)
+    segments_make(tmp_path, [0], seed=11)
+    for _ in range(13):
+        counter.turn(seconds=0)
+        clock.now += timedelta(seconds=10)
+
+    lines = [record.message for record in caplog.records if "waiting" in record.message]
+    assert lines == ["counted up to 04:57, 1 segment waiting, by the embedded counter"] * 2
+
+
+def test_the_task_counts_the_journal(tmp_path: Path, settings: Any) -> None:
+    settings.JOURNAL = str(tmp_path)
+    paths = segments_make(tmp_path, range(2), seed=12)
+
+    assert tasks.segments_count() == 2
+    settings.JOURNAL = ""
+    assert tasks.segments_count() == 0
+
+    assert_counted(paths)
