@@ -1,16 +1,29 @@
--- unlease(lane; id, ...) -> 1
+-- unlease(lane; id, times leased, end, ...) -> 1
 --
--- Takes back leases of messages that were not handed out after all. They are due at once, before the backlog, and it
--- does not count that they were leased.
---   KEYS[1]  the lane   ARGV  deliveries
+-- Takes back leases of messages that were not handed out after all, or that their puller never looked at: a lease that
+-- doesn't hold any more, or ends at another time by now, is left alone. The messages are due at once, before the backlog,
+-- and it costs them no attempt.
+--   KEYS[1]  the lane
+--   ARGV  delivery, how often it had been leased when it was handed out, and when that lease was to end (ms)
 -- Owns every key of the lane (common.lua).
 local key = PREFIX .. KEYS[1]
-for _, id in ipairs(ARGV) do
-  if redis.call('ZREM', key .. ':l', id) == 1 then
-    redis.call('HINCRBY', key .. ':a', id, -1)
+local state = load_state(key)
+if not state then return 1 end
+local taken_back = {}
+for i = 1, #ARGV, 3 do
+  local id = ARGV[i]
+  local ends = redis.call('ZSCORE', key .. ':l', id)
+  if ends == ARGV[i + 2] and redis.call('HGET', key .. ':a', id) == ARGV[i + 1] then
+    redis.call('ZREM', key .. ':l', id)
+    redis.call('HINCRBY', key .. ':e', id, 1)
     redis.call('ZADD', key .. ':z', 0, id)
     redis.call('HSET', key .. ':d', id, 'r')
+    taken_back[#taken_back + 1] = id
   end
+end
+if state.ordered == 1 then
+  for _, id in ipairs(taken_back) do hold_back(key, state, id) end
+  save_state(key, state)
 end
 ring_pullers(KEYS[1])
 return 1

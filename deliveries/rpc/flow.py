@@ -30,13 +30,17 @@ class Outstanding:
         self._max_bytes = max_bytes if max_bytes > 0 else 1 << 62
         self._held: dict[str, _Held] = {}
         self._bytes = 0
+        #: Messages of which nothing was heard since they were sent, with the end of their lease in ms of Redis' clock.
+        self.untouched: dict[str, int] = {}
 
-    def sent(self, ack_id: str, size: int, seconds: int) -> None:
+    def sent(self, ack_id: str, size: int, seconds: int, ends_ms: int) -> None:
         self._held[ack_id] = _Held(size, time.monotonic() + seconds)
         self._bytes += size
+        self.untouched[ack_id] = ends_ms
 
     def gone(self, ack_ids: Iterable[str]) -> None:
         for ack_id in ack_ids:
+            self.untouched.pop(ack_id, None)
             held = self._held.pop(ack_id, None)
             if held is not None:
                 self._bytes -= held.size
@@ -47,6 +51,7 @@ class Outstanding:
     def extended(self, ack_ids: Iterable[str], seconds: int) -> None:
         ends = time.monotonic() + seconds
         for ack_id in ack_ids:
+            self.untouched.pop(ack_id, None)
             if ack_id in self._held:
                 self._held[ack_id].ends = ends
 

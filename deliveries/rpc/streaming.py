@@ -1,18 +1,23 @@
 """StreamingPull: messages flow to the client as it acknowledges them, within the limits it set.
 
 Two sides work on one `Stream`: what the client sends is taken as it comes, and messages are leased while there is
-room. A stream that ends, however it ends, leaves its leases to lapse.
+room. A stream that ends, however it ends, gives back the messages of which its client has said nothing. Leases of the
+others go on, as the client may still be working on them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import logging
+import secrets
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+import redis
 from google.pubsub_v1.types import pubsub
 
 from deliveries import pull
@@ -25,6 +30,8 @@ from subscriptions.models import Subscription
 from subscriptions.rpc.calls import Bidirectional, Call, Method, in_thread, stopping
 from subscriptions.selectors import subscription_get
 
+logger = logging.getLogger(__name__)
+
 Request = pubsub.StreamingPullRequest.pb()
 Response = pubsub.StreamingPullResponse.pb()
 
@@ -33,6 +40,8 @@ LEAST_DEADLINE_SECONDS = 10
 RESPONSE_BYTES = 3_000_000
 #: The right to pull may be taken away while a stream is open.
 AUTHORIZE_SECONDS = 5.0
+#: What streams that have ended still do; the event loop itself doesn't keep its tasks.
+_endings: set[asyncio.Task[None]] = set()
 
 
 class Stream:
@@ -50,6 +59,10 @@ class Stream:
         self._notes: asyncio.Queue[Any] = asyncio.Queue()
         self._moved = asyncio.Event()
         self._authorized_at = time.monotonic()
+        #: Messages of an ordering key go to one puller at a time. A client keeps its id when it opens another stream.
+        self._puller = hashlib.blake2s((first.client_id or secrets.token_hex()).encode(), digest_size=8).hexdigest()
+        #: The last lease call, which goes on in its thread when the stream is cancelled meanwhile.
+        self._leasing: asyncio.Future[list[pull.Received]] | None = None
 
     async def answers(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Every answer to the client, until either side ends the stream."""
@@ -65,8 +78,21 @@ class Stream:
             hearing.result()
         finally:
             hearing.cancel()
+            ending = asyncio.create_task(self._give_back())
+            _endings.add(ending)
+            ending.add_done_callback(_endings.discard)
             with suppress(asyncio.CancelledError):
                 await hearing
+            await asyncio.shield(ending)
+
+    async def _give_back(self) -> None:
+        """End the leases of all messages that the client has not touched."""
+        if self._leasing is not None:
+            [received] = await asyncio.gather(self._leasing, return_exceptions=True)
+            if isinstance(received, list):
+                self._sent(received)
+        if self._outstanding.untouched:
+            await in_thread(_given_back, self.subscription, self._outstanding.untouched)
 
     async def _hear(self, requests: AsyncIterator[Any]) -> None:
         try:
@@ -127,12 +153,20 @@ class Stream:
         await self._authorize()
         room, room_bytes = self._outstanding.room()
         if room:
-            received = await in_thread(_leased, self.subscription, room, room_bytes, self._lease_seconds)
+            lease = in_thread(_leased, self.subscription, room, room_bytes, self._lease_seconds, self._puller)
+            self._leasing = asyncio.ensure_future(lease)
+            received = await asyncio.shield(self._leasing)
+            self._leasing = None
             if received:
+                self._sent(received)
                 return self._answers_of(received)
         if self._notes.empty() and not await self._wait(until_room=not room) and not room:
             await self._look()
         return []
+
+    def _sent(self, received: Sequence[pull.Received]) -> None:
+        for message in received:
+            self._outstanding.sent(message.ack_id, message.size, self._lease_seconds, message.ends_ms)
 
     async def _look(self) -> None:
         """Ask Redis which leases are gone: they may have been acknowledged through another process."""
@@ -148,7 +182,6 @@ class Stream:
                 size = 0
             size += length
             answers[-1].received_messages.append(message)
-            self._outstanding.sent(message.ack_id, length, self._lease_seconds)
         return answers
 
     def _answer(self) -> Any:
@@ -229,8 +262,10 @@ def _subscription(name: str) -> Subscription:
     return subscription_get(name=name)
 
 
-def _leased(subscription: Subscription, count: int, max_bytes: int, seconds: int) -> list[pull.Received]:
-    return pull.messages_pull(subscription=subscription, max_messages=count, max_bytes=max_bytes, lease_seconds=seconds)
+def _leased(subscription: Subscription, count: int, max_bytes: int, seconds: int, puller: str) -> list[pull.Received]:
+    return pull.messages_pull(
+        subscription=subscription, max_messages=count, max_bytes=max_bytes, lease_seconds=seconds, puller=puller
+    )
 
 
 def _acknowledged(subscription: Subscription, ack_ids: list[str]) -> set[str]:
@@ -248,6 +283,13 @@ def _modified(subscription: Subscription, ack_ids: list[str], seconds: int) -> s
     except FailedPrecondition as error:
         return _lost(error)
     return set()
+
+
+def _given_back(subscription: Subscription, ends_ms: dict[str, int]) -> None:
+    try:
+        pull.leases_give_back(subscription=subscription, ends_ms=ends_ms)
+    except redis.RedisError:
+        logger.warning("%d leases of a stream that ended could not be given back; they lapse instead", len(ends_ms))
 
 
 def _gone(subscription: Subscription, ack_ids: list[str]) -> set[str]:
