@@ -7,23 +7,27 @@
 -- Owns every key of the lane (common.lua).
 local key = PREFIX .. KEYS[1]
 local now = now_ms()
-local owed_no_more, late, orderings = {}, {}, {}
+local ids, times = {}, {}
 for i = 1, #ARGV, 2 do
-  local id = ARGV[i]
-  local ordering = redis.call('HGET', key .. ':o', id)
-  local where = redis.call('HGET', key .. ':d', id)
-  if not ordering then
-    owed_no_more[#owed_no_more + 1] = id
-  elseif where == 'a' then
+  ids[#ids + 1] = ARGV[i]
+  times[ARGV[i]] = ARGV[i + 1]
+end
+local owed_no_more, late, acknowledged, scores, orderings = {}, {}, {}, {}, {}
+
+-- Takes the ack of a delivery with an ordering key.
+local function take_ack(id, is_newest, where, ordering)
+  local holds_key = redis.call('HGET', key .. ':k', ordering) == id
+  if where == 'a' then
     orderings[ordering] = true
-  elseif where == 'l' and redis.call('LPOS', key .. ':u:' .. ordering, id) then
-    if redis.call('HGET', key .. ':a', id) == ARGV[i + 1] then
-      redis.call('HSET', key .. ':d', id, 'a')
-      redis.call('ZADD', key .. ':l', now + ACKNOWLEDGED_MS, id)
-      orderings[ordering] = true
-    else
+  elseif where == 'l' and not holds_key then
+    if not is_newest then
       late[#late + 1] = id
+      return
     end
+    acknowledged[#acknowledged + 1] = id
+    scores[#scores + 1] = now + ACKNOWLEDGED_MS
+    scores[#scores + 1] = id
+    orderings[ordering] = true
   elseif where == 'p' or where == 'r' and redis.call('EXISTS', key .. ':u:' .. ordering) == 1 then
     late[#late + 1] = id
   else
@@ -31,13 +35,35 @@ for i = 1, #ARGV, 2 do
   end
 end
 
+each_chunk(ids, function(part)
+  local where = redis.call('HMGET', key .. ':d', unpack(part))
+  local newest = redis.call('HMGET', key .. ':a', unpack(part))
+  local keys = redis.call('HMGET', key .. ':o', unpack(part))
+  for i, id in ipairs(part) do
+    if keys[i] then
+      take_ack(id, newest[i] == times[id], where[i], keys[i])
+    else
+      owed_no_more[#owed_no_more + 1] = id
+    end
+  end
+end)
+each_chunk(acknowledged, function(part) set_where(key, part, 'a') end)
+each_chunk(scores, function(part) redis.call('ZADD', key .. ':l', unpack(part)) end)
+
+--- Deliveries of a key that are looked at together.
+local STEP = 16
+local is_acknowledged_now = {}
+for _, id in ipairs(acknowledged) do is_acknowledged_now[id] = true end
 for ordering in pairs(orderings) do
-  local place = 0
-  while true do
-    local id = redis.call('LINDEX', key .. ':u:' .. ordering, place)
-    if not id or redis.call('HGET', key .. ':d', id) ~= 'a' then break end
-    owed_no_more[#owed_no_more + 1] = id
-    place = place + 1
+  local place, is_first = 0, true
+  while is_first do
+    local leased = redis.call('LRANGE', key .. ':u:' .. ordering, place, place + STEP - 1)
+    for _, id in ipairs(leased) do
+      is_first = is_first and (is_acknowledged_now[id] or redis.call('HGET', key .. ':d', id) == 'a')
+      if is_first then owed_no_more[#owed_no_more + 1] = id end
+    end
+    if #leased < STEP then break end
+    place = place + STEP
   end
 end
 return {owed_no_more, late}

@@ -165,9 +165,9 @@ local function lend_key(key, ordering, id, puller)
   return true
 end
 
--- Whether a delivery of an ordered lane may go out now, to `puller` or, without one, to the endpoint. Else it is parked.
-local function take_key(key, state, id, message, puller)
-  local ordering = redis.call('HGET', key .. ':o', id)
+-- Whether a delivery of an ordered lane, of that ordering key if any, may go out now, to `puller` or, without one, to the
+-- endpoint. Else it is parked.
+local function take_key(key, state, id, ordering, message, puller)
   if not ordering then return true end
   local holder = redis.call('HGET', key .. ':k', ordering)
   local is_next = not holder or holder == id
@@ -196,8 +196,9 @@ local function next_ready(key, state, free, puller)
     local names = {}
     for i, message in ipairs(messages) do names[i] = message_id(message) end
     local where = redis.call('HMGET', key .. ':d', unpack(names))
+    local orderings = state.ordered == 1 and redis.call('HMGET', key .. ':o', unpack(names))
     for i, message in ipairs(messages) do
-      if where[i] == 'b' and (state.ordered == 0 or take_key(key, state, names[i], message, puller)) then
+      if where[i] == 'b' and (not orderings or take_key(key, state, names[i], orderings[i], message, puller)) then
         ids[#ids + 1] = names[i]
         ready[#ready + 1] = message
       end
@@ -206,17 +207,13 @@ local function next_ready(key, state, free, puller)
   return ids, ready
 end
 
--- A delivery of an ordered lane is gone: those that waited for it may go.
-local function free_key(key, state, id)
-  local ordering = redis.call('HGET', key .. ':o', id)
-  if not ordering then return end
-  redis.call('HDEL', key .. ':o', id)
-  local holder = redis.call('HGET', key .. ':k', ordering)
+-- A delivery of that ordering key is gone: those that waited for it may go.
+local function free_key(key, state, id, ordering)
   if redis.call('LREM', key .. ':u:' .. ordering, 1, id) == 1 then
     if redis.call('EXISTS', key .. ':u:' .. ordering) == 1 then return end
     redis.call('HDEL', key .. ':v', ordering)
-    if holder == '*' then next_of_key(key, state, ordering) end
-  elseif holder == id then
+    if redis.call('HGET', key .. ':k', ordering) == '*' then next_of_key(key, state, ordering) end
+  elseif redis.call('HGET', key .. ':k', ordering) == id then
     next_of_key(key, state, ordering)
   else
     state.parked = state.parked - redis.call('LREM', key .. ':q:' .. ordering, 0, id)
@@ -259,15 +256,24 @@ end
 
 -- Forgets deliveries that are owed no more, wherever they were; `where` says that of each, false is "already taken out".
 local function forget_deliveries(key, state, ids, where)
+  local leased, kept = {}, {}
   for i, id in ipairs(ids) do
     if where[i] == 't' then state.out = math.max(state.out - 1, 0) end
     if where[i] == 'r' then redis.call('ZREM', key .. ':z', id) end
-    if where[i] == 'l' or where[i] == 'a' then redis.call('ZREM', key .. ':l', id) end
-    if where[i] and where[i] ~= 't' and where[i] ~= 'b' then redis.call('HDEL', key .. ':m', id) end
-    if state.ordered == 1 then free_key(key, state, id) end
+    if where[i] == 'l' or where[i] == 'a' then leased[#leased + 1] = id end
+    if where[i] and where[i] ~= 't' and where[i] ~= 'b' then kept[#kept + 1] = id end
   end
+  each_chunk(leased, function(part) redis.call('ZREM', key .. ':l', unpack(part)) end)
+  each_chunk(kept, function(part) redis.call('HDEL', key .. ':m', unpack(part)) end)
   local had_leases = redis.call('EXISTS', key .. ':a') == 1
   each_chunk(ids, function(part)
+    if state.ordered == 1 then
+      local orderings = redis.call('HMGET', key .. ':o', unpack(part))
+      for i, id in ipairs(part) do
+        if orderings[i] then free_key(key, state, id, orderings[i]) end
+      end
+      redis.call('HDEL', key .. ':o', unpack(part))
+    end
     redis.call('HDEL', key .. ':d', unpack(part))
     if had_leases then
       redis.call('HDEL', key .. ':a', unpack(part))

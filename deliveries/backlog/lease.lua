@@ -24,30 +24,46 @@ lapse(key, state, now, tonumber(ARGV[4]), tonumber(ARGV[5]))
 local free = math.min(tonumber(ARGV[1]), 4 * limit - redis.call('ZCARD', key .. ':l'))
 local were_taken_back = redis.call('EXISTS', key .. ':e') == 1
 local leased = {}
-local function lease(id, message)
-  redis.call('HSET', key .. ':d', id, 'l')
-  redis.call('ZADD', key .. ':l', ends, id)
-  redis.call('HSET', key .. ':m', id, message)
-  local times = redis.call('HINCRBY', key .. ':a', id, 1)
-  leased[#leased + 1] = id
-  leased[#leased + 1] = message
-  leased[#leased + 1] = times
-  leased[#leased + 1] = times - (were_taken_back and tonumber(redis.call('HGET', key .. ':e', id)) or 0)
-  free = free - 1
+local function lease(ids, messages)
+  local scores, texts = {}, {}
+  for i, id in ipairs(ids) do
+    scores[#scores + 1] = ends
+    scores[#scores + 1] = id
+    texts[#texts + 1] = id
+    texts[#texts + 1] = messages[i]
+    local times = redis.call('HINCRBY', key .. ':a', id, 1)
+    leased[#leased + 1] = id
+    leased[#leased + 1] = messages[i]
+    leased[#leased + 1] = times
+    leased[#leased + 1] = times - (were_taken_back and tonumber(redis.call('HGET', key .. ':e', id)) or 0)
+  end
+  each_chunk(ids, function(part) set_where(key, part, 'l') end)
+  each_chunk(scores, function(part) redis.call('ZADD', key .. ':l', unpack(part)) end)
+  each_chunk(texts, function(part) redis.call('HSET', key .. ':m', unpack(part)) end)
+  free = free - #ids
+end
+
+-- Those of the retries that may go to this puller; the others are parked.
+local function taken(ids, messages)
+  if state.ordered == 0 then return ids, messages end
+  local orderings = redis.call('HMGET', key .. ':o', unpack(ids))
+  local taken_ids, taken_messages = {}, {}
+  for i, id in ipairs(ids) do
+    if take_key(key, state, id, orderings[i], messages[i], puller) then
+      taken_ids[#taken_ids + 1] = id
+      taken_messages[#taken_messages + 1] = messages[i]
+    end
+  end
+  return taken_ids, taken_messages
 end
 
 -- A message that is leased makes the next of its key due.
 while free > 0 do
   local ids, messages = due_retries(key, free, now)
   if #ids == 0 then break end
-  for i, id in ipairs(ids) do
-    if state.ordered == 0 or take_key(key, state, id, messages[i], puller) then lease(id, messages[i]) end
-  end
+  lease(taken(ids, messages))
 end
-if free > 0 then
-  local ids, messages = next_ready(key, state, free, puller)
-  for i, id in ipairs(ids) do lease(id, messages[i]) end
-end
+if free > 0 then lease(next_ready(key, state, free, puller)) end
 
 local page, seq = '', '0'
 if runs_low(key, state, now, limit / 2) then
