@@ -108,6 +108,12 @@ ROWS = {
         "messages of 1 KiB to Parquet, replayed, and ingested from a file",
         ("archive_per_second", "replay_per_second", "ingest_per_second"),
     ),
+    "ordered_pull": Row(
+        "pulling",
+        "ordered",
+        "StreamingPull with ordering keys, over a raw gRPC stream",
+        ("ordered_pull_per_second", "ordered_pull_one_key_per_second"),
+    ),
     "idle": Row("costs", "idle", "the worker and Redis with nothing to do", ("idle_percent_of_a_core",)),
 }
 

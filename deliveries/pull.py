@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import orjson
@@ -64,7 +64,7 @@ class Received:
     delivery_attempt: int
     #: Bytes of its data, attributes and ordering key.
     size: int
-    #: When the lease lapses, in milliseconds by Redis' clock.
+    #: When its lease ends unless it is extended, in ms of Redis' clock.
     ends_ms: int
 
 
@@ -75,11 +75,13 @@ def messages_pull(
     wait_seconds: float = 0.0,
     lease_seconds: int = 0,
     max_bytes: int = MAX_PULL_BYTES,
+    puller: str = "",
 ) -> list[Received]:
     """Lease up to `max_messages` and `max_bytes`, but at least one message; wait up to `wait_seconds` for the first.
 
-    A lease lasts `lease_seconds`, or the subscription's ack deadline. Raises InvalidArgument, or FailedPrecondition for
-    a subscription that is pushed or detached.
+    A lease lasts `lease_seconds`, or the subscription's ack deadline. While a puller holds leases of an ordering key,
+    no other one gets messages of it; all calls that name no puller count as one. Raises InvalidArgument, or
+    FailedPrecondition for a subscription that is pushed or detached.
     """
     if max_messages <= 0:
         raise InvalidArgument(
@@ -96,6 +98,7 @@ def messages_pull(
             min(max_messages, MAX_PULL),
             seconds=lease_seconds or found.ack_deadline_seconds,
             max_bytes=min(max_bytes, MAX_PULL_BYTES),
+            puller=puller,
         )
         pull_charge(project=project, size=sum(one.size for one in received))
         recording.pull_sent_count(subscription_id=found.id, messages=len(received))
@@ -109,11 +112,25 @@ def messages_acknowledge(*, subscription: Subscription, ack_ids: Sequence[str]) 
     """Owed no more. Late and repeated ones are fine, unless delivery is exactly once: then those fail, by name."""
     leases = ack_ids_read(subscription, ack_ids)
     found = _settings(subscription)
+    if found.ordered and not found.exactly_once:
+        _write_down(_acknowledge_in_order(leases), found, outcome="ack")
+        return
     lost = _lost(leases) if found.exactly_once else set()
     held = [lease for lease in leases if lease not in lost]
     _forget(held)
     _write_down(held, found, outcome="ack")
     _refuse_lost(leases, lost)
+
+
+def _acknowledge_in_order(leases: Sequence[AckId]) -> list[AckId]:
+    """Acknowledge messages of a subscription with ordering; return the leases whose acks came in time."""
+    in_time = []
+    for lane, group in _by_lane(leases).items():
+        owed_no_more, late = default_backlog().acknowledge(lane, [(lease.message_id, lease.times) for lease in group])
+        if owed_no_more:
+            _forget_ids(lane, sorted(owed_no_more))
+        in_time += [lease for lease in group if lease.message_id not in late]
+    return in_time
 
 
 def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], seconds: int) -> None:
@@ -144,22 +161,19 @@ def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], 
         _refuse_lost(leases, lost)
 
 
+def leases_give_back(*, subscription: Subscription, ends_ms: Mapping[str, int]) -> None:
+    """End leases that nobody has touched: the messages are due at once, and it costs them no attempt.
+
+    `ends_ms` has, for each ack id, when its lease was to end; a lease that was settled or extended is left alone.
+    """
+    ends = dict(zip(_leases_read(subscription, list(ends_ms)), ends_ms.values(), strict=True))
+    for lane, group in _by_lane(ends).items():
+        default_backlog().unlease(lane, [(lease.message_id, lease.times, ends[lease]) for lease in group])
+
+
 def leases_lost(*, subscription: Subscription, ack_ids: Sequence[str]) -> set[str]:
     """Those of the ack ids whose leases have ended, by acknowledgement, lapse or giving back."""
     return {ack_id_text(lease, secret=_secret()) for lease in _lost(_leases_read(subscription, ack_ids))}
-
-
-def leases_give_back(*, subscription: Subscription, ends_ms: Mapping[str, int]) -> None:
-    """Make messages due again, by ack id, unless their leases were used: those end at another time than `ends_ms`.
-
-    This costs the messages no delivery attempt.
-    """
-    by_lane: dict[Lane, list[tuple[int, int, int]]] = defaultdict(list)
-    for ack_id, lease in zip(ends_ms, _leases_read(subscription, list(ends_ms)), strict=True):
-        lane = Lane(lease.subscription_id, lease.region)
-        by_lane[lane].append((lease.message_id, lease.times, ends_ms[ack_id]))
-    for lane, leases in by_lane.items():
-        default_backlog().unlease(lane, leases)
 
 
 def ack_ids_read(subscription: Subscription, ack_ids: Sequence[str]) -> list[AckId]:
@@ -201,14 +215,14 @@ def _settings_for_pull(subscription: Subscription) -> PushSettings:
     return found
 
 
-def _lease(found: PushSettings, count: int, *, seconds: int, max_bytes: int) -> list[Received]:
+def _lease(found: PushSettings, count: int, *, seconds: int, max_bytes: int, puller: str) -> list[Received]:
     received: list[Received] = []
     for region in {settings.REGION, *statements.lanes_waiting(found.id)}:
         lane = Lane(found.id, region)
         room = max_bytes
         while len(received) < count and room > 0:
             step = min(count - len(received), LEASE_STEP)
-            leases = _lease_lane(lane, found, step, seconds)
+            leases = _lease_lane(lane, found, step, seconds, puller)
             room = max_bytes - sum(one.size for one in received)
             messages, is_full = _received(lane, found, leases, max_bytes=room, at_least_one=not received)
             received += messages
@@ -222,40 +236,54 @@ def _lease(found: PushSettings, count: int, *, seconds: int, max_bytes: int) -> 
     return received
 
 
-def _lease_lane(lane: Lane, found: PushSettings, count: int, seconds: int) -> Leases:
-    wanted = {"count": count, "duration_ms": seconds * 1000, "countdown_ms": _countdown_ms(found)}
-    leases = default_backlog().lease(lane, **wanted)  # type: ignore[arg-type]
+def _lease_lane(lane: Lane, found: PushSettings, count: int, seconds: int, puller: str) -> Leases:
+    lease = partial(
+        default_backlog().lease,
+        lane,
+        count=count,
+        duration_ms=seconds * 1000,
+        countdown_ms=_countdown_ms(found),
+        puller=puller,
+    )
+    leases = lease()
     if leases is None:
         # Wiped, or never met before: the lane is made, and reads the database.
         lane_configure(lane, found, action="known")
-        leases = default_backlog().lease(lane, **wanted)  # type: ignore[arg-type]
-    return leases or Leases([], None)
+        leases = lease()
+    return leases or Leases([], None, 0)
 
 
 def _received(
     lane: Lane, found: PushSettings, leases: Leases, *, max_bytes: int, at_least_one: bool
 ) -> tuple[list[Received], bool]:
     """Return the first of the leased messages that fit into `max_bytes`, and whether others did not and went back."""
-    tasks = {message_id: (body_parse(orjson.loads(text)["body"]), n) for message_id, text, n in leases.deliveries}
-    spent = {i: task.attempt - 2 + n for i, (task, n) in tasks.items() if _is_spent(found, task, n)}
-    letters = _forward(lane, spent) if spent else set()
-    tasks = {message_id: one for message_id, one in tasks.items() if message_id not in letters}
+    tasks: dict[int, DeliverTask] = {}
+    times: dict[int, int] = {}
+    attempts: dict[int, int] = {}
+    for delivery in leases.deliveries:
+        task = tasks[delivery.message_id] = body_parse(orjson.loads(delivery.task)["body"])
+        times[delivery.message_id] = delivery.times
+        attempts[delivery.message_id] = task.attempt - 1 + delivery.attempts
+    # A dead-letter policy allows these no further attempt.
+    spent = {i: attempt - 1 for i, attempt in attempts.items() if 0 < found.max_delivery_attempts < attempt}
+    for message_id in _forward(lane, spent) if spent else ():
+        del tasks[message_id]
     owed = _still_owed(lane, found, list(tasks))
     dropped = [message_id for message_id in tasks if message_id not in owed]
     if dropped:
         _forget_ids(lane, dropped)
-    sizes = _sizes({message_id: task for message_id, (task, _) in tasks.items() if message_id in owed})
+    sizes = _sizes({message_id: task for message_id, task in tasks.items() if message_id in owed})
     fitting = _fitting(sizes, max_bytes=max_bytes, at_least_one=at_least_one)
     surplus = [message_id for message_id in sizes if message_id not in fitting]
-    default_backlog().unlease(lane, [(i, tasks[i][1], leases.ends_ms) for i in surplus])
-    payloads = _payloads([message_id for message_id in fitting if tasks[message_id][0].is_reference])
+    default_backlog().unlease(lane, [(message_id, times[message_id], leases.ends_ms) for message_id in surplus])
+    payloads = _payloads([message_id for message_id in fitting if tasks[message_id].is_reference])
     received = []
     for message_id in fitting:
-        task, times = tasks[message_id]
+        task = tasks[message_id]
         message = payloads.get(message_id) if task.is_reference else task.message
         if message is not None:
-            size = sizes[message_id]
-            received.append(_one_received(lane, found, task, message, times, size=size, ends_ms=leases.ends_ms))
+            lease = AckId(lane.subscription_id, lane.region, message_id, times[message_id], attempts[message_id])
+            received.append(_one_received(found, lease, message, sizes[message_id], leases.ends_ms))
     return received, bool(surplus)
 
 
@@ -276,11 +304,6 @@ def _fitting(sizes: Mapping[int, int], *, max_bytes: int, at_least_one: bool) ->
         fitting[message_id] = None
         max_bytes -= size
     return fitting
-
-
-def _is_spent(found: PushSettings, task: DeliverTask, times: int) -> bool:
-    """Whether a dead-letter policy allows no further attempt, which this would be."""
-    return 0 < found.max_delivery_attempts < task.attempt - 1 + times
 
 
 def _spent(leases: Sequence[AckId], found: PushSettings) -> set[AckId]:
@@ -310,20 +333,9 @@ def _forward(lane: Lane, attempts: Mapping[int, int]) -> set[int]:
     return forwarded.message_ids
 
 
-def _one_received(
-    lane: Lane,
-    found: PushSettings,
-    task: DeliverTask,
-    message: Mapping[str, Any],
-    times: int,
-    *,
-    size: int,
-    ends_ms: int,
-) -> Received:
-    attempt = task.attempt - 1 + times
-    lease = AckId(lane.subscription_id, lane.region, task.message_id, times, attempt)
+def _one_received(found: PushSettings, lease: AckId, message: Mapping[str, Any], size: int, ends_ms: int) -> Received:
     text = ack_id_text(lease, secret=_secret())
-    return Received(text, message, attempt if found.shows_attempts else 0, size, ends_ms)
+    return Received(text, message, lease.attempt if found.shows_attempts else 0, size, ends_ms)
 
 
 def _still_owed(lane: Lane, found: PushSettings, message_ids: list[int]) -> set[int]:

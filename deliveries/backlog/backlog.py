@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import redis
 from django.conf import settings
@@ -79,14 +79,25 @@ class PageRequest:
     seq: int
 
 
+class LeasedDelivery(NamedTuple):
+    """A delivery that was leased to a puller."""
+
+    message_id: int
+    #: The Celery message.
+    task: bytes
+    #: How often the delivery was leased, and how many of these leases count as attempts, both with this one.
+    times: int
+    attempts: int
+
+
 @dataclass(frozen=True, slots=True)
 class Leases:
-    """What a puller got: delivery, Celery message, how often it was leased; and the page to read where it runs low."""
+    """What a puller got, and the page that it must read where the backlog runs low."""
 
-    deliveries: list[tuple[int, bytes, int]]
+    deliveries: list[LeasedDelivery]
     page: PageRequest | None
-    #: When the leases lapse, by Redis' clock.
-    ends_ms: int = 0
+    #: When the leases end, in ms of Redis' clock.
+    ends_ms: int
 
 
 @dataclass(slots=True)
@@ -255,15 +266,18 @@ class Backlog:
         args = [int(mode), self.limit, action, from_id, *_own(limits), int(ordered)]
         self.scripts.configure(keys=[lane.key], args=args)
 
-    def lease(self, lane: Lane, *, count: int, duration_ms: int, countdown_ms: tuple[int, int]) -> Leases | None:
+    def lease(
+        self, lane: Lane, *, count: int, duration_ms: int, countdown_ms: tuple[int, int], puller: str = ""
+    ) -> Leases | None:
         """Lease up to `count` deliveries to a puller; None for a lane that Redis does not know (lease.lua)."""
-        reply = self.scripts.lease(keys=[lane.key], args=[count, duration_ms, self.limit, *countdown_ms])
+        reply = self.scripts.lease(keys=[lane.key], args=[count, duration_ms, self.limit, *countdown_ms, puller])
         if reply is None:
             return None
         leased, from_id, seq, ends_ms = reply
         page = PageRequest(lane, int(from_id), int(float(seq))) if from_id else None
-        triples = zip(leased[0::3], leased[1::3], leased[2::3], strict=True)
-        return Leases([(int(message_id), task, int(times)) for message_id, task, times in triples], page, ends_ms)
+        fields = zip(leased[0::4], leased[1::4], leased[2::4], leased[3::4], strict=True)
+        deliveries = [LeasedDelivery(int(name), task, times, attempts) for name, task, times, attempts in fields]
+        return Leases(deliveries, page, ends_ms)
 
     def extend(
         self, lane: Lane, leases: Iterable[tuple[int, int]], *, duration_ms: int, countdown_ms: tuple[int, int]
@@ -276,9 +290,15 @@ class Backlog:
         return _ids(self.scripts.leased(keys=[lane.key], args=_flat(leases)))
 
     def unlease(self, lane: Lane, leases: Iterable[tuple[int, int, int]]) -> None:
-        """Take back unused leases: delivery, how often it was leased, when the lease lapses in ms (unlease.lua)."""
-        if args := _flat(leases):
+        """Take back leases at no cost of an attempt: delivery, how often it was leased, end in ms (unlease.lua)."""
+        args = [part for lease in leases for part in lease]
+        if args:
             self.scripts.unlease(keys=[lane.key], args=args)
+
+    def acknowledge(self, lane: Lane, leases: Iterable[tuple[int, int]]) -> tuple[set[int], set[int]]:
+        """Take acks of an ordered lane; return what the database may forget now, and what came too late."""
+        owed_no_more, late = self.scripts.acknowledge(keys=[lane.key], args=_flat(leases))
+        return _ids(owed_no_more), _ids(late)
 
     def release(self, lane: Lane, message_ids: Sequence[int]) -> None:
         """Forget deliveries that were acknowledged, after the database has."""

@@ -3,15 +3,20 @@
 -- A lane is one (subscription, region); its keys, with P = "ph:<subscription>:<region>":
 --   P:s  hash    state: mode, out, cur, spill, seq, paging, credit, pumped, ordered, parked, and the fields of rules.lua
 --   P:d  hash    delivery -> where it is: 'b' in the backlog, 't' holding a token, 'r' in the retry set, 'l' leased to a
---                puller, 'p' parked behind an earlier message of its ordering key
+--                puller, 'p' parked behind an earlier message of its ordering key, 'a' acknowledged by a puller while
+--                an earlier message of its key is still leased
 --   P:b  list    the head of the backlog: complete Celery messages in publish order, oldest on the left
 --   P:z  zset    retry set: delivery -> when it is due (ms)
 --   P:l  zset    leases: delivery -> when it lapses (ms)
 --   P:a  hash    delivery -> how often it was leased, which is part of its ack id
+--   P:e  hash    delivery -> how many of its leases were taken back, which cost it no attempt
 --   P:m  hash    delivery -> Celery message, of those in the retry set, leased or parked
 --   P:o  hash    delivery -> digest of its ordering key; ordered lanes only
---   P:k  hash    ordering key -> the delivery that is on its way (token, lease or retry): the others of the key wait
+--   P:k  hash    ordering key -> the delivery that goes before all others of the key that wait. While it is pushed it
+--                holds a token; "*" stands for the first parked one, which waits for leases of another puller to end
 --   P:q:<key>  list  the deliveries parked behind it, in publish order
+--   P:u:<key>  list  the key's deliveries that pullers hold leases of, in publish order; they come before P:k
+--   P:v  hash    ordering key -> the puller that holds those leases: no other one gets messages of the key meanwhile
 -- A delivery is named by its message id. All lanes share:
 --   ph:wake                zset  lane -> when it next needs a pump (ms)
 --   ph:page                set   lanes that want the next page of their backlog from the database
@@ -22,8 +27,8 @@
 --
 -- State: mode 0 = paused or detached, 1 = push, 2 = pull; out = tokens held; spill 1 = some rows of the database from
 -- id `cur` on are not here; seq = how often that was said; paging = until when (ms) a worker has the next page in hand;
--- credit = how many more may go out, as of the time `pumped` (ms); ordered 1 = one message of an ordering key at a time;
--- parked = how many wait for their key.
+-- credit = how many more may go out, as of the time `pumped` (ms); ordered 1 = messages of an ordering key in order: one
+-- at a time to an endpoint, many to a puller; parked = how many wait for their key.
 --
 -- An ordered lane reads its backlog from the database alone, in the order of ids, so that a publisher's lost offer can't
 -- turn two messages of a key around; and where something must be read again, all that waits is.
@@ -39,6 +44,8 @@ local QUEUE_DEPTH, SHORT_SLICE, SLICE_MS = 300, 16, 10
 --- Tokens that come back may go out again at once. Beyond that a lane's outstanding grow by so many a millisecond, with
 --- a burst for a start: a window of thousands that opens all at once would take every worker's time from its neighbours.
 local GROWTH_PER_MS, GROWTH_BURST = 3, 150
+--- An acknowledged delivery that waits for an earlier one of its key is looked at this often.
+local ACKNOWLEDGED_MS = 60000
 --- A sleeping worker looks at the lanes at least so often (push/transport.py); what is due sooner must be told to one.
 local SLEEP_MS = 2000
 --- The verb whose reply tells a worker when the next lane is due sets this: it need not be rung for that as well.
@@ -137,50 +144,8 @@ local function due_retries(key, free, now)
   return due, messages
 end
 
--- Whether a delivery of an ordered lane may go out now: it then holds its key. Else it is parked behind the one that does.
-local function take_key(key, state, id, message)
-  local ordering = redis.call('HGET', key .. ':o', id)
-  if not ordering then return true end
-  local holder = redis.call('HGET', key .. ':k', ordering)
-  if not holder or holder == id then
-    redis.call('HSET', key .. ':k', ordering, id)
-    return true
-  end
-  redis.call('HSET', key .. ':d', id, 'p')
-  redis.call('HSET', key .. ':m', id, message)
-  redis.call('RPUSH', key .. ':q:' .. ordering, id)
-  state.parked = state.parked + 1
-  return false
-end
-
--- Takes the next of the backlog, up to `free`, leaving out those settled meanwhile. Returns their ids and messages.
-local function next_ready(key, state, free)
-  local ids, ready = {}, {}
-  while #ids < free do
-    local messages = redis.call('LPOP', key .. ':b', math.min(free - #ids, CHUNK))
-    if not messages or #messages == 0 then break end
-    local names = {}
-    for i, message in ipairs(messages) do names[i] = message_id(message) end
-    local where = redis.call('HMGET', key .. ':d', unpack(names))
-    for i, message in ipairs(messages) do
-      if where[i] == 'b' and (state.ordered == 0 or take_key(key, state, names[i], message)) then
-        ids[#ids + 1] = names[i]
-        ready[#ready + 1] = message
-      end
-    end
-  end
-  return ids, ready
-end
-
--- A delivery of an ordered lane is gone: the next of its key may go, and is due at once.
-local function free_key(key, state, id)
-  local ordering = redis.call('HGET', key .. ':o', id)
-  if not ordering then return end
-  redis.call('HDEL', key .. ':o', id)
-  if redis.call('HGET', key .. ':k', ordering) ~= id then
-    state.parked = state.parked - redis.call('LREM', key .. ':q:' .. ordering, 0, id)
-    return
-  end
+-- The first delivery parked for a key may go next, and is due at once.
+local function next_of_key(key, state, ordering)
   local following = redis.call('LPOP', key .. ':q:' .. ordering)
   if not following then
     redis.call('HDEL', key .. ':k', ordering)
@@ -192,19 +157,129 @@ local function free_key(key, state, id)
   redis.call('ZADD', key .. ':z', 0, following)
 end
 
+-- Whether a puller may lease the next delivery of a key: nobody else holds leases of the key.
+local function lend_key(key, ordering, id, puller)
+  local owner = redis.call('HGET', key .. ':v', ordering)
+  if owner and owner ~= puller then return false end
+  if not owner then redis.call('HSET', key .. ':v', ordering, puller) end
+  redis.call('RPUSH', key .. ':u:' .. ordering, id)
+  return true
+end
+
+-- Whether a delivery of an ordered lane, of that ordering key if any, may go out now, to `puller` or, without one, to the
+-- endpoint. Else it is parked.
+local function take_key(key, state, id, ordering, message, puller)
+  if not ordering then return true end
+  local holder = redis.call('HGET', key .. ':k', ordering)
+  local is_next = not holder or holder == id
+  if is_next and not puller then
+    redis.call('HSET', key .. ':k', ordering, id)
+    return true
+  end
+  if is_next and lend_key(key, ordering, id, puller) then
+    if holder then next_of_key(key, state, ordering) end
+    return true
+  end
+  redis.call('HSET', key .. ':d', id, 'p')
+  redis.call('HSET', key .. ':m', id, message)
+  redis.call(holder == id and 'LPUSH' or 'RPUSH', key .. ':q:' .. ordering, id)
+  if is_next then redis.call('HSET', key .. ':k', ordering, '*') end
+  state.parked = state.parked + 1
+  return false
+end
+
+-- Takes the next of the backlog, up to `free`, leaving out those settled meanwhile. Returns their ids and messages.
+local function next_ready(key, state, free, puller)
+  local ids, ready = {}, {}
+  while #ids < free do
+    local messages = redis.call('LPOP', key .. ':b', math.min(free - #ids, CHUNK))
+    if not messages or #messages == 0 then break end
+    local names = {}
+    for i, message in ipairs(messages) do names[i] = message_id(message) end
+    local where = redis.call('HMGET', key .. ':d', unpack(names))
+    local orderings = state.ordered == 1 and redis.call('HMGET', key .. ':o', unpack(names))
+    for i, message in ipairs(messages) do
+      if where[i] == 'b' and (not orderings or take_key(key, state, names[i], orderings[i], message, puller)) then
+        ids[#ids + 1] = names[i]
+        ready[#ready + 1] = message
+      end
+    end
+  end
+  return ids, ready
+end
+
+-- A delivery of that ordering key is gone: those that waited for it may go.
+local function free_key(key, state, id, ordering)
+  if redis.call('LREM', key .. ':u:' .. ordering, 1, id) == 1 then
+    if redis.call('EXISTS', key .. ':u:' .. ordering) == 1 then return end
+    redis.call('HDEL', key .. ':v', ordering)
+    if redis.call('HGET', key .. ':k', ordering) == '*' then next_of_key(key, state, ordering) end
+  elseif redis.call('HGET', key .. ':k', ordering) == id then
+    next_of_key(key, state, ordering)
+  else
+    state.parked = state.parked - redis.call('LREM', key .. ':q:' .. ordering, 0, id)
+  end
+end
+
+-- The lease of a delivery has ended, which now waits in the retry set: the leases of all later ones of its key are taken
+-- back, whether acknowledged or not, and they wait behind it. That costs them no attempt.
+local function hold_back(key, state, id)
+  local ordering = redis.call('HGET', key .. ':o', id)
+  if not ordering then return end
+  local leased = redis.call('LRANGE', key .. ':u:' .. ordering, 0, -1)
+  local place
+  for i, other in ipairs(leased) do
+    if other == id then place = i end
+  end
+  if not place then return end
+  local waiting = {}
+  local holder = redis.call('HGET', key .. ':k', ordering)
+  if holder and holder ~= '*' then waiting[1] = holder end
+  for i = #leased, place + 1, -1 do waiting[#waiting + 1] = leased[i] end
+  for _, later in ipairs(waiting) do
+    if redis.call('ZREM', key .. ':l', later) == 1 then
+      redis.call('HINCRBY', key .. ':e', later, 1)
+    else
+      redis.call('ZREM', key .. ':z', later)
+    end
+    redis.call('HSET', key .. ':d', later, 'p')
+    redis.call('LPUSH', key .. ':q:' .. ordering, later)
+  end
+  state.parked = state.parked + #waiting
+  if place > 1 then
+    redis.call('LTRIM', key .. ':u:' .. ordering, 0, place - 2)
+  else
+    redis.call('DEL', key .. ':u:' .. ordering)
+    redis.call('HDEL', key .. ':v', ordering)
+  end
+  redis.call('HSET', key .. ':k', ordering, id)
+end
+
 -- Forgets deliveries that are owed no more, wherever they were; `where` says that of each, false is "already taken out".
 local function forget_deliveries(key, state, ids, where)
+  local leased, kept = {}, {}
   for i, id in ipairs(ids) do
     if where[i] == 't' then state.out = math.max(state.out - 1, 0) end
     if where[i] == 'r' then redis.call('ZREM', key .. ':z', id) end
-    if where[i] == 'l' then redis.call('ZREM', key .. ':l', id) end
-    if where[i] and where[i] ~= 't' and where[i] ~= 'b' then redis.call('HDEL', key .. ':m', id) end
-    if state.ordered == 1 then free_key(key, state, id) end
+    if where[i] == 'l' or where[i] == 'a' then leased[#leased + 1] = id end
+    if where[i] and where[i] ~= 't' and where[i] ~= 'b' then kept[#kept + 1] = id end
   end
+  each_chunk(leased, function(part) redis.call('ZREM', key .. ':l', unpack(part)) end)
+  each_chunk(kept, function(part) redis.call('HDEL', key .. ':m', unpack(part)) end)
   local had_leases = redis.call('EXISTS', key .. ':a') == 1
   each_chunk(ids, function(part)
+    if state.ordered == 1 then
+      local orderings = redis.call('HMGET', key .. ':o', unpack(part))
+      for i, id in ipairs(part) do
+        if orderings[i] then free_key(key, state, id, orderings[i]) end
+      end
+      redis.call('HDEL', key .. ':o', unpack(part))
+    end
     redis.call('HDEL', key .. ':d', unpack(part))
-    if had_leases then redis.call('HDEL', key .. ':a', unpack(part)) end
+    if had_leases then
+      redis.call('HDEL', key .. ':a', unpack(part))
+      redis.call('HDEL', key .. ':e', unpack(part))
+    end
   end)
 end
 
@@ -213,12 +288,14 @@ local function clear_waiting(key, state)
   local kept, gone = {}, {}
   local all = redis.call('HGETALL', key .. ':d')
   for i = 1, #all, 2 do
-    if all[i + 1] == 't' or all[i + 1] == 'l' then kept[all[i]] = true else gone[#gone + 1] = all[i] end
+    local where = all[i + 1]
+    if where == 't' or where == 'l' or where == 'a' then kept[all[i]] = true else gone[#gone + 1] = all[i] end
   end
   each_chunk(gone, function(part)
     redis.call('HDEL', key .. ':d', unpack(part))
     redis.call('HDEL', key .. ':m', unpack(part))
     redis.call('HDEL', key .. ':a', unpack(part))
+    redis.call('HDEL', key .. ':e', unpack(part))
     redis.call('HDEL', key .. ':o', unpack(part))
   end)
   redis.call('DEL', key .. ':b', key .. ':z')
@@ -230,24 +307,45 @@ local function clear_waiting(key, state)
   state.parked = 0
 end
 
+-- Whether a delivery was acknowledged and waits for an earlier one of its key. The first of its key doesn't: the database
+-- is just forgetting it or, if its lease has ended meanwhile, whoever was to do that is gone.
+local function is_acknowledged(key, id)
+  if redis.call('HGET', key .. ':d', id) ~= 'a' then return false end
+  local first = redis.call('LINDEX', key .. ':u:' .. redis.call('HGET', key .. ':o', id), 0)
+  return first and first ~= id
+end
+
 -- Leases that ended without an ack wait for their retry: after the subscription's own countdown, if it has one.
-local function lapse(key, now, minimum, maximum)
+local function lapse(key, state, now, minimum, maximum)
   local over = redis.call('ZRANGEBYSCORE', key .. ':l', '-inf', now, 'LIMIT', 0, CHUNK)
   if #over == 0 then return end
-  local counts = redis.call('HMGET', key .. ':a', unpack(over))
-  for i, id in ipairs(over) do
-    local delay = minimum > 0 and math.min(minimum * 2 ^ math.min((tonumber(counts[i]) or 1) - 1, 30), maximum) or 0
+  local ended = {}
+  for _, id in ipairs(over) do
+    if state.ordered == 1 and is_acknowledged(key, id) then
+      redis.call('ZADD', key .. ':l', now + ACKNOWLEDGED_MS, id)
+    else
+      ended[#ended + 1] = id
+    end
+  end
+  if #ended == 0 then return end
+  local counts = redis.call('HMGET', key .. ':a', unpack(ended))
+  local free = redis.call('HMGET', key .. ':e', unpack(ended))
+  for i, id in ipairs(ended) do
+    local attempts = (tonumber(counts[i]) or 1) - (tonumber(free[i]) or 0)
+    local delay = minimum > 0 and math.min(minimum * 2 ^ math.min(attempts - 1, 30), maximum) or 0
     redis.call('ZADD', key .. ':z', now + delay, id)
   end
   -- A nack gives its lease the end 0 (extend.lua): that deadline did not expire.
   local expired = redis.call('ZCOUNT', key .. ':l', '(0', now)
-  redis.call('ZREM', key .. ':l', unpack(over))
+  redis.call('ZREM', key .. ':l', unpack(ended))
   expired = expired - redis.call('ZCOUNT', key .. ':l', '(0', now)
   if expired > 0 then
     local subscription = string.match(key, '^' .. PREFIX .. '(%d+):')
     redis.call('HINCRBY', PREFIX .. 'counters', 'subscription_expired_ack_deadlines_count|' .. subscription .. '|pull', expired)
   end
-  set_where(key, over, 'r')
+  set_where(key, ended, 'r')
+  if state.ordered == 0 then return end
+  for _, id in ipairs(ended) do hold_back(key, state, id) end
 end
 
 -- Whether no lane is due from now until that time, so that no worker knows of it. Lanes that are overdue don't count:
@@ -332,7 +430,7 @@ local function pump(lane, state, now, limit, returned)
   local region = string.match(lane, ':(.+)$')
   local queue = 'deliveries.' .. region
   local moved, is_cut = 0, false
-  if state.mode == 1 then lapse(key, now, 0, 0) end
+  if state.mode == 1 then lapse(key, state, now, 0, 0) end
   if state.mode == 1 and now >= state.resume then
     local free = rules_free(state, now)
     if free > 0 then

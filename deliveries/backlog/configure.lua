@@ -8,9 +8,10 @@
 --            "more": besides, the database has rows from the id in ARGV[4] on
 --            "spill": besides, read again from the database all from the id in ARGV[4] on
 --   ARGV[5..7]  the subscription's own limits: outstanding, messages a second, burst; 0 is none
---   ARGV[8]  1 when messages of an ordering key go out one at a time
+--   ARGV[8]  1 when messages of an ordering key are delivered in order
 -- A lane that is paused forgets what waits here (the database has it) and keeps what holds a token or a lease; when it
--- is let go again it reads the database from the start. Owns every key of the lane (common.lua).
+-- is let go again it reads the database from the start. So does an ordered lane that moves between push and pull. Owns
+-- every key of the lane (common.lua).
 local lane = KEYS[1]
 local key = PREFIX .. lane
 local now = now_ms()
@@ -21,7 +22,23 @@ if not state then
   state.ordered = ordered
 end
 
-local changes = (mode == 0) ~= (state.mode == 0) or ordered ~= state.ordered
+-- An endpoint gets one message of a key at a time: pullers keep the first lease of each key, and lose the others.
+local function keep_first_leases()
+  for _, ordering in ipairs(redis.call('HKEYS', key .. ':v')) do
+    local leased = redis.call('LRANGE', key .. ':u:' .. ordering, 0, -1)
+    redis.call('DEL', key .. ':u:' .. ordering)
+    redis.call('HSET', key .. ':k', ordering, leased[1])
+    for i = 2, #leased do
+      redis.call('ZREM', key .. ':l', leased[i])
+      redis.call('HSET', key .. ':d', leased[i], 'p')
+    end
+  end
+  redis.call('DEL', key .. ':v')
+end
+
+local moves = ordered == 1 and mode ~= state.mode
+local changes = (mode == 0) ~= (state.mode == 0) or ordered ~= state.ordered or moves
+if moves and mode == 1 then keep_first_leases() end
 state.mode, state.ordered = mode, ordered
 state.cap, state.rate, state.burst = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 if changes or (action == 'spill' and ordered == 1) then

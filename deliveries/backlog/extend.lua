@@ -21,7 +21,11 @@ for i = 4, #ARGV, 2 do
   end
 end
 if #nacked > 0 then
-  while redis.call('ZCOUNT', key .. ':l', '-inf', 0) > 0 do lapse(key, now, tonumber(ARGV[2]), tonumber(ARGV[3])) end
+  local state = load_state(key)
+  while redis.call('ZCOUNT', key .. ':l', '-inf', 0) > 0 do
+    lapse(key, state, now, tonumber(ARGV[2]), tonumber(ARGV[3]))
+  end
+  save_state(key, state)
   ring_pullers(lane)
 end
 return lost

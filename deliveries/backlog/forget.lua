@@ -4,7 +4,8 @@
 --   KEYS[1]  the lane. Owns every key of the lane (common.lua).
 local key = PREFIX .. KEYS[1]
 for _, ordering in ipairs(redis.call('HKEYS', key .. ':k')) do redis.call('DEL', key .. ':q:' .. ordering) end
-for name in string.gmatch('sdbzlamok', '.') do redis.call('DEL', key .. ':' .. name) end
+for _, ordering in ipairs(redis.call('HKEYS', key .. ':v')) do redis.call('DEL', key .. ':u:' .. ordering) end
+for name in string.gmatch('sdbzlaemokv', '.') do redis.call('DEL', key .. ':' .. name) end
 redis.call('ZREM', PREFIX .. 'wake', KEYS[1])
 redis.call('SREM', PREFIX .. 'page', KEYS[1])
 return 1

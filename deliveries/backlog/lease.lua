@@ -1,37 +1,69 @@
--- lease(lane; count, deadline, limit, minimum, maximum)
---   -> {id, message, times leased, ...; page's first id or "", its seq; when the leases lapse (ms)}
+-- lease(lane; count, deadline, limit, minimum, maximum, puller)
+--   -> {id, message, times leased, attempts, ...; page's first id or "", its seq; when the leases end, ms}
 --
--- Leases what is due again and the next of the backlog to a puller, and gives up leases that have lapsed.
+-- Leases what is due again and the next of the backlog to a puller, and gives up leases that have lapsed. `attempts` are
+-- the leases that cost the delivery an attempt, this one included.
 --   KEYS[1]  the lane
 --   ARGV[1]  at most that many   ARGV[2]  how long the leases last, in ms   ARGV[3]  how many may wait here
 --   ARGV[4..5]  bounds of the subscription's own countdown in ms, or 0: what lapsed is due at once
+--   ARGV[6]  the puller: messages of an ordering key go to one puller while it holds leases of the key
 -- When the backlog runs low the caller gets the next page to read: no worker is needed for pulling.
 -- Returns false for a lane that Redis does not know. Owns every key of the lane (common.lua).
 local lane = KEYS[1]
 local key = PREFIX .. lane
 local now = now_ms()
 local limit = tonumber(ARGV[3])
+local puller = ARGV[6]
 local state = load_state(key)
 if not state then return false end
-if state.mode ~= 2 then return {{}, '', '0', 0} end
+local ends = now + tonumber(ARGV[2])
+if state.mode ~= 2 then return {{}, '', '0', ends} end
 
-lapse(key, now, tonumber(ARGV[4]), tonumber(ARGV[5]))
+lapse(key, state, now, tonumber(ARGV[4]), tonumber(ARGV[5]))
 -- What is leased is kept here as well, so a puller who takes and takes must be stopped somewhere.
 local free = math.min(tonumber(ARGV[1]), 4 * limit - redis.call('ZCARD', key .. ':l'))
-local leased, ends = {}, now + tonumber(ARGV[2])
+local were_taken_back = redis.call('EXISTS', key .. ':e') == 1
+local leased = {}
 local function lease(ids, messages)
+  local scores, texts = {}, {}
   for i, id in ipairs(ids) do
-    redis.call('HSET', key .. ':d', id, 'l')
-    redis.call('ZADD', key .. ':l', ends, id)
-    redis.call('HSET', key .. ':m', id, messages[i])
+    scores[#scores + 1] = ends
+    scores[#scores + 1] = id
+    texts[#texts + 1] = id
+    texts[#texts + 1] = messages[i]
+    local times = redis.call('HINCRBY', key .. ':a', id, 1)
     leased[#leased + 1] = id
     leased[#leased + 1] = messages[i]
-    leased[#leased + 1] = redis.call('HINCRBY', key .. ':a', id, 1)
+    leased[#leased + 1] = times
+    leased[#leased + 1] = times - (were_taken_back and tonumber(redis.call('HGET', key .. ':e', id)) or 0)
   end
+  each_chunk(ids, function(part) set_where(key, part, 'l') end)
+  each_chunk(scores, function(part) redis.call('ZADD', key .. ':l', unpack(part)) end)
+  each_chunk(texts, function(part) redis.call('HSET', key .. ':m', unpack(part)) end)
   free = free - #ids
 end
-if free > 0 then lease(due_retries(key, free, now)) end
-if free > 0 then lease(next_ready(key, state, free)) end
+
+-- Those of the retries that may go to this puller; the others are parked.
+local function taken(ids, messages)
+  if state.ordered == 0 then return ids, messages end
+  local orderings = redis.call('HMGET', key .. ':o', unpack(ids))
+  local taken_ids, taken_messages = {}, {}
+  for i, id in ipairs(ids) do
+    if take_key(key, state, id, orderings[i], messages[i], puller) then
+      taken_ids[#taken_ids + 1] = id
+      taken_messages[#taken_messages + 1] = messages[i]
+    end
+  end
+  return taken_ids, taken_messages
+end
+
+-- A message that is leased makes the next of its key due.
+while free > 0 do
+  local ids, messages = due_retries(key, free, now)
+  if #ids == 0 then break end
+  lease(taken(ids, messages))
+end
+if free > 0 then lease(next_ready(key, state, free, puller)) end
 
 local page, seq = '', '0'
 if runs_low(key, state, now, limit / 2) then

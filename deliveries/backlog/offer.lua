@@ -49,15 +49,19 @@ for first = 1, taken, CHUNK do
   local part, texts = {}, {}
   for i = first, math.min(first + CHUNK - 1, taken) do part[#part + 1] = ids[i] end
   local where = redis.call('HMGET', key .. ':d', unpack(part))
-  local fresh = {}
+  local fresh, keys = {}, {}
   for i, id in ipairs(part) do
     if not where[i] then
       fresh[#fresh + 1] = id
       texts[#texts + 1] = messages[first + i - 1]
       local ordering = orderings[first + i - 1]
-      if ordering and ordering ~= '' then redis.call('HSET', key .. ':o', id, ordering) end
+      if ordering and ordering ~= '' then
+        keys[#keys + 1] = id
+        keys[#keys + 1] = ordering
+      end
     end
   end
+  if #keys > 0 then redis.call('HSET', key .. ':o', unpack(keys)) end
   if #fresh > 0 then
     set_where(key, fresh, 'b')
     redis.call('RPUSH', key .. ':b', unpack(texts))

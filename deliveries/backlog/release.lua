@@ -7,14 +7,16 @@ local lane = KEYS[1]
 local key = PREFIX .. lane
 local state = load_state(key)
 if not state then return 1 end
-local ids, where = {}, {}
-for i = 2, #ARGV do
-  local found = redis.call('HGET', key .. ':d', ARGV[i])
-  if found then
-    ids[#ids + 1] = ARGV[i]
-    where[#ids] = found
+local named, ids, where = {}, {}, {}
+for i = 2, #ARGV do named[#named + 1] = ARGV[i] end
+each_chunk(named, function(part)
+  for i, place in ipairs(redis.call('HMGET', key .. ':d', unpack(part))) do
+    if place then
+      ids[#ids + 1] = part[i]
+      where[#ids] = place
+    end
   end
-end
+end)
 forget_deliveries(key, state, ids, where)
 pump(lane, state, now_ms(), tonumber(ARGV[1]))
 save_state(key, state)

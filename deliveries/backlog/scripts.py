@@ -27,6 +27,7 @@ VERBS = (
     "leased",
     "release",
     "unlease",
+    "acknowledge",
 )
 
 
@@ -56,6 +57,7 @@ class Scripts:
         self.leased = Script(client, source("leased"))
         self.release = Script(client, source("release"))
         self.unlease = Script(client, source("unlease"))
+        self.acknowledge = Script(client, source("acknowledge"))
 
 
 def call_all(

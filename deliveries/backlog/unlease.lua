@@ -1,23 +1,30 @@
--- unlease(lane; id, times leased, when the lease lapses, ...) -> 1
+-- unlease(lane; id, times leased, end, ...) -> 1
 --
--- Takes back leases that nobody has used: their messages were not handed out after all, or the stream that brought them
--- has ended before its client said anything about them. The messages are due at once, before the backlog, and it does
--- not count that they were leased. A lease that was extended since, or has ended, is left as it is.
+-- Takes back leases of messages that were not handed out after all, or that their puller never looked at: a lease that
+-- doesn't hold any more, or ends at another time by now, is left alone. The messages are due at once, before the backlog,
+-- and it costs them no attempt.
 --   KEYS[1]  the lane
---   ARGV     delivery, how often it had been leased when it was handed out, when that lease was to lapse (ms)
+--   ARGV  delivery, how often it had been leased when it was handed out, and when that lease was to end (ms)
 -- Owns every key of the lane (common.lua).
 local key = PREFIX .. KEYS[1]
-local is_due = false
+local state = load_state(key)
+if not state then return 1 end
+local taken_back = {}
 for i = 1, #ARGV, 3 do
   local id = ARGV[i]
-  local ends = tonumber(redis.call('ZSCORE', key .. ':l', id) or 0)
-  if ends == tonumber(ARGV[i + 2]) and redis.call('HGET', key .. ':a', id) == ARGV[i + 1] then
+  local ends = redis.call('ZSCORE', key .. ':l', id)
+  if ends == ARGV[i + 2] and redis.call('HGET', key .. ':a', id) == ARGV[i + 1] then
     redis.call('ZREM', key .. ':l', id)
-    redis.call('HINCRBY', key .. ':a', id, -1)
+    redis.call('HINCRBY', key .. ':e', id, 1)
     redis.call('ZADD', key .. ':z', 0, id)
     redis.call('HSET', key .. ':d', id, 'r')
-    is_due = true
+    taken_back[#taken_back + 1] = id
   end
 end
-if is_due then ring_pullers(KEYS[1]) end
+if state.ordered == 1 then
+  for _, id in ipairs(taken_back) do hold_back(key, state, id) end
+  save_state(key, state)
+end
+-- Without a change nobody has to look, and a bell that nobody hears would stay.
+if #taken_back > 0 then ring_pullers(KEYS[1]) end
 return 1

@@ -16,8 +16,6 @@ NO_LIMIT = 100_000
 class _Held:
     size: int
     ends: float
-    #: When the lease lapses unless it is extended, in milliseconds by Redis' clock.
-    ends_ms: int
 
 
 class Outstanding:
@@ -32,13 +30,17 @@ class Outstanding:
         self._max_bytes = max_bytes if max_bytes > 0 else 1 << 62
         self._held: dict[str, _Held] = {}
         self._bytes = 0
+        #: Messages of which nothing was heard since they were sent, with the end of their lease in ms of Redis' clock.
+        self.untouched: dict[str, int] = {}
 
-    def sent(self, ack_id: str, size: int, seconds: int, *, ends_ms: int = 0) -> None:
-        self._held[ack_id] = _Held(size, time.monotonic() + seconds, ends_ms)
+    def sent(self, ack_id: str, size: int, seconds: int, ends_ms: int) -> None:
+        self._held[ack_id] = _Held(size, time.monotonic() + seconds)
         self._bytes += size
+        self.untouched[ack_id] = ends_ms
 
     def gone(self, ack_ids: Iterable[str]) -> None:
         for ack_id in ack_ids:
+            self.untouched.pop(ack_id, None)
             held = self._held.pop(ack_id, None)
             if held is not None:
                 self._bytes -= held.size
@@ -46,13 +48,10 @@ class Outstanding:
     def ack_ids(self) -> list[str]:
         return list(self._held)
 
-    def ends_ms(self) -> dict[str, int]:
-        """Return when the lease of each message was to lapse when the message was sent."""
-        return {ack_id: held.ends_ms for ack_id, held in self._held.items()}
-
     def extended(self, ack_ids: Iterable[str], seconds: int) -> None:
         ends = time.monotonic() + seconds
         for ack_id in ack_ids:
+            self.untouched.pop(ack_id, None)
             if ack_id in self._held:
                 self._held[ack_id].ends = ends
 

@@ -1,13 +1,16 @@
 """StreamingPull: messages flow to the client as it acknowledges them, within the limits it set.
 
 Two sides work on one `Stream`: what the client sends is taken as it comes, and messages are leased while there is
-room. A stream that ends, however it ends, gives back the messages that its client never touched: those it neither
-acknowledged nor modified the deadline of. The other leases go on, as clients acknowledge through unary calls as well.
+room. A stream that ends, however it ends, gives back the messages of which its client has said nothing. Leases of the
+others go on, as the client may still be working on them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import logging
+import secrets
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
@@ -26,6 +29,8 @@ from subscriptions.models import Subscription
 from subscriptions.rpc.calls import Bidirectional, Call, Method, in_thread, stopping
 from subscriptions.selectors import subscription_get
 
+logger = logging.getLogger(__name__)
+
 Request = pubsub.StreamingPullRequest.pb()
 Response = pubsub.StreamingPullResponse.pb()
 
@@ -37,8 +42,8 @@ AUTHORIZE_SECONDS = 5.0
 #: A client that stops sends its last acknowledgements after it has ended its stream. They are waited for.
 GRACE_SECONDS = 1.0
 
-#: Keeps the tasks that run when their stream has ended.
-_giving_back: set[asyncio.Task[None]] = set()
+#: What streams that have ended still do. The event loop itself keeps no reference to its tasks.
+_endings: set[asyncio.Task[None]] = set()
 
 
 class Stream:
@@ -55,9 +60,11 @@ class Stream:
         #: What the client is to be told beside messages.
         self._notes: asyncio.Queue[Any] = asyncio.Queue()
         self._moved = asyncio.Event()
-        #: The last request for messages: a stream may end before it has the answer.
-        self._leasing: asyncio.Future[list[pull.Received]] | None = None
         self._authorized_at = time.monotonic()
+        #: Messages of an ordering key go to one puller at a time. A client keeps its id when it opens another stream.
+        self._puller = hashlib.blake2s((first.client_id or secrets.token_hex()).encode(), digest_size=8).hexdigest()
+        #: The last lease call, which goes on in its thread when the stream is cancelled meanwhile.
+        self._leasing: asyncio.Future[list[pull.Received]] | None = None
 
     async def answers(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Every answer to the client, until either side ends the stream."""
@@ -73,23 +80,22 @@ class Stream:
             hearing.result()
         finally:
             hearing.cancel()
+            ending = asyncio.create_task(self._give_back())
+            _endings.add(ending)
+            ending.add_done_callback(_endings.discard)
             with suppress(asyncio.CancelledError):
                 await hearing
-            giving_back = asyncio.create_task(self._give_back())
-            _giving_back.add(giving_back)
-            giving_back.add_done_callback(_giving_back.discard)
 
     async def _give_back(self) -> None:
-        """Give back what the client never touched, also what the stream had leased and not sent yet."""
+        """End the leases of all messages that the client has not touched, after its last words."""
         with suppress(asyncio.TimeoutError, asyncio.CancelledError):
             await asyncio.wait_for(stopping().wait(), GRACE_SECONDS)
-        ends_ms = self._outstanding.ends_ms()
         if self._leasing is not None:
-            await asyncio.wait([self._leasing])
-            if not self._leasing.exception():
-                ends_ms |= {message.ack_id: message.ends_ms for message in self._leasing.result()}
-        if ends_ms:
-            await in_thread(_given_back, self.subscription, ends_ms)
+            [received] = await asyncio.gather(self._leasing, return_exceptions=True)
+            if isinstance(received, list):
+                self._sent(received)
+        if self._outstanding.untouched:
+            await in_thread(_given_back, self.subscription, self._outstanding.untouched)
 
     async def _hear(self, requests: AsyncIterator[Any]) -> None:
         try:
@@ -150,14 +156,20 @@ class Stream:
         await self._authorize()
         room, room_bytes = self._outstanding.room()
         if room:
-            leasing = in_thread(_leased, self.subscription, room, room_bytes, self._lease_seconds)
-            self._leasing = asyncio.ensure_future(leasing)
+            lease = in_thread(_leased, self.subscription, room, room_bytes, self._lease_seconds, self._puller)
+            self._leasing = asyncio.ensure_future(lease)
             received = await asyncio.shield(self._leasing)
+            self._leasing = None
             if received:
+                self._sent(received)
                 return self._answers_of(received)
         if self._notes.empty() and not await self._wait(until_room=not room) and not room:
             await self._look()
         return []
+
+    def _sent(self, received: Sequence[pull.Received]) -> None:
+        for message in received:
+            self._outstanding.sent(message.ack_id, message.size, self._lease_seconds, message.ends_ms)
 
     async def _look(self) -> None:
         """Ask Redis which leases are gone: they may have been acknowledged through another process."""
@@ -166,14 +178,13 @@ class Stream:
 
     def _answers_of(self, received: Sequence[pull.Received]) -> list[Any]:
         answers, size = [self._answer()], 0
-        for lease, message in zip(received, received_messages(received), strict=True):
+        for message in received_messages(received):
             length = message.ByteSize()
             if size and size + length > RESPONSE_BYTES:
                 answers.append(self._answer())
                 size = 0
             size += length
             answers[-1].received_messages.append(message)
-            self._outstanding.sent(message.ack_id, length, self._lease_seconds, ends_ms=lease.ends_ms)
         return answers
 
     def _answer(self) -> Any:
@@ -254,8 +265,10 @@ def _subscription(name: str) -> Subscription:
     return subscription_get(name=name)
 
 
-def _leased(subscription: Subscription, count: int, max_bytes: int, seconds: int) -> list[pull.Received]:
-    return pull.messages_pull(subscription=subscription, max_messages=count, max_bytes=max_bytes, lease_seconds=seconds)
+def _leased(subscription: Subscription, count: int, max_bytes: int, seconds: int, puller: str) -> list[pull.Received]:
+    return pull.messages_pull(
+        subscription=subscription, max_messages=count, max_bytes=max_bytes, lease_seconds=seconds, puller=puller
+    )
 
 
 def _given_back(subscription: Subscription, ends_ms: dict[str, int]) -> None:

@@ -174,6 +174,50 @@ def test_messages_of_a_key_come_in_order(
         assert own == [f"{key}{number}" for number in range(20)]
 
 
+def test_many_messages_of_a_key_are_streamed_in_order_to_two_clients(
+    publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
+) -> None:
+    """As Google's integration tests for Go do, which one message at a time would take too long."""
+    make(enableMessageOrdering=True)
+    keys, count = ("a", "b", "c", "d"), 400
+    futures = [
+        publisher.publish(TOPIC, f"{key}{number}".encode(), ordering_key=key) for number in range(count) for key in keys
+    ]
+    assert len({future.result(timeout=60) for future in futures}) == count * len(keys)
+    collector = Collector(count * len(keys))
+    with pubsub_v1.SubscriberClient() as second:
+        other = second.subscribe(SUBSCRIPTION, callback=collector)
+        stream(subscriber, collector)
+        other.cancel()
+        other.result(timeout=30)
+    for key in keys:
+        own = [text for text in collector.texts if text.startswith(key)]
+        assert list(dict.fromkeys(own)) == [f"{key}{number}" for number in range(count)]
+    wait_for(nothing_left, what="the acknowledgements")
+
+
+def test_a_client_that_stops_leaves_nothing_for_its_leases_to_lapse(
+    publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
+) -> None:
+    """Messages are on their way to it when it stops, which it has never seen."""
+    make()
+    publish(publisher, [str(number) for number in range(100)])
+    first = pubsub_v1.types.StreamingPullRequest(subscription=SUBSCRIPTION, stream_ack_deadline_seconds=600)
+    has_ended = threading.Event()
+
+    def requests() -> Iterator[pubsub_v1.types.StreamingPullRequest]:
+        yield first
+        has_ended.wait(60)
+
+    responses = subscriber.streaming_pull(requests=requests())
+    assert next(iter(responses)).received_messages
+    responses.cancel()
+    has_ended.set()
+    collector = Collector(100)
+    stream(subscriber, collector)
+    assert len(set(collector.texts)) == 100
+
+
 def test_acknowledgements_of_exactly_once_delivery_are_confirmed(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:

@@ -34,6 +34,7 @@ from tests.ports import wait_for
 
 PROJECT = "projects/shop"
 TOPIC = f"{PROJECT}/topics/orders"
+DEAD_TOPIC = f"{PROJECT}/topics/dead"
 SUBSCRIPTION = f"{PROJECT}/subscriptions/worker"
 StreamingPullRequest = pubsub.StreamingPullRequest.pb()
 ADA = "user:ada@example.com"
@@ -325,15 +326,46 @@ def test_large_messages_count_with_their_true_size_from_the_first_answer_on(chan
     stream.cancel()
 
 
-def test_leases_of_a_stream_that_broke_off_lapse(channel: grpc.Channel) -> None:
+@pytest.mark.parametrize("end", ["cancel", "end"])
+def test_a_stream_gives_back_what_its_client_never_touched(channel: grpc.Channel, end: str) -> None:
+    topic_create(name=DEAD_TOPIC, topic={})
+    make(deadLetterPolicy={"deadLetterTopic": DEAD_TOPIC, "maxDeliveryAttempts": 5})
+    publish(channel, "acknowledged", "extended", "nacked", "untouched")
+    stream = Stream(channel, stream_ack_deadline_seconds=600)
+    ack_ids = {one.message.data: one.ack_id for one in stream.messages(4)}
+    extended, nacked = ack_ids[b"extended"], ack_ids[b"nacked"]
+    stream.send(
+        ack_ids=[ack_ids[b"acknowledged"]],
+        modify_deadline_ack_ids=[extended, nacked],
+        modify_deadline_seconds=[600, 0],
+    )
+    [again] = stream.messages(1)
+    assert (again.message.data, again.delivery_attempt) == (b"nacked", 2)
+    getattr(stream, end)()
+    next_stream = Stream(channel, stream_ack_deadline_seconds=600)
+    received = {one.message.data: one.delivery_attempt for one in next_stream.messages(2)}
+    assert received == {b"untouched": 1, b"nacked": 2}
+    next_stream.cancel()
+
+
+def test_a_message_that_was_extended_by_a_unary_call_outlasts_its_stream(channel: grpc.Channel) -> None:
     make()
-    publish(channel, "mine")
-    stream = Stream(channel)
-    stream.messages(1)
+    publish(channel, "mine", "untouched")
+    stream = Stream(channel, stream_ack_deadline_seconds=600)
+    ack_ids = {one.message.data: one.ack_id for one in stream.messages(2)}
+    request = pubsub.ModifyAckDeadlineRequest.pb()
+    call(
+        channel,
+        "google.pubsub.v1.Subscriber.ModifyAckDeadline",
+        request(subscription=SUBSCRIPTION, ack_ids=[ack_ids[b"mine"]], ack_deadline_seconds=600),
+    )
     stream.cancel()
-    again = Stream(channel)
-    assert again.messages(1)[0].message.data == b"mine"
-    again.cancel()
+    next_stream = Stream(channel, stream_ack_deadline_seconds=600)
+    assert [one.message.data for one in next_stream.messages(1)] == [b"untouched"]
+    acknowledge = pubsub.AcknowledgeRequest.pb()(subscription=SUBSCRIPTION, ack_ids=[ack_ids[b"mine"]])
+    call(channel, "google.pubsub.v1.Subscriber.Acknowledge", acknowledge)
+    assert Delivery.objects.count() == 1
+    next_stream.cancel()
 
 
 @pytest.mark.parametrize(
