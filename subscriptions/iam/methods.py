@@ -156,7 +156,7 @@ _MONITORING: dict[str, Requirements] = {
 }
 #: It opens connections to the endpoint and may send it a probe, so it needs more than to view the subscription.
 _DIAGNOSTICS: dict[str, Requirements] = {
-    "DiagnoseSubscription": _one("pubsub.subscriptions.update", "subscription"),
+    "DiagnoseSubscription": _needs("pubsub.subscriptions.update", "subscription"),
 }
 #: Only the console uses the rest, which has pages for resources that the REST API doesn't have.
 _ORGANIZATIONS: dict[str, Requirements] = {
