@@ -34,17 +34,17 @@ class SubscriptionPull(ApiView):
 
     @extend_schema(operation_id="subscriptions_pull", tags=TAGS, request=body(PULL), responses=message(PULL_RESPONSE))
     def post(self, request: Request, project: str, subscription: str) -> Response:
-        given, found = _read(PULL, request, project, subscription)
-        count = given.get("maxMessages", 0)
-        may_wait = not given.get("returnImmediately") and _held.acquire(blocking=False)
+        content, row = _read(PULL, request, project, subscription)
+        count = content.get("maxMessages", 0)
+        may_wait = not content.get("returnImmediately") and _held.acquire(blocking=False)
         try:
             received = pull.messages_pull(
-                subscription=found, max_messages=count, wait_seconds=HOLD_SECONDS if may_wait else 0.0
+                subscription=row, max_messages=count, wait_seconds=HOLD_SECONDS if may_wait else 0.0
             )
         finally:
             if may_wait:
                 _held.release()
-        return Response({"receivedMessages": [_received(one) for one in received]} if received else {})
+        return Response({"receivedMessages": [_received(message) for message in received]} if received else {})
 
 
 class SubscriptionAcknowledge(ApiView):
@@ -54,8 +54,8 @@ class SubscriptionAcknowledge(ApiView):
 
     @extend_schema(operation_id="subscriptions_acknowledge", tags=TAGS, request=body(ACKNOWLEDGE), responses=EMPTY)
     def post(self, request: Request, project: str, subscription: str) -> Response:
-        given, found = _read(ACKNOWLEDGE, request, project, subscription)
-        pull.messages_acknowledge(subscription=found, ack_ids=given.get("ackIds", []))
+        content, row = _read(ACKNOWLEDGE, request, project, subscription)
+        pull.messages_acknowledge(subscription=row, ack_ids=content.get("ackIds", []))
         return Response({})
 
 
@@ -68,22 +68,22 @@ class SubscriptionModifyAckDeadline(ApiView):
         operation_id="subscriptions_modifyAckDeadline", tags=TAGS, request=body(MODIFY_ACK_DEADLINE), responses=EMPTY
     )
     def post(self, request: Request, project: str, subscription: str) -> Response:
-        given, found = _read(MODIFY_ACK_DEADLINE, request, project, subscription)
+        content, row = _read(MODIFY_ACK_DEADLINE, request, project, subscription)
         pull.ack_deadlines_modify(
-            subscription=found, ack_ids=given.get("ackIds", []), seconds=given.get("ackDeadlineSeconds", 0)
+            subscription=row, ack_ids=content.get("ackIds", []), seconds=content.get("ackDeadlineSeconds", 0)
         )
         return Response({})
 
 
 def _read(kind: Message, request: Request, project: str, subscription: str) -> tuple[dict[str, Any], Subscription]:
     name = subscription_name(project, subscription)
-    given = kind.read(request.data)
-    check_name(given, name, field="subscription")
-    return given, subscription_get(name=name)
+    content = kind.read(request.data)
+    check_name(content, name, field="subscription")
+    return content, subscription_get(name=name)
 
 
-def _received(one: pull.Received) -> dict[str, Any]:
-    shown: dict[str, Any] = {"ackId": one.ack_id, "message": one.message}
-    if one.delivery_attempt:
-        shown["deliveryAttempt"] = one.delivery_attempt
+def _received(received: pull.Received) -> dict[str, Any]:
+    shown: dict[str, Any] = {"ackId": received.ack_id, "message": received.message}
+    if received.delivery_attempt:
+        shown["deliveryAttempt"] = received.delivery_attempt
     return shown

@@ -43,37 +43,37 @@ class TimeSeriesList(ApiView):
         responses=ANY_OBJECT,
     )
     def get(self, request: Request, project: str) -> Response:
-        given = request.query_params
-        query = _query(project_get(project=project).project_id, given)
-        is_full = given.get("view", "FULL") != "HEADERS"
-        scope = f"timeSeries:{query.project}:{given.get('filter')}"
-        first = _offset(given.get("pageToken", ""), scope)
-        found = series_find(query)
-        page = _page(found[first:], _page_size(given))
-        body: dict[str, Any] = {"timeSeries": [series_format(one, query, with_points=is_full) for one in page]}
-        if first + len(page) < len(found):
+        parameters = request.query_params
+        query = _query(project_get(project=project).project_id, parameters)
+        is_full = parameters.get("view", "FULL") != "HEADERS"
+        scope = f"timeSeries:{query.project}:{parameters.get('filter')}"
+        first = _offset(parameters.get("pageToken", ""), scope)
+        series = series_find(query)
+        page = _page(series[first:], _page_size(parameters))
+        body: dict[str, Any] = {"timeSeries": [series_format(row, query, with_points=is_full) for row in page]}
+        if first + len(page) < len(series):
             body["nextPageToken"] = _signer(scope).sign(str(first + len(page)))
         return Response(body if page else {})
 
 
-def _query(project: str, given: Mapping[str, str]) -> Query:
-    if "filter" not in given:
+def _query(project: str, parameters: Mapping[str, str]) -> Query:
+    if "filter" not in parameters:
         raise InvalidArgument('Give a filter, such as metric.type = "...".', field="filter")
-    if given.get("aggregation.crossSeriesReducer", "REDUCE_NONE") != "REDUCE_NONE":
+    if parameters.get("aggregation.crossSeriesReducer", "REDUCE_NONE") != "REDUCE_NONE":
         raise InvalidArgument("Series are not reduced here.", field="aggregation.crossSeriesReducer")
-    end = timestamp_parse(given.get("interval.endTime"), field="interval.endTime")
+    end = timestamp_parse(parameters.get("interval.endTime"), field="interval.endTime")
     start = end - MINUTE
-    if given.get("interval.startTime"):
-        start = timestamp_parse(given["interval.startTime"], field="interval.startTime")
+    if parameters.get("interval.startTime"):
+        start = timestamp_parse(parameters["interval.startTime"], field="interval.startTime")
     if start > end:
         raise InvalidArgument("The interval ends before it starts.", field="interval")
     return Query(
         project,
-        filter_parse(given["filter"]),
+        filter_parse(parameters["filter"]),
         start,
         end,
-        _period(given.get("aggregation.alignmentPeriod", "")),
-        given.get("aggregation.perSeriesAligner", ""),
+        _period(parameters.get("aggregation.alignmentPeriod", "")),
+        parameters.get("aggregation.perSeriesAligner", ""),
     )
 
 
@@ -85,21 +85,21 @@ def _period(text: str) -> timedelta:
     return period
 
 
-def _page_size(given: Mapping[str, str]) -> int:
-    text = given.get("pageSize") or "0"
+def _page_size(parameters: Mapping[str, str]) -> int:
+    text = parameters.get("pageSize") or "0"
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise InvalidArgument("You have passed an invalid argument (argument=page_size).", field="pageSize")
     return min(int(text) or MAX_POINTS, MAX_POINTS)
 
 
-def _page(found: list[Series], points: int) -> list[Series]:
+def _page(series: list[Series], points: int) -> list[Series]:
     """The first series, as many as have so many points together."""
     count = 0
-    for number, one in enumerate(found):
-        count += len(one.cells)
+    for number, row in enumerate(series):
+        count += len(row.cells)
         if count > points and number:
-            return found[:number]
-    return found
+            return series[:number]
+    return series
 
 
 def _signer(scope: str) -> signing.Signer:

@@ -29,7 +29,7 @@ class PublishView(ApiView):
         responses=message(PUBLISH_RESPONSE),
     )
     def post(self, request: Request, project: str, topic: str) -> Response:
-        found = topic_get(name=topic_name(project, topic), field="topic")
+        topic_row = topic_get(name=topic_name(project, topic), field="topic")
         messages = publish_request_parse(request.data)
         region = region_parse(request.headers.get(REGION_HEADER, ""))
-        return Response({"messageIds": message_publish(topic=found, messages=messages, region=region)})
+        return Response({"messageIds": message_publish(topic=topic_row, messages=messages, region=region)})

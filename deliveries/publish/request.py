@@ -68,36 +68,36 @@ PUBLISH_RESPONSE = Message("PublishResponse", {"messageIds": Repeated(String(), 
 
 def publish_request_parse(body: object) -> list[NewMessage]:
     """The messages of a publish request; raises InvalidArgument naming the field, or FailedPrecondition."""
-    given = body.get("messages") if isinstance(body, Mapping) else None
-    if isinstance(given, list):
-        _check_count(len(given))
+    listed = body.get("messages") if isinstance(body, Mapping) else None
+    if isinstance(listed, list):
+        _check_count(len(listed))
     items = PUBLISH_REQUEST.read(body).get("messages", [])
     return _checked(
         NewMessage(item.get("data", b""), item.get("attributes", {}), item.get("orderingKey", "")) for item in items
     )
 
 
-def published_messages_read(given: Sequence[PublishedMessage]) -> list[NewMessage]:
-    """The same of messages that came in binary form, where only lengths are left to be read."""
-    _check_count(len(given))
+def published_messages_read(messages: Sequence[PublishedMessage]) -> list[NewMessage]:
+    """Check messages that came in binary form, where only lengths are left to be checked; raises the same errors."""
+    _check_count(len(messages))
     keys, attributes = PUBSUB_MESSAGE.fields["orderingKey"], PUBSUB_MESSAGE.fields["attributes"]
     return _checked(
         NewMessage(
-            one.data,
-            attributes.read(dict(one.attributes), f"messages[{index}].attributes") if one.attributes else {},
-            keys.read(one.ordering_key, f"messages[{index}].orderingKey") if one.ordering_key else "",
+            message.data,
+            attributes.read(dict(message.attributes), f"messages[{index}].attributes") if message.attributes else {},
+            keys.read(message.ordering_key, f"messages[{index}].orderingKey") if message.ordering_key else "",
         )
-        for index, one in enumerate(given)
+        for index, message in enumerate(messages)
     )
 
 
 def _checked(messages: Iterable[NewMessage]) -> list[NewMessage]:
-    found = [_message(message, index) for index, message in enumerate(messages)]
-    if not found:
+    checked = [_message(message, index) for index, message in enumerate(messages)]
+    if not checked:
         raise _count_error(0, "small", "minimum value is 1")
-    _check_size(found)
-    _check_ordering_keys(found)
-    return found
+    _check_size(checked)
+    _check_ordering_keys(checked)
+    return checked
 
 
 def region_parse(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 import time
@@ -42,6 +43,8 @@ def _draw_node() -> int:
 
 
 _message_ids = MessageIds(node=_draw_node())
+# Forks of one process would meet at every id.
+os.register_at_fork(after_in_child=lambda: _message_ids.renumber(node=_draw_node()))
 
 
 def messages_store(

@@ -97,7 +97,8 @@ class PublishWriter:
         close_old_connections()
         try:
             requests = self._read()
-            published = requests_commit([request for request in requests if request is not None])
+            storable = [request for request in requests if request is not None]
+            published = requests_commit(storable) if storable else []
         except Error as error:
             logger.warning("small publishes are given back: %s", error)
             self._give_back()

@@ -64,20 +64,20 @@ async def publish_quickly(request: Any, call: Call) -> Any:
 
 async def messages_pull(request: Any, call: Call) -> Any:
     """What can be leased at once or, unless the caller wants no waiting, before long."""
-    found = await in_thread(_subscription, request.subscription)
+    subscription = await in_thread(_subscription, request.subscription)
     loop = bell().loop
     ends = loop.time()
     if not request.return_immediately:
         ends += min(HOLD_SECONDS, call.seconds_left() - ANSWER_SECONDS)
     while True:
-        received = await in_thread(_lease, found, request.max_messages)
+        received = await in_thread(_lease, subscription, request.max_messages)
         if received or loop.time() >= ends or stopping().is_set():
             return PullResponse(received_messages=received_messages(received))
-        await bell().wait(found.pk, seconds=ends - loop.time())
+        await bell().wait(subscription.pk, seconds=ends - loop.time())
 
 
-def _lease(found: Any, count: int) -> list[pull.Received]:
-    return pull.messages_pull(subscription=found, max_messages=count)
+def _lease(subscription: Any, count: int) -> list[pull.Received]:
+    return pull.messages_pull(subscription=subscription, max_messages=count)
 
 
 def _subscription(name: str) -> Any:
@@ -85,19 +85,19 @@ def _subscription(name: str) -> Any:
 
 
 def messages_acknowledge(request: Any, caller: Principal) -> Empty:
-    found, ack_ids = _subscription(request.subscription), list(request.ack_ids)
+    subscription, ack_ids = _subscription(request.subscription), list(request.ack_ids)
     try:
-        pull.messages_acknowledge(subscription=found, ack_ids=ack_ids)
+        pull.messages_acknowledge(subscription=subscription, ack_ids=ack_ids)
     finally:
-        leases_changed(found.pk, ack_ids, seconds=0)
+        leases_changed(subscription.pk, ack_ids, seconds=0)
     return Empty()
 
 
 def ack_deadlines_modify(request: Any, caller: Principal) -> Empty:
-    found, ack_ids = _subscription(request.subscription), list(request.ack_ids)
+    subscription, ack_ids = _subscription(request.subscription), list(request.ack_ids)
     seconds = request.ack_deadline_seconds
-    pull.ack_deadlines_modify(subscription=found, ack_ids=ack_ids, seconds=seconds)
-    leases_changed(found.pk, ack_ids, seconds=seconds)
+    pull.ack_deadlines_modify(subscription=subscription, ack_ids=ack_ids, seconds=seconds)
+    leases_changed(subscription.pk, ack_ids, seconds=seconds)
     return Empty()
 
 

@@ -16,17 +16,17 @@ ReceivedMessage = pubsub.ReceivedMessage.pb()
 
 
 def received_messages(received: Iterable[Received]) -> list[Any]:
-    return [received_message(one) for one in received]
+    return [received_message(message) for message in received]
 
 
-def received_message(one: Received) -> Any:
+def received_message(received: Received) -> Any:
     """A google.pubsub.v1.ReceivedMessage."""
-    given = one.message
+    content = received.message
     message = PubsubMessage(
-        data=base64.b64decode(given["data"]) if "data" in given else b"",
-        attributes=given.get("attributes"),
-        message_id=given["messageId"],
-        ordering_key=given.get("orderingKey", ""),
+        data=base64.b64decode(content["data"]) if "data" in content else b"",
+        attributes=content.get("attributes"),
+        message_id=content["messageId"],
+        ordering_key=content.get("orderingKey", ""),
     )
-    message.publish_time.FromMilliseconds(publish_time_ms(int(given["messageId"])))
-    return ReceivedMessage(ack_id=one.ack_id, message=message, delivery_attempt=one.delivery_attempt)
+    message.publish_time.FromMilliseconds(publish_time_ms(int(content["messageId"])))
+    return ReceivedMessage(ack_id=received.ack_id, message=message, delivery_attempt=received.delivery_attempt)

@@ -1,4 +1,4 @@
-"""Commits of many threads made one: SQLite has a single writer, and each commit of its own waits for the disk."""
+"""Commits requests of many threads together: SQLite has a single writer, and each commit waits for the disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 Request = TypeVar("Request")
 Result = TypeVar("Result")
 
-#: One transaction takes at most so many requests: the first of them waits for the last.
+#: Requests that one transaction stores at most: the first of them waits for the last.
 GROUP_SIZE = 32
 
 
@@ -44,7 +44,7 @@ class GroupCommit(Generic[Request, Result]):
         self._leading = threading.Lock()
 
     def commit(self, request: Request) -> Result:
-        """Returns once the request is committed; raises what kept it from being so."""
+        """Return once the request is committed; raise the error that prevented it."""
         mine: _Waiting[Request, Result] = _Waiting(request)
         self._waiting.append(mine)
         while not mine.is_done:
@@ -60,12 +60,12 @@ class GroupCommit(Generic[Request, Result]):
         group = self._next_group()
         try:
             if not self._commit_group(group):
-                # One of them may be at fault, and the others must not fail with it.
-                for one in group:
-                    self._commit_group([one])
+                # A single request may be at fault, and the others must not fail with it.
+                for waiting in group:
+                    self._commit_group([waiting])
         finally:
             # Whatever ends this thread, the others go on without it.
-            self._waiting.extendleft(one for one in reversed(group) if not one.is_done)
+            self._waiting.extendleft(waiting for waiting in reversed(group) if not waiting.is_done)
 
     def _next_group(self) -> list[_Waiting[Request, Result]]:
         """Take the requests that came first; only the thread that leads removes any."""
@@ -79,16 +79,16 @@ class GroupCommit(Generic[Request, Result]):
         return group
 
     def _commit_group(self, group: Sequence[_Waiting[Request, Result]]) -> bool:
-        """False when a group of several failed, so that nothing is known of any of them."""
+        """Return False if a group of several failed, when it isn't known which of them is at fault."""
         try:
-            results = self._commit([one.request for one in group])
+            results = self._commit([waiting.request for waiting in group])
         except Exception as error:
             if len(group) > 1:
                 return False
             group[0].error = error
             group[0].is_done = True
             return True
-        for one, result in zip(group, results, strict=True):
-            one.result = result
-            one.is_done = True
+        for waiting, result in zip(group, results, strict=True):
+            waiting.result = result
+            waiting.is_done = True
         return True

@@ -110,7 +110,7 @@ def _among(count: int) -> str:
 
 
 def deliveries_delete(*, subscription_id: int, region: str, message_ids: Sequence[int]) -> None:
-    """Owed no more. Ids that are gone already do no harm."""
+    """Delete deliveries of a lane. Ids that are gone already do no harm."""
     with connection.cursor() as cursor:
         for chunk in _in_chunks(message_ids):
             cursor.execute(
@@ -170,7 +170,7 @@ def payload_sizes(message_ids: Sequence[int]) -> dict[int, int]:
 
 
 def waiting_ids(*, subscription_id: int, region: str, before_id: int, after_id: int, limit: int) -> list[int]:
-    """Ids of the oldest deliveries of a lane in the open range given."""
+    """Return the message ids of the oldest deliveries of a lane in an open range."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT message_id FROM deliveries_delivery WHERE subscription_id = %s AND region = %s"
@@ -198,23 +198,23 @@ def lanes_waiting(subscription_id: int) -> list[str]:
 
 def subscriptions_waiting() -> list[int]:
     """Every subscription with deliveries waiting, deleted ones among them: one index step a subscription."""
-    found: list[int] = []
+    subscription_ids: list[int] = []
     with connection.cursor() as cursor:
         while True:
             cursor.execute(
                 "SELECT subscription_id FROM deliveries_delivery WHERE subscription_id > %s"
                 " ORDER BY subscription_id LIMIT 1",
-                [found[-1] if found else -1],
+                [subscription_ids[-1] if subscription_ids else -1],
             )
             row = cursor.fetchone()
             if row is None:
-                return found
-            found.append(row[0])
+                return subscription_ids
+            subscription_ids.append(row[0])
 
 
 def still_waiting(*, subscription_id: int, region: str, message_ids: Sequence[int]) -> list[int]:
-    """Those of the deliveries that are still there."""
-    found: list[int] = []
+    """Return the messages of these deliveries that are still there."""
+    waiting_ids: list[int] = []
     with connection.cursor() as cursor:
         for chunk in _in_chunks(message_ids):
             cursor.execute(
@@ -222,8 +222,8 @@ def still_waiting(*, subscription_id: int, region: str, message_ids: Sequence[in
                 + _among(len(chunk)),
                 [subscription_id, region, list(chunk)] if _is_postgresql() else [subscription_id, region, *chunk],
             )
-            found += [row[0] for row in cursor.fetchall()]
-    return found
+            waiting_ids += [row[0] for row in cursor.fetchall()]
+    return waiting_ids
 
 
 def messages_range_end(*, after_id: int, before_id: int, size: int) -> int | None:

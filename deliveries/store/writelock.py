@@ -1,8 +1,8 @@
-"""Write transactions of the data plane, in turn.
+"""Write transactions of the data plane, which queue for a write lock.
 
-SQLite has one writer. Who finds it busy sleeps and tries again, up to 100 ms a time and in no order, so that under load
-one process starves another. So writers on SQLite first queue for a lock file, where the kernel wakes the next at once.
-PostgreSQL needs none of that.
+SQLite has a single writer. A connection that finds it busy sleeps and tries again, up to 100 ms at a time and in no
+order, so under load one process starves another. Therefore writers on SQLite queue for the lock of a file first, where
+the kernel wakes the next at once. PostgreSQL needs none of that.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _local = threading.local()
 
 @contextmanager
 def write_transaction() -> Iterator[None]:
-    """A transaction that writes, after those that asked before it."""
-    with _turn(), transaction.atomic():
+    """Run the block in a transaction that writes."""
+    with _write_lock(), transaction.atomic():
         yield
 
 
 @contextmanager
-def _turn() -> Iterator[None]:
+def _write_lock() -> Iterator[None]:
     if connection.vendor != "sqlite" or connection.in_atomic_block:
-        # Inside a transaction the write lock is ours already, and to wait for a turn could be to wait for ever.
+        # A transaction holds SQLite's own lock already: waiting for the file's lock could be a deadlock.
         yield
         return
-    handle = _handle(f"{connection.settings_dict['NAME']}.turn")
+    handle = _handle(f"{connection.settings_dict['NAME']}.turn")  # earlier versions use this name too
     fcntl.flock(handle, fcntl.LOCK_EX)
     try:
         yield
@@ -40,8 +40,8 @@ def _turn() -> Iterator[None]:
 
 
 def _handle(path: str) -> int:
-    """This thread's own handle: such a lock belongs to the handle, so threads that shared one would not wait."""
-    kept: dict[str, int] = _local.__dict__.setdefault("handles", {})
-    if path not in kept:
-        kept[path] = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    return kept[path]
+    """Return this thread's own handle: the lock belongs to the handle, so threads with a common one would not wait."""
+    handles: dict[str, int] = _local.__dict__.setdefault("handles", {})
+    if path not in handles:
+        handles[path] = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    return handles[path]

@@ -16,14 +16,16 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TextIO
 
 import honcho.process
 from honcho.colour import get_colours
 from honcho.printer import Message, Printer
 
+from pushhub.runtime.forkserver import ForkedProcess, ForkServer
 from pushhub.runtime.processes import Process
 
 #: Pauses before a restart: doubling from the first to the last.
@@ -71,8 +73,9 @@ class Member:
 class Crew:
     """The processes of one `make up`. Everything but the probes and the readers happens in the caller's thread."""
 
-    def __init__(self, output: TextIO | None = None) -> None:
+    def __init__(self, output: TextIO | None = None, *, fork_server: ForkServer | None = None) -> None:
         self.is_stopping = False
+        self._fork_server = fork_server
         self._signals = 0
         self._members: dict[str, Member] = {}
         self._events: queue.Queue[Message] = queue.Queue()
@@ -160,8 +163,20 @@ class Crew:
             colour=member.colour,
             env={**os.environ, **process.environment},
         )
+        if self._fork_server is not None and self._fork_server.can_run(process.command):
+            runner._child_ctor = partial(self._fork, self._fork_server, process)
         threading.Thread(target=self._run, args=(runner,), daemon=True).start()
         threading.Thread(target=self._probe, args=(member, member.life, member.ended), daemon=True).start()
+
+    @staticmethod
+    def _fork(
+        fork_server: ForkServer, process: Process, command: str, *, env: Mapping[str, str], cwd: str | None
+    ) -> ForkedProcess | honcho.process.Popen:
+        """Start a process by a fork or, without the fork server, from the beginning."""
+        try:
+            return fork_server.start(process.command, env)
+        except OSError:
+            return honcho.process.Popen(command, env=env, cwd=cwd)
 
     def _run(self, runner: honcho.process.Process) -> None:
         """Run a process in a thread of its own. An error of ours ends the process, so that it is started again."""

@@ -29,6 +29,7 @@ from pushhub import environment as env
 from pushhub.runtime import embedded, processes
 from pushhub.runtime.crew import Crew, StartError
 from pushhub.runtime.development import admin_login_make, kept_secret
+from pushhub.runtime.forkserver import ForkServer
 
 #: What `make up` sets unless the environment says otherwise.
 DEVELOPMENT_DEFAULTS = {"PUSHHUB_DEVELOPMENT": "1", "PUSHHUB_ALLOW_HTTP": "1", "PUSHHUB_ALLOW_PRIVATE": "1"}
@@ -162,7 +163,6 @@ def redis_version_say(crew: Crew, url: str) -> None:
 def database_prepare(crew: Crew) -> None:
     """Bring the database up to date; on the first run, make the admin login and show it, once."""
     crew.say("migrating the database")
-    django.setup()
     try:
         call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
         password = admin_login_make()
@@ -210,8 +210,10 @@ def run(names: Sequence[str]) -> int:
     port_require_free("HTTP", settings.HTTP_ADDRESS)
     port_require_free("GRPC", settings.GRPC_ADDRESS)
     port_require_free("FLOWER", settings.FLOWER_ADDRESS)
-    with data_folder(settings.DATA_DIR):
-        crew = Crew()
+    django.setup()
+    # Forked before the data folder is locked: its processes would keep the lock when this one is killed.
+    with contextlib.closing(ForkServer()) as fork_server, data_folder(settings.DATA_DIR):
+        crew = Crew(fork_server=fork_server)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: crew.ask_to_stop())
         try:
@@ -245,6 +247,8 @@ def main() -> int:
     try:
         environment_prepare()
         return run(["web", "grpc", "push", "maintenance", "flower"])
+    except KeyboardInterrupt:
+        return 0
     except (StartError, env.SettingError) as error:
         print(f"PushHub cannot start: {error}", file=sys.stderr)  # noqa: T201
         return 1

@@ -1,7 +1,7 @@
 """The web server: `python -m pushhub.runtime.webserver` answers REST, admin, tokens and documentation.
 
-The process that is started listens and keeps PUSHHUB_WEB_WORKERS processes running that accept connections from its
-socket. It is also what tells them to stop.
+With more than one of PUSHHUB_WEB_WORKERS, the process that is started only listens. It keeps that many processes
+running, which accept connections from its socket, and tells them to stop.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def listen(address: tuple[str, int]) -> socket.socket:
     return socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=has_both)
 
 
-async def serve(listening: socket.socket, parent: int) -> None:
+async def serve(listening: socket.socket, parent: int | None = None) -> None:
     """Answer until the process is asked to stop, or the parent process is gone: then its pipe `parent` has an end."""
     from pushhub.wsgi import application
 
@@ -47,7 +47,8 @@ async def serve(listening: socket.socket, parent: int) -> None:
     from deliveries.publish.writer import publish_writer  # isort: skip
 
     stop = asyncio.Event()
-    asyncio.get_running_loop().add_reader(parent, stop.set)
+    if parent is not None:
+        asyncio.get_running_loop().add_reader(parent, stop.set)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     with ThreadPoolExecutor(settings.WEB_THREADS, "web") as pool, publish_writer(asyncio.get_running_loop()) as writer:
@@ -105,7 +106,10 @@ def main() -> None:
     try:
         if arguments.worker is None:
             with listen(settings.HTTP_ADDRESS) as listening:
-                Workers(listening, settings.WEB_WORKERS).run()
+                if settings.WEB_WORKERS == 1:
+                    uvloop.run(serve(listening))
+                else:
+                    Workers(listening, settings.WEB_WORKERS).run()
         else:
             listening_number, parent = arguments.worker
             uvloop.run(serve(socket.socket(fileno=listening_number), parent))

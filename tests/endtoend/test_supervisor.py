@@ -149,8 +149,8 @@ def test_a_supervisor_that_is_killed_takes_its_processes_with_it(tmp_path: Path)
     pid = tmp_path / "pid"
     supervisor_source = textwrap.dedent("""
         import sys
-        from pushhub.crew import Crew
-        from pushhub.processes import Process
+        from pushhub.runtime.crew import Crew
+        from pushhub.runtime.processes import Process
         source = "import os, sys, time; open(sys.argv[1], 'w').write(f'{os.getpid()} '); time.sleep(600)"
         crew = Crew()
         crew.start(Process("one", "the one", [sys.executable, "-c", source, sys.argv[1]], "here", lambda: True))

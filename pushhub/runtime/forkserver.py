@@ -1,0 +1,196 @@
+"""Starts PushHub's Python processes as forks of one that has imported everything: faster, and they share memory.
+
+The fork server is forked from the supervisor before that has any thread, and has none itself. For each request it forks
+twice, so that the new process becomes a child of the supervisor, as if that had started it itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from io import BufferedReader
+from typing import NoReturn
+
+import setproctitle
+
+#: What the processes import, beside Django's apps and their URLs.
+LIBRARIES = (
+    "celery.__main__",
+    "celery.apps.worker",
+    "celery.beat",
+    "celery.bin.celery",
+    "celery.concurrency.solo",
+    "deliveries.api.direct",
+    "deliveries.push.worker",
+    "deliveries.rpc.snapshots",
+    "deliveries.rpc.streaming",
+    "deliveries.tasks",
+    "google.pubsub_v1.types",
+    "grpc.aio",
+    "grpc_health.v1.health",
+    "grpc_reflection.v1alpha.reflection",
+    "pushhub.celery",
+    "pushhub.runtime.grpcserver",
+    "pushhub.runtime.monitor",
+    "pushhub.runtime.webserver",
+    "pushhub.urls",
+    "pushhub.wsgi",
+    "subscriptions.rpc.schemas",
+    "subscriptions.rpc.subscriptions",
+    "subscriptions.tasks",
+)
+#: The modules that can be run, each with its `main`.
+MODULES = {
+    "celery": "celery.__main__",
+    "pushhub.runtime.grpcserver": "pushhub.runtime.grpcserver",
+    "pushhub.runtime.monitor": "pushhub.runtime.monitor",
+    "pushhub.runtime.webserver": "pushhub.runtime.webserver",
+}
+
+REQUEST_BYTES = 1024 * 1024
+#: Of Linux' prctl.
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class ForkedProcess:
+    """A running process, as far as honcho needs subprocess.Popen."""
+
+    def __init__(self, pid: int, stdout: BufferedReader) -> None:
+        self.pid = pid
+        self.stdout = stdout
+        self.returncode: int | None = None
+
+    def wait(self) -> int:
+        self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.returncode
+
+
+class ForkServer:
+    """The supervisor's side."""
+
+    def __init__(self) -> None:
+        """Fork it. Django must be set up, and this process must have no thread."""
+        self._lock = threading.Lock()
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for name in LIBRARIES:
+                import_module(name)
+        gc.collect()
+        # The collector would write to each object, and so end the sharing of its page.
+        gc.freeze()
+        self._pid = os.fork()
+        if not self._pid:
+            self._socket.close()
+            _serve(theirs)
+        theirs.close()
+
+    @staticmethod
+    def can_run(command: Sequence[str]) -> bool:
+        """Whether a command line is that of a Python module which is imported already."""
+        return list(command[:2]) == [sys.executable, "-m"] and command[2] in MODULES
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> ForkedProcess:
+        """Start the process of a command line that `can_run`; its output and errors go to one pipe.
+
+        Raises OSError if the fork server has ended.
+        """
+        output, theirs = os.pipe()
+        request = json.dumps({"words": list(command[2:]), "environment": dict(environment)}).encode()
+        with self._lock:
+            # Not for longer: orphans of other processes would become children that nobody waits for.
+            _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+            try:
+                socket.send_fds(self._socket, [request], [theirs])
+                pid = int(self._socket.recv(64) or 0)
+            finally:
+                _libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
+                os.close(theirs)
+        if not pid:
+            os.close(output)
+            raise BrokenPipeError("the fork server has ended")
+        return ForkedProcess(pid, os.fdopen(output, "rb"))
+
+    def close(self) -> None:
+        """End the fork server; what it has started goes on."""
+        self._socket.close()
+        os.waitpid(self._pid, 0)
+
+
+def _serve(requests: socket.socket) -> NoReturn:
+    """Fork a process for each request, until the supervisor is gone."""
+    os.setsid()
+    setproctitle.setproctitle("pushhub: fork server")
+    while True:
+        data, (*files,), _, _ = socket.recv_fds(requests, REQUEST_BYTES, 1)
+        if not data:
+            os._exit(0)
+        told, telling = os.pipe()
+        between = os.fork()
+        if not between:
+            os.close(told)
+            _fork_again(requests, json.loads(data), files[0], telling)
+        os.close(telling)
+        os.close(files[0])
+        os.waitpid(between, 0)
+        with os.fdopen(told, "rb") as pipe:
+            requests.send(pipe.read())
+
+
+def _fork_again(requests: socket.socket, request: dict[str, object], output: int, telling: int) -> NoReturn:
+    between = os.getpid()
+    pid = os.fork()
+    if pid:
+        os.write(telling, str(pid).encode())
+        os._exit(0)
+    requests.close()
+    os.close(telling)
+    while os.getppid() == between:
+        time.sleep(0.001)
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    os.setsid()
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    os._exit(_run(**request))  # type: ignore[arg-type]
+
+
+def _run(words: list[str], environment: dict[str, str]) -> int:
+    """Be `python -m {words}`; returns its exit status."""
+    os.environ.clear()
+    os.environ.update(environment)
+    module, *arguments = words
+    sys.argv = [str(sys.modules[MODULES[module]].__file__), *arguments]
+    setproctitle.setproctitle(" ".join(["pushhub:", "python -m", *words]))
+    try:
+        import_module(MODULES[module]).main()
+        status = 0
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            sys.stderr.write(f"{end.code}\n")
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    _finish()
+    return status
+
+
+def _finish() -> None:
+    """Do what the interpreter does at its end, which a fork that ends by `os._exit` would leave out."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
