@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('subscriptions', '0015_audit_left_out'),
+        ('subscriptions', '0016_access_epoch'),
     ]
 
     operations = [
