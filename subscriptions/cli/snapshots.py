@@ -5,11 +5,13 @@ from __future__ import annotations
 from subscriptions.cli import labels
 from subscriptions.cli.client import Client
 from subscriptions.cli.policies import policy_verbs
+from subscriptions.cli.program import each
 from subscriptions.cli.topics import LIMIT
 from subscriptions.cli.values import full_name
 from subscriptions.cli.verbs import Options, Said, Verb, flag
 
 SNAPSHOT = flag("snapshot", "an id, or projects/shop/snapshots/before")
+SNAPSHOTS = flag("snapshots", "ids, or full names", nargs="+", metavar="snapshot")
 
 
 def snapshot_name(options: Options) -> str:
@@ -34,8 +36,8 @@ def update(client: Client, options: Options) -> Said:
 
 
 def delete(client: Client, options: Options) -> Said:
-    client.call("DELETE", snapshot_name(options))
-    return Said(note=f"Deleted snapshot [{snapshot_name(options)}].")
+    names = [full_name(name, "snapshots", options["project"]) for name in options["snapshots"]]
+    return each(names, lambda name: client.call("DELETE", name), done="Deleted snapshot")
 
 
 def describe(client: Client, options: Options) -> Said:
@@ -59,7 +61,7 @@ VERBS = {
         ),
     ),
     "update": Verb("change its labels", update, (SNAPSHOT, *labels.ON_UPDATE)),
-    "delete": Verb("delete a snapshot", delete, (SNAPSHOT,)),
+    "delete": Verb("delete snapshots", delete, (SNAPSHOTS,)),
     "describe": Verb("show a snapshot", describe, (SNAPSHOT,)),
     "list": Verb("show a project's snapshots", list_all, (LIMIT,)),
     **policy_verbs(SNAPSHOT, snapshot_name),

@@ -7,8 +7,9 @@ from typing import Any
 
 from subscriptions.cli import labels
 from subscriptions.cli.client import Client, CliError
-from subscriptions.cli.output import table
+from subscriptions.cli.formats import table
 from subscriptions.cli.policies import policy_verbs
+from subscriptions.cli.program import each
 from subscriptions.cli.topics import LIMIT
 from subscriptions.cli.values import NEVER, duration, duration_or_never, full_name, pairs, seconds, words
 from subscriptions.cli.verbs import Options, Said, Verb, flag, switch
@@ -54,6 +55,10 @@ def subscription_name(options: Options) -> str:
 
 def push_config(options: Options) -> dict[str, Any]:
     """The PushConfig that the flags say."""
+    if not options["push_endpoint"]:
+        for name in ("push_auth_service_account", "push_auth_token_audience"):
+            if options[name]:
+                raise CliError(f"--{name.replace('_', '-')} needs --push-endpoint: a pull subscription pushes nothing")
     token = {
         "serviceAccountEmail": options["push_auth_service_account"],
         "audience": options["push_auth_token_audience"],
@@ -141,10 +146,8 @@ def _checked(client: Client, options: Options, name: str) -> dict[str, Any]:
 
 
 def delete(client: Client, options: Options) -> Said:
-    named = [full_name(one, "subscriptions", options["project"]) for one in options["subscriptions"]]
-    for name in named:
-        client.call("DELETE", name)
-    return Said(note="\n".join(f"Deleted subscription [{name}]." for name in named))
+    names = [full_name(name, "subscriptions", options["project"]) for name in options["subscriptions"]]
+    return each(names, lambda name: client.call("DELETE", name), done="Deleted subscription")
 
 
 def describe(client: Client, options: Options) -> Said:
@@ -153,7 +156,7 @@ def describe(client: Client, options: Options) -> Said:
 
 def diagnose(client: Client, options: Options) -> Said:
     answer = client.call("POST", f"{subscription_name(options)}:diagnose", {"sendProbe": options["send_probe"]})
-    if options["format"] is not None and options["format"] != "table":
+    if options["format"] is not None and options["format"].name != "table":
         return Said(answer)
     rows = [[step["name"], step["status"], step["message"]] for step in answer["steps"]]
     return Said(table(rows, heads=["step", "status", "message"]) + f"\n\n{answer['summary']}", form="text")
@@ -170,7 +173,7 @@ def pull(client: Client, options: Options) -> Said:
     received = client.call("POST", f"{name}:pull", body).get("receivedMessages", [])
     if options["auto_ack"] and received:
         client.call("POST", f"{name}:acknowledge", {"ackIds": [one["ackId"] for one in received]})
-    if options["format"] is not None and options["format"] != "table":
+    if options["format"] is not None and options["format"].name != "table":
         return Said(received)
     heads = ["data", "messageId", "orderingKey", "attributes", "deliveryAttempt", "ackId"]
     rows = [_row(one)[: 5 if options["auto_ack"] else 6] for one in received]

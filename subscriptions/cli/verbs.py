@@ -21,6 +21,8 @@ class Said:
     columns: Sequence[str] = ("name",)
     #: The format where none was asked for.
     form: str = "yaml"
+    #: What failed while the rest was done; the exit code is then 1.
+    failures: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
