@@ -153,6 +153,8 @@ _RESOURCE_MANAGER: dict[str, Requirements] = {
 }
 _MONITORING: dict[str, Requirements] = {
     "ListTimeSeries": _one("monitoring.timeSeries.list", "name"),
+    "ListMetricDescriptors": _one("monitoring.metricDescriptors.list", "name"),
+    "GetMetricDescriptor": _one("monitoring.metricDescriptors.get", "name"),
 }
 #: It opens connections to the endpoint and may send it a probe, so it needs more than to view the subscription.
 _DIAGNOSTICS: dict[str, Requirements] = {
