@@ -10,8 +10,10 @@ usage: pushhub COMMAND ...
 
   emulator         PushHub in one process without authentication, for development and tests
   up               the whole service on this machine, until Ctrl-C
-  pubsub           topics, subscriptions and snapshots of a running PushHub, with gcloud's words
+  topics, subscriptions, snapshots, schemas
+                   of a running PushHub, with the words of `gcloud pubsub`
   iam, projects    access and projects of a running PushHub
+  completion       completion for bash, zsh or fish: source <(pushhub completion bash)
   receive          print the pushes that arrive, after checking their tokens
   help             the commands for operators
 
@@ -32,8 +34,29 @@ def main() -> None:
         from pushhub.runtime.supervisor import main as supervisor
 
         sys.exit(supervisor())
+    elif name in ("completion", "__complete"):
+        complete(name, arguments)
     else:
-        manage(sys.argv)
+        speak_or_manage(name)
+
+
+def speak_or_manage(name: str) -> None:
+    """Speak to a running PushHub, for which Django is not loaded, or run a management command."""
+    from subscriptions.cli import main as cli
+
+    if name in cli.WORDS:
+        sys.exit(cli.main(sys.argv[1:]))
+    manage(sys.argv)
+
+
+def complete(name: str, arguments: list[str]) -> None:
+    """Print a completion script, or the candidates that it asks for."""
+    from subscriptions.cli import main as cli
+
+    if name == "completion":
+        sys.exit(cli.completion(arguments))
+    for candidate in cli.candidates(arguments, commands=("completion", "emulator", "receive", "up", "help")):
+        sys.stdout.write(candidate + "\n")
 
 
 def manage(arguments: list[str]) -> None:

@@ -54,6 +54,15 @@ _KINDS = (
         events=("push", *_PULLS),
         but_classes=("ack",),
     ),
+    # Pulled messages are not in the journal until they are settled, so these two count pushes alone.
+    Kind(f"{PREFIX}subscription/sent_message_count", "1", labels=("delivery_type",), events=("push",)),
+    Kind(
+        f"{PREFIX}subscription/expired_ack_deadlines_count",
+        "1",
+        labels=("delivery_type",),
+        events=("push",),
+        classes=("deadline_exceeded",),
+    ),
     Kind(f"{PREFIX}subscription/dead_letter_message_count", "1", events=("dead_letter",)),
     Kind(f"{PREFIX}subscription/num_undelivered_messages", "1", gauge="undelivered"),
     Kind(f"{PREFIX}subscription/num_outstanding_messages", "1", gauge="outstanding"),

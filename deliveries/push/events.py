@@ -36,6 +36,8 @@ class TaskEvents:
         self._app = app
         self._hostname = hostname
         self._sample = Sample(settings.EVENTS_PER_SECOND)
+        #: For how many pushes those that are shown stand, by task id, until they are settled.
+        self._weights: dict[str, int] = {}
         self._waiting: deque[Event] = deque(maxlen=MAX_WAITING)
         self._thread = BackgroundThread("push-events", self._gather_and_send, at_end=self._send)
 
@@ -47,12 +49,15 @@ class TaskEvents:
 
     def started(self, flights: Sequence[Flight]) -> None:
         now = time.time()
-        for flight, _stands_for in zip(flights, self._sample.take(len(flights)), strict=False):
+        for flight, weight in zip(flights, self._sample.take(len(flights)), strict=False):
             flight.started = now
+            if weight > 1:
+                self._weights[flight.task_id] = weight
             self._show(flight)
 
     def settled(self, flights: Sequence[Flight]) -> None:
         for flight in flights:
+            weight = self._weights.pop(flight.task_id, 1) if self._weights else 1
             if flight.code == "n":
                 self._show(flight)
                 self._waiting.append(("task-retried", _retried(flight)))
@@ -60,7 +65,7 @@ class TaskEvents:
                 self._show(flight)
                 self._waiting.append(("task-failed", _retried(flight)))
             elif flight.shown:
-                self._waiting.append(("task-succeeded", _succeeded(flight)))
+                self._waiting.append(("task-succeeded", _succeeded(flight, weight)))
 
     def _show(self, flight: Flight) -> None:
         if flight.shown:
@@ -108,9 +113,12 @@ def _received(flight: Flight, started: float) -> dict[str, Any]:
     }
 
 
-def _succeeded(flight: Flight) -> dict[str, Any]:
+def _succeeded(flight: Flight, weight: int) -> dict[str, Any]:
     outcome = {"a": "ack", "r": "released", "x": "dropped"}[flight.code]
-    return {"uuid": flight.task_id, "result": f"{outcome} {flight.result_text}", "runtime": flight.latency_ms / 1000}
+    result = f"{outcome} {flight.result_text}"
+    if weight > 1:
+        result += f", stands for {weight} pushes"
+    return {"uuid": flight.task_id, "result": result, "runtime": flight.latency_ms / 1000}
 
 
 def _retried(flight: Flight) -> dict[str, Any]:

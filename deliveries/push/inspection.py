@@ -37,10 +37,12 @@ def threads(state: Any, **kwargs: Any) -> dict[str, float]:
 
 def _row(flight: Flight, *, hostname: str) -> dict[str, Any]:
     task = flight.task
+    settings = flight.plan.settings if flight.plan else None
+    subscription = settings.name if settings else task.subscription_id
     return {
         "id": flight.task_id,
         "name": TASK_NAME,
-        "args": [task.subscription_id, task.region, task.attempt, {"messageId": task.message["messageId"]}],
+        "args": [subscription, task.region, task.attempt, {"messageId": task.message["messageId"]}],
         "kwargs": {},
         "type": TASK_NAME,
         "hostname": hostname,

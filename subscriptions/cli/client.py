@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urlsplit
 
-import requests
+if TYPE_CHECKING:
+    import ssl
 
 Fields = dict[str, Any]
 TIMEOUT_SECONDS = 60.0
@@ -22,40 +27,47 @@ class CliError(Exception):
 
 
 class Client:
-    """Calls one PushHub as one caller."""
+    """Calls one PushHub as one caller. Redirects are not followed, and proxies of the environment are not asked."""
 
     def __init__(self, url: str, token: str = "") -> None:
-        self._url = url.rstrip("/")
-        self._session = requests.Session()
-        self._session.trust_env = False  # a proxy of the environment would see the token
+        self.address = url.rstrip("/")
+        self._headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if token:
-            self._session.headers["Authorization"] = f"Bearer {token}"
+            self._headers["Authorization"] = f"Bearer {token}"
 
     def call(self, method: str, path: str, body: Fields | None = None, **query: Any) -> Fields:
-        """Return the response of a URL below /v1/. Raises CliError for an error, or if there is no response."""
+        """Return the answer to a request below /v1/; CliError for an error, or without an answer."""
         parameters = {name: value for name, value in query.items() if value not in (None, "")}
+        target = quote(f"/v1/{path}", safe="/:@!$&'()*+,;=~%") + (f"?{urlencode(parameters)}" if parameters else "")
+        sent = json.dumps({} if body is None else body).encode() if method != "GET" else None
         try:
-            answer = self._session.request(
-                method,
-                f"{self._url}/v1/{path}",
-                json=({} if body is None else body) if method != "GET" else None,
-                params=parameters,
-                timeout=TIMEOUT_SECONDS,
-                allow_redirects=False,
-            )
-        except requests.RequestException as error:
+            status, content = self._request(method, target, sent)
+        except (OSError, ValueError, http.client.HTTPException) as error:
             raise CliError(
-                f"{self._url} does not answer ({type(error).__name__}); --url names another PushHub"
+                f"{self.address} does not answer ({type(error).__name__}); --url names another PushHub"
             ) from None
         try:
-            body = answer.json()
-        except requests.JSONDecodeError:
-            raise CliError(f"{self._url} answered {answer.status_code} and no JSON: is it a PushHub?") from None
-        if answer.status_code >= 400:
-            refusal = body.get("error", {}) if isinstance(body, Mapping) else {}
-            raise CliError(str(refusal.get("message", "")), status=str(refusal.get("status", answer.status_code)))
-        resource: Fields = body
-        return resource
+            answer = json.loads(content)
+        except ValueError:
+            raise CliError(f"{self.address} answered {status} and no JSON: is it a PushHub?") from None
+        if status >= 400:
+            refusal = answer.get("error", {}) if isinstance(answer, Mapping) else {}
+            raise CliError(str(refusal.get("message", "")), status=str(refusal.get("status", status)))
+        fields: Fields = answer
+        return fields
+
+    def _request(self, method: str, target: str, body: bytes | None) -> tuple[int, bytes]:
+        parts = urlsplit(self.address)
+        host = parts.hostname or ""
+        connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            connection = http.client.HTTPSConnection(host, parts.port, timeout=TIMEOUT_SECONDS, context=_tls_context())
+        else:
+            connection = http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_SECONDS)
+        with contextlib.closing(connection):
+            connection.request(method, parts.path + target, body, self._headers)
+            response = connection.getresponse()
+            return response.status, response.read()
 
     def pages(self, path: str, collection: str, *, limit: int | None = None, **query: Any) -> list[Any]:
         """Return every item of a list, or the first `limit`."""
@@ -67,6 +79,19 @@ class Client:
             token = answer.get("nextPageToken", "")
             if not token or (limit is not None and len(items) >= limit):
                 return items[:limit]
+
+
+def _tls_context() -> ssl.SSLContext:
+    """Return a context that trusts the system's authorities, or certifi's where the system has none."""
+    import ssl
+
+    context = ssl.create_default_context()
+    paths = ssl.get_default_verify_paths()
+    if paths.cafile is None and paths.capath is None:
+        import certifi
+
+        context.load_verify_locations(cafile=certifi.where())
+    return context
 
 
 def client_of(options: Mapping[str, Any]) -> Client:
@@ -92,8 +117,7 @@ def _token(options: Mapping[str, Any]) -> str:
 
 
 def _token_of_key(path: str) -> str:
-    """Return a token that the account of a key file signs itself, as Google's libraries do."""
-    import json
+    """A token that the account of a key file signs itself, as Google's libraries do."""
     import time
 
     import jwt

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from subscriptions.cli.client import Client, CliError
 from subscriptions.cli.verbs import Flag, Options, Result, Verb, flag
 
@@ -79,6 +77,8 @@ def _removed(bindings: list[Any], role: str, member: str) -> None:
 
 
 def _of_file(path: str) -> Any:
+    import yaml  # slow to load, and rarely needed
+
     try:
         text = Path(path).read_text(encoding="utf-8")
         policy = json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from subscriptions.cli import labels
 from subscriptions.cli.client import Client
 from subscriptions.cli.policies import policy_verbs
+from subscriptions.cli.program import each
 from subscriptions.cli.topics import LIMIT
 from subscriptions.cli.values import full_name
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 
 SNAPSHOT = flag("snapshot", "an id, or projects/shop/snapshots/before")
+SNAPSHOTS = flag("snapshots", "ids, or full names", nargs="+", metavar="snapshot")
 
 
 def snapshot_name(options: Options) -> str:
@@ -34,8 +36,8 @@ def update(client: Client, options: Options) -> Result:
 
 
 def delete(client: Client, options: Options) -> Result:
-    client.call("DELETE", snapshot_name(options))
-    return Result(note=f"Deleted snapshot [{snapshot_name(options)}].")
+    names = [full_name(name, "snapshots", options["project"]) for name in options["snapshots"]]
+    return each(names, lambda name: client.call("DELETE", name), done="Deleted snapshot")
 
 
 def describe(client: Client, options: Options) -> Result:
@@ -58,8 +60,8 @@ VERBS = {
             *labels.ON_CREATE,
         ),
     ),
-    "update": Verb("change the labels of a snapshot", update, (SNAPSHOT, *labels.ON_UPDATE)),
-    "delete": Verb("delete a snapshot", delete, (SNAPSHOT,)),
+    "update": Verb("change its labels", update, (SNAPSHOT, *labels.ON_UPDATE)),
+    "delete": Verb("delete snapshots", delete, (SNAPSHOTS,)),
     "describe": Verb("show a snapshot", describe, (SNAPSHOT,)),
     "list": Verb("show a project's snapshots", list_all, (LIMIT,)),
     **policy_verbs(SNAPSHOT, snapshot_name),

@@ -7,8 +7,9 @@ from typing import Any
 
 from subscriptions.cli import labels
 from subscriptions.cli.client import Client, CliError
-from subscriptions.cli.output import table
+from subscriptions.cli.formats import table
 from subscriptions.cli.policies import policy_verbs
+from subscriptions.cli.program import each
 from subscriptions.cli.topics import LIMIT
 from subscriptions.cli.values import NEVER, duration, duration_or_never, full_name, pairs, seconds, words
 from subscriptions.cli.verbs import Options, Result, Verb, flag, switch
@@ -53,7 +54,11 @@ def subscription_name(options: Options) -> str:
 
 
 def push_config(options: Options) -> dict[str, Any]:
-    """Return the PushConfig that the flags describe."""
+    """The PushConfig that the flags say."""
+    if not options["push_endpoint"]:
+        for name in ("push_auth_service_account", "push_auth_token_audience"):
+            if options[name]:
+                raise CliError(f"--{name.replace('_', '-')} needs --push-endpoint: a pull subscription pushes nothing")
     token = {
         "serviceAccountEmail": options["push_auth_service_account"],
         "audience": options["push_auth_token_audience"],
@@ -141,10 +146,8 @@ def _checked(client: Client, options: Options, name: str) -> dict[str, Any]:
 
 
 def delete(client: Client, options: Options) -> Result:
-    named = [full_name(subscription, "subscriptions", options["project"]) for subscription in options["subscriptions"]]
-    for name in named:
-        client.call("DELETE", name)
-    return Result(note="\n".join(f"Deleted subscription [{name}]." for name in named))
+    names = [full_name(name, "subscriptions", options["project"]) for name in options["subscriptions"]]
+    return each(names, lambda name: client.call("DELETE", name), done="Deleted subscription")
 
 
 def describe(client: Client, options: Options) -> Result:
@@ -153,7 +156,7 @@ def describe(client: Client, options: Options) -> Result:
 
 def diagnose(client: Client, options: Options) -> Result:
     answer = client.call("POST", f"{subscription_name(options)}:diagnose", {"sendProbe": options["send_probe"]})
-    if options["format"] is not None and options["format"] != "table":
+    if options["format"] is not None and options["format"].name != "table":
         return Result(answer)
     rows = [[step["name"], step["status"], step["message"]] for step in answer["steps"]]
     return Result(table(rows, heads=["step", "status", "message"]) + f"\n\n{answer['summary']}", form="text")
@@ -171,8 +174,8 @@ def pull(client: Client, options: Options) -> Result:
     body = {"maxMessages": options["limit"], "returnImmediately": True}
     received = client.call("POST", f"{name}:pull", body).get("receivedMessages", [])
     if options["auto_ack"] and received:
-        client.call("POST", f"{name}:acknowledge", {"ackIds": [message["ackId"] for message in received]})
-    if options["format"] is not None and options["format"] != "table":
+        client.call("POST", f"{name}:acknowledge", {"ackIds": [one["ackId"] for one in received]})
+    if options["format"] is not None and options["format"].name != "table":
         return Result(received)
     heads = ["data", "messageId", "orderingKey", "attributes", "deliveryAttempt", "ackId"]
     rows = [_row(message)[: 5 if options["auto_ack"] else 6] for message in received]

@@ -9,6 +9,7 @@ from typing import Any
 from subscriptions.cli import labels
 from subscriptions.cli.client import Client
 from subscriptions.cli.policies import policy_verbs
+from subscriptions.cli.program import each
 from subscriptions.cli.values import duration, full_name, pairs
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 
@@ -48,10 +49,8 @@ def update(client: Client, options: Options) -> Result:
 
 
 def delete(client: Client, options: Options) -> Result:
-    named = [full_name(topic, "topics", options["project"]) for topic in options["topics"]]
-    for name in named:
-        client.call("DELETE", name)
-    return Result(note=_notes("Deleted topic", [{"name": name} for name in named]))
+    names = [full_name(name, "topics", options["project"]) for name in options["topics"]]
+    return each(names, lambda name: client.call("DELETE", name), done="Deleted topic")
 
 
 def describe(client: Client, options: Options) -> Result:

@@ -21,6 +21,8 @@ class Result:
     columns: Sequence[str] = ("name",)
     #: The format unless the caller chooses one.
     form: str = "yaml"
+    #: What failed while the rest was done; the exit code is then 1.
+    failures: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

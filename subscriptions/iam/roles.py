@@ -65,7 +65,14 @@ ORGANIZATION_READ = _of("resourcemanager.organizations", "get")
 ORGANIZATION_POLICY = _of("resourcemanager.organizations", _POLICY)
 PERIMETER_READ = _of("accesscontextmanager.servicePerimeters", "get list")
 PERIMETER_WRITE = _of("accesscontextmanager.servicePerimeters", "create delete update")
-AUDIT_READ = frozenset({"logging.logEntries.list", "monitoring.timeSeries.list"})
+AUDIT_READ = frozenset(
+    {
+        "logging.logEntries.list",
+        "monitoring.metricDescriptors.get",
+        "monitoring.metricDescriptors.list",
+        "monitoring.timeSeries.list",
+    }
+)
 RUN_INVOKE = frozenset({"run.routes.invoke", "run.jobs.run"})
 
 #: Reading all policies without changing them.
@@ -158,7 +165,14 @@ _ROLES = (
     Role(
         "roles/monitoring.viewer",
         "Monitoring Viewer",
-        frozenset({"monitoring.timeSeries.list", "resourcemanager.projects.get"}),
+        frozenset(
+            {
+                "monitoring.metricDescriptors.get",
+                "monitoring.metricDescriptors.list",
+                "monitoring.timeSeries.list",
+                "resourcemanager.projects.get",
+            }
+        ),
     ),
     Role("roles/run.invoker", "Cloud Run Invoker", RUN_INVOKE),
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from subscriptions.cli import accounts
 from subscriptions.cli.command import CliCommand
+from subscriptions.cli.main import tree_of
 
 
 class Command(CliCommand):
@@ -11,4 +11,4 @@ class Command(CliCommand):
 
     help = "Service accounts of a PushHub, their keys and policies, over REST, with gcloud's words and flags."
     word = "iam"
-    tree = {"service-accounts": {**accounts.VERBS, "keys": accounts.KEY_VERBS}}
+    tree = tree_of(word)

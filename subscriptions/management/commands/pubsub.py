@@ -1,14 +1,14 @@
-"""`manage.py pubsub topics|subscriptions|snapshots ...`, with gcloud's words."""
+"""`manage.py pubsub topics|subscriptions|snapshots|schemas ...`, with gcloud's words."""
 
 from __future__ import annotations
 
-from subscriptions.cli import snapshots, subscriptions, topics
 from subscriptions.cli.command import CliCommand
+from subscriptions.cli.main import tree_of
 
 
 class Command(CliCommand):
     """Pub/Sub from the command line."""
 
-    help = "Topics, subscriptions and snapshots of a PushHub, over REST, with gcloud's words and flags."
+    help = "Topics, subscriptions, snapshots and schemas of a PushHub, over REST, with gcloud's words and flags."
     word = "pubsub"
-    tree = {"topics": topics.VERBS, "subscriptions": subscriptions.VERBS, "snapshots": snapshots.VERBS}
+    tree = tree_of(word)

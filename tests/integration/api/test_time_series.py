@@ -300,3 +300,31 @@ def test_metrics_need_a_permission(api: Api) -> None:
 
 def test_every_metric_can_be_asked_for(api: Api) -> None:
     assert all(ask(api, name).status == 200 for name in KINDS)
+
+
+def test_descriptors_describe_every_metric(api: Api) -> None:
+    listed = api.get("/v3/projects/shop/metricDescriptors").body["metricDescriptors"]
+    assert [one["type"] for one in listed] == list(KINDS)
+    one = api.get(f"/v3/projects/shop/metricDescriptors/{LATENCIES}").body
+    assert one == {
+        "name": f"projects/shop/metricDescriptors/{LATENCIES}",
+        "type": LATENCIES,
+        "metricKind": "DELTA",
+        "valueType": "DISTRIBUTION",
+        "unit": "us",
+        "labels": [{"key": "response_code"}, {"key": "delivery_type"}],
+        "monitoredResourceTypes": ["pubsub_subscription"],
+    }
+    assert one in listed
+    missing = api.get("/v3/projects/shop/metricDescriptors/pubsub.googleapis.com/nothing")
+    assert (missing.status, missing.error["status"]) == (404, "NOT_FOUND")
+
+
+def test_sent_messages_and_expired_ack_deadlines_of_pushes(api: Api) -> None:
+    count(1, 5)
+    count(1, 2, kind="deadline_exceeded", code=0)
+    [sent] = ask(api, "pubsub.googleapis.com/subscription/sent_message_count").body["timeSeries"]
+    assert sent["metric"]["labels"] == {"delivery_type": "push"}
+    assert values(sent) == ["7"]
+    [expired] = ask(api, "pubsub.googleapis.com/subscription/expired_ack_deadlines_count").body["timeSeries"]
+    assert values(expired) == ["2"]

@@ -229,3 +229,25 @@ def test_snapshots_and_seek(cli: Any) -> None:
     assert "kept" in cli("pubsub subscriptions pull worker").out
     assert cli("pubsub snapshots delete before").code == 0
     assert cli("pubsub subscriptions seek worker").code == 1
+
+
+def test_schemas_from_the_command_line(cli: Any, tmp_path: Path) -> None:
+    """Given a definition in a file, when a schema is made, committed to and rolled back, then its revisions say so."""
+    avro = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}'
+    wider = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string", "default": ""}]}'
+    file = tmp_path / "order.avsc"
+    file.write_text(avro)
+    assert cli(f"pubsub schemas create order --type=avro --definition-file={file}").code == 0
+    first = cli("pubsub schemas describe order --format='value(revisionId)'").out.strip()
+    assert cli(f"pubsub schemas commit order --type=avro --definition='{wider}'").code == 0
+    assert len(cli("pubsub schemas list-revisions order --format='value(revisionId)'").out.split()) == 2
+    assert cli(f"pubsub schemas rollback order --revision-id={first}").code == 0
+    assert cli(f"pubsub schemas delete-revision order@{first}").code == 0
+    assert cli("""pubsub schemas validate-message --schema-name=order --message='{"id": "1"}'""").code == 0
+    refused = cli("pubsub schemas validate-message --schema-name=order --message='{}'")
+    assert refused.code == 1 and "INVALID_ARGUMENT" in refused.err
+    assert cli("pubsub schemas list --filter=name=order --uri").out.strip().endswith("/v1/projects/shop/schemas/order")
+    deleted = cli("pubsub schemas delete nothing order")
+    assert deleted.code == 1
+    assert "Deleted schema [projects/shop/schemas/order]." in deleted.err and "NOT_FOUND" in deleted.err
+    assert cli("pubsub schemas list --format='value(name)'").out == ""

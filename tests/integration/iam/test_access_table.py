@@ -76,6 +76,7 @@ NAMES = {
     "organizations": "projects/shop",
     "folders": "projects/shop",
     "servicePerimeters": "projects/shop",
+    "metricDescriptors": "projects/shop",
 }
 
 

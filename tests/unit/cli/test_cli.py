@@ -9,7 +9,7 @@ import pytest
 
 from subscriptions.cli import accounts, projects, snapshots, subscriptions, topics, values
 from subscriptions.cli.client import CliError, Fields
-from subscriptions.cli.output import rendered, table
+from subscriptions.cli.formats import format_parse, rendered, table
 from subscriptions.cli.verbs import Verb
 
 
@@ -282,11 +282,11 @@ def test_pairs() -> None:
 
 def test_formats() -> None:
     rows = [{"name": "a", "topic": "t", "n": 1}, {"name": "世界", "topic": None}]
-    assert rendered(rows, "table", columns=("name", "topic")) == "NAME  TOPIC\na     t\n世界"
-    assert rendered(rows[0], "json", columns=()) == '{\n  "name": "a",\n  "topic": "t",\n  "n": 1\n}'
-    assert rendered(rows, "yaml", columns=()) == "n: 1\nname: a\ntopic: t\n---\nname: 世界\ntopic: null"
-    assert rendered(["x", "y"], "yaml", columns=()) == "x\n---\ny"
-    assert rendered(rows, "none", columns=()) == ""
+    assert rendered(rows, format_parse("table"), columns=("name", "topic")) == "NAME  TOPIC\na     t\n世界"
+    assert rendered(rows[0], format_parse("json"), columns=()) == '{\n  "name": "a",\n  "topic": "t",\n  "n": 1\n}'
+    assert rendered(rows, format_parse("yaml"), columns=()) == "n: 1\nname: a\ntopic: t\n---\nname: 世界\ntopic: null"
+    assert rendered(["x", "y"], format_parse("yaml"), columns=()) == "x\n---\ny"
+    assert rendered(rows, format_parse("none"), columns=()) == ""
 
 
 def test_tables_are_aligned_in_any_script() -> None:

@@ -1,0 +1,101 @@
+"""What the command line prints: JSON, YAML, values, or a table that aligns whatever the script."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from argparse import ArgumentTypeError
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PLAIN_FORMATS = ("json", "yaml", "table", "none")
+#: These take the paths of what they show in parentheses; table may stand alone.
+COLUMN_FORMATS = ("table", "value", "csv")
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format, and the paths and labels of its columns, where it names them."""
+
+    name: str
+    columns: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+
+def format_parse(text: str) -> Format:
+    """`json`, `table(name, pushConfig.pushEndpoint:label=URL)`, `value(name)`, as in gcloud."""
+    parsed = re.fullmatch(r"(\w+)(?:\[[^\]]*\])?(?:\((.*)\))?", text.strip(), re.S)
+    name, inside = (parsed[1], parsed[2]) if parsed is not None else ("", None)
+    if inside is None and name in PLAIN_FORMATS:
+        return Format(name)
+    columns = [part.strip() for part in (inside or "").split(",") if part.strip()]
+    if name not in COLUMN_FORMATS or not columns:
+        raise ArgumentTypeError(f"{text!r}: give json, yaml, table, none, table(name, ...), value(name) or csv(name)")
+    pairs = [column.partition(":label=") for column in columns]
+    paths = tuple(re.sub(r"(\.\w+\(\)|:\w+=.*)+$", "", path) for path, _, _ in pairs)
+    return Format(name, paths, tuple(label.strip("'\"") or _head(path) for path, _, label in pairs))
+
+
+def rendered(value: Any, form: Format, *, columns: Sequence[str]) -> str:
+    """A resource or a list of them. `columns` are the paths that a table without columns shows."""
+    if form.name == "none":
+        return ""
+    if form.name == "json":
+        return json.dumps(value, indent=2, ensure_ascii=False)
+    rows = value if isinstance(value, list) else [value]
+    if form.name == "yaml":
+        return "---\n".join(_yaml(row) for row in rows).rstrip("\n")
+    paths = form.columns or tuple(columns)
+    cells = [[_at(row, path) for path in paths] for row in rows]
+    if form.name == "value":
+        return "\n".join("\t".join(row) for row in cells)
+    heads = form.labels or tuple(_head(path) for path in paths)
+    if form.name == "csv":
+        return "\n".join(",".join(map(_quoted, row)) for row in [form.columns, *cells])
+    return _aligned([list(heads), *cells])
+
+
+def table(rows: Sequence[Sequence[str]], *, heads: Sequence[str]) -> str:
+    """Columns as wide as what stands in them, under heads made of field names."""
+    return _aligned([[_head(head) for head in heads], *rows])
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> str:
+    widths = [max(_width(line[index]) for line in lines) for index in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(text + " " * (width - _width(text)) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if any(sign in text for sign in ',"\n') else text
+
+
+def _yaml(row: Any) -> str:
+    if isinstance(row, str):
+        return row + "\n"
+    import yaml  # half of what the program would take to start
+
+    return yaml.safe_dump(row, sort_keys=True, allow_unicode=True, default_flow_style=False)
+
+
+def _head(path: str) -> str:
+    return "".join(f"_{letter}" if letter.isupper() else letter for letter in path.rpartition(".")[2]).upper()
+
+
+def _at(row: Any, path: str) -> str:
+    if isinstance(row, str):
+        return row
+    for word in path.split("."):
+        row = row.get(word) if isinstance(row, dict) else None
+    if row is None:
+        return ""
+    return row if isinstance(row, str) else json.dumps(row, ensure_ascii=False)
+
+
+def _width(text: str) -> int:
+    """Cells in a terminal: those of East Asian scripts are two wide."""
+    return sum(2 if unicodedata.east_asian_width(sign) in "WF" else not unicodedata.combining(sign) for sign in text)

@@ -1,0 +1,106 @@
+"""The words of `pushhub` that speak to a running PushHub. They load neither Django nor the modules of other words."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+
+from subscriptions.cli.program import Tree, parsers_add, verb_run
+from subscriptions.cli.verbs import Verb
+
+#: The words of `gcloud pubsub`, which may be said without `pubsub`, and the modules of their verbs.
+PUBSUB_MODULES = {word: f"subscriptions.cli.{word}" for word in ("topics", "subscriptions", "snapshots", "schemas")}
+PUBSUB = "pubsub"
+#: Every word that `main` answers.
+WORDS = (*PUBSUB_MODULES, PUBSUB, "iam", "projects")
+
+
+def tree_of(word: str) -> Tree:
+    """Return the verbs of a word."""
+    if word == PUBSUB:
+        return {name: tree_of(name) for name in PUBSUB_MODULES}
+    if word == "iam":
+        from subscriptions.cli import accounts
+
+        return {"service-accounts": {**accounts.VERBS, "keys": accounts.KEY_VERBS}}
+    tree: Tree = import_module(PUBSUB_MODULES.get(word, f"subscriptions.cli.{word}")).VERBS
+    return tree
+
+
+def main(arguments: Sequence[str], *, program: str = "pushhub") -> int:
+    """Run a command line that begins with one of WORDS; returns the exit code."""
+    word, *rest = arguments
+    path = [word]
+    if word == PUBSUB and rest[:1] and rest[0] in PUBSUB_MODULES:
+        path, rest = [PUBSUB, rest[0]], rest[1:]
+    elif word in PUBSUB_MODULES:
+        path = [PUBSUB, word]
+    parser = ArgumentParser(prog=" ".join((program, *path[path[0] == PUBSUB and word != PUBSUB :])))
+    parsers_add(parser, tree_of(path[-1]), path)
+    return verb_run(vars(parser.parse_args(rest)))
+
+
+def candidates(words: Sequence[str], *, commands: Sequence[str] = ()) -> list[str]:
+    """Return what the last of the words after `pushhub` may become. `commands` are words that others answer."""
+    *before, last = words or [""]
+    node: Verb | Tree | None = {word: {} for word in (*WORDS, *commands)}
+    for position, word in enumerate(before):
+        if isinstance(node, Verb):
+            break
+        if not position:
+            node = tree_of(word) if word in WORDS else None
+        else:
+            node = node.get(word) if isinstance(node, Mapping) else None
+        if node is None:
+            return []
+    if isinstance(node, Verb):
+        return [flag for flag in _flags(node) if flag.startswith(last)] if last.startswith("-") else []
+    return [word for word in node or () if word.startswith(last)]
+
+
+def _flags(verb: Verb) -> list[str]:
+    """Return the flags of a verb, as its parser has them."""
+    parser = ArgumentParser(add_help=False)
+    parsers_add(parser, {"verb": verb}, [])
+    [subparsers] = [action for action in parser._actions if action.nargs == "A..."]
+    choices: Mapping[str, ArgumentParser] = subparsers.choices  # type: ignore[assignment]
+    return sorted(choices["verb"]._option_string_actions)
+
+
+#: What each shell runs to ask for candidates.
+SCRIPTS = {
+    "bash": """\
+_pushhub() {
+  local IFS=$'\\n'
+  COMPREPLY=($(pushhub __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+}
+complete -o default -F _pushhub pushhub
+""",
+    "zsh": """\
+#compdef pushhub
+_pushhub() {
+  local -a words_found
+  words_found=("${(@f)$(pushhub __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  compadd -- $words_found
+}
+compdef _pushhub pushhub
+""",
+    "fish": """\
+function __pushhub_complete
+  set -l tokens (commandline -opc) (commandline -ct)
+  pushhub __complete $tokens[2..-1] 2>/dev/null
+end
+complete -c pushhub -f -a '(__pushhub_complete)'
+""",
+}
+
+
+def completion(arguments: Sequence[str]) -> int:
+    """Print a shell's completion script: `source <(pushhub completion bash)`."""
+    if len(arguments) != 1 or arguments[0] not in SCRIPTS:
+        sys.stderr.write(f"usage: pushhub completion {' | '.join(SCRIPTS)}\n")
+        return 2
+    sys.stdout.write(SCRIPTS[arguments[0]])
+    return 0

@@ -1,0 +1,113 @@
+"""What every surface of the command line shares: parsers made of verbs, exit codes, errors of one line.
+
+It imports neither Django nor the verbs, so that `pushhub` starts at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
+
+from subscriptions.cli.client import CliError, client_of
+from subscriptions.cli.formats import format_parse, rendered
+from subscriptions.cli.verbs import Result, Verb
+
+Tree = Mapping[str, "Verb | Tree"]
+PROJECT_VARIABLES = ("PUSHHUB_PROJECT", "CLOUDSDK_CORE_PROJECT", "GOOGLE_CLOUD_PROJECT")
+
+
+def parsers_add(parser: ArgumentParser, tree: Tree, path: Sequence[str]) -> None:
+    """Add a parser for each word and verb of the tree."""
+    children = parser.add_subparsers(required=True, metavar=" | ".join(tree))
+    for name, node in tree.items():
+        text = node.help if isinstance(node, Verb) else ", ".join(node)
+        child = children.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".")
+        if isinstance(node, Verb):
+            for flag in node.flags:
+                flag.add(child)
+            _add_common(child)
+            child.set_defaults(verb=node, path=[*path, name])
+        else:
+            parsers_add(child, node, [*path, name])
+
+
+def verb_run(options: dict[str, Any], *, out: TextIO | None = None, err: TextIO | None = None) -> int:
+    """Run the verb that was parsed and print what it has to tell; returns the exit code."""
+    out, err = out or sys.stdout, err or sys.stderr
+    verb: Verb = options["verb"]
+    try:
+        options["project"] = _project(verb, options)
+        client = client_of(options)
+        said = verb.run(client, options)
+        if said.note:
+            err.write(said.note + "\n")
+        text = _text(said, options, address=client.address)
+        if text:
+            out.write(text + "\n")
+    except CliError as error:
+        err.write(f"ERROR: ({'.'.join(options['path'])}) {error}\n")
+        return 1
+    for failure in said.failures:
+        err.write(f"ERROR: ({'.'.join(options['path'])}) {failure}\n")
+    return 1 if said.failures else 0
+
+
+def _text(said: Result, options: Mapping[str, Any], *, address: str) -> str:
+    form, value = options["format"], said.value
+    if options.get("filter") and isinstance(value, list):
+        from subscriptions.cli.expressions import filter_parse
+
+        is_match = filter_parse(options["filter"])
+        value = [row for row in value if is_match(row)]
+    if options.get("uri"):
+        rows = value if isinstance(value, list) else [value]
+        return "\n".join(f"{address}/v1/{row['name']}" for row in rows if isinstance(row, dict) and "name" in row)
+    if said.form == "text" and (form is None or form.name == "table"):
+        return str(said.value)
+    if value is None:
+        return ""
+    return rendered(value, form or format_parse(said.form), columns=said.columns)
+
+
+def _add_common(parser: ArgumentParser) -> None:
+    common = parser.add_argument_group("which PushHub, as whom")
+    common.add_argument("--project", help="or PUSHHUB_PROJECT, CLOUDSDK_CORE_PROJECT, GOOGLE_CLOUD_PROJECT")
+    common.add_argument("--url", help="or PUSHHUB_URL; else http:// and PUSHHUB_HTTP")
+    common.add_argument("--access-token-file", help="a file with an access token; or PUSHHUB_TOKEN holds one")
+    common.add_argument("--key-file", help="a service account's key file")
+    output = parser.add_argument_group("what is printed")
+    output.add_argument(
+        "--format", type=format_parse, help="json, yaml, none, table(name, topic), value(name), csv(...)"
+    )
+    output.add_argument("--filter", help="the rows of a list to print, such as topic:orders AND ackDeadlineSeconds=10")
+    output.add_argument("--uri", action="store_true", help="print the URLs of resources and nothing else")
+    output.add_argument("-q", "--quiet", action="store_true", help="for scripts of gcloud: PushHub never asks")
+
+
+def _project(verb: Verb, options: Mapping[str, Any]) -> str:
+    """Return the project that short names are of; it is needed where such a name is given."""
+    project = options["project"] or next((os.environ[name] for name in PROJECT_VARIABLES if os.environ.get(name)), "")
+    if project:
+        return str(project)
+    values = [options.get(flag.name.lstrip("-").replace("-", "_")) for flag in verb.flags]
+    texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
+    if options["path"][0] == "projects" or any(str(text).startswith("projects/") for text in texts):
+        return ""
+    if options["path"][:2] == ["iam", "service-accounts"] and options["path"][2] not in ("create", "list"):
+        return ""
+    raise CliError("no project: give --project, or set PUSHHUB_PROJECT")
+
+
+def each(names: Sequence[str], act: Callable[[str], object], *, done: str) -> Result:
+    """Act on each of the named resources, whatever becomes of the others, and report each result."""
+    notes, failures = [], []
+    for name in names:
+        try:
+            act(name)
+            notes.append(f"{done} [{name}].")
+        except CliError as error:
+            failures.append(f"[{name}]: {error}" if len(names) > 1 else str(error))
+    return Result(note="\n".join(notes), failures=failures)

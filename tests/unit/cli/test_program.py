@@ -1,0 +1,163 @@
+"""`pushhub` as a program: its words, filters and formats, completion, several results, and what it loads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from subscriptions.cli import schemas, subscriptions, topics
+from subscriptions.cli.client import CliError, Fields
+from subscriptions.cli.expressions import filter_parse
+from subscriptions.cli.formats import Format, format_parse, rendered
+from subscriptions.cli.main import SCRIPTS, candidates, main
+
+ROWS = [
+    {"name": "projects/shop/topics/orders", "labels": {"team": "a"}, "count": 10},
+    {"name": "projects/shop/topics/refunds", "labels": {"team": "b"}, "tags": ["x", "y"]},
+]
+
+
+class Refusing:
+    """Refuses calls about some resources."""
+
+    def __init__(self, *refused: str) -> None:
+        self._refused = refused
+        self.calls: list[str] = []
+
+    def call(self, method: str, path: str, body: Fields | None = None, **query: Any) -> Fields:
+        self.calls.append(path)
+        if path in self._refused:
+            raise CliError("no such thing", status="NOT_FOUND")
+        return {"name": path}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("name=orders", ["orders"]),
+        ("name=projects/shop/topics/orders", ["orders"]),
+        ("name!=orders", ["refunds"]),
+        ("name:REF", ["refunds"]),
+        ("name~^projects/shop/topics/o", ["orders"]),
+        ("name!~refunds$", ["orders"]),
+        ("labels.team=a OR labels.team=b", ["orders", "refunds"]),
+        ("labels.team=a AND name:orders", ["orders"]),
+        ("labels.team=a name:refunds", []),
+        ("NOT labels.team=a", ["refunds"]),
+        ("labels.team=x OR NOT count=10", ["refunds"]),
+        ("tags=y", ["refunds"]),
+        ("tags:*", ["refunds"]),
+        ("count=10", ["orders"]),
+    ],
+)
+def test_filters(text: str, expected: list[str]) -> None:
+    is_match = filter_parse(text)
+    assert [row["name"].rpartition("/")[2] for row in ROWS if is_match(row)] == expected
+
+
+@pytest.mark.parametrize("text", ["", "name", "OR name=x", "name=x OR", "NOT", "name~[", "name='x", "name=x AND NOT"])
+def test_a_filter_that_cannot_be_parsed_is_an_error(text: str) -> None:
+    with pytest.raises(CliError, match="--filter"):
+        filter_parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("value(name)", "projects/shop/topics/orders\nprojects/shop/topics/refunds"),
+        ("value(labels.team, count)", "a\t10\nb\t"),
+        ("table(labels.team:label=TEAM, count)", "TEAM  COUNT\na     10\nb"),
+        ("table[box](labels.team)", "TEAM\na\nb"),
+        ("csv(labels.team,tags)", 'labels.team,tags\na,\nb,"[""x"", ""y""]"'),
+        ("none", ""),
+    ],
+)
+def test_formats_with_columns(text: str, expected: str) -> None:
+    assert rendered(ROWS, format_parse(text), columns=("name",)) == expected
+
+
+@pytest.mark.parametrize("text", ["", "xml", "value", "value()", "json(name)", "table(name"])
+def test_a_format_that_cannot_be_parsed_is_an_error(text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="give json"):
+        format_parse(text)
+
+
+def test_a_table_without_columns_shows_those_of_the_verb() -> None:
+    assert format_parse("table") == Format("table")
+    assert rendered(ROWS[0], format_parse("table"), columns=("count",)) == "COUNT\n10"
+
+
+@pytest.mark.parametrize(
+    ("delete", "option", "collection"),
+    [
+        (topics.delete, "topics", "topics"),
+        (subscriptions.delete, "subscriptions", "subscriptions"),
+        (schemas.delete, "schemas", "schemas"),
+    ],
+)
+def test_deleting_several_goes_on_after_a_failure(delete: Callable[..., Any], option: str, collection: str) -> None:
+    client = Refusing(f"projects/p/{collection}/second")
+    said = delete(client, {option: ["first", "second", "third"], "project": "p"})
+    assert client.calls == [f"projects/p/{collection}/{name}" for name in ("first", "second", "third")]
+    assert [line.rpartition("/")[2] for line in said.note.splitlines()] == ["first].", "third]."]
+    assert said.failures == [f"[projects/p/{collection}/second]: NOT_FOUND: no such thing"]
+
+
+@pytest.mark.parametrize("flag", ["push_auth_service_account", "push_auth_token_audience"])
+def test_authentication_without_an_endpoint_is_refused(flag: str) -> None:
+    names = ("push_endpoint", "push_auth_service_account", "push_auth_token_audience", "push_attributes")
+    options = dict.fromkeys((*names, "push_no_wrapper", "push_no_wrapper_write_metadata")) | {flag: "x"}
+    with pytest.raises(CliError, match=f"--{flag.replace('_', '-')} needs --push-endpoint"):
+        subscriptions.push_config(options)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["sub"], ["subscriptions"]),
+        (["em"], ["emulator"]),
+        (["subscriptions", "di"], ["diagnose"]),
+        (["pubsub", "subscriptions", "di"], ["diagnose"]),
+        (["iam", "service-accounts", "keys", ""], ["create", "list", "delete"]),
+        (["subscriptions", "diagnose", "worker", "--se"], ["--send-probe"]),
+        (["subscriptions", "diagnose", "--pro"], ["--project"]),
+        (["subscriptions", "diagnose", "wor"], []),
+        (["nothing", ""], []),
+        (["emulator", ""], []),
+    ],
+)
+def test_completion(words: list[str], expected: list[str]) -> None:
+    assert candidates(words, commands=("emulator",)) == expected
+
+
+def test_bash_takes_its_completion_script() -> None:
+    """Shells that this machine lacks are not asked."""
+    assert subprocess.run(["bash", "-n"], input=SCRIPTS["bash"], text=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("word", [["topics"], ["pubsub", "topics"]])
+def test_pubsub_may_be_left_out(word: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [*word, "list", "--project=p", "--url=http://127.0.0.1:1"]
+    assert main(arguments) == 1
+    assert capsys.readouterr().err.startswith("ERROR: (pubsub.topics.list) http://127.0.0.1:1 does not answer")
+
+
+def test_the_program_loads_neither_django_nor_requests() -> None:
+    """They would take most of a second. What is loaded is the same on every machine; a time is not."""
+    code = (
+        "import sys\n"
+        "from pushhub import cli\n"
+        "sys.argv = ['pushhub', 'topics', 'list', '--project=p', '--url=http://127.0.0.1:1']\n"
+        "try:\n    cli.main()\n"
+        "except SystemExit:\n"
+        "    print(sorted({'django', 'requests', 'yaml', 'jwt', 'celery'} & sys.modules.keys()), len(sys.modules))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded, _, count = ran.stdout.strip().rpartition(" ")
+    assert loaded == "[]"
+    assert int(count) < 250

@@ -1,0 +1,32 @@
+"""What Flower is told of sampled pushes."""
+
+from __future__ import annotations
+
+from deliveries.backlog.backlog import Lane
+from deliveries.observability.sampling import Sample
+from deliveries.push.events import TaskEvents
+from deliveries.push.flight import Flight
+from deliveries.rules.payload import wire_message
+from deliveries.rules.taskmessage import DeliverTask
+
+
+def flight(message_id: int) -> Flight:
+    task = DeliverTask(7, "local", 1, wire_message(message_id, b"x", {}, ""))
+    return Flight(task, str(message_id), batch=None, lane=Lane(7, "local"), finish=lambda _: None)
+
+
+def test_a_success_that_is_shown_says_for_how_many_pushes_it_stands() -> None:
+    now = 0.0
+    events = TaskEvents(None, "push@test")
+    events._sample = Sample(1, clock=lambda: now)
+    for second, ids in enumerate(([1, 2, 3], [4])):
+        now = float(second)
+        flights = [flight(message_id) for message_id in ids]
+        events.started(flights)
+        for one in flights:
+            one.status = 204
+            one.settle_as("a")
+        events.settled(flights)
+    shown = {fields["uuid"]: fields["result"] for kind, fields in events._waiting if kind == "task-succeeded"}
+    assert shown == {"1": "ack 204", "4": "ack 204, stands for 3 pushes"}
+    assert not events._weights
