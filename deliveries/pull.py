@@ -143,7 +143,8 @@ def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], 
         )
     leases = ack_ids_read(subscription, ack_ids)
     found = _settings(subscription)
-    spent = _spent(leases, found) if not seconds else set()
+    # With ordering, a nack brings back the later messages of the key too. The next pull forwards the spent one.
+    spent = _spent(leases, found) if not seconds and not found.ordered else set()
     _write_down(spent, found, outcome="nack")
     letters = _forward_spent(spent)
     lost: set[AckId] = set()

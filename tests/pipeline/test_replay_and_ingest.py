@@ -366,6 +366,38 @@ def test_every_malformed_row_is_in_the_rejects_with_its_reason(
     assert "line 2: it is not JSON" in (tmp_path / "rows.json.rejected").read_text()
 
 
+def test_a_dialect_reaches_the_tasks(topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Given CSV with semicolons and a malformed row, when it must not be malformed, then nothing is published and one
+    line says why; else the good rows are.
+    """
+    source = tmp_path / "rows.csv"
+    source.write_bytes("body;kind\nä;NULL\nb\nc;k\n".encode("latin-1"))
+    words = ["--format", "csv", "--data-column", "body", "--attributes", "kind", "--delimiter", ";", "--null", "NULL"]
+    words = ["ingest", str(source), "--topic", topic, *words, "--encoding", "latin-1"]
+
+    with pytest.raises(
+        CommandError, match=r"rows\.csv, line 3: it has 1 columns.*; nothing was published\."
+    ) as refused:
+        run(*words, "--malformed", "stop", "--id", "strict", capsys=capsys)
+    assert "\n" not in str(refused.value)
+    assert not Message.objects.exists()
+    assert "published 2 messages, rejected 1" in run(*words, capsys=capsys)
+
+    assert [bytes(row.data).decode() for row in Message.objects.order_by("pk")] == ["ä", "c"]
+    assert [row.attributes for row in Message.objects.order_by("pk")] == ["", '{"kind":"k"}']
+
+
+def test_options_of_another_format_are_refused(topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rows.json").write_text("{}")
+    words = ["ingest", str(tmp_path / "rows.json"), "--topic", topic]
+    with pytest.raises(CommandError, match="--delimiter goes with --format csv only"):
+        run(*words, "--format", "json", "--delimiter", ";", capsys=capsys)
+    with pytest.raises(CommandError, match="--encoding and --malformed go with CSV and JSON only"):
+        run(*words, "--malformed", "stop", capsys=capsys)
+    with pytest.raises(CommandError, match="there is no encoding 'klingon'"):
+        run(*words, "--format", "json", "--encoding", "klingon", capsys=capsys)
+
+
 def test_a_file_that_was_replaced_is_another_ingest(
     topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

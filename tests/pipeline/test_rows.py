@@ -12,15 +12,17 @@ import pytest
 
 from deliveries.pipeline.jobs import rows
 from deliveries.pipeline.jobs.ingest import content_of, files_of
-from deliveries.pipeline.jobs.rows import Columns, Row, RowError, csv_header, files_read, rows_read
+from deliveries.pipeline.jobs.rows import USUAL, Columns, Dialect, Row, RowError, csv_header, files_read, rows_read
 from pushhub.common.errors import InvalidArgument
 
 BODY = Columns(data="body", attributes=("kind",), ordering_key="key")
 
 
-def read(path: Path, content: bytes, *, form: str = "csv", columns: Columns = BODY) -> list[Row]:
+def read(
+    path: Path, content: bytes, *, form: str = "csv", columns: Columns = BODY, dialect: Dialect = USUAL
+) -> list[Row]:
     path.write_bytes(content)
-    return list(rows_read(path, form=form, columns=columns))
+    return list(rows_read(path, form=form, columns=columns, dialect=dialect))
 
 
 def datas(found: list[Row]) -> list[str]:
@@ -164,3 +166,59 @@ def test_the_content_of_files_is_in_their_digest(tmp_path: Path) -> None:
     assert content_of([path]) == first
     path.write_text("two")
     assert content_of([path]) != first
+
+
+@pytest.mark.parametrize(
+    ("dialect", "content", "message"),
+    [
+        (Dialect(delimiter=";"), b"body;kind;key\na,b;k;o\n", Row(2, b"a,b", {"kind": "k"}, "o")),
+        (Dialect(delimiter="\t", quote=""), b'body\tkind\tkey\n"a\tk\to\n', Row(2, b'"a', {"kind": "k"}, "o")),
+        (Dialect(quote="'"), b"body,kind,key\n'it''s, so',k,\n", Row(2, b"it's, so", {"kind": "k"}, "")),
+        (Dialect(null="NULL"), b"body,kind,key\na,NULL,NULL\n", Row(2, b"a", {}, "")),
+        (Dialect(null="NULL"), b"body,kind,key\na,,\n", Row(2, b"a", {"kind": ""}, "")),
+        (Dialect(encoding="cp1252"), b"body,kind,key\n\x80 5,k,\n", Row(2, "€ 5".encode(), {"kind": "k"}, "")),
+    ],
+)
+def test_csv_of_other_dialects(tmp_path: Path, dialect: Dialect, content: bytes, message: Row) -> None:
+    assert read(tmp_path / "a.csv", content, dialect=dialect) == [message]
+    assert csv_header(tmp_path / "a.csv", dialect=dialect) == ["body", "kind", "key"]
+
+
+def test_json_lines_of_another_encoding_become_utf_8(tmp_path: Path) -> None:
+    content = '{"body": "語", "kind": "種"}\n'.encode("shift_jis") + b'{"body": "\x81"}\n'
+    message, rejected = read(tmp_path / "a.json", content, form="json", dialect=Dialect(encoding="shift_jis"))
+
+    assert message == Row(1, "語".encode(), {"kind": "種"}, "")
+    assert rejected.reason == "line 2: it is not SHIFT_JIS: illegal multibyte sequence"
+
+
+def test_a_strict_job_ends_at_the_first_malformed_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"body,kind,key\nfirst,,\na,b\nlast,,\n")
+    rows_of_file = rows_read(path, form="csv", columns=BODY, dialect=Dialect(is_strict=True))
+
+    assert next(rows_of_file).data == b"first"
+    with pytest.raises(RowError, match=r"a\.csv, line 3: it has 2 columns, and the header has 3"):
+        next(rows_of_file)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "reason"),
+    [
+        (Dialect(delimiter="::"), "the delimiter must be one character"),
+        (Dialect(delimiter="\n"), "the delimiter must be one character"),
+        (Dialect(delimiter=""), "the delimiter must be one character"),
+        (Dialect(quote=","), "the quote must be one character"),
+        (Dialect(encoding="utf-16"), "lines cannot be told apart in utf-16"),
+        (Dialect(encoding="klingon"), "there is no encoding 'klingon'"),
+    ],
+)
+def test_a_dialect_that_cannot_be_is_refused(dialect: Dialect, reason: str) -> None:
+    with pytest.raises(RowError, match=reason):
+        dialect.check()
+
+
+def test_the_options_of_a_dialect_are_those_that_are_not_usual() -> None:
+    USUAL.check()
+    assert USUAL.options() == {}
+    assert Dialect(delimiter=";", is_strict=True).options() == {"delimiter": ";", "is_strict": True}

@@ -20,8 +20,9 @@ from deliveries.pipeline.jobs.publishjobs import (
     parts_left,
     progress_of,
     rejects_write,
+    shown,
 )
-from deliveries.pipeline.jobs.rows import Columns
+from deliveries.pipeline.jobs.rows import USUAL, Columns, Dialect
 from deliveries.pipeline.session import spark_session
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from subscriptions.selectors import topic_get
@@ -40,6 +41,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--data-column", default="", help="the message's data; without it the whole row in JSON")
     parser.add_argument("--attributes", type=words, default=[], help="columns that become attributes, with commas")
     parser.add_argument("--ordering-key-column", default="")
+    parser.add_argument("--delimiter", default=USUAL.delimiter, help="of CSV: what stands between two fields")
+    parser.add_argument("--quote", default=USUAL.quote, help='of CSV: what fields may stand in; "" for nothing')
+    parser.add_argument(
+        "--null", default=USUAL.null, help="of CSV: the text of a field without a value; else it is empty"
+    )
+    parser.add_argument("--encoding", default=USUAL.encoding, help="of CSV and JSON; else it is UTF-8")
+    parser.add_argument(
+        "--malformed",
+        choices=("reject", "stop"),
+        default="reject",
+        help="a malformed row of CSV or JSON goes to the rejects, or stops the job before anything is published",
+    )
     parser.add_argument("--unordered", action="store_true", help="publish several files, or parts of them, at a time")
     parser.add_argument("--rate", type=int, default=0, help="at most so many messages a second")
     parser.add_argument("--rejects", default="", help="what cannot be published, with the reason; else SOURCE.rejected")
@@ -51,13 +64,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, unordered: bool, **options: Any) -> None:
     topic = topic_get(name=options["topic"], field="topic")
     columns = Columns(options["data_column"], options["attributes"], options["ordering_key_column"])
+    dialect = _dialect(options)
+    ingest.dialect_check(dialect, form=form)
     if unordered and columns.ordering_key:
         raise InvalidArgument("--unordered does not go with --ordering-key-column.", field="unordered")
     files = ingest.files_of(source, form=form)
     session = spark_session(
         "pushhub ingest", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
     )
-    frames = _frames(session, source, files, form=form, columns=columns, unordered=unordered)
+    frames = _frames(session, source, files, form=form, columns=columns, dialect=dialect, unordered=unordered)
     content = ingest.content_of(files)
     spec = {
         "source": source,
@@ -68,19 +83,21 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, un
         "key": columns.ordering_key,
         "unordered": unordered,
         "content": content,
+        **dialect.options(),
     }
     job = job_begin(job_id=options["id"] or _id(source, topic.name, content), kind="ingest", spec=spec)
     path = Path(options["rejects"] or f"{source.rstrip('/')}{ingest.REJECTED_SUFFIX}")
     count = sum(frame.rdd.getNumPartitions() if number is None else 1 for number, frame in frames)
     if job.parts is None:
-        total = ingest.count_rows(session, files, form=form, columns=columns)
+        with failure_noted(job):
+            total = _count(session, files, form=form, columns=columns, dialect=dialect)
         job_divide(job, [(0, None)] * count, total=total)
     if job.parts != count:
         raise FailedPrecondition(f"{source} was in {job.parts} parts when {job.job_id} began, and is in {count} now.")
 
     def show(now: Progress) -> None:
-        shown = bar(now.published + now.rejected, job.total or 0)
-        stderr.write(f"\r{shown}, {now.rejected:,} rejected", ending="")  # type: ignore[call-arg]
+        line = bar(now.published + now.rejected, job.total or 0)
+        stderr.write(f"\r{line}, {now.rejected:,} rejected", ending="")  # type: ignore[call-arg]
 
     left = {part.number for part in parts_left(job)}
     todo = [(number, frame) for number, frame in frames if number in left or (number is None and left)]
@@ -93,14 +110,33 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, un
     stdout.write(f"published {done.published:,} messages, rejected {done.rejected:,}{where}")
 
 
+def _dialect(options: dict[str, Any]) -> Dialect:
+    return Dialect(
+        delimiter=options["delimiter"],
+        quote=options["quote"],
+        null=options["null"],
+        encoding=options["encoding"].lower(),
+        is_strict=options["malformed"] == "stop",
+    )
+
+
+def _count(session: Any, files: list[Path], *, form: str, columns: Columns, dialect: Dialect) -> int:
+    """Read every row once; FailedPrecondition where one may not be malformed and is."""
+    try:
+        return ingest.count_rows(session, files, form=form, columns=columns, dialect=dialect)
+    except Exception as error:
+        raise FailedPrecondition(f"{shown(error)}; nothing was published.") from error
+
+
 def _frames(
-    session: Any, source: str, files: list[Path], *, form: str, columns: Columns, unordered: bool
+    session: Any, source: str, files: list[Path], *, form: str, columns: Columns, dialect: Dialect, unordered: bool
 ) -> list[tuple[int | None, Any]]:
     """A part for each file, in their order; unordered Parquet files are divided as Spark divides them."""
     base = f"file://{Path(source).absolute()}" if Path(source).is_dir() else ""
     if unordered and form == "parquet":
         return [(None, ingest.messages_of(ingest.parquet_read(session, files, base=base), columns))]
-    return list(enumerate(ingest.frames_of(session, files, form=form, columns=columns, base=base)))
+    frames = ingest.frames_of(session, files, form=form, columns=columns, dialect=dialect, base=base)
+    return list(enumerate(frames))
 
 
 def _id(source: str, topic: str, content: str) -> str:

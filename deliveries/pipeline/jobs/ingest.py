@@ -9,7 +9,7 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deliveries.pipeline.jobs.rows import SCHEMA, Columns, RowError, csv_header, files_read
+from deliveries.pipeline.jobs.rows import SCHEMA, USUAL, Columns, Dialect, RowError, csv_header, files_read
 from deliveries.pipeline.parquetfiles import first_line
 from deliveries.pipeline.session import messages_reader
 from pushhub.common.errors import InvalidArgument
@@ -44,6 +44,19 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith((".", "_")) for part in path.parts)
 
 
+def dialect_check(dialect: Dialect, *, form: str) -> None:
+    """InvalidArgument where there are no such files, or where their format has no such option."""
+    options = set(dialect.options())
+    if form != "csv" and (wrong := sorted(options & {"delimiter", "quote", "null"})):
+        raise InvalidArgument(f"--{wrong[0]} goes with --format csv only.", field=wrong[0])
+    if form == "parquet" and options:
+        raise InvalidArgument("--encoding and --malformed go with CSV and JSON only.", field="format")
+    try:
+        dialect.check()
+    except RowError as error:
+        raise InvalidArgument(f"{error}.", field="dialect") from None
+
+
 def content_of(files: Sequence[Path]) -> str:
     """A digest of the files' names and contents, in their order."""
     digest = sha256()
@@ -54,7 +67,13 @@ def content_of(files: Sequence[Path]) -> str:
 
 
 def frames_of(
-    session: SparkSession, files: Sequence[Path], *, form: str, columns: Columns, base: str = ""
+    session: SparkSession,
+    files: Sequence[Path],
+    *,
+    form: str,
+    columns: Columns,
+    dialect: Dialect = USUAL,
+    base: str = "",
 ) -> list[DataFrame]:
     """For each file its messages in the order of its rows, as one task reads them; InvalidArgument for a bad file.
 
@@ -63,15 +82,17 @@ def frames_of(
     if form == "parquet":
         return [messages_of(parquet_read(session, [path], base=base), columns).coalesce(1) for path in files]
     for path in files if form == "csv" else ():
-        _require_columns(path, columns)
-    return [_read(session, [path], form=form, columns=columns).coalesce(1) for path in files]
+        _require_columns(path, columns, dialect)
+    return [_read(session, [path], form=form, columns=columns, dialect=dialect).coalesce(1) for path in files]
 
 
-def count_rows(session: SparkSession, files: Sequence[Path], *, form: str, columns: Columns) -> int:
+def count_rows(
+    session: SparkSession, files: Sequence[Path], *, form: str, columns: Columns, dialect: Dialect = USUAL
+) -> int:
     """How many rows there are, with those that will be rejected."""
     if form == "parquet":
         return int(parquet_read(session, files).count())
-    return int(_read(session, files, form=form, columns=columns).count())
+    return int(_read(session, files, form=form, columns=columns, dialect=dialect).count())
 
 
 def parquet_read(session: SparkSession, files: Sequence[Path], *, base: str = "") -> DataFrame:
@@ -112,14 +133,14 @@ def messages_of(rows: DataFrame, columns: Columns) -> DataFrame:
     )
 
 
-def _read(session: SparkSession, files: Sequence[Path], *, form: str, columns: Columns) -> DataFrame:
+def _read(session: SparkSession, files: Sequence[Path], *, form: str, columns: Columns, dialect: Dialect) -> DataFrame:
     paths = session.createDataFrame([(str(path.absolute()),) for path in files], "path string")
-    return paths.mapInArrow(partial(files_read, form=form, columns=columns), SCHEMA)
+    return paths.mapInArrow(partial(files_read, form=form, columns=columns, dialect=dialect), SCHEMA)
 
 
-def _require_columns(path: Path, columns: Columns) -> None:
+def _require_columns(path: Path, columns: Columns, dialect: Dialect) -> None:
     try:
-        header = csv_header(path)
+        header = csv_header(path, dialect=dialect)
     except RowError as error:
         raise InvalidArgument(f"{path} cannot be read as csv: {error}.", field="source") from None
     for name in columns.named():

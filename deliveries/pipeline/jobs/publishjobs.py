@@ -80,7 +80,7 @@ def failure_noted(job: PublishJob) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        PublishJob.objects.filter(pk=job.pk).update(failure=_shown(error) or type(error).__name__)
+        PublishJob.objects.filter(pk=job.pk).update(failure=shown(error) or type(error).__name__)
         raise
 
 
@@ -131,7 +131,7 @@ def job_run(
         _run_all([partial(_run_frame, frame, task, number) for number, frame in frames], at_once, job, show)
     except Exception as error:
         session.sparkContext.cancelAllJobs()
-        raise FailedPrecondition(f"{_shown(error)}; run it again and it goes on from there.") from error
+        raise FailedPrecondition(f"{shown(error)}; run it again and it goes on from there.") from error
     # A part of which nothing was left has no task that would have said so.
     PublishPart.objects.filter(job=job).update(finished=True)
     PublishJob.objects.filter(pk=job.pk).update(finished_at=utcnow())
@@ -151,8 +151,8 @@ def rejects_write(job: PublishJob, path: Path) -> None:
     rows.delete()
 
 
-def _shown(error: BaseException) -> str:
-    """One line: of an error in a task, Spark tells with the traces of two languages around it."""
+def shown(error: BaseException) -> str:
+    """Return one line about an error. Spark wraps an error of a task in the traces of two languages."""
     if isinstance(error, PushHubError):
         return error.message
     lines = [line for line in str(error).splitlines() if PYTHON_ERROR.match(line)]

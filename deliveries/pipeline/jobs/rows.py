@@ -1,8 +1,9 @@
 """Rows of CSV files and of JSON lines, read where Spark's tasks run: no Django here.
 
 Spark's own readers cut and pad malformed rows, or make null of them. Here each row is one message, whole, or is
-rejected with the reason and the line at which it begins. CSV is that of RFC 4180: a header, and fields in double quotes
-that may have newlines in them, with a quote within them doubled. Both are UTF-8.
+rejected with the reason and the line at which it begins. Unless a Dialect says otherwise, both are UTF-8 and CSV is
+that of RFC 4180: a header, and fields in double quotes that may have newlines in them, with a quote within them
+doubled.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import bz2
 import csv
 import gzip
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -47,6 +48,41 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
+class Dialect:
+    """How the rows are written. Delimiter, quote and null are those of CSV."""
+
+    delimiter: str = ","
+    #: Without a quote, every delimiter and every newline ends a field.
+    quote: str = '"'
+    #: The text of a field without a value.
+    null: str = ""
+    encoding: str = "utf-8"
+    #: Whether the first malformed row ends the job; otherwise malformed rows are rejected.
+    is_strict: bool = False
+
+    def check(self) -> None:
+        """Raise RowError naming what is wrong."""
+        if len(self.delimiter) != 1 or self.delimiter in '\r\n"':
+            raise RowError(f"the delimiter must be one character, no quote and no newline, and not {self.delimiter!r}")
+        if len(self.quote) > 1 or self.quote in ("\r", "\n", self.delimiter):
+            raise RowError(f"the quote must be one character, no newline and not the delimiter, and not {self.quote!r}")
+        try:
+            has_ascii = 'a,"\n'.encode(self.encoding) == b'a,"\n'
+        except LookupError:
+            raise RowError(f"there is no encoding {self.encoding!r}") from None
+        if not has_ascii:
+            raise RowError(f"lines cannot be told apart in {self.encoding}: convert the files to UTF-8")
+
+    def options(self) -> dict[str, Any]:
+        """Return what is not as usual, by name."""
+        usual = Dialect()
+        return {name: value for name, value in asdict(self).items() if value != getattr(usual, name)}
+
+
+USUAL = Dialect()
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """A message, or the reason why there is none and the text of the row."""
 
@@ -65,8 +101,9 @@ class RowError(Exception):
 class _Lines:
     """The lines of a file, with those of the row that is being read."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
         self._file = file
+        self._encoding = encoding
         self._count = 0
         self.begin()
 
@@ -90,13 +127,24 @@ class _Lines:
         self._size += len(line)
         if self._size > MAX_ROW_BYTES:
             raise OverflowError("it is too long")
-        return line.decode(errors="surrogateescape")
+        return line.decode(self._encoding, errors="surrogateescape")
 
     def row(self) -> bytes:
         return b"".join(self._row)
 
+    def text(self) -> str:
+        """Return the row; RowError where it is not in the encoding."""
+        try:
+            return self.row().decode(self._encoding)
+        except UnicodeDecodeError as error:
+            raise RowError(f"it is not {self._encoding.upper()}: {error.reason}") from None
+
+    def utf8(self) -> bytes:
+        """Return the row in UTF-8. One that should be in UTF-8 is not checked."""
+        return self.row() if self._encoding == USUAL.encoding else self.text().encode()
+
     def rejected(self, reason: str) -> Row:
-        text = self.row()[: 4 * SHOWN_CHARACTERS].decode(errors="replace")[:SHOWN_CHARACTERS]
+        text = self.row()[: 4 * SHOWN_CHARACTERS].decode(self._encoding, errors="replace")[:SHOWN_CHARACTERS]
         last = f" to {self._count}" if self._count > self.first else ""
         return Row(self.first, reason=f"line {self.first}{last}: {reason}", text=text)
 
@@ -110,25 +158,34 @@ def opened(path: Path) -> BinaryIO:
     return file
 
 
-def csv_header(path: Path) -> list[str]:
-    """The columns of a CSV file; RowError where it has no good header."""
+def csv_header(path: Path, *, dialect: Dialect = USUAL) -> list[str]:
+    """Return the columns of a CSV file; RowError where it has no good header."""
     with opened(path) as file:
-        return _header(_reader(_Lines(file)))
+        return _header(_reader(_Lines(file, dialect.encoding), dialect))
 
 
-def rows_read(path: Path, *, form: str, columns: Columns) -> Iterator[Row]:
-    """The rows of a file in their order. `form` is csv or json. Empty lines are none."""
+def rows_read(path: Path, *, form: str, columns: Columns, dialect: Dialect = USUAL) -> Iterator[Row]:
+    """Return the rows of a file in their order. `form` is csv or json. Empty lines are no rows.
+
+    RowError names the first malformed row where the dialect is strict.
+    """
     with opened(path) as file:
-        yield from (_csv_rows if form == "csv" else _json_rows)(_Lines(file), columns)
+        lines = _Lines(file, dialect.encoding)
+        for row in _csv_rows(lines, columns, dialect) if form == "csv" else _json_rows(lines, columns):
+            if row.reason and dialect.is_strict:
+                raise RowError(f"{path.name}, {row.reason}")
+            yield row
 
 
-def files_read(batches: Iterable[pa.RecordBatch], *, form: str, columns: Columns) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: the rows of files whose paths are given, in SCHEMA."""
+def files_read(
+    batches: Iterable[pa.RecordBatch], *, form: str, columns: Columns, dialect: Dialect = USUAL
+) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: return the rows of the files with these paths, in SCHEMA."""
     for batch in batches:
         for path in batch.column("path").to_pylist():
             rows: list[Row] = []
             weight = 0
-            for row in rows_read(Path(path), form=form, columns=columns):
+            for row in rows_read(Path(path), form=form, columns=columns, dialect=dialect):
                 rows.append(row)
                 weight += len(row.data)
                 if len(rows) >= BATCH_ROWS or weight >= BATCH_BYTES:
@@ -148,16 +205,16 @@ def _json_rows(lines: _Lines, columns: Columns) -> Iterator[Row]:
         except OverflowError:
             yield lines.too_long()
             return
-        raw = lines.row().strip()
-        if not raw:
+        if not lines.row().strip():
             continue
         try:
-            yield _json_row(lines.first, raw, columns)
+            yield _json_row(lines, columns)
         except RowError as error:
             yield lines.rejected(str(error))
 
 
-def _json_row(line: int, raw: bytes, columns: Columns) -> Row:
+def _json_row(lines: _Lines, columns: Columns) -> Row:
+    raw = lines.utf8().strip()
     try:
         values = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -166,13 +223,15 @@ def _json_row(line: int, raw: bytes, columns: Columns) -> Row:
         raise RowError("it is JSON, but not an object")
     if columns.data and columns.data not in values:
         raise RowError(f"it has no field {columns.data!r}")
-    return _row(line, values, columns, whole=raw)
+    return _row(lines.first, values, columns, whole=raw)
 
 
-def _reader(lines: _Lines) -> Any:
+def _reader(lines: _Lines, dialect: Dialect) -> Any:
     # The limit is the process's, and the default is less than a message may have.
     csv.field_size_limit(MAX_ROW_BYTES)
-    return csv.reader(lines, strict=True)
+    if not dialect.quote:
+        return csv.reader(lines, strict=True, delimiter=dialect.delimiter, quoting=csv.QUOTE_NONE)
+    return csv.reader(lines, strict=True, delimiter=dialect.delimiter, quotechar=dialect.quote)
 
 
 def _header(reader: Any) -> list[str]:
@@ -191,15 +250,15 @@ def _header(reader: Any) -> list[str]:
     return names
 
 
-def _csv_rows(lines: _Lines, columns: Columns) -> Iterator[Row]:
-    reader = _reader(lines)
+def _csv_rows(lines: _Lines, columns: Columns, dialect: Dialect) -> Iterator[Row]:
+    reader = _reader(lines, dialect)
     header = _header(reader)
     while True:
         lines.begin()
         try:
             values = next(reader)
             if values:
-                yield _csv_row(lines, header, values, columns)
+                yield _csv_row(lines, header, values, columns, null=dialect.null)
         except StopIteration:
             return
         except OverflowError:
@@ -211,15 +270,12 @@ def _csv_rows(lines: _Lines, columns: Columns) -> Iterator[Row]:
             yield lines.rejected(str(error))
 
 
-def _csv_row(lines: _Lines, header: Sequence[str], values: Sequence[str], columns: Columns) -> Row:
+def _csv_row(lines: _Lines, header: Sequence[str], values: Sequence[str], columns: Columns, *, null: str) -> Row:
     if len(values) != len(header):
         raise RowError(f"it has {len(values)} columns, and the header has {len(header)}")
-    try:
-        lines.row().decode()
-    except UnicodeDecodeError as error:
-        raise RowError(f"it is not UTF-8: {error.reason}") from None
-    # An empty field has no value.
-    return _row(lines.first, {name: value or None for name, value in zip(header, values, strict=True)}, columns)
+    lines.text()
+    row = {name: None if value == null else value for name, value in zip(header, values, strict=True)}
+    return _row(lines.first, row, columns)
 
 
 def _row(line: int, values: Mapping[str, Any], columns: Columns, *, whole: bytes | None = None) -> Row:
