@@ -47,6 +47,7 @@ class MessageAdmin(ReadOnlyAdmin):
     """Messages that are kept, with what is in them: for those who may pull them."""
 
     methods = {"view": PULL}
+    project_path = "topic__project"
     list_display = ("id", "topic", "region", "size", "publish_time", "ordering_key")
     list_select_related = ("topic__project",)
     search_fields = ("=id",)

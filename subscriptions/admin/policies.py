@@ -79,6 +79,7 @@ class PolicyAdmin(ConsoleAdmin):
     """Every policy that is stored, and the page of one resource's."""
 
     methods = {"view": GET}
+    fields = ("resource", "bindings_text")
     list_display = ("resource", "bindings_text")
     list_display_links = None
     search_fields = ("bindings",)
@@ -124,6 +125,8 @@ class PolicyAdmin(ConsoleAdmin):
 
     def find(self, request: HttpRequest) -> HttpResponse:
         name = request.GET.get("resource", "").strip().strip("/")
+        if not name:
+            return HttpResponseRedirect(reverse("admin:subscriptions_policy_changelist"))
         try:
             tree.kind_of_name(name)
         except PushHubError as error:

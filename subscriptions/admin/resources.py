@@ -63,7 +63,8 @@ class ServiceAdmin(ConsoleAdmin):
         """A column with a field's label and value, for a reader who may not change it."""
 
         def text(row: Any) -> Any:
-            return self.initial_of(row).get(name)
+            value = self.initial_of(row).get(name)
+            return self.get_empty_value_display() if value is None else value
 
         text.short_description = field.label  # type: ignore[attr-defined]
         text.__name__ = name
