@@ -35,6 +35,7 @@ LAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"activity", "metrics", "publish"}),
         frozenset({"deadletters", "pipeline", "pull", "retention"}),
         frozenset({"push"}),
+        frozenset({"inspection"}),
         frozenset({"admin", "api", "management", "rpc", "tasks"}),
         frozenset({"apps", "receivers"}),
     ),

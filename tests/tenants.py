@@ -180,6 +180,6 @@ def fillings(world: World, tenant: str, pattern: str, names: list[str]) -> Itera
                 yield {"name": tree.name_of(row)}
     else:
         [name] = names
-        rows = {"subscription_id": Subscription, "topic_id": Topic, "pk": Subscription}.get(name)
+        rows = {"subscription_id": Subscription, "topic_id": Topic, "pk": Subscription, "message_id": Message}.get(name)
         for row in world.of(tenant, rows or {"object_id": model, "id": model}[name]):
             yield {name: row.pk}

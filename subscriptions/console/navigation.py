@@ -109,14 +109,14 @@ def _link(site: AdminSite, request: HttpRequest, caller: Principal, entry: Entry
         return None
     if not entry.is_model:
         url = reverse(entry.target)
-        return {"url": url, "label": entry.label, "icon": entry.icon, "current": request.path == url}
+        return {"url": url, "label": entry.label, "icon": entry.icon, "model": "", "current": request.path == url}
     page = next((page for model, page in site._registry.items() if model._meta.label_lower == entry.target), None)
     if page is None or not page.has_view_permission(request):
         return None
     options = page.opts
     url = reverse(f"admin:{options.app_label}_{options.model_name}_changelist")
     label = entry.label or capfirst(options.verbose_name_plural)
-    return {"url": url, "label": label, "icon": entry.icon, "current": request.path.startswith(url)}
+    return {"url": url, "label": label, "icon": entry.icon, "model": entry.target, "current": False}
 
 
 def project_switcher(request: HttpRequest, caller: Principal) -> Mapping[str, Any]:

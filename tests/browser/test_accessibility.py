@@ -8,6 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from pytest_django.live_server_helper import LiveServer
 
+from deliveries.models import Message
 from subscriptions.models import Subscription, Topic
 from tests.browser.chromium import chromium
 from tests.browser.test_console_pages import TOPIC, shop, sign_in
@@ -33,8 +34,10 @@ def pages_of(subscription: Subscription) -> list[str]:
         "subscriptions/auditentry/",
         f"deliveries/delivery/state/{subscription.pk}/",
         f"deliveries/delivery/publish/{topic.pk}/",
+        f"deliveries/delivery/waiting/{subscription.pk}/",
         "deliveries/delivery/",
         "deliveries/message/",
+        f"deliveries/message/way/{Message.objects.get().pk}/",
         f"deliveries/segment/charts/{subscription.pk}/",
     ]
 
