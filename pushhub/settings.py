@@ -271,6 +271,7 @@ LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 TIME_ZONE = "UTC"
 USE_TZ = True
+FORMAT_MODULE_PATH = "pushhub.formats"
 STATIC_URL = "/static/"
 #: Static files are served from the installed packages, without a copy that somebody has to collect first.
 WHITENOISE_USE_FINDERS = True

@@ -239,10 +239,12 @@ class PushSettings:
     max_delivery_attempts: int
     #: The filter (resources/filters.py), empty for all messages.
     filter: str
+    #: Somebody has paused it: what it is owed waits, and its push configuration is kept.
+    paused: bool
 
     @property
     def is_push(self) -> bool:
-        return bool(self.endpoint) and not self.detached
+        return bool(self.endpoint) and not self.detached and not self.paused
 
 
 PUSH_COLUMNS = (
@@ -266,6 +268,7 @@ PUSH_COLUMNS = (
     "enable_exactly_once_delivery",
     "filter",
     "topic__message_retention_seconds",
+    "paused",
 )
 
 
@@ -322,4 +325,5 @@ def _push_settings(row: Sequence[Any]) -> PushSettings:
         exactly_once=row[17],
         max_delivery_attempts=attempts,
         filter=row[18],
+        paused=row[20],
     )

@@ -35,7 +35,7 @@ LAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"activity", "metrics", "publish"}),
         frozenset({"deadletters", "pipeline", "pull", "retention"}),
         frozenset({"observability", "push"}),
-        frozenset({"diagnosis"}),
+        frozenset({"diagnosis", "inspection"}),
         frozenset({"admin", "api", "management", "rpc", "tasks"}),
         frozenset({"apps", "receivers"}),
     ),

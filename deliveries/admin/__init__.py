@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from deliveries.admin import messages, metrics, publishjobs
+from deliveries.admin import messages, metrics, overview, publishjobs
 
-__all__ = ["messages", "metrics", "publishjobs"]
+__all__ = ["messages", "metrics", "overview", "publishjobs"]

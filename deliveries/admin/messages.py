@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import redis
 from django import forms
-from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -17,18 +15,20 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from deliveries.admin.message_pages import MessagePages
+from deliveries.admin.overview import create_demo
 from deliveries.admin.readonly import ReadOnlyAdmin
-from deliveries.backlog.backlog import Lane
-from deliveries.backlog.default import default_backlog
+from deliveries.admin.subscription_pages import subscription_urls
 from deliveries.models import ArchiveFile, Delivery, Message
 from deliveries.publish.request import publish_request_parse
 from deliveries.publish.service import message_publish
 from deliveries.push.rejected import rejected
-from deliveries.rules.payload import publish_time_text
-from deliveries.store import statements
+from deliveries.rules.payload import attributes_text, publish_time_text
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of, check_row
@@ -40,6 +40,8 @@ from subscriptions.models import Project, Subscription, Topic
 PUBLISH = "google.pubsub.v1.Publisher.Publish"
 PULL = "google.pubsub.v1.Subscriber.Pull"
 SHOWN_BYTES = 2000
+#: Ids of messages have more digits; what is shorter may be an ordering key.
+SHORTEST_SEARCHED_ID = 15
 
 
 @admin.register(Message)
@@ -47,9 +49,12 @@ class MessageAdmin(ReadOnlyAdmin):
     """Messages that are kept, with what is in them: for those who may pull them."""
 
     methods = {"view": PULL}
-    list_display = ("id", "topic", "region", "size", "publish_time", "ordering_key")
+    project_path = "topic__project"
+    list_display = ("way", "topic", "region", "size", "publish_time", "ordering_key")
+    list_display_links = None
     list_select_related = ("topic__project",)
-    search_fields = ("=id",)
+    search_fields = ("=id", "=ordering_key")
+    search_help_text = gettext_lazy("Id, ordering key, or attribute=value")
     ordering = ("-id",)
     fields = ("id", "topic", "region", "publish_time", "attributes", "ordering_key", "size", "text")
     readonly_fields = fields
@@ -63,6 +68,29 @@ class MessageAdmin(ReadOnlyAdmin):
         subscriptions = rows_held(caller, needed.permission, Subscription.objects.order_by())
         waiting = Delivery.objects.filter(message=OuterRef("pk"), subscription__in=subscriptions)
         return rows.filter(Q(topic__in=topics) | Exists(waiting))
+
+    def get_urls(self) -> list[URLPattern]:
+        return [*MessagePages(self).urls(), *super().get_urls()]
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Message], search_term: str
+    ) -> tuple[QuerySet[Message], bool]:
+        """Also look for `attribute=value`, as the attributes are stored."""
+        name, equals, value = search_term.partition("=")
+        if not equals:
+            return super().get_search_results(request, queryset, search_term)
+        return queryset.filter(attributes__contains=attributes_text({name: value})[1:-1]), False
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """A search for an id leads to the message's page, which knows it after the ack too."""
+        term = request.GET.get("q", "").strip()
+        if term.isdecimal() and len(term) > SHORTEST_SEARCHED_ID and self.has_view_permission(request):
+            return HttpResponseRedirect(reverse("admin:deliveries_message_way", args=[int(term)]))
+        return super().changelist_view(request, extra_context)
+
+    @admin.display(description="ID", ordering="id")
+    def way(self, row: Message) -> SafeString:
+        return format_html('<a href="{}">{}</a>', reverse("admin:deliveries_message_way", args=[row.pk]), str(row.pk))
 
     @admin.display(description=gettext_lazy("Size"))
     def size(self, row: Message) -> int:
@@ -102,28 +130,12 @@ class DeliveryAdmin(ReadOnlyAdmin):
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
         return [
-            path("state/<int:subscription_id>/", view(self.state), name="deliveries_state"),
+            *subscription_urls(self),
             path("publish/<int:topic_id>/", view(self.publish), name="deliveries_publish"),
+            path("demo/", view(create_demo), name="deliveries_demo"),
             path("rejected/", view(self.rejected), name="deliveries_rejected"),
             *super().get_urls(),
         ]
-
-    def state(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
-        """How a subscription's lanes stand in Redis, and its oldest deliveries."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        rows = Subscription.objects.select_related("project")
-        subscription = get_object_or_404(rows, pk=subscription_id)
-        check_row(request, subscription, self.methods["view"], {"subscription": subscription.name})
-        waiting = Delivery.objects.filter(subscription=subscription).order_by("message_id")
-        return self._page(
-            request,
-            "admin/deliveries/state.html",
-            title=subscription.name,
-            lanes=_lanes(subscription_id),
-            charts=reverse("admin:deliveries_charts", args=[subscription_id]),
-            oldest=[(row, publish_time_text(row.message_id)) for row in waiting[:20]],
-        )
 
     def publish(self, request: HttpRequest, topic_id: int) -> HttpResponse:
         """A form that publishes one message."""
@@ -140,7 +152,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
             else:
                 messages.success(request, _("Published message %(id)s.") % {"id": message_id})
                 return HttpResponseRedirect(reverse("admin:deliveries_publish", args=[topic_id]))
-        return self._page(request, "admin/deliveries/publish.html", title=topic.name, form=form)
+        return self._page(request, "admin/deliveries/publish.html", title=topic.name, form=form, opts=Topic._meta)
 
     def rejected(self, request: HttpRequest) -> HttpResponse:
         """Task messages that could not be decoded: of any project, so for superusers."""
@@ -153,7 +165,8 @@ class DeliveryAdmin(ReadOnlyAdmin):
             messages.warning(request, _("Redis does not answer."))
         for row in rows:
             row["at"] = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(float(str(row["at"]))))
-        return self._page(request, "admin/deliveries/rejected.html", title=_("Rejected task messages"), rows=rows)
+        title = _("Rejected task messages")
+        return self._page(request, "admin/deliveries/rejected.html", title=title, rows=rows, opts=None)
 
     def _page(self, request: HttpRequest, template: str, **context: Any) -> HttpResponse:
         shared = {**self.admin_site.each_context(request), "opts": self.opts}
@@ -175,29 +188,6 @@ class PublishForm(forms.Form):
             "orderingKey": given["ordering_key"],
         }
         return publish_request_parse({"messages": [message]})
-
-
-def _lanes(subscription_id: int) -> Sequence[dict[str, Any]] | None:
-    """A row a region; None when Redis does not answer."""
-    regions = sorted({settings.REGION, *statements.lanes_waiting(subscription_id)})
-    try:
-        states = {region: default_backlog().state(Lane(subscription_id, region)) for region in regions}
-    except redis.RedisError:
-        return None
-    now_ms = time.time() * 1000
-    return [
-        {
-            "region": region,
-            "pushing": state.get("mode") == "1",
-            "outstanding": int(float(state.get("out", 0))),
-            "window": int(float(state.get("w", 0))),
-            "backoff_seconds": round(max(float(state.get("resume", 0)) - now_ms, float(state.get("gap", 0))) / 1000, 1),
-            "ack_ratio": f"{100 * float(state.get('r', 1)):.1f} %",
-            "latency_ms": round(float(state.get("l", 0)), 1),
-            "spilled": state.get("spill") == "1",
-        }
-        for region, state in states.items()
-    ]
 
 
 @admin.register(ArchiveFile)

@@ -11,7 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 
@@ -23,6 +23,7 @@ from deliveries.metrics.series import floor
 from deliveries.models import Segment
 from pushhub.common.clock import utcnow
 from subscriptions.console.base import check_row
+from subscriptions.console.tabs import subscription_tabs
 from subscriptions.models import Subscription
 
 LIST_TIME_SERIES = "google.monitoring.v3.MetricService.ListTimeSeries"
@@ -73,9 +74,9 @@ class SegmentAdmin(ReadOnlyAdmin):
         span = curves.Span(subscription.project.project_id, subscription.subscription_id, end - length, end, period)
         context = {
             **self.admin_site.each_context(request),
-            "opts": self.opts,
+            "opts": Subscription._meta,
             "title": subscription.name,
-            "state": reverse("admin:deliveries_state", args=[subscription_id]),
+            "tabs": subscription_tabs(subscription, "metrics"),
             "ranges": list(RANGES),
             "chosen": chosen,
             **_alarms(),

@@ -11,9 +11,9 @@ from subscriptions.selectors import PushSettings
 
 
 def mode_of(settings: PushSettings) -> Mode:
-    if settings.detached:
-        return Mode.IDLE
-    return Mode.PUSH if settings.endpoint else Mode.PULL
+    if settings.is_push:
+        return Mode.PUSH
+    return Mode.IDLE if settings.detached or settings.endpoint else Mode.PULL
 
 
 def lane_agrees(state: Mapping[str, str], settings: PushSettings) -> bool:

@@ -13,12 +13,12 @@ from html import escape
 
 WIDTH, HEIGHT = 720, 200
 LEFT, RIGHT, TOP, BOTTOM = 56, 8, 10, 24
-#: As many lines as there are colours; what a seventh would tell nobody can make out.
-COLOURS = 6
+#: As many lines as there are colours: one for each response class.
+COLOURS = 7
 MAX_LABELS = 8
 _STEPS = (60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400, 30 * 86400)
 
-#: Six hues that colour-blind readers tell apart as well (Okabe and Ito), darker on white and lighter on black.
+#: Hues that colour-blind readers tell apart as well (Okabe and Ito), darker on white and lighter on black.
 STYLE = """
 .chart { color: var(--chart-ink); width: 100%; max-width: 60em; height: auto; display: block; }
 .chart text { font: 11px system-ui, sans-serif; fill: currentColor; }
@@ -36,8 +36,10 @@ STYLE = """
     f".charts .legend .c{number} {{ background: var(--c{number}); }}\n"
     for number in range(COLOURS)
 )
-LIGHT = "--chart-ink:#24292f;--c0:#0b7a5b;--c1:#b3261e;--c2:#0062a3;--c3:#a05a00;--c4:#8e3b76;--c5:#5c6670;"
-DARK = "--chart-ink:#e6e6e6;--c0:#3fc79a;--c1:#ff7b72;--c2:#6cb6ff;--c3:#e3b341;--c4:#e29bd0;--c5:#a8b1bb;"
+LIGHT = (
+    "--chart-ink:#24292f;--c0:#0b7a5b;--c1:#b3261e;--c2:#0062a3;--c3:#a05a00;--c4:#8e3b76;--c5:#5c6670;--c6:#7a5c00;"
+)
+DARK = "--chart-ink:#e6e6e6;--c0:#3fc79a;--c1:#ff7b72;--c2:#6cb6ff;--c3:#e3b341;--c4:#e29bd0;--c5:#a8b1bb;--c6:#f0e442;"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,7 @@ def _legend(lines: Sequence[Line]) -> str:
     items = [
         f'<span><i class="{_colour(line, number)}"></i>{escape(line.label)}</span>'
         for number, line in enumerate(lines)
-        if any(line.values)
+        if any(value is not None for value in line.values)
     ]
     return f'<div class="legend">{"".join(items)}</div>'
 

@@ -49,7 +49,7 @@ def subscription_seek(*, name: str, request: object) -> None:
         _seek_to_snapshot(found, selectors.snapshot_get(name=given["snapshot"], field="snapshot"))
     else:
         raise InvalidArgument("You must specify a time or a snapshot to seek to.", field="time")
-    _read_anew(found.pk)
+    lanes_read_anew(found.pk)
 
 
 def _seek_to_time(found: Subscription, moment: datetime) -> None:
@@ -118,7 +118,8 @@ def _insert_missing(subscription_id: int, rows: Sequence[tuple[int, str, str]]) 
         statements.deliveries_insert([(one, subscription_id, region, 0, "") for one in ids if one not in there])
 
 
-def _read_anew(subscription_id: int) -> None:
+def lanes_read_anew(subscription_id: int) -> None:
+    """Make Redis forget the subscription's lanes, with their windows, pauses and retries, and read what is owed."""
     found = push_settings_of(subscription_id)
     if found is None:
         return

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from subscriptions.admin import audit, credentials, policies, resources, tree
+from subscriptions.admin import audit, credentials, policies, resources, schemas, tree
 
-__all__ = ["audit", "credentials", "policies", "resources", "tree"]
+__all__ = ["audit", "credentials", "policies", "resources", "schemas", "tree"]

@@ -20,11 +20,12 @@ from django.utils.translation import gettext_lazy
 from pushhub.common.errors import PermissionDenied, PushHubError
 from pushhub.common.principals import Principal
 from subscriptions.console.base import ConsoleAdmin, caller_of
+from subscriptions.console.tabs import subscription_tabs
 from subscriptions.iam import grants, policies, tree
 from subscriptions.iam.methods import authorize, authorize_row
 from subscriptions.iam.roles import PREDEFINED
 from subscriptions.iam.visible import rows_callable
-from subscriptions.models import Organization, Project
+from subscriptions.models import Organization, Project, Subscription
 from subscriptions.models.iam import Policy, RoleResource
 
 GET = "google.iam.v1.IAMPolicy.GetIamPolicy"
@@ -79,6 +80,7 @@ class PolicyAdmin(ConsoleAdmin):
     """Every policy that is stored, and the page of one resource's."""
 
     methods = {"view": GET}
+    fields = ("resource", "bindings_text")
     list_display = ("resource", "bindings_text")
     list_display_links = None
     search_fields = ("bindings",)
@@ -124,6 +126,8 @@ class PolicyAdmin(ConsoleAdmin):
 
     def find(self, request: HttpRequest) -> HttpResponse:
         name = request.GET.get("resource", "").strip().strip("/")
+        if not name:
+            return HttpResponseRedirect(reverse("admin:subscriptions_policy_changelist"))
         try:
             tree.kind_of_name(name)
         except PushHubError as error:
@@ -146,6 +150,7 @@ class PolicyAdmin(ConsoleAdmin):
             "levels": [_level(row) for row in lineage if _may_read(caller, row)],
             "hides_levels": not all(_may_read(caller, row) for row in lineage),
             "form": form,
+            "tabs": subscription_tabs(resource, "permissions") if isinstance(resource, Subscription) else None,
         }
         return TemplateResponse(request, "admin/subscriptions/policy.html", context)
 

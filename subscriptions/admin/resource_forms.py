@@ -170,6 +170,15 @@ class SubscriptionForm(ServiceForm):
     max_delivery_attempts = forms.IntegerField(label=_("Maximum delivery attempts"), required=False)
     enable_message_ordering = forms.BooleanField(label=_("Message ordering"), required=False)
     filter = forms.CharField(label=_("Filter"), required=False)
+    enable_exactly_once_delivery = forms.BooleanField(
+        label=_("Exactly-once delivery"), required=False, help_text=_("For subscribers that pull")
+    )
+    expiration = forms.CharField(
+        label=_("Expires after inactivity"),
+        required=False,
+        initial="2678400s",
+        help_text=_("For example 2678400s, which is 31 days; empty: never"),
+    )
     labels = forms.JSONField(label=_("Labels"), required=False, initial=dict, widget=_small())
 
     offered = {
@@ -191,6 +200,8 @@ class SubscriptionForm(ServiceForm):
         "retryPolicy.maximumBackoff": "maximum_backoff",
         "deadLetterPolicy": "dead_letter_topic",
         "deadLetterPolicy.maxDeliveryAttempts": "max_delivery_attempts",
+        "enableExactlyOnceDelivery": "enable_exactly_once_delivery",
+        "expirationPolicy": "expiration",
     }
     #: What an update may change, by the API's names.
     MUTABLE = (
@@ -200,6 +211,8 @@ class SubscriptionForm(ServiceForm):
         "retainAckedMessages",
         "retryPolicy",
         "deadLetterPolicy",
+        "enableExactlyOnceDelivery",
+        "expirationPolicy",
         "labels",
     )
 
@@ -216,11 +229,14 @@ class SubscriptionForm(ServiceForm):
             "retainAckedMessages": given["retain_acked_messages"],
             "retryPolicy": _present(minimumBackoff=given["minimum_backoff"], maximumBackoff=given["maximum_backoff"]),
             "deadLetterPolicy": _dead_letter_policy(given),
+            "enableExactlyOnceDelivery": given["enable_exactly_once_delivery"],
             "labels": given["labels"],
         }
+        # An empty policy is not the same as none: it says that the subscription never expires.
+        expiration = {"expirationPolicy": _present(ttl=given["expiration"])}
         if not self.is_new:
             name = self.instance.name
-            request = {"subscription": _present(**changeable), "updateMask": ",".join(self.MUTABLE)}
+            request = {"subscription": {**_present(**changeable), **expiration}, "updateMask": ",".join(self.MUTABLE)}
             authorize(self.caller, "google.pubsub.v1.Subscriber.UpdateSubscription", {"subscription.name": name})
             return subscription_update(name=name, request=request, caller=self.caller)
         name = names.subscription_name(given["project"].project_id, given["subscription_id"])
@@ -231,7 +247,7 @@ class SubscriptionForm(ServiceForm):
         }
         resources = {"name": name, "topic": given["topic"].name}
         authorize(self.caller, "google.pubsub.v1.Subscriber.CreateSubscription", resources)
-        subscription = _present(**changeable, **fixed)
+        subscription = {**_present(**changeable, **fixed), **expiration}
         return subscription_create(name=name, subscription=subscription, caller=self.caller)
 
 
@@ -325,6 +341,8 @@ def subscription_initial(row: Subscription) -> Fields:
         "maximum_backoff": _milliseconds(row.maximum_backoff_ms),
         "dead_letter_topic": row.dead_letter_topic,
         "max_delivery_attempts": row.max_delivery_attempts or None,
+        "enable_exactly_once_delivery": row.enable_exactly_once_delivery,
+        "expiration": _seconds(row.expiration_ttl_seconds),
         "labels": row.labels,
     }
 

@@ -12,7 +12,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.errors import PushHubError
@@ -20,12 +20,13 @@ from pushhub.common.principals import Principal
 from subscriptions.admin import resource_forms
 from subscriptions.admin.policies import permissions_link
 from subscriptions.console.base import ConsoleAdmin, caller_of
+from subscriptions.console.tabs import subscription_tabs
 from subscriptions.iam.methods import authorize_row
 from subscriptions.identity import agents
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
 from subscriptions.models.iam import SigningKey
 from subscriptions.services import service_accounts, snapshots
-from subscriptions.services.subscriptions import push_config_modify, subscription_delete
+from subscriptions.services.subscriptions import subscription_delete, subscription_pause, subscription_resume
 from subscriptions.services.topics import topic_delete
 
 admin.site.site_header = "PushHub"
@@ -63,7 +64,8 @@ class ServiceAdmin(ConsoleAdmin):
         """A column with a field's label and value, for a reader who may not change it."""
 
         def text(row: Any) -> Any:
-            return self.initial_of(row).get(name)
+            value = self.initial_of(row).get(name)
+            return self.get_empty_value_display() if value is None else value
 
         text.short_description = field.label  # type: ignore[attr-defined]
         text.__name__ = name
@@ -144,6 +146,14 @@ def grant(caller: Principal, account: ServiceAccount) -> None:
         agents.agent_grant(account, caller=caller)
 
 
+def pause(row: Subscription) -> None:
+    subscription_pause(name=row.name)
+
+
+def resume(row: Subscription) -> None:
+    subscription_resume(name=row.name)
+
+
 def disable_account(row: ServiceAccount) -> None:
     service_accounts.service_account_disable(name=row.name)
 
@@ -218,17 +228,24 @@ class SubscriptionAdmin(ServiceAdmin):
         "delete": f"{SUBSCRIBER}.DeleteSubscription",
     }
     fixed = ("project", "subscription_id", "topic", "enable_message_ordering", "filter")
-    list_display = ("name", "topic", "push_endpoint", "account", "detached", "deliveries_link", "permissions")
-    list_filter = ("detached", "project")
+    list_display = ("page_link", "topic", "push_endpoint", "state", "metrics")
+    list_display_links = None
+    list_filter = ("detached", "paused", "project")
     search_fields = ("subscription_id", "project__project_id", "push_endpoint")
     list_select_related = ("project", "topic__project")
-    actions = ("pause",)
+    actions = ("pause", "resume")
 
     def shown(self) -> tuple[str, ...]:
         return (*super().shown(), "agent", "detached", "created_at", "updated_at")
 
     def initial_of(self, obj: Subscription) -> dict[str, Any]:
         return resource_forms.subscription_initial(obj)
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> HttpResponse:
+        row = context.get("original")
+        if row is not None:
+            context["tabs"] = subscription_tabs(row, "configuration")
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.grant_agent)
@@ -266,22 +283,30 @@ class SubscriptionAdmin(ServiceAdmin):
     def delete_by_service(self, row: Subscription) -> None:
         subscription_delete(name=row.name)
 
-    @admin.display(description=_("Service account"))
-    def account(self, row: Subscription) -> str:
-        return row.oidc_service_account_email
+    @admin.display(description=_("name"), ordering="subscription_id")
+    def page_link(self, row: Subscription) -> str:
+        return format_html('<a href="{}">{}</a>', reverse("admin:deliveries_state", args=[row.pk]), row.name)
 
-    @admin.display(description=_("Deliveries"))
-    def deliveries_link(self, row: Subscription) -> str:
-        pages = [("admin:deliveries_state", _("state")), ("admin:deliveries_charts", _("charts"))]
-        links = [(reverse(name, args=[row.pk]), word) for name, word in pages]
-        return format_html_join(" ", '<a href="{}">{}</a>', links)
+    @admin.display(description=_("Metrics"))
+    def metrics(self, row: Subscription) -> str:
+        return format_html('<a href="{}">{}</a>', reverse("admin:deliveries_charts", args=[row.pk]), _("charts"))
 
-    @admin.action(description=_("Pause: switch to pull; setting an endpoint again resumes"))
+    @admin.display(description=_("State"))
+    def state(self, row: Subscription) -> str:
+        """What the configuration says; how the deliveries stand is on the subscription's page."""
+        if row.detached or row.paused:
+            level, word = "warn", _("detached") if row.detached else _("paused")
+        else:
+            level, word = "", _("push") if row.push_endpoint else _("pull")
+        return format_html('<span class="badge {}">{}</span>', level, word)
+
+    @admin.action(description=_("Pause: keep the push configuration and let messages wait"))
     def pause(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> None:
-        def pause(row: Subscription) -> None:
-            push_config_modify(name=row.name, request={"pushConfig": {}}, caller=caller_of(request))
-
         self.for_each(request, queryset, f"{SUBSCRIBER}.ModifyPushConfig", pause)
+
+    @admin.action(description=_("Resume: push again"))
+    def resume(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> None:
+        self.for_each(request, queryset, f"{SUBSCRIBER}.ModifyPushConfig", resume)
 
 
 @admin.register(Snapshot)

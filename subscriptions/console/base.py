@@ -7,20 +7,26 @@ superusers only, and so is one of a model that somebody registers without any of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin import RelatedOnlyFieldListFilter
+from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import FieldDoesNotExist
 from django.core.exceptions import PermissionDenied as NotForYou
 from django.db.models import Model, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, URLResolver, path, reverse
+from django.utils.text import capfirst
+from django.utils.translation import gettext_lazy
 
 from pushhub.common.errors import PermissionDenied
 from pushhub.common.principals import Principal
 from subscriptions.api.authentication import session_principal
-from subscriptions.console import login
+from subscriptions.console import login, navigation
 from subscriptions.iam import access
 from subscriptions.iam.methods import METHODS, authorize
 from subscriptions.iam.visible import rows_callable
@@ -37,6 +43,16 @@ def caller_of(request: HttpRequest) -> Principal:
     return caller
 
 
+class ProjectChangeList(ChangeList):
+    """A list that shows the rows of the chosen project only, where the rows belong to projects."""
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
+        rows = super().get_queryset(request, exclude_parameters)
+        project_path: str = self.model_admin.project_path  # type: ignore[attr-defined]
+        chosen = navigation.chosen_project(request)
+        return rows.filter(**{f"{project_path}__project_id": chosen}) if chosen and project_path else rows
+
+
 class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """The pages of a model. Every one that is registered is one of these (ConsoleSite)."""
 
@@ -45,6 +61,29 @@ class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     methods: ClassVar[Mapping[str, str]] = {}
     #: The field that leads to the resource that the methods are about; empty where that is the row itself.
     held_on: ClassVar[str] = ""
+
+    @property
+    def project_path(self) -> str:
+        """The lookup that leads from a row to its project; empty where rows belong to no single project."""
+        relation = f"{self.held_on}__project" if self.held_on else "project"
+        try:
+            field = self.opts.get_field(relation.partition("__")[0])
+        except FieldDoesNotExist:
+            return ""
+        return relation if not field.many_to_many else ""
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        title = capfirst(self.opts.verbose_name_plural)
+        return super().changelist_view(request, {"title": title, **(extra_context or {})})
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Django's page of a row, with the row's name for its title."""
+        if context.get("original") is not None:
+            context["title"], context["subtitle"] = str(context["original"]), None
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return ProjectChangeList
 
     def rows_for(self, caller: Principal, verb: str, rows: QuerySet[Any]) -> QuerySet[Any]:
         """Those of the rows that the caller, who is no superuser, may view, change or delete."""
@@ -120,6 +159,15 @@ class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         ]
 
 
+def _translate_names(model: type[Model]) -> None:
+    """Show the names and help texts of a model's fields in the reader's language where a catalogue has them."""
+    for field in model._meta.fields:
+        for attribute in ("verbose_name", "help_text"):
+            text = getattr(field, attribute)
+            if text and isinstance(text, str):
+                setattr(field, attribute, gettext_lazy(text))
+
+
 def check_row(request: HttpRequest, row: Model, method: str, names: Mapping[str, str]) -> None:
     """Let a page about `row` be shown to those who may call `method`, which finds its names in `names`.
 
@@ -138,6 +186,10 @@ class ConsoleSite(admin.AdminSite):
     """The console. Any page that asks no policies, such as Django's own of users, is made one for superusers only."""
 
     login_form = login.LoginForm
+    enable_nav_sidebar = False  # the console has a sidebar of its own
+    site_url = None
+    #: Returns what the overview shows; the data plane sets it (deliveries/admin/overview.py).
+    overview: Callable[[HttpRequest], dict[str, Any]] | None = None
 
     def login(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         response = super().login(request, extra_context)
@@ -152,3 +204,33 @@ class ConsoleSite(admin.AdminSite):
         if not issubclass(given, ConsoleAdmin):
             given = type(given.__name__, (ConsoleAdmin, given), {"__module__": given.__module__})
         super().register(model_or_iterable, given, **options)
+        for model in (model_or_iterable,) if isinstance(model_or_iterable, type) else model_or_iterable:
+            _translate_names(model)
+
+    def each_context(self, request: HttpRequest) -> dict[str, Any]:
+        """Django's context, the sidebar and the project switcher."""
+        context = super().each_context(request)
+        if self.has_permission(request):
+            caller = caller_of(request)
+            context["sidebar"] = navigation.sidebar(self, request, caller)
+            context["project_switcher"] = navigation.project_switcher(request, caller)
+        return context
+
+    def get_urls(self) -> list[URLResolver | URLPattern]:
+        choose = self.admin_view(self.choose_project)
+        return [path("choose-project/", choose, name="choose_project"), *super().get_urls()]
+
+    def index(self, request: HttpRequest, extra_context: Any = None) -> TemplateResponse:
+        shown = self.overview(request) if self.overview is not None else {}
+        return super().index(request, {**shown, **(extra_context or {})})
+
+    def choose_project(self, request: HttpRequest) -> HttpResponse:
+        """Limit the lists of this session to one project, or show all projects again."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        chosen = request.POST.get("project", "")
+        if chosen and not navigation.projects_visible(caller_of(request)).filter(project_id=chosen).exists():
+            raise Http404
+        request.session[navigation.PROJECT_KEY] = chosen
+        back = request.POST.get("next", "")
+        return HttpResponseRedirect(back if navigation.is_path_of_console(back) else reverse("admin:index"))

@@ -180,6 +180,7 @@ class Subscription(models.Model):
         verbose_name=_("topic"),
     )
     detached = models.BooleanField(_("detached"), default=False)
+    paused = models.BooleanField(_("paused"), default=False, help_text="Nothing is pushed until it is resumed")
 
     push_endpoint = models.CharField(
         _("push endpoint"), max_length=2048, blank=True, help_text="Empty: a pull subscription"

@@ -92,6 +92,26 @@ def subscription_detach(*, name: str) -> None:
         _store_change(row)
 
 
+def subscription_pause(*, name: str) -> None:
+    """Stop pushing and keep the push configuration; what is owed waits until somebody resumes the subscription."""
+    with transaction.atomic():
+        row = selectors.subscription_get(name=name, lock=True)
+        if not row.push_endpoint or row.detached:
+            raise FailedPrecondition(f"Only a push subscription can be paused (resource={row.subscription_id}).")
+        row.paused = True
+        _store_change(row)
+
+
+def subscription_resume(*, name: str) -> None:
+    """Push again, with the configuration from before the pause."""
+    with transaction.atomic():
+        row = selectors.subscription_get(name=name, lock=True)
+        if not row.paused:
+            raise FailedPrecondition(f"Subscription is not paused (resource={row.subscription_id}).")
+        row.paused = False
+        _store_change(row)
+
+
 def subscription_delete(*, name: str) -> None:
     with transaction.atomic():
         row = selectors.subscription_get(name=name, lock=True)

@@ -96,6 +96,22 @@ def test_the_scripts_of_the_console_work(shop: Subscription, live_server: LiveSe
         browser.check()
 
 
+def test_a_subscriptions_page_follows_without_a_reload(shop: Subscription, live_server: LiveServer) -> None:
+    address = f"/admin/deliveries/delivery/state/{shop.pk}/"
+    with chromium(live_server.url) as browser:
+        sign_in(browser)
+        page = browser.open(address)
+        assert page.inner_text("[data-live=sentence]").startswith("No push worker")
+        other = page.context.new_page()
+        other.goto(f"{browser.base}{address}")
+        other.click("text=Pause")
+        other.wait_for_selector("text=Paused. Messages wait")
+        page.bring_to_front()
+        page.wait_for_selector("text=Paused by hand")
+        assert page.locator(".status.warn").count() == 1
+        browser.check()
+
+
 def test_charts_have_their_colours_in_light_and_dark(shop: Subscription, live_server: LiveServer) -> None:
     seen = {}
     for theme in ("light", "dark"):

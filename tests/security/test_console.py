@@ -6,7 +6,6 @@ The addresses come from the console's own registry and patterns, so a page that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -14,196 +13,41 @@ import pytest
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.models import Group as DjangoGroup
-from django.contrib.auth.models import Permission, User
-from django.contrib.contenttypes.models import ContentType
+from django.contrib.auth.models import User
 from django.db.models import Model
 from django.test import Client
-from django.urls import URLPattern, URLResolver, get_resolver
 
-from deliveries.models import ArchiveFile, Delivery, Message, PublishJob, Segment
-from pushhub.common.clock import utcnow
+from deliveries.models import Delivery, Message, PublishJob
 from pushhub.common.errors import PermissionDenied
 from pushhub.common.principals import Principal
 from subscriptions.console.base import ConsoleAdmin, ConsoleSite
-from subscriptions.iam import access, grants, tree
+from subscriptions.console.navigation import SECTIONS
+from subscriptions.iam import grants, tree
 from subscriptions.iam.methods import METHODS, authorize_row
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Folder, Organization, Project, ServiceAccount, Snapshot, Subscription, Topic
-from subscriptions.models.credentials import AccessToken, ServiceAccountKey
-from subscriptions.models.iam import AuditEntry, Group, GroupMember, Perimeter, Policy, RoleResource, SigningKey
-from subscriptions.services import hierarchy
+from subscriptions.models.credentials import ServiceAccountKey
+from subscriptions.models.iam import AuditEntry, Group, GroupMember, Perimeter, Policy, RoleResource
+from subscriptions.models.schemas import Schema
 from tests.restapi import Api
+from tests.tenants import PEOPLE, TENANTS, World, addresses, console_patterns, member_of, model_of, world_of_tenants
 
 pytestmark = pytest.mark.django_db
 
-TENANTS = ("acme", "zebra")
-#: Who looks, and what they hold: a role on a project, or nothing.
-PEOPLE = {
-    "superuser": None,
-    "owner": ("roles/owner", "acme"),
-    "viewer": ("roles/viewer", "acme"),
-    "neighbour": ("roles/editor", "zebra"),
-    "stranger": None,
-    "anonymous": None,
-}
 #: Their pages are of the whole deployment, and so for superusers.
 OF_THE_DEPLOYMENT = {"SigningKey", "Group", "Segment", "ArchiveFile", "User"}
 #: Every page that somebody else than a superuser may open, and the methods that it stands for.
 OF_TENANTS = {
     *("Project", "Topic", "Subscription", "Snapshot", "ServiceAccount", "ServiceAccountKey", "AccessToken", "Policy"),
     *("RoleResource", "Organization", "Folder", "Perimeter", "AuditEntry", "Message", "Delivery", "PublishJob"),
+    "Schema",
 }
 REGISTRY: dict[Any, ConsoleAdmin] = admin.site._registry
 
 
-@dataclass
-class World:
-    """Two tenants with one of everything each, whose texts contain the tenant's name, and who looks at them."""
-
-    rows: dict[str, list[Model]] = field(default_factory=dict)
-    clients: dict[str, Client] = field(default_factory=dict)
-
-    def of(self, tenant: str, model: type[Model]) -> list[Model]:
-        return [row for row in self.rows[tenant] if isinstance(row, model)]
-
-
 @pytest.fixture
 def world(redis_url: str) -> World:
-    made = World()
-    for number, tenant in enumerate(TENANTS, start=1):
-        made.rows[tenant] = tenant_made(tenant, number)
-    staff = DjangoGroup.objects.create(name="staff")
-    staff.permissions.set(Permission.objects.all())
-    for person, held in PEOPLE.items():
-        made.clients[person] = Client()
-        if person == "anonymous":
-            continue
-        user = User.objects.create(
-            username=person, email=f"{person}@example.com", is_staff=True, is_superuser=person == "superuser"
-        )
-        user.groups.add(staff)
-        made.clients[person].force_login(user)
-        if held:
-            role, project = held
-            grants.role_grant(Project.objects.get(project_id=project), role=role, member=member_of(person))
-    for tenant in TENANTS:
-        made.rows[tenant] += Policy.objects.filter(
-            kind="project", resource_pk=Project.objects.get(project_id=tenant).pk
-        )
-    access.forget_decisions()
-    return made
-
-
-def member_of(person: str) -> str:
-    return f"user:{person}@example.com"
-
-
-def tenant_made(tenant: str, number: int) -> list[Model]:
-    organization = hierarchy.organization_create(display_name=f"Organization of {tenant}")
-    folder = hierarchy.folder_create(display_name=f"Folder of {tenant}", parent=organization)
-    project = Project.objects.create(project_id=tenant, folder=folder)
-    topic = Topic.objects.create(project=project, topic_id=f"{tenant}-topic", labels={"owner": tenant})
-    subscription = Subscription.objects.create(
-        project=project, subscription_id=f"{tenant}-subscription", topic=topic, push_endpoint=f"https://{tenant}.test/"
-    )
-    snapshot = Snapshot.objects.create(
-        project=project,
-        snapshot_id=f"{tenant}-snapshot",
-        topic=topic,
-        topic_pk=topic.pk,
-        boundary_id=1,
-        expire_at=utcnow().replace(year=2100),
-    )
-    account = ServiceAccount.objects.create(project=project, email=f"a@{tenant}.iam.gserviceaccount.com")
-    key = ServiceAccountKey.objects.create(
-        account=account, key_id=f"{tenant}-key", certificate="", expires_at=snapshot.expire_at
-    )
-    role = RoleResource.objects.create(project=project, role_id=f"{tenant}_role", title=f"Role of {tenant}")
-    grants.role_grant(topic, role="roles/pubsub.viewer", member=f"user:guest@{tenant}.test")
-    message = Message.objects.create(id=number, topic=topic, region="local", data=f"secret of {tenant}".encode())
-    delivery = Delivery.objects.create(message=message, subscription=subscription, region="local", last_result=tenant)
-    perimeter = Perimeter.objects.create(title=f"perimeter of {tenant}")
-    perimeter.projects.add(project)
-    token = AccessToken.objects.create(
-        digest=tenant, member=f"user:guest@{tenant}.test", account=account, expires_at=snapshot.expire_at
-    )
-    group = Group.objects.create(email=f"crew@{tenant}.test")
-    GroupMember.objects.create(group=group, member=f"user:guest@{tenant}.test")
-    policy = Policy.objects.get(kind="topic", resource_pk=topic.pk)
-    job = PublishJob.objects.create(
-        job_id=f"replay {tenant}", kind="replay", spec={"topic": topic.name, "subscription": "", "filter": ""}
-    )
-    deployment = [
-        SigningKey.objects.create(generation=number, kid=f"{tenant}-kid", certificate="", private_key="private"),
-        Segment.objects.create(
-            name=f"{number}.parquet", state="counted", reason=tenant, rows=1, job="rollup", at=utcnow()
-        ),
-        ArchiveFile.objects.create(path=f"{tenant}.parquet", first_id=1, last_id=2, rows=1, bytes=1),
-        User.objects.create(username=f"{tenant}-user", email=f"user@{tenant}.test"),
-    ]
-    rows = [organization, folder, project, topic, subscription, snapshot, account, key, role, message, delivery]
-    return [*rows, perimeter, token, group, policy, job, *deployment, *AuditEntry.objects.filter(resource=topic.name)]
-
-
-# The addresses of the console
-
-
-def patterns(resolver: URLResolver, prefix: str) -> Iterator[tuple[str, URLPattern]]:
-    for entry in resolver.url_patterns:
-        address = prefix + str(entry.pattern).removeprefix("^")
-        if isinstance(entry, URLResolver):
-            yield from patterns(entry, address)
-        else:
-            yield address, entry
-
-
-def console_patterns() -> list[tuple[str, URLPattern]]:
-    [console] = [one for one in get_resolver().url_patterns if str(one.pattern) == "admin/"]
-    assert isinstance(console, URLResolver)
-    return list(patterns(console, "/admin/"))
-
-
-def model_of(pattern: str) -> Any:
-    """The model whose pages an address belongs to, if it belongs to any."""
-    parts = pattern.split("/")
-    return apps.all_models.get(parts[2], {}).get(parts[3]) if len(parts) > 3 else None
-
-
-def addresses(world: World, *tenants: str) -> list[str]:
-    """Every address of the console, about every row of the tenants."""
-    found: dict[str, None] = {}
-    for pattern, route in console_patterns():
-        for values in chain.from_iterable(
-            fillings(world, tenant, pattern, sorted(route.pattern.converters)) for tenant in tenants
-        ):
-            address = pattern
-            for name, converter in route.pattern.converters.items():
-                word = {"IntConverter": "int", "PathConverter": "path", "StringConverter": ""}[type(converter).__name__]
-                address = address.replace(f"<{word}:{name}>" if word else f"<{name}>", str(values[name]))
-            found[address] = None
-    assert len(found) > 90
-    return list(found)
-
-
-def fillings(world: World, tenant: str, pattern: str, names: list[str]) -> Iterator[dict[str, object]]:
-    """What stands for the parameters of an address; a KeyError is a parameter that this test doesn't know yet."""
-    model = model_of(pattern)
-    if "app_label" in pattern or "<url>" in pattern:
-        return
-    if not names:
-        yield {}
-    elif names == ["content_type_id", "object_id"]:
-        for row in world.rows[tenant]:
-            yield {"content_type_id": ContentType.objects.get_for_model(row).pk, "object_id": row.pk}
-    elif names == ["name"]:
-        for row in world.rows[tenant]:
-            if type(row).__name__ in tree.KINDS:
-                yield {"name": tree.name_of(row)}
-    else:
-        [name] = names
-        rows = {"subscription_id": Subscription, "topic_id": Topic, "pk": Subscription}.get(name)
-        for row in world.of(tenant, rows or {"object_id": model, "id": model}[name]):
-            yield {name: row.pk}
+    return world_of_tenants()
 
 
 def test_every_kind_of_page_is_walked(world: World) -> None:
@@ -271,6 +115,7 @@ ASKED: dict[type[Model], Callable[[Any], tuple[str, str, Any]]] = {
     Topic: lambda row: ("GET", row.name, None),
     Subscription: lambda row: ("GET", row.name, None),
     Snapshot: lambda row: ("GET", row.name, None),
+    Schema: lambda row: ("GET", row.name, None),
     ServiceAccount: lambda row: ("GET", row.name, None),
     ServiceAccountKey: lambda row: ("GET", row.name, None),
     RoleResource: lambda row: ("GET", row.name, None),
@@ -567,3 +412,34 @@ def may(caller: Principal, method: str, row: Model) -> bool:
     except PermissionDenied:
         return False
     return True
+
+
+# The sidebar and the project switcher
+
+
+def test_every_page_is_in_the_sidebar() -> None:
+    listed = {entry.target for section in SECTIONS for entry in section.entries if entry.is_model}
+    assert listed == {model._meta.label_lower for model in REGISTRY}
+
+
+def test_a_project_of_another_tenant_is_neither_offered_nor_taken(world: World) -> None:
+    client = world.clients["owner"]
+    assert client.get("/admin/").context["project_switcher"]["offered"] == ["acme"]
+    assert client.post("/admin/choose-project/", {"project": "zebra"}).status_code == 404
+    assert client.get("/admin/").context["project_switcher"]["chosen"] == ""
+
+
+def test_a_chosen_project_limits_the_lists_to_it(world: World) -> None:
+    root = world.clients["superuser"]
+    answer = root.post("/admin/choose-project/", {"project": "acme", "next": "/admin/subscriptions/topic/"})
+    assert answer.headers["Location"] == "/admin/subscriptions/topic/"
+    for model in (Topic, Subscription, Message, Delivery, Schema, Snapshot, ServiceAccountKey):
+        assert listed(world, "superuser", model) == {row.pk for row in world.of("acme", model)}, model
+    root.post("/admin/choose-project/", {"project": ""})
+    assert len(listed(world, "superuser", Topic)) == 2
+
+
+def test_the_project_switcher_leads_nowhere_but_into_the_console(world: World) -> None:
+    for address in ("https://evil.test/admin/", "//evil.test/admin/", "/v1/projects", "javascript:alert(1)"):
+        answer = world.clients["owner"].post("/admin/choose-project/", {"project": "acme", "next": address})
+        assert answer.headers["Location"] == "/admin/", address

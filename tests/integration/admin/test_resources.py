@@ -106,6 +106,20 @@ def test_a_services_refusal_is_shown_at_its_field_and_nothing_is_stored(
     assert not Subscription.objects.exists()
 
 
+def test_exactly_once_delivery_and_expiration_are_set_and_changed(admin: Client, api: Api) -> None:
+    fields = form(push_endpoint="", service_account="", audience="", expiration="86400s")
+    response = admin.post("/admin/subscriptions/subscription/add/", {**fields, "enable_exactly_once_delivery": "on"})
+    assert response.status_code == 302, errors(response)
+    made = api.get("subscriptions/hello").body
+    assert (made["enableExactlyOnceDelivery"], made["expirationPolicy"]) == (True, {"ttl": "86400s"})
+    url = f"/admin/subscriptions/subscription/{Subscription.objects.get().pk}/change/"
+    assert list(errors(admin.post(url, {**fields, "expiration": "5s"}))) == ["expiration"]
+    assert admin.post(url, {**fields, "expiration": ""}).status_code == 302
+    changed = api.get("subscriptions/hello").body
+    assert "enableExactlyOnceDelivery" not in changed
+    assert changed["expirationPolicy"] == {}, "never"
+
+
 def test_a_change_takes_the_same_way(admin: Client, api: Api) -> None:
     admin.post("/admin/subscriptions/subscription/add/", form())
     url = f"/admin/subscriptions/subscription/{Subscription.objects.get().pk}/change/"
@@ -119,7 +133,9 @@ def test_pause_and_delete_go_through_the_services(admin: Client, api: Api) -> No
     admin.post("/admin/subscriptions/subscription/add/", form())
     pk = Subscription.objects.get().pk
     admin.post("/admin/subscriptions/subscription/", {"action": "pause", "_selected_action": [pk]})
-    assert api.get("subscriptions/hello").body["pushConfig"] == {}
+    assert api.get("subscriptions/hello").body["pushConfig"]["pushEndpoint"] == "https://example.com/push"
+    [lane] = default_backlog().lanes()
+    assert default_backlog().state(lane)["mode"] == "0", "the data plane heard of it"
     admin.post(f"/admin/subscriptions/subscription/{pk}/delete/", {"post": "yes"})
     assert not Subscription.objects.exists()
     assert not default_backlog().lanes(), "the data plane heard of it"
@@ -147,9 +163,13 @@ def test_a_message_is_published_and_seen_waiting(admin: Client, api: Api) -> Non
     assert bytes(Message.objects.get().data) == b"hello"
     assert "empty" in admin.post(url, {"text": "", "attributes": "{}"}).content.decode()
     assert Message.objects.count() == 1
-    state = admin.get(f"/admin/deliveries/delivery/state/{Subscription.objects.get().pk}/").content.decode()
-    assert str(Delivery.objects.get().message_id) in state
-    assert "100.0 %" in state
+    pk = Subscription.objects.get().pk
+    assert (
+        str(Delivery.objects.get().message_id)
+        in admin.get(f"/admin/deliveries/delivery/waiting/{pk}/").content.decode()
+    )
+    figures = admin.get(f"/admin/deliveries/delivery/state/{pk}/").context["shown"]["figures"]
+    assert (figures["undelivered"], figures["window"], figures["acked"]) == ("1", "3", "-")
 
 
 def test_the_state_page_says_so_when_redis_is_away(admin: Client, api: Api, settings: Any) -> None:

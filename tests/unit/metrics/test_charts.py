@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from deliveries.metrics.charts import Chart, Line, figure, nice_top, number_text
+from deliveries.metrics.charts import COLOURS, DARK, LIGHT, Chart, Line, figure, nice_top, number_text
+from deliveries.metrics.curves import CLASSES
 
 TIMES = [1_795_237_020 + 60 * minute for minute in range(60)]
 
@@ -36,6 +37,20 @@ def test_columns_stand_on_each_other() -> None:
     ack, nack = [one.attrib for one in svg if one.tag == "rect"]
     assert float(nack["y"]) + float(nack["height"]) == pytest.approx(float(ack["y"]))
     assert float(ack["height"]) == pytest.approx(3 * float(nack["height"]))
+
+
+def test_every_response_class_has_a_colour_of_its_own() -> None:
+    """The colours of charts are taken by the place of a class, so there are as many as classes."""
+    assert len(CLASSES) <= COLOURS
+    for theme in (LIGHT, DARK):
+        colours = dict(re.findall(r"--(c\d):(#[0-9a-f]{6});", theme))
+        assert len(set(colours.values())) == COLOURS
+
+
+def test_a_line_of_zeros_is_in_the_legend() -> None:
+    html = figure(Chart("Requests", TIMES, [Line("ack", [1.0] * 60), Line("unreachable", [0.0] * 60)]))
+
+    assert html.index("legend") < html.rindex("unreachable")
 
 
 def test_names_are_text() -> None:

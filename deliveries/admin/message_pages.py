@@ -1,0 +1,154 @@
+"""A message's page: its way through each subscription, while it waits and after the ack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from deliveries.inspection import words
+from deliveries.inspection.attempts import Attempt
+from deliveries.inspection.messages import Place, Way, message_ways
+from deliveries.inspection.status import Condition, subscription_status
+from deliveries.models import Message
+from deliveries.publish.service import message_publish
+from deliveries.rules.payload import NewMessage, attributes_parse, publish_time_text
+from pushhub.common.errors import PushHubError
+from pushhub.common.principals import Principal
+from subscriptions.console.base import caller_of
+from subscriptions.iam.methods import METHODS, authorize
+from subscriptions.iam.visible import rows_held
+from subscriptions.models import Subscription
+
+PULL = "google.pubsub.v1.Subscriber.Pull"
+PUBLISH = "google.pubsub.v1.Publisher.Publish"
+SHOWN_BYTES = 2000
+#: Ids have 63 bits.
+LAST_ID = 2**63 - 1
+
+#: What holds a message back although its retry is due.
+HELD_BACK = (Condition.BACKING_OFF, Condition.PAUSED, Condition.NO_WORKER, Condition.REDIS_DOWN, Condition.DETACHED)
+
+PLACES = {
+    Place.WAITING: ("warn", gettext_lazy("waiting")),
+    Place.RETRYING: ("warn", gettext_lazy("waiting for a retry")),
+    Place.OUTSTANDING: ("good", gettext_lazy("outstanding")),
+    Place.ACKED: ("good", gettext_lazy("acknowledged")),
+    Place.DEAD_LETTERED: ("bad", gettext_lazy("dead-lettered")),
+    Place.EXPIRED: ("bad", gettext_lazy("expired")),
+    Place.DROPPED: ("bad", gettext_lazy("dropped")),
+    Place.GONE: ("", gettext_lazy("not waiting any more")),
+}
+
+
+class MessagePages:
+    """The views, below the addresses of the model."""
+
+    def __init__(self, page: Any) -> None:
+        self._page = page
+
+    def urls(self) -> list[URLPattern]:
+        view = self._page.admin_site.admin_view
+        return [
+            path("way/<int:message_id>/", view(self.way), name="deliveries_message_way"),
+            path("replay/<int:message_id>/", view(self.publish_again), name="deliveries_message_replay"),
+        ]
+
+    def way(self, request: HttpRequest, message_id: int) -> HttpResponse:
+        """Where a message is on its way to each subscription that the reader may pull from."""
+        if not self._page.has_view_permission(request):
+            raise PermissionDenied
+        if message_id > LAST_ID:
+            raise Http404
+        caller = caller_of(request)
+        row = self._page.get_queryset(request).filter(pk=message_id).select_related("topic__project").first()
+        ways, journal = message_ways(message_id, _pullable(caller))
+        if row is None and not ways:
+            raise Http404
+        context = {
+            **self._page.admin_site.each_context(request),
+            "opts": Message._meta,
+            "title": str(message_id),
+            "published": publish_time_text(message_id),
+            "row": row,
+            "attributes": attributes_parse(row.attributes) if row is not None else {},
+            "text": bytes(row.data[:SHOWN_BYTES]).decode(errors="replace") if row is not None else "",
+            "ways": [_shown(way) for way in ways],
+            "is_complete": journal.is_complete,
+            "may_publish": row is not None and _may_publish(caller, row),
+        }
+        return TemplateResponse(request, "admin/deliveries/message_way.html", context)
+
+    def publish_again(self, request: HttpRequest, message_id: int) -> HttpResponse:
+        """Publish a message that is still kept once more, under a new id."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if message_id > LAST_ID or not self._page.has_view_permission(request):
+            raise PermissionDenied
+        row = self._page.get_queryset(request).filter(pk=message_id).select_related("topic__project").first()
+        if row is None or not _may_publish(caller_of(request), row):
+            raise PermissionDenied
+        copy = NewMessage(bytes(row.data), attributes_parse(row.attributes), row.ordering_key)
+        try:
+            [new_id] = message_publish(topic=row.topic, messages=[copy])
+        except PushHubError as error:
+            messages.error(request, error.message)
+            return HttpResponseRedirect(reverse("admin:deliveries_message_way", args=[message_id]))
+        messages.success(request, _("Published again as message %(id)s.") % {"id": new_id})
+        return HttpResponseRedirect(reverse("admin:deliveries_message_way", args=[new_id]))
+
+
+def _pullable(caller: Principal) -> Any:
+    [needed] = METHODS[PULL]
+    return rows_held(caller, needed.permission, Subscription.objects.all())
+
+
+def _may_publish(caller: Principal, row: Message) -> bool:
+    try:
+        authorize(caller, PUBLISH, {"topic": row.topic.name})
+    except PushHubError:
+        return False
+    return True
+
+
+def _shown(way: Way) -> dict[str, Any]:
+    level, state = PLACES[way.place]
+    return {
+        "subscription": way.subscription,
+        "url": reverse("admin:deliveries_state", args=[way.subscription_id]),
+        "level": level,
+        "state": state,
+        "why": _why(way),
+        "attempts": [_attempt_shown(attempt) for attempt in way.attempts],
+    }
+
+
+def _why(way: Way) -> str:
+    """Why the message waits and when it is tried next; nothing once it does not wait."""
+    if way.place not in (Place.WAITING, Place.RETRYING, Place.OUTSTANDING):
+        return ""
+    row = Subscription.objects.select_related("project").filter(pk=way.subscription_id).first()
+    status = subscription_status(row) if row is not None else None
+    if way.next_attempt_ms and (status is None or status.condition not in HELD_BACK):
+        return _("Its next attempt is due in %(duration)s.") % {"duration": words.duration_text(way.next_attempt_ms)}
+    if status is None or (way.place == Place.OUTSTANDING and status.condition not in HELD_BACK):
+        return ""
+    return words.sentence(status)
+
+
+def _attempt_shown(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "at": f"{attempt.at:%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC",
+        "event": attempt.event,
+        "number": attempt.attempt or "",
+        "outcome": attempt.outcome,
+        "result": words.result_text(attempt.result),
+        "latency": "" if attempt.latency_ms is None else words.duration_text(attempt.latency_ms),
+        "worker": attempt.worker.partition(":")[0],
+    }

@@ -1,0 +1,296 @@
+"""A subscription's page: why its messages wait, live, and what can be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from deliveries.admin.readonly import ReadOnlyAdmin
+from deliveries.inspection import words
+from deliveries.inspection.probe import probe_send
+from deliveries.inspection.status import SubscriptionStatus, subscription_status
+from deliveries.models import Delivery
+from deliveries.retention.seeking import lanes_read_anew, subscription_seek
+from deliveries.retention.snapshots import snapshot_create
+from deliveries.rules.outcome import ACK_STATUSES
+from deliveries.rules.payload import publish_time_text
+from pushhub.common.errors import PushHubError
+from pushhub.common.names import snapshot_name
+from pushhub.common.principals import Principal
+from subscriptions.console.base import caller_of, check_row
+from subscriptions.console.tabs import subscription_tabs
+from subscriptions.iam.methods import authorize
+from subscriptions.models import Snapshot, Subscription
+from subscriptions.services.subscriptions import (
+    subscription_delete,
+    subscription_detach,
+    subscription_pause,
+    subscription_resume,
+)
+
+GET = "google.pubsub.v1.Subscriber.GetSubscription"
+MODIFY = "google.pubsub.v1.Subscriber.ModifyPushConfig"
+SEEK = "google.pubsub.v1.Subscriber.Seek"
+CREATE_SNAPSHOT = "google.pubsub.v1.Subscriber.CreateSnapshot"
+DETACH = "google.pubsub.v1.Publisher.DetachSubscription"
+DELETE = "google.pubsub.v1.Subscriber.DeleteSubscription"
+OLDEST_SHOWN = 50
+#: Snapshots that a seek offers.
+SNAPSHOTS_OFFERED = 50
+
+Answers = Callable[[HttpRequest, Subscription], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A button of the page: it calls `run`, which returns what to tell."""
+
+    label: Promise
+    method: str
+    run: Answers
+    for_push: bool = True
+    #: Asked before something is destroyed; it may hold the number of undelivered messages.
+    question: Promise | None = None
+
+
+def _test(request: HttpRequest, row: Subscription) -> str:
+    result = probe_send(row)
+    words_of = {"result": words.result_text(result.reason or str(result.status)), "ms": round(result.latency_ms)}
+    if result.status in ACK_STATUSES and not result.reason:
+        return _("The endpoint acknowledged the test message with %(result)s after %(ms)d ms.") % words_of
+    return _("The test message failed with %(result)s after %(ms)d ms.") % words_of
+
+
+def _try_now(request: HttpRequest, row: Subscription) -> str:
+    lanes_read_anew(row.pk)
+    return _("All waiting messages are tried again now, starting with a few at a time.")
+
+
+def _pause(request: HttpRequest, row: Subscription) -> str:
+    subscription_pause(name=row.name)
+    return _("Paused. Messages wait, and the push configuration is kept.")
+
+
+def _resume(request: HttpRequest, row: Subscription) -> str:
+    subscription_resume(name=row.name)
+    return _("Resumed with the push configuration from before the pause.")
+
+
+def _seek(request: HttpRequest, row: Subscription) -> str:
+    moment, snapshot = request.POST.get("time", ""), request.POST.get("snapshot", "")
+    if len(moment) == len("2026-11-22T05:32"):  # a browser leaves out seconds that are zero
+        moment += ":00"
+    target = {"snapshot": snapshot} if snapshot else {"time": f"{moment}Z" if moment else ""}
+    authorize(caller_of(request), SEEK, {"subscription": row.name, "snapshot": snapshot})
+    subscription_seek(name=row.name, request={"subscription": row.name, **target})
+    return _("The backlog is now that of %(target)s.") % {"target": snapshot or f"{moment} UTC"}
+
+
+def _snapshot(request: HttpRequest, row: Subscription) -> str:
+    name = snapshot_name(row.project.project_id, request.POST.get("snapshot_id", ""))
+    caller = caller_of(request)
+    authorize(caller, CREATE_SNAPSHOT, {"name": name, "subscription": row.name})
+    made = snapshot_create(name=name, request={"name": name, "subscription": row.name}, caller=caller)
+    return _("Created the snapshot %(name)s.") % {"name": made.name}
+
+
+def _detach(request: HttpRequest, row: Subscription) -> str:
+    subscription_detach(name=row.name)
+    return _("Detached.")
+
+
+def _delete(request: HttpRequest, row: Subscription) -> str:
+    subscription_delete(name=row.name)
+    return _("Deleted %(name)s.") % {"name": row.name}
+
+
+ACTIONS = {
+    "test": Action(gettext_lazy("Send a test message"), MODIFY, _test),
+    "try-now": Action(gettext_lazy("Try now"), MODIFY, _try_now),
+    "pause": Action(gettext_lazy("Pause"), MODIFY, _pause),
+    "resume": Action(gettext_lazy("Resume"), MODIFY, _resume),
+    "seek": Action(
+        gettext_lazy("Seek"),
+        SEEK,
+        _seek,
+        for_push=False,
+        question=gettext_lazy("Seeking replaces the backlog of %(count)s undelivered messages."),
+    ),
+    "snapshot": Action(gettext_lazy("Create a snapshot"), CREATE_SNAPSHOT, _snapshot, for_push=False),
+    "detach": Action(
+        gettext_lazy("Detach"),
+        DETACH,
+        _detach,
+        for_push=False,
+        question=gettext_lazy("Detaching drops %(count)s undelivered messages and cannot be undone."),
+    ),
+    "delete": Action(
+        gettext_lazy("Delete"),
+        DELETE,
+        _delete,
+        for_push=False,
+        question=gettext_lazy("Deleting drops %(count)s undelivered messages and cannot be undone."),
+    ),
+}
+
+
+def subscription_urls(page: ReadOnlyAdmin) -> list[URLPattern]:
+    """The addresses of a subscription's pages, below those of deliveries."""
+    pages = SubscriptionPages(page)
+    view = page.admin_site.admin_view
+    return [
+        path("state/<int:subscription_id>/", view(pages.overview), name="deliveries_state"),
+        path("state/<int:subscription_id>/live/", view(pages.live), name="deliveries_live"),
+        path("waiting/<int:subscription_id>/", view(pages.waiting), name="deliveries_waiting"),
+        *(
+            path(f"act/<int:subscription_id>/{name}/", view(pages.acting(name)), name=f"deliveries_{name}")
+            for name in ACTIONS
+        ),
+    ]
+
+
+class SubscriptionPages:
+    """The views. Each asks the policies about the one subscription it is about."""
+
+    def __init__(self, page: ReadOnlyAdmin) -> None:
+        self._page = page
+
+    def overview(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
+        """Why messages wait, the figures behind it, and the actions that the reader may take."""
+        row = self._row(request, subscription_id)
+        status = subscription_status(row)
+        caller = caller_of(request)
+        context = {
+            "shown": shown(row, status),
+            "live": reverse("admin:deliveries_live", args=[row.pk]),
+            "actions": [(name, action.label) for name, action in offered(caller, row).items() if not action.question],
+            "snapshot_action": may(caller, ACTIONS["snapshot"], row) and not row.detached,
+            "seek_action": may(caller, ACTIONS["seek"], row) and not row.detached,
+            "detach_action": may(caller, ACTIONS["detach"], row) and not row.detached,
+            "delete_action": may(caller, ACTIONS["delete"], row),
+            "snapshots": _snapshots_of(row),
+            "row": row,
+            "tabs": subscription_tabs(row, "overview"),
+        }
+        return self._render(request, "admin/deliveries/state.html", title=row.name, **context)
+
+    def live(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
+        """The texts of the overview as JSON; the page asks for them every two seconds."""
+        row = self._row(request, subscription_id)
+        response = JsonResponse(shown(row, subscription_status(row)))
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+    def waiting(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
+        """The oldest deliveries that wait."""
+        row = self._row(request, subscription_id)
+        deliveries = Delivery.objects.filter(subscription=row).order_by("message_id")[:OLDEST_SHOWN]
+        oldest = [(one, publish_time_text(one.message_id), words.result_text(one.last_result)) for one in deliveries]
+        tabs = subscription_tabs(row, "messages")
+        return self._render(request, "admin/deliveries/waiting.html", title=row.name, oldest=oldest, tabs=tabs)
+
+    def acting(self, name: str) -> Callable[[HttpRequest, int], HttpResponse]:
+        """Return the view that carries out an action, after a confirmation where it destroys something."""
+
+        def act(request: HttpRequest, subscription_id: int) -> HttpResponse:
+            if request.method != "POST":
+                return HttpResponseNotAllowed(["POST"])
+            row = self._row(request, subscription_id)
+            action = ACTIONS[name]
+            if not may(caller_of(request), action, row):
+                raise PermissionDenied
+            if action.question is not None and "confirmed" not in request.POST:
+                return self._confirmation(request, row, action)
+            try:
+                messages.success(request, action.run(request, row))
+            except PushHubError as error:
+                messages.error(request, error.message)
+            if not Subscription.objects.filter(pk=subscription_id).exists():
+                return HttpResponseRedirect(reverse("admin:subscriptions_subscription_changelist"))
+            return HttpResponseRedirect(reverse("admin:deliveries_state", args=[subscription_id]))
+
+        return act
+
+    def _confirmation(self, request: HttpRequest, row: Subscription, action: Action) -> HttpResponse:
+        count = words.count_text(subscription_status(row).undelivered)
+        sent = [(name, value) for name, value in request.POST.items() if name != "csrfmiddlewaretoken"]
+        context = {"question": str(action.question) % {"count": count}, "label": action.label, "sent": sent, "row": row}
+        return self._render(request, "admin/deliveries/confirm.html", title=row.name, **context)
+
+    def _row(self, request: HttpRequest, subscription_id: int) -> Subscription:
+        if not self._page.has_view_permission(request):
+            raise PermissionDenied
+        row = get_object_or_404(Subscription.objects.select_related("project", "topic__project"), pk=subscription_id)
+        check_row(request, row, GET, {"subscription": row.name})
+        return row
+
+    def _render(self, request: HttpRequest, template: str, **context: Any) -> HttpResponse:
+        shared = {**self._page.admin_site.each_context(request), "opts": Subscription._meta}
+        return TemplateResponse(request, template, {**shared, **context})
+
+
+def may(caller: Principal, action: Action, row: Subscription) -> bool:
+    return may_call(caller, action.method, row)
+
+
+def may_call(caller: Principal, method: str, row: Subscription) -> bool:
+    """Whether the policies let the caller call the method; the name of a new snapshot is not known yet."""
+    new_snapshot = snapshot_name(row.project.project_id, "any-snapshot")
+    names = {"subscription": row.name, "name": new_snapshot}
+    try:
+        authorize(caller, method, names)
+    except PushHubError:
+        return False
+    return True
+
+
+def offered(caller: Principal, row: Subscription) -> dict[str, Action]:
+    """The actions that make sense for a subscription and that the caller may take, by name."""
+    out_of_place = {"resume"} if not row.paused else {"pause", "try-now", "test"}
+    return {
+        name: action
+        for name, action in ACTIONS.items()
+        if name not in out_of_place
+        and (row.push_endpoint or not action.for_push)
+        and not row.detached
+        and name != "snapshot"
+        and may(caller, action, row)
+    }
+
+
+def shown(row: Subscription, status: SubscriptionStatus) -> dict[str, Any]:
+    """The texts that the page shows, in the reader's language."""
+    figures = {
+        "undelivered": words.count_text(status.undelivered),
+        "oldest": words.duration_text(status.oldest_age_seconds * 1000) if status.undelivered else "0 s",
+    }
+    if row.push_endpoint and status.lanes:
+        results = sum(lane.results for lane in status.lanes)
+        failures = sum(lane.failures for lane in status.lanes)
+        slowest = max(status.lanes, key=lambda lane: lane.latency_ms)
+        pause_ms = max(max(lane.pause_ms, lane.gap_ms) for lane in status.lanes)
+        figures |= {
+            "outstanding": str(sum(lane.outstanding for lane in status.lanes)),
+            "window": str(sum(lane.window for lane in status.lanes)),
+            "acked": f"{100 * (1 - failures / results):.1f} %" if results else "-",
+            "latency": words.duration_text(slowest.latency_ms) if results else "-",
+            "backoff": words.duration_text(pause_ms) if pause_ms else "-",
+            "retrying": str(sum(lane.retrying for lane in status.lanes)),
+        }
+    return {"sentence": words.sentence(status), "level": words.level(status), "figures": figures}
+
+
+def _snapshots_of(row: Subscription) -> list[str]:
+    rows = Snapshot.objects.filter(project=row.project_id, topic_pk=row.topic_id or 0).select_related("project")
+    return [snapshot.name for snapshot in rows.order_by("-pk")[:SNAPSHOTS_OFFERED]]

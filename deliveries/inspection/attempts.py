@@ -1,0 +1,151 @@
+"""A message's attempts, from the journal's Parquet segments: also after the ack, for as long as the journal is kept.
+
+A message id holds the publish time and a segment's name the time when it was opened, so only the segments of the first
+minutes and those around the last known attempt are read, until all of them are read or the time is up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from deliveries.journal.files import NAME, SEALED, SEGMENT_SUFFIX
+from deliveries.journal.journal import CLOSE_SECONDS
+from deliveries.rules.ids import publish_time_ms
+
+#: A segment has events from before it was opened, which waited to be written, and some seconds after.
+MARGIN_MS = int(CLOSE_SECONDS * 1000) + 5_000
+#: How long after the publish attempts are looked for, besides those around the last known attempt.
+FIRST_MS = 10 * 60_000
+#: A person waits for the page.
+BUDGET_SECONDS = 0.25
+KEY = "message_id"
+COLUMNS = [
+    *("event", "time", "subscription", "subscription_id", "attempt", "outcome", "response_code", "reason"),
+    *("latency_us", "worker"),
+]
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One event of the journal about a message."""
+
+    at: datetime
+    #: push, pull, streaming_pull, publish, dead_letter, expire or drop.
+    event: str
+    #: Empty and 0 for a publish.
+    subscription: str
+    subscription_id: int
+    attempt: int
+    outcome: str
+    #: The HTTP status, or the reason where there is none.
+    result: str
+    latency_ms: float | None
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """The attempts in order of time; `is_complete` is false when the time was up before all segments were read."""
+
+    found: Sequence[Attempt]
+    is_complete: bool
+
+
+def attempts_find(
+    message_id: int, *, around: Iterable[datetime] = (), monotonic: Callable[[], float] = time.monotonic
+) -> Attempts:
+    """Return what the journal says of a message, with the segments around these times read as well."""
+    if not settings.JOURNAL:
+        return Attempts([], is_complete=True)
+    import pyarrow.compute  # the first import takes long and is not part of the search
+    import pyarrow.parquet  # noqa: F401
+
+    published_ms = publish_time_ms(message_id)
+    spans = [(published_ms, published_ms + FIRST_MS)]
+    spans += [(int(at.timestamp() * 1000),) * 2 for at in around]
+    give_up = monotonic() + BUDGET_SECONDS
+    found: list[Attempt] = []
+    for path in segments_between(Path(settings.JOURNAL), spans):
+        if monotonic() > give_up:
+            return Attempts(sorted(found, key=_time_of), is_complete=False)
+        found += _read(path, str(message_id))
+    return Attempts(sorted(found, key=_time_of), is_complete=True)
+
+
+def segments_between(folder: Path, spans: Sequence[tuple[int, int]]) -> list[Path]:
+    """Return the segments that may have events of these times (milliseconds since 1970), the earliest first."""
+    paths: dict[Path, int] = {}
+    for start_ms, end_ms in spans:
+        for hour in _hours(start_ms - MARGIN_MS, end_ms + MARGIN_MS):
+            for path in (folder / SEALED / f"dt={hour:%Y-%m-%d}" / f"hour={hour:%H}").glob(f"*{SEGMENT_SUFFIX}"):
+                name = NAME.fullmatch(path.name.removesuffix(SEGMENT_SUFFIX))
+                opened_ms = int(name["opened_ms"]) if name is not None else None
+                if opened_ms is not None and start_ms - MARGIN_MS <= opened_ms <= end_ms + MARGIN_MS:
+                    paths[path] = opened_ms
+    return sorted(paths, key=lambda path: paths[path])
+
+
+def _hours(start_ms: int, end_ms: int) -> Iterator[datetime]:
+    hour = datetime.fromtimestamp(start_ms / 1000, UTC).replace(minute=0, second=0, microsecond=0)
+    while hour.timestamp() * 1000 <= end_ms:
+        yield hour
+        hour += HOUR
+
+
+def _read(path: Path, message_id: str) -> list[Attempt]:
+    """The events of one segment; those of a segment that is damaged, or was removed just now, are left out."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as segment:
+            if not _may_have(segment.metadata, message_id):
+                return []
+            ids = segment.read(columns=[KEY], use_threads=False)[KEY]
+            chosen = pc.equal(ids, message_id)
+            if not pc.any(chosen).as_py():
+                return []
+            return [
+                _attempt(row) for row in segment.read(columns=COLUMNS, use_threads=False).filter(chosen).to_pylist()
+            ]
+    except (OSError, pa.ArrowInvalid):
+        return []
+
+
+def _may_have(metadata: Any, message_id: str) -> bool:
+    """Whether the id lies between the least and the greatest of some row group, or the file doesn't tell."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        columns = (group.column(place) for place in range(group.num_columns))
+        bounds = next(column.statistics for column in columns if column.path_in_schema == KEY)
+        if bounds is None or not bounds.has_min_max or bounds.min <= message_id <= bounds.max:
+            return True
+    return False
+
+
+def _attempt(row: dict[str, Any]) -> Attempt:
+    latency_us = row["latency_us"]
+    return Attempt(
+        at=row["time"],
+        event=row["event"],
+        subscription=row["subscription"] or "",
+        subscription_id=row["subscription_id"] or 0,
+        attempt=row["attempt"] or 0,
+        outcome=row["outcome"] or "",
+        result=row["reason"] or str(row["response_code"] or ""),
+        latency_ms=None if latency_us is None else latency_us / 1000,
+        worker=row["worker"] or "",
+    )
+
+
+def _time_of(attempt: Attempt) -> datetime:
+    return attempt.at

@@ -1,0 +1,104 @@
+"""How lanes stand in Redis, as typed records: the only place here that knows the fields of a lane's state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deliveries.backlog.backlog import PREFIX, REGIONS_KEY, Backlog, Lane, Mode
+from deliveries.rules.backoff import FREE_LEVEL
+
+#: Retries that are looked at to tell what the last pushes failed with.
+RETRIES_READ = 20
+
+
+@dataclass(frozen=True, slots=True)
+class LaneView:
+    """A lane as of now. Shares are of the last results, which `results` counts."""
+
+    region: str
+    #: Whether Redis knows the lane.
+    is_known: bool
+    mode: Mode
+    outstanding: int
+    window: int
+    is_backing_off: bool
+    #: How long the push backoff holds the next delivery back; 0 is not at all.
+    pause_ms: float
+    #: How far apart the share of nacks sets deliveries; 0 is not at all.
+    gap_ms: float
+    results: int
+    ack_share: float
+    latency_ms: float
+    #: More deliveries wait in the database than Redis holds.
+    is_spilled: bool
+    #: Messages that wait for a retry, the ids of the first of them, and when the first is due.
+    retrying: int
+    retry_ids: Sequence[int]
+    retry_in_ms: float | None
+    #: Seconds since a push worker served the region; None when nothing is known of the region.
+    silent_seconds: float | None
+
+    @property
+    def failures(self) -> int:
+        return round((1 - self.ack_share) * self.results)
+
+
+def lane_views(backlog: Backlog, subscription_id: int, regions: Sequence[str]) -> list[LaneView]:
+    """Return how a subscription stands in each region, in one round trip; may raise redis.RedisError."""
+    pipe = backlog.client.pipeline(transaction=False)
+    for region in regions:
+        key = f"{PREFIX}{Lane(subscription_id, region).key}"
+        pipe.hgetall(f"{key}:s")
+        pipe.zcard(f"{key}:z")
+        pipe.zrange(f"{key}:z", 0, RETRIES_READ - 1, withscores=True)
+        pipe.zscore(REGIONS_KEY, region)
+    replies = pipe.execute()
+    now_ms = time.time() * 1000
+    rows = zip(regions, replies[0::4], replies[1::4], replies[2::4], replies[3::4], strict=True)
+    return [_lane_view(*row, now_ms=now_ms) for row in rows]
+
+
+def message_places(backlog: Backlog, lane: Lane, message_id: int) -> tuple[str, float | None]:
+    """Return where a lane has a message (the marks of common.lua), and when its retry is due (ms since 1970)."""
+    pipe = backlog.client.pipeline(transaction=False)
+    pipe.hget(f"{PREFIX}{lane.key}:d", str(message_id))
+    pipe.zscore(f"{PREFIX}{lane.key}:z", str(message_id))
+    mark, due_at_ms = pipe.execute()
+    return (mark or b"").decode(), due_at_ms
+
+
+def _lane_view(
+    region: str,
+    raw: Mapping[bytes, bytes],
+    retrying: int,
+    retries: Sequence[tuple[bytes, float]],
+    served_at_ms: float | None,
+    *,
+    now_ms: float,
+) -> LaneView:
+    state: dict[str, Any] = {name.decode(): value.decode() for name, value in raw.items()}
+
+    def number(name: str, missing: float = 0.0) -> float:
+        return float(state.get(name, missing))
+
+    return LaneView(
+        region=region,
+        is_known=bool(state),
+        mode=Mode(int(number("mode"))),
+        outstanding=int(number("out")),
+        window=int(number("w")),
+        is_backing_off=number("v") > FREE_LEVEL,
+        pause_ms=max(number("resume") - now_ms, 0.0),
+        gap_ms=number("gap"),
+        results=int(number("n")),
+        ack_share=number("r", 1.0),
+        latency_ms=number("l"),
+        is_spilled=number("spill") == 1,
+        retrying=retrying,
+        retry_ids=[int(message_id) for message_id, _ in retries],
+        retry_in_ms=max(retries[0][1] - now_ms, 0.0) if retries else None,
+        silent_seconds=None if served_at_ms is None else max(now_ms - served_at_ms, 0.0) / 1000,
+    )

@@ -1,0 +1,88 @@
+"""A message's way through each subscription: where it is, what was attempted, and when it is tried next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import redis
+from django.db.models import QuerySet
+
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.default import default_backlog
+from deliveries.inspection.attempts import Attempt, Attempts, attempts_find
+from deliveries.inspection.lanes import message_places
+from deliveries.models import Delivery
+from subscriptions.models import Subscription
+
+
+class Place(StrEnum):
+    """Where a message is on its way to a subscription."""
+
+    WAITING = "waiting"
+    RETRYING = "retrying"
+    OUTSTANDING = "outstanding"
+    ACKED = "acked"
+    DEAD_LETTERED = "dead_lettered"
+    EXPIRED = "expired"
+    DROPPED = "dropped"
+    GONE = "gone"
+
+
+#: What the journal's last word on a message means, by event and outcome.
+ENDS = {
+    ("dead_letter", "dead_letter"): Place.DEAD_LETTERED,
+    ("push", "ack"): Place.ACKED,
+    ("pull", "ack"): Place.ACKED,
+    ("streaming_pull", "ack"): Place.ACKED,
+    ("drop", "drop"): Place.DROPPED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A message's way to one subscription."""
+
+    subscription: str
+    subscription_id: int
+    place: Place
+    attempts: Sequence[Attempt]
+    #: When it is tried next, where that is known.
+    next_attempt_ms: float | None = None
+
+
+def message_ways(message_id: int, subscriptions: QuerySet[Subscription]) -> tuple[list[Way], Attempts]:
+    """Return the message's way to each of these subscriptions that it was owed to, and all that the journal says."""
+    rows = Delivery.objects.filter(message=message_id, subscription__in=subscriptions.order_by())
+    waiting = list(rows.select_related("subscription__project").order_by("subscription_id"))
+    journal = attempts_find(message_id, around=[row.last_attempt_at for row in waiting if row.last_attempt_at])
+    told = {attempt.subscription_id for attempt in journal.found if attempt.subscription_id}
+    visible = set(subscriptions.order_by().filter(pk__in=told).values_list("pk", flat=True))
+    ways = [_waiting_way(row, journal.found) for row in waiting]
+    ended = sorted(visible - {row.subscription_id for row in waiting})
+    return ways + [_ended_way(subscription_id, journal.found) for subscription_id in ended], journal
+
+
+def _waiting_way(row: Delivery, attempts: Sequence[Attempt]) -> Way:
+    place, due_ms = Place.WAITING, None
+    try:
+        mark, due_at_ms = message_places(default_backlog(), Lane(row.subscription_id, row.region), row.message_id)
+    except redis.RedisError:
+        mark, due_at_ms = "", None
+    if mark in ("t", "l"):
+        place = Place.OUTSTANDING
+    elif due_at_ms is not None:
+        place, due_ms = Place.RETRYING, max(due_at_ms - time.time() * 1000, 0.0)
+    own = [attempt for attempt in attempts if attempt.subscription_id == row.subscription_id]
+    return Way(row.subscription.name, row.subscription_id, place, own, due_ms)
+
+
+def _ended_way(subscription_id: int, attempts: Sequence[Attempt]) -> Way:
+    own = [attempt for attempt in attempts if attempt.subscription_id == subscription_id]
+    last = own[-1]
+    place = ENDS.get((last.event, last.outcome), Place.GONE)
+    if last.result == "expired" or last.event == "expire":
+        place = Place.EXPIRED
+    return Way(last.subscription, subscription_id, place, own)

@@ -1,0 +1,136 @@
+"""The deployment at a glance: what fails, how much waits, how fast it goes, and whether the parts are alive.
+
+Figures come from the gauges of the last minute and the metrics of the last ones, so their cost does not depend on how
+many messages wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import redis
+from django.conf import settings
+from django.db.models import Max, Q, QuerySet, Sum
+
+from deliveries.backlog.backlog import PREFIX
+from deliveries.backlog.default import default_backlog
+from deliveries.inspection.status import SubscriptionStatus, subscription_status
+from deliveries.models import GaugeMinute, MetricHour, MetricMinute
+from deliveries.pipeline.counting.lag import lag_seconds
+from pushhub.common import names
+from pushhub.common.clock import Clock, utcnow
+from subscriptions.models import Project, Subscription
+
+#: Failing subscriptions that are looked at closely.
+FAILING_SHOWN = 10
+#: Gauges are taken each minute; older ones are those of a maintenance worker that stands still.
+FRESH = timedelta(minutes=3)
+RATE_PERIOD = timedelta(minutes=5)
+DEAD_LETTER_PERIOD = timedelta(days=1)
+SINCE_PERIOD = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """A subscription whose endpoint fails, and since when as far back as a day; None is longer."""
+
+    subscription: Subscription
+    status: SubscriptionStatus
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The figures of some projects. None is not known."""
+
+    failing: Sequence[Failing]
+    undelivered: int | None
+    oldest_seconds: int | None
+    publish_rate: float | None
+    push_rate: float | None
+    dead_letters: int
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether the parts of the deployment are alive."""
+
+    redis_answers: bool
+    workers: int
+    #: Seconds since the last sign of life of the push worker that gave one last.
+    worker_silence_seconds: float | None
+    #: How long segments of the journal wait without being counted; None when no rollup runs.
+    pipeline_lag_seconds: float | None
+
+
+def overview(projects: QuerySet[Project], subscriptions: QuerySet[Subscription], *, clock: Clock = utcnow) -> Overview:
+    """Return the figures of these projects, and those of these subscriptions that fail."""
+    now = clock()
+    ids = projects.order_by().values("project_id")
+    gauges = GaugeMinute.objects.filter(project__in=ids, at__gte=now - FRESH)
+    latest = gauges.aggregate(at=Max("at"))["at"]
+    current = gauges.filter(at=latest)
+    totals = current.aggregate(undelivered=Sum("undelivered"), oldest=Max("oldest_unacked_seconds"))
+    return Overview(
+        failing=_failing(current, subscriptions, now),
+        undelivered=totals["undelivered"],
+        oldest_seconds=totals["oldest"],
+        **_rates(ids, now),
+        dead_letters=_dead_letters(ids, now),
+    )
+
+
+def health() -> Health:
+    """Look at Redis, the push workers and the pipeline."""
+    folder = Path(settings.JOURNAL) if settings.JOURNAL else None
+    lag = lag_seconds(folder, now=time.time()) if folder is not None else None
+    try:
+        workers: Any = default_backlog().client.zrange(f"{PREFIX}workers", 0, -1, withscores=True)
+    except redis.RedisError:
+        return Health(False, 0, None, lag)
+    last = max((score for _, score in workers), default=None)
+    silence = None if last is None else max(time.time() - last / 1000, 0.0)
+    return Health(True, len(workers), silence, lag)
+
+
+def _failing(current: QuerySet[GaugeMinute], subscriptions: QuerySet[Subscription], now: datetime) -> Sequence[Failing]:
+    """The subscriptions that wait longest first; each is looked at as its own page does."""
+    rows = current.filter(Q(backoff_ms__gt=0) | Q(unserved__gt=0)).order_by("-oldest_unacked_seconds", "resource")
+    resources = list(rows.values_list("resource", flat=True)[:FAILING_SHOWN])
+    if not resources:
+        return []
+    pairs = [names.parse_subscription(resource) for resource in resources]
+    chosen = Q()
+    for project, subscription_id in pairs:
+        chosen |= Q(project__project_id=project, subscription_id=subscription_id)
+    by_name = {row.name: row for row in subscriptions.filter(chosen).select_related("project")}
+    well = GaugeMinute.objects.filter(resource__in=resources, at__gte=now - SINCE_PERIOD, backoff_ms=0, unserved=0)
+    last_well = dict(well.order_by().values_list("resource").annotate(Max("at")))
+    statuses = [
+        Failing(by_name[name], subscription_status(by_name[name]), last_well.get(name))
+        for name in resources
+        if name in by_name
+    ]
+    return [failing for failing in statuses if failing.status.is_failing]
+
+
+def _rates(project_ids: Any, now: datetime) -> dict[str, float | None]:
+    """Publishes and pushes a second, over the last minutes that are complete."""
+    end = now.replace(second=0, microsecond=0)
+    rows = MetricMinute.objects.filter(project__in=project_ids, at__gte=end - RATE_PERIOD, at__lt=end)
+    counts = dict(rows.order_by().values_list("event").annotate(Sum("count")))
+    seconds = RATE_PERIOD.total_seconds()
+    return {
+        "publish_rate": counts["publish"] / seconds if "publish" in counts else None,
+        "push_rate": counts["push"] / seconds if "push" in counts else None,
+    }
+
+
+def _dead_letters(project_ids: Any, now: datetime) -> int:
+    rows = MetricHour.objects.filter(project__in=project_ids, event="dead_letter", at__gte=now - DEAD_LETTER_PERIOD)
+    return int(rows.aggregate(total=Sum("count"))["total"] or 0)

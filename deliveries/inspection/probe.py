@@ -1,0 +1,61 @@
+"""Sends a test message to a subscription's endpoint, as a push worker would, and returns what came back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from deliveries.client.client import PushClient
+from deliveries.client.result import PushResult
+from deliveries.push.configuration import client_options
+from deliveries.push.plans import PlanBook, PushPlan
+from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
+from deliveries.rules.ids import first_id_at
+from deliveries.rules.outcome import Reason
+from deliveries.rules.payload import wire_message
+from pushhub.common.errors import FailedPrecondition
+from subscriptions.models import Subscription
+from subscriptions.selectors import PushSettings
+
+#: A person waits for the answer, and so does a thread of the web server.
+LONGEST_SECONDS = 10.0
+DATA = b"A test message from PushHub"
+ATTRIBUTES = {"pushhub-test": "true"}
+
+
+def probe_send(subscription: Subscription) -> PushResult:
+    """POST a test message, which no backlog and no metric knows, and return the status or the reason of the failure."""
+    if not subscription.push_endpoint:
+        raise FailedPrecondition(f"Only a push subscription has an endpoint (resource={subscription.subscription_id}).")
+    loop = asyncio.new_event_loop()
+    try:
+        client = PushClient(loop, options=client_options())
+        plans = PlanBook(client)
+        plans.load([subscription.pk])
+        plan = plans.get(subscription.pk, now=time.monotonic())
+        result = loop.run_until_complete(_answer(client, plan))
+        loop.run_until_complete(client.close(drain_s=0))
+        return result
+    finally:
+        loop.close()
+
+
+async def _answer(client: PushClient, plan: PushPlan | None) -> PushResult:
+    if plan is None or plan.refusal:
+        return PushResult(0, plan.refusal if plan is not None else Reason.INTERNAL, 0.0)
+    if plan.settings is None or plan.endpoint is None:
+        raise FailedPrecondition("The subscription is paused, detached or deleted.")
+    headers, body = _request(plan.settings)
+    answered: asyncio.Future[PushResult] = asyncio.get_running_loop().create_future()
+    seconds = min(float(plan.settings.ack_deadline_seconds), LONGEST_SECONDS)
+    client.post(plan.endpoint, plan.headers + headers, body, seconds, answered.set_result)
+    return await answered
+
+
+def _request(settings: PushSettings) -> tuple[bytes, bytes]:
+    message = wire_message(first_id_at(time.time_ns() // 1_000_000), DATA, ATTRIBUTES, "")
+    if not settings.no_wrapper:
+        attempt = 1 if settings.shows_attempts else None
+        return b"", push_body(message, subscription=settings.name, delivery_attempt=attempt)
+    headers = metadata_headers(message, subscription=settings.name) if settings.write_metadata else []
+    return "".join(f"{name}: {value}\r\n" for name, value in headers).encode("ascii"), unwrapped_body(message)

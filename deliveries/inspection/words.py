@@ -1,0 +1,124 @@
+"""A subscription's status in one sentence, in the reader's language."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from deliveries.inspection.lanes import LaneView
+from deliveries.inspection.status import COUNTED_UP_TO, Condition, SubscriptionStatus
+from deliveries.rules.outcome import Reason
+
+#: What follows "failed with" where the endpoint gave no status.
+REASONS: dict[str, Any] = {
+    Reason.DEADLINE_EXCEEDED: gettext_lazy("no answer within the ack deadline"),
+    Reason.CONNECT_TIMEOUT: gettext_lazy("a connection that timed out"),
+    Reason.CONNECT_FAILED: gettext_lazy("a refused connection"),
+    Reason.DNS_FAILED: gettext_lazy("a host name that cannot be resolved"),
+    Reason.TLS_FAILED: gettext_lazy("a failed TLS handshake"),
+    Reason.RESET: gettext_lazy("a connection that was reset"),
+    Reason.INVALID_RESPONSE: gettext_lazy("an invalid HTTP response"),
+    Reason.HEADER_TOO_LARGE: gettext_lazy("a response whose header is too large"),
+    Reason.BODY_INCOMPLETE: gettext_lazy("an incomplete response"),
+    Reason.BODY_TIMEOUT: gettext_lazy("a response that did not end in time"),
+    Reason.BODY_TOO_LARGE: gettext_lazy("a response that is too large"),
+    Reason.ABORTED: gettext_lazy("the stop of a push worker"),
+    Reason.ADDRESS_DENIED: gettext_lazy("an address that the address guard denies"),
+    Reason.TOKEN_DENIED: gettext_lazy("a token that the service agent may not sign"),
+    Reason.INVALID_ENDPOINT: gettext_lazy("an endpoint URL that is not valid"),
+    Reason.INTERNAL: gettext_lazy("an internal error"),
+}
+#: How the console marks a condition.
+LEVELS = {
+    Condition.IDLE: "good",
+    Condition.DELIVERING: "good",
+    Condition.PULL: "good",
+    Condition.SLOWED: "warn",
+    Condition.RETRYING: "warn",
+    Condition.WINDOW_FULL: "warn",
+    Condition.PAUSED: "warn",
+    Condition.DETACHED: "warn",
+}
+
+
+def level(status: SubscriptionStatus) -> str:
+    """Return "good", "warn" or "bad"."""
+    return LEVELS.get(status.condition, "bad")
+
+
+def result_text(result: str) -> str:
+    """Return the result of a failed push in words: an HTTP status, or what stands for a reason."""
+    return str(REASONS.get(result, result))
+
+
+def count_text(count: int) -> str:
+    return _("more than %(count)d") % {"count": COUNTED_UP_TO} if count > COUNTED_UP_TO else str(count)
+
+
+def duration_text(milliseconds: float) -> str:
+    """Return a duration as people read it: 400 ms, 18 s, 5 min, 3 h, 2 d."""
+    seconds = milliseconds / 1000
+    if seconds < 1:
+        return f"{round(milliseconds)} ms"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{round(seconds)} s"
+
+
+def sentence(status: SubscriptionStatus) -> str:
+    """Return why messages wait, and when the next attempt is."""
+    match status.condition:
+        case Condition.DETACHED:
+            return _("Detached from its topic: it receives no messages any more.")
+        case Condition.REDIS_DOWN:
+            return _("Redis does not answer. Nothing is delivered until it does.")
+        case Condition.PAUSED:
+            return _("Paused by hand: %(count)s messages wait until it is resumed.") % _counted(status)
+        case Condition.PULL if status.undelivered:
+            return _("%(count)s messages wait for a subscriber to pull them.") % _counted(status)
+        case Condition.IDLE | Condition.PULL:
+            return _("Nothing waits: every message was acknowledged.")
+    assert status.lane is not None
+    return _lane_sentence(status, status.lane)
+
+
+def _lane_sentence(status: SubscriptionStatus, lane: LaneView) -> str:
+    words = {**_counted(status), "region": lane.region, "failed": _failed(status, lane)}
+    words |= {"next": _next(status), "gap": duration_text(lane.gap_ms), "outstanding": lane.outstanding}
+    match status.condition:
+        case Condition.NO_WORKER if lane.silent_seconds is None:
+            return _("No push worker of region %(region)s has run yet: %(count)s messages wait.") % words
+        case Condition.NO_WORKER:
+            words["silence"] = duration_text((lane.silent_seconds or 0) * 1000)
+            return _("No push worker of region %(region)s has lived for %(silence)s: %(count)s messages wait.") % words
+        case Condition.BACKING_OFF:
+            return _("Paused by push backoff after %(failed)s; %(next)s.") % words
+        case Condition.SLOWED:
+            return _("Slowed down to one message every %(gap)s after %(failed)s.") % words
+        case Condition.RETRYING:
+            return _("Waiting for a retry after %(failed)s; %(next)s.") % words
+        case Condition.WINDOW_FULL:
+            return _("The push window is full: %(outstanding)d messages are outstanding, the rest waits.") % words
+        case _:
+            return _("Delivering: %(outstanding)d messages are outstanding.") % words
+
+
+def _counted(status: SubscriptionStatus) -> dict[str, Any]:
+    return {"count": count_text(status.undelivered)}
+
+
+def _failed(status: SubscriptionStatus, lane: LaneView) -> str:
+    """Return "12 of the last 20 pushes failed, most recently with 503"."""
+    words = {"failures": lane.failures, "results": lane.results, "result": result_text(status.last_result)}
+    if not status.last_result:
+        return _("%(failures)d of the last %(results)d pushes failed") % words
+    return _("%(failures)d of the last %(results)d pushes failed, most recently with %(result)s") % words
+
+
+def _next(status: SubscriptionStatus) -> str:
+    if not status.next_attempt_ms:
+        return _("the next attempt is under way")
+    return _("next attempt in %(duration)s") % {"duration": duration_text(status.next_attempt_ms)}

@@ -1,0 +1,70 @@
+"""The console's pages of schemas, which are created and changed through the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Count, QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+from subscriptions.admin.resources import ServiceAdmin
+from subscriptions.models.schemas import Schema
+from subscriptions.services.schemas import schema_delete
+
+SCHEMAS = "google.pubsub.v1.SchemaService"
+
+
+@admin.register(Schema)
+class SchemaAdmin(ServiceAdmin):
+    """Schemas with their revisions."""
+
+    methods = {"view": f"{SCHEMAS}.GetSchema", "delete": f"{SCHEMAS}.DeleteSchema"}
+    list_display = ("name", "language", "revision_count", "created", "permissions")
+    fields = ("name", "language", "created", "revisions")
+    search_fields = ("schema_id", "project__project_id")
+    list_select_related = ("project",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Schema]:
+        rows: QuerySet[Schema] = super().get_queryset(request).annotate(revision_total=Count("revisions"))
+        return rows
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def delete_by_service(self, row: Schema) -> None:
+        schema_delete(name=row.name)
+
+    @admin.display(description=_("Type"), ordering="type")
+    def language(self, row: Schema) -> str:
+        return row.get_type_display()
+
+    @admin.display(description=_("Revisions"))
+    def revision_count(self, row: Any) -> int:
+        return int(row.revision_total)
+
+    @admin.display(description=_("created"), ordering="created_at")
+    def created(self, row: Schema) -> Any:
+        return row.created_at
+
+    @admin.display(description=_("Revisions"))
+    def revisions(self, row: Schema) -> SafeString:
+        """Every definition, the newest first."""
+        newest_first = row.revisions.order_by("-pk")
+        return format_html_join(
+            "",
+            '<p class="mono">{}</p><pre class="code">{}</pre>',
+            (
+                (
+                    format_html("{} · {}", revision.revision_id, f"{revision.created_at:%Y-%m-%d %H:%M:%S} UTC"),
+                    revision.definition,
+                )
+                for revision in newest_first
+            ),
+        )

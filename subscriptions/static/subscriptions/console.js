@@ -1,0 +1,43 @@
+"use strict";
+// Menus of the console: one is open at a time, and Escape or a click elsewhere closes it.
+
+const menus = () => document.querySelectorAll("details.menu[open]");
+
+document.addEventListener("click", event => {
+  for (const menu of menus()) {
+    if (!menu.contains(event.target)) menu.open = false;
+  }
+});
+
+document.addEventListener("keydown", event => {
+  if (event.key !== "Escape") return;
+  for (const menu of menus()) {
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  }
+  setNavigation(false);
+});
+
+const menuButton = document.getElementById("menu-button");
+
+function setNavigation(open) {
+  if (!menuButton) return;
+  menuButton.setAttribute("aria-expanded", String(open));
+  document.body.classList.toggle("nav-open", open);
+}
+
+if (menuButton) {
+  menuButton.addEventListener("click", () => setNavigation(menuButton.getAttribute("aria-expanded") !== "true"));
+}
+
+// A wide table scrolls inside its frame; the keyboard reaches the frame.
+for (const frame of document.querySelectorAll(".results, .module, .table-frame")) {
+  if (frame.scrollWidth > frame.clientWidth) {
+    frame.tabIndex = 0;
+    if (!frame.hasAttribute("role")) {
+      frame.setAttribute("role", "group");
+      const name = frame.querySelector("caption, h2");
+      frame.setAttribute("aria-label", name ? name.textContent.trim() : document.title);
+    }
+  }
+}

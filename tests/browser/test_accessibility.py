@@ -1,0 +1,92 @@
+"""The console's pages fit on a phone and can be used with a keyboard and a screen reader, in both themes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from pytest_django.live_server_helper import LiveServer
+
+from deliveries.models import Message
+from subscriptions.models import Subscription, Topic
+from tests.browser.chromium import chromium
+from tests.browser.test_console_pages import TOPIC, shop, sign_in
+
+__all__ = ["shop"]
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SERIOUS = ("serious", "critical")
+PHONE_PIXELS = 390
+
+
+def pages_of(subscription: Subscription) -> list[str]:
+    topic = Topic.objects.get()
+    return [
+        "",
+        "subscriptions/topic/",
+        "subscriptions/subscription/",
+        "subscriptions/subscription/add/",
+        f"subscriptions/subscription/{subscription.pk}/change/",
+        f"subscriptions/topic/{topic.pk}/delete/",
+        f"subscriptions/policy/of/{TOPIC}/",
+        "subscriptions/auditentry/",
+        f"deliveries/delivery/state/{subscription.pk}/",
+        f"deliveries/delivery/publish/{topic.pk}/",
+        f"deliveries/delivery/waiting/{subscription.pk}/",
+        "deliveries/delivery/",
+        "deliveries/message/",
+        f"deliveries/message/way/{Message.objects.get().pk}/",
+        f"deliveries/segment/charts/{subscription.pk}/",
+    ]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious(shop: Subscription, live_server: LiveServer, theme: str) -> None:
+    pages = pages_of(shop)
+    serious: dict[str, Any] = {}
+    with chromium(live_server.url, theme=theme) as browser:
+        sign_in(browser)
+        for path in pages:
+            page = browser.open(f"/admin/{path}")
+            for violation in Axe().run(page).response["violations"]:
+                if violation["impact"] in SERIOUS:
+                    serious[f"{path} {violation['id']}"] = [node["html"][:200] for node in violation["nodes"][:3]]
+            browser.troubles.clear()  # axe styles elements, which the policy of the page forbids
+    assert serious == {}
+
+
+def test_no_page_is_wider_than_a_phone(shop: Subscription, live_server: LiveServer) -> None:
+    pages = pages_of(shop)
+    with chromium(live_server.url, width=PHONE_PIXELS) as browser:
+        sign_in(browser)
+        for path in pages:
+            width = browser.open(f"/admin/{path}").evaluate("document.documentElement.scrollWidth")
+            assert width <= PHONE_PIXELS, path
+
+
+def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(shop: Subscription, live_server: LiveServer) -> None:
+    with chromium(live_server.url, width=PHONE_PIXELS) as browser:
+        sign_in(browser)
+        page = browser.page
+        sidebar = page.locator("#console-nav")
+        assert not sidebar.is_visible()
+        page.focus("#menu-button")
+        page.keyboard.press("Enter")
+        assert sidebar.is_visible()
+        page.keyboard.press("Escape")
+        assert not sidebar.is_visible()
+
+
+def test_the_project_switcher_limits_the_list_and_keeps_the_page(shop: Subscription, live_server: LiveServer) -> None:
+    with chromium(live_server.url) as browser:
+        sign_in(browser)
+        page = browser.open("/admin/subscriptions/topic/")
+        page.focus("#project-switcher summary")
+        page.keyboard.press("Enter")
+        page.click("#project-switcher button[value=shop]")
+        page.wait_for_load_state("networkidle")
+        assert page.url.endswith("/admin/subscriptions/topic/")
+        assert "shop" in page.inner_text("#project-switcher summary")
+        browser.check()

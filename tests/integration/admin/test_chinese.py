@@ -1,0 +1,82 @@
+"""The console is complete in Simplified Chinese: no page shows English, but for names and words of the API."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from tests.tenants import TENANTS, World, addresses, world_of_tenants
+
+pytestmark = pytest.mark.django_db
+
+#: Elements whose text is code or a name.
+CODE = {"script", "style", "code", "pre", "option", "title"}
+#: Attributes that are read or shown.
+READ = {"title", "placeholder", "aria-label", "alt"}
+#: Two English words in a row, or one that begins with a capital letter.
+ENGLISH = re.compile(r"[A-Za-z][a-z]+(?: [a-z]+)+|\b[A-Z][a-z]{2,}\b")
+#: Names of products, formats and standards, and words that are written in English in Chinese too.
+NAMES = re.compile(
+    r"PushHub|English|Google|Parquet|Redis|Spark|Celery|Flower|Avro|Protocol Buffer|Cloud|Pub/Sub|Content-Type|"
+    r"Enter|Ctrl|Shift|Mac|Windows|Command|Control|True|False|JSON|PEM|LDAP"
+)
+
+#: Answers that are no pages, a page of Django's own whose help is put together before the language is known, and the
+#: audit log, whose rows are about kinds of resources by their names.
+NO_PAGES = ("logout", "jsi18n", "autocomplete", "/password/", "/auditentry/")
+
+
+class Texts(HTMLParser):
+    """The texts of a page that a reader sees or hears."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self._code = 0
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._code += tag in CODE or ("class", "mono") in attrs
+        self.texts += [value for name, value in attrs if name in READ and value and tag != "option"]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._code -= tag in CODE and self._code > 0
+
+    def handle_data(self, data: str) -> None:
+        if not self._code and data.strip():
+            self.texts.append(" ".join(data.split()))
+
+
+def english_in(page: str) -> set[str]:
+    """The English of a page that is no name: names have a slash, a dot, a hyphen, a colon, an at sign or a tenant."""
+    found = set()
+    for text in Texts(page).texts:
+        words = " ".join(word for word in text.split() if not re.search(r"[/@_:.=-]|^\W*$", word.strip(".:,?!;()…")))
+        if ENGLISH.search(NAMES.sub("", words)) and not any(tenant in text for tenant in TENANTS):
+            found.add(text)
+    return found
+
+
+def test_english_is_seen() -> None:
+    assert english_in("<h1>Select a topic</h1>") == {"Select a topic"}
+    assert english_in('<input placeholder="Search">') == {"Search"}
+    assert english_in("<td>projects/shop/topics/orders</td><p>PushHub 正在运行</p>") == set()
+
+
+def test_every_page_is_in_chinese(redis_url: str) -> None:
+    world: World = world_of_tenants()
+    client = world.clients["superuser"]
+    client.cookies["django_language"] = "zh-hans"
+    english: dict[str, str] = {}
+    pages = 0
+    for address in addresses(world, "acme"):
+        if any(word in address for word in NO_PAGES):
+            continue
+        response = client.get(address, follow=True)
+        if response.status_code == 200 and "html" in response.headers["Content-Type"]:
+            pages += 1
+            english |= dict.fromkeys(english_in(response.content.decode()), address)
+    assert pages > 60
+    assert english == {}, "\n".join(f"{text!r} at {address}" for text, address in english.items())

@@ -1,0 +1,154 @@
+"""A message's page shows its way through each subscription, while it waits and after the ack."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from deliveries.inspection.attempts import attempts_find, segments_between
+from deliveries.journal import files
+from deliveries.journal import journal as journals
+from deliveries.journal.sealing import seal_closed
+from deliveries.models import Delivery, Message
+from deliveries.rules.ids import first_id_at
+from subscriptions.iam import grants
+from subscriptions.models import Subscription
+from tests.ports import wait_for
+from tests.receiver import Receiver
+from tests.restapi import Api
+from tests.workers import Worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "projects/shop/topics/orders"
+PUSH = "projects/shop/subscriptions/push"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A journal's folder that this process and the workers it starts write to."""
+    settings.JOURNAL = str(tmp_path / "segments")
+    monkeypatch.setenv("PUSHHUB_JOURNAL", settings.JOURNAL)
+    yield Path(settings.JOURNAL)
+    kept = journals.journal()
+    assert kept is not None
+    kept.close()
+    journals._journal_of.cache_clear()
+
+
+@pytest.fixture
+def api(redis_url: str) -> Api:
+    api = Api()
+    api.made("topics/orders")
+    return api
+
+
+@pytest.fixture
+def client() -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("root", "root@example.com"))
+    return client
+
+
+def publish(api: Api, **fields: Any) -> int:
+    [message_id] = api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8=", **fields}]}).body["messageIds"]
+    return int(message_id)
+
+
+def ways(client: Client, message_id: int) -> dict[str, dict[str, Any]]:
+    page = client.get(f"/admin/deliveries/message/way/{message_id}/")
+    assert page.status_code == 200
+    return {way["subscription"]: way for way in page.context["ways"]}
+
+
+def test_the_way_of_a_message_is_told_while_it_waits_and_after_the_ack(
+    api: Api, client: Client, redis_url: str, receiver: Receiver, folder: Path
+) -> None:
+    receiver.script([503])
+    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+    api.made("subscriptions/pull", {"topic": TOPIC})
+    message_id = publish(api)
+    waiting = ways(client, message_id)
+    assert waiting[PUSH]["state"] == "outstanding", "it holds a token from the moment it is in the queue"
+    assert waiting[PUSH]["why"].startswith("No push worker of region local has run yet")
+    with Worker(redis_url):
+        wait_for(lambda: not Delivery.objects.filter(subscription__subscription_id="push").exists(), timeout_seconds=60)
+    seal_closed(folder)
+    settled = ways(client, message_id)
+    assert settled[PUSH]["state"] == "acknowledged" and settled[PUSH]["why"] == ""
+    results = [(attempt["number"], attempt["outcome"], attempt["result"]) for attempt in settled[PUSH]["attempts"]]
+    assert results == [(1, "nack", "503"), (2, "ack", "204")]
+    assert settled["projects/shop/subscriptions/pull"]["state"] == "waiting"
+
+
+def test_a_search_finds_by_attribute_and_key_and_leads_to_the_message_by_id(api: Api, client: Client) -> None:
+    api.made("subscriptions/pull", {"topic": TOPIC})
+    red, blue = publish(api, attributes={"colour": "red"}), publish(api, orderingKey="blue")
+
+    def searched(term: str) -> set[int]:
+        return {row.pk for row in client.get("/admin/deliveries/message/", {"q": term}).context["cl"].queryset}
+
+    assert (searched("colour=red"), searched("colour=re"), searched("blue")) == ({red}, set(), {blue})
+    answer = client.get("/admin/deliveries/message/", {"q": str(red)})
+    assert answer.headers["Location"] == f"/admin/deliveries/message/way/{red}/"
+
+
+def test_a_message_is_published_again_under_a_new_id(api: Api, client: Client) -> None:
+    api.made("subscriptions/pull", {"topic": TOPIC})
+    message_id = publish(api, attributes={"a": "b"}, orderingKey="k")
+    client.post(f"/admin/deliveries/message/replay/{message_id}/")
+    copy = Message.objects.exclude(pk=message_id).get()
+    original = Message.objects.get(pk=message_id)
+    assert (bytes(copy.data), copy.attributes, copy.ordering_key) == (b"hello", original.attributes, "k")
+    assert Delivery.objects.filter(message=copy.pk).exists()
+
+
+def test_a_reader_sees_the_way_to_those_subscriptions_only_that_it_may_pull(
+    api: Api, client: Client, redis_url: str, receiver: Receiver, folder: Path
+) -> None:
+    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+    api.made("subscriptions/pull", {"topic": TOPIC})
+    message_id = publish(api)
+    with Worker(redis_url):
+        wait_for(lambda: receiver.requests, timeout_seconds=60)
+    seal_closed(folder)
+    user = User.objects.create(username="ada", email="ada@example.com", is_staff=True)
+    user.user_permissions.set(Permission.objects.all())
+    ada = Client()
+    ada.force_login(user)
+    assert ada.get(f"/admin/deliveries/message/way/{message_id}/").status_code == 404
+    pull = Subscription.objects.get(subscription_id="pull")
+    grants.role_grant(pull, role="roles/pubsub.subscriber", member="user:ada@example.com")
+    assert set(ways(ada, message_id)) == {"projects/shop/subscriptions/pull"}
+    assert ada.post(f"/admin/deliveries/message/replay/{message_id}/").status_code == 403
+
+
+def test_only_the_segments_around_the_publish_and_the_attempts_are_read(tmp_path: Path, settings: Any) -> None:
+    settings.JOURNAL = str(tmp_path)
+    noon_ms = int(datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp() * 1000)
+    names = {minutes: files.journal_name(opened_ms=noon_ms + 60_000 * minutes, number=1) for minutes in (-60, 0, 5, 90)}
+    for name in names.values():
+        path = files.segment_path(tmp_path, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    spans = [(noon_ms, noon_ms + 600_000), (noon_ms + 90 * 60_000,) * 2]
+    assert [path.stem for path in segments_between(tmp_path, spans)] == [names[0], names[5], names[90]]
+    found = attempts_find(first_id_at(noon_ms), monotonic=lambda: 0.0)
+    assert (found.found, found.is_complete) == ([], True), "damaged segments are left out"
+
+
+def test_the_search_for_attempts_ends_when_its_time_is_up(tmp_path: Path, settings: Any) -> None:
+    settings.JOURNAL = str(tmp_path)
+    now_ms = int(time.time() * 1000)
+    path = files.segment_path(tmp_path, files.journal_name(opened_ms=now_ms, number=1))
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"")
+    clock = iter(range(10))
+    assert not attempts_find(first_id_at(now_ms), monotonic=lambda: float(next(clock))).is_complete

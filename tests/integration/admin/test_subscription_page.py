@@ -1,0 +1,151 @@
+"""A subscription's page says why messages wait, and its buttons do what they say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.default import default_backlog
+from deliveries.models import Delivery
+from subscriptions.models import Snapshot, Subscription
+from tests.ports import wait_for
+from tests.receiver import Receiver
+from tests.restapi import Api
+from tests.workers import Worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "projects/shop/topics/orders"
+
+
+@pytest.fixture
+def api(redis_url: str) -> Api:
+    api = Api()
+    api.made("topics/orders")
+    return api
+
+
+@pytest.fixture
+def client() -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("root", "root@example.com"))
+    return client
+
+
+def push_subscription(api: Api, endpoint: str) -> Subscription:
+    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": endpoint}})
+    return Subscription.objects.get()
+
+
+def publish(api: Api, count: int) -> None:
+    for _ in range(count):
+        assert api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]}).status == 200
+
+
+def live(client: Client, row: Subscription) -> dict[str, Any]:
+    shown: dict[str, Any] = client.get(f"/admin/deliveries/delivery/state/{row.pk}/live/").json()
+    return shown
+
+
+def act(client: Client, row: Subscription, action: str, **fields: str) -> str:
+    """Press a button, confirm what it asks, and return what the next page tells."""
+    answer = client.post(f"/admin/deliveries/delivery/act/{row.pk}/{action}/", fields, follow=True)
+    if "question" in (answer.context or {}):
+        return act(client, row, action, **fields, confirmed="yes")
+    return " ".join(str(message) for message in answer.context["messages"])
+
+
+def test_an_endpoint_that_fails_is_named_with_its_status_and_the_next_attempt(
+    api: Api, client: Client, redis_url: str, receiver: Receiver
+) -> None:
+    receiver.default = 503
+    row = push_subscription(api, receiver.url)
+    with Worker(redis_url):
+        publish(api, 8)
+        wait_for(lambda: "503; next attempt in" in live(client, row)["sentence"], timeout_seconds=60)
+        shown = live(client, row)
+    assert shown["level"] in ("bad", "warn")
+    assert shown["figures"]["undelivered"] == "8"
+    assert shown["figures"]["acked"] == "0.0 %"
+
+
+def test_without_a_worker_the_page_says_so(api: Api, client: Client) -> None:
+    row = push_subscription(api, "http://127.0.0.1:40009/")
+    publish(api, 2)
+    assert live(client, row)["sentence"] == "No push worker of region local has run yet: 2 messages wait."
+
+
+def test_a_page_costs_as_many_queries_with_many_messages_as_with_few(api: Api, client: Client) -> None:
+    row = push_subscription(api, "http://127.0.0.1:40009/")
+    counts = []
+    for count in (1, 30):
+        publish(api, count)
+        live(client, row)
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            live(client, row)
+        counts.append(len(queries))
+    assert counts[0] == counts[1]
+
+
+def test_a_pause_keeps_the_push_configuration_and_a_resume_brings_it_back(
+    api: Api, client: Client, redis_url: str, receiver: Receiver
+) -> None:
+    row = push_subscription(api, receiver.url)
+    assert act(client, row, "pause").startswith("Paused.")
+    with Worker(redis_url):
+        publish(api, 3)
+        assert live(client, row)["sentence"] == "Paused by hand: 3 messages wait until it is resumed."
+        assert api.get("subscriptions/push").body["pushConfig"]["pushEndpoint"] == receiver.url
+        assert default_backlog().state(Lane(row.pk, "local"))["mode"] == "0"
+        assert receiver.requests == []
+        assert act(client, row, "resume").startswith("Resumed")
+        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60)
+    assert len(receiver.requests) == 3
+
+
+def test_a_test_message_is_answered_on_the_page_and_waits_nowhere(api: Api, client: Client, receiver: Receiver) -> None:
+    row = push_subscription(api, receiver.url)
+    assert act(client, row, "test").startswith("The endpoint acknowledged the test message with 20")
+    receiver.default = 500
+    assert act(client, row, "test").startswith("The test message failed with 500")
+    assert len(receiver.requests) == 2
+    assert not Delivery.objects.exists()
+
+
+def test_what_is_destroyed_is_counted_and_confirmed_first(api: Api, client: Client) -> None:
+    row = push_subscription(api, "http://127.0.0.1:40009/")
+    publish(api, 2)
+    answer = client.post(f"/admin/deliveries/delivery/act/{row.pk}/delete/")
+    assert "Deleting drops 2 undelivered messages" in answer.content.decode()
+    assert Subscription.objects.exists()
+    assert act(client, row, "seek", time="2100-01-01T00:00:00").startswith("The backlog is now that of")
+    assert not Delivery.objects.exists()
+    assert act(client, row, "snapshot", snapshot_id="before") == (
+        "Created the snapshot projects/shop/snapshots/before."
+    )
+    assert Snapshot.objects.get().snapshot_id == "before"
+    assert act(client, row, "snapshot", snapshot_id="x").startswith("Invalid")
+    assert act(client, row, "detach") == "Detached."
+    assert live(client, row)["sentence"].startswith("Detached from its topic")
+    assert act(client, row, "delete") == "Deleted projects/shop/subscriptions/push."
+    assert not Subscription.objects.exists()
+
+
+def test_try_now_ends_a_pause(api: Api, client: Client, redis_url: str, receiver: Receiver) -> None:
+    receiver.default = 503
+    row = push_subscription(api, receiver.url)
+    with Worker(redis_url):
+        publish(api, 8)
+        wait_for(lambda: "next attempt in" in live(client, row)["sentence"], timeout_seconds=60)
+        receiver.default = 204
+        assert act(client, row, "try-now").startswith("All waiting messages are tried again now")
+        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60)
+    assert live(client, row)["sentence"] == "Nothing waits: every message was acknowledged."

@@ -1,0 +1,94 @@
+"""The one sentence that says why messages wait and when the next attempt is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.utils import translation
+
+from deliveries.backlog.backlog import Mode
+from deliveries.inspection import words
+from deliveries.inspection.lanes import LaneView
+from deliveries.inspection.status import Condition, SubscriptionStatus, condition_of
+
+LANE = LaneView(
+    region="local",
+    is_known=True,
+    mode=Mode.PUSH,
+    outstanding=0,
+    window=10,
+    is_backing_off=False,
+    pause_ms=0,
+    gap_ms=0,
+    results=20,
+    ack_share=0.4,
+    latency_ms=12,
+    is_spilled=False,
+    retrying=0,
+    retry_ids=[],
+    retry_in_ms=None,
+    silent_seconds=1,
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "condition"),
+    [
+        ({}, Condition.DELIVERING),
+        ({"silent_seconds": None}, Condition.NO_WORKER),
+        ({"silent_seconds": 16, "pause_ms": 100}, Condition.NO_WORKER),
+        ({"pause_ms": 100}, Condition.BACKING_OFF),
+        ({"is_backing_off": True}, Condition.BACKING_OFF),
+        ({"gap_ms": 500}, Condition.SLOWED),
+        ({"retrying": 2, "retry_in_ms": 10}, Condition.RETRYING),
+        ({"retrying": 2, "outstanding": 3}, Condition.DELIVERING),
+        ({"outstanding": 10}, Condition.WINDOW_FULL),
+    ],
+)
+def test_a_lane_has_one_condition(fields: dict[str, Any], condition: Condition) -> None:
+    assert condition_of(replace(LANE, **fields)) == condition
+
+
+def status(condition: Condition, lane: LaneView | None = LANE, **fields: Any) -> SubscriptionStatus:
+    shared = {"undelivered": 7, "oldest_age_seconds": 60.0, "lanes": [lane] if lane else [], "lane": lane}
+    return SubscriptionStatus(condition=condition, **{**shared, **fields})
+
+
+def test_a_pause_is_explained_and_counted_down() -> None:
+    backing_off = status(Condition.BACKING_OFF, last_result="503", next_attempt_ms=18_000.0)
+    assert words.sentence(backing_off) == (
+        "Paused by push backoff after 12 of the last 20 pushes failed, most recently with 503; next attempt in 18 s."
+    )
+
+
+def test_a_reason_is_told_in_words() -> None:
+    retrying = status(Condition.RETRYING, last_result="connect_failed", next_attempt_ms=400.0)
+    assert words.sentence(retrying) == (
+        "Waiting for a retry after 12 of the last 20 pushes failed, most recently with a refused connection; "
+        "next attempt in 400 ms."
+    )
+
+
+@pytest.mark.parametrize("condition", Condition)
+def test_every_condition_has_a_sentence_in_both_languages(condition: Condition) -> None:
+    shown = status(condition, last_result="503", next_attempt_ms=100.0)
+    english = words.sentence(shown)
+    with translation.override("zh-hans"):
+        chinese = words.sentence(shown)
+    assert english.endswith(".") and chinese.endswith("。") and "%(" not in english + chinese
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(0, "0 ms"), (999, "999 ms"), (5300, "5.3 s"), (60_000, "60 s"), (120_000, "2 min"), (9e6, "2 h"), (2e8, "2 d")],
+)
+def test_durations_are_short(milliseconds: float, text: str) -> None:
+    assert words.duration_text(milliseconds) == text
+
+
+def test_every_reason_of_a_failed_push_has_words() -> None:
+    from deliveries.rules.outcome import Reason
+
+    assert set(words.REASONS) == set(Reason)
