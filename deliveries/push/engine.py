@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import uvloop
 
-from deliveries.client.client import ClientOptions, PushClient
 from deliveries.push.flight import Flight
+from deliveries.push.httpclient import push_client
 from deliveries.push.plans import PlanBook, PushPlan
 from deliveries.rules.envelope import metadata_headers, push_body, trace_headers, unwrapped_body
 from deliveries.rules.ids import publish_time_ms
@@ -28,9 +28,9 @@ BEAT_SECONDS = 1.0
 class Engine:
     """Turns flights into requests. What it cannot push at once it hands to `unprepared` (the steward)."""
 
-    def __init__(self, *, options: ClientOptions, unprepared: Callable[[list[Flight]], None]) -> None:
+    def __init__(self, *, unprepared: Callable[[list[Flight]], None]) -> None:
         self._loop = uvloop.new_event_loop()
-        self.client = PushClient(self._loop, options=options)
+        self.client = push_client(self._loop)
         self.plans = PlanBook(self.client)
         self._unprepared = unprepared
         self._beat: asyncio.TimerHandle | None = None
@@ -99,20 +99,18 @@ class Engine:
             return flight.settle_as("n", plan.refusal)
         if plan.endpoint is None:
             return flight.settle_as("r")
-        headers = plan.headers + _rendered(trace_headers(task.message))
+        headers = trace_headers(task.message)
         if settings.no_wrapper:
             body = unwrapped_body(task.message)
             if settings.write_metadata:
-                headers += _rendered(metadata_headers(task.message, subscription=settings.name))
+                headers += metadata_headers(task.message, subscription=settings.name)
         else:
             attempt = task.attempt if settings.shows_attempts else None
             body = push_body(task.message, subscription=settings.name, delivery_attempt=attempt)
-        self.client.post(plan.endpoint, headers, body, settings.ack_deadline_seconds, flight.done)
+        self.client.post(
+            plan.endpoint, body, headers=headers, timeout_s=settings.ack_deadline_seconds, on_done=flight.done
+        )
         if flight.by_reference:
             # From here on the body is the only copy.
             flight.drop_payload()
         return None
-
-
-def _rendered(headers: list[tuple[str, str]]) -> bytes:
-    return "".join(f"{name}: {value}\r\n" for name, value in headers).encode("ascii")

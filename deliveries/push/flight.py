@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from deliveries.backlog.backlog import Lane
-from deliveries.client.client import PushResult
+from deliveries.push.httpclient import PushResult
 from deliveries.push.plans import PushPlan
 from deliveries.rules.outcome import ACK_STATUSES, Reason
 from deliveries.rules.payload import data_size

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
-from deliveries.client.client import Endpoint, PushClient
+from deliveries.push.httpclient import Endpoint, PushClient
 from deliveries.rules.outcome import Reason
 from pushhub.common.errors import PushHubError
 from subscriptions.identity.agents import accounts_signable
@@ -25,7 +25,7 @@ SIGNED_PLAN_SECONDS = 5.0
 TOKEN_MARGIN_SECONDS = 300.0
 #: Tokens kept for reuse; audiences are the users' to choose, so their number is bounded.
 MAX_TOKENS = 20_000
-JSON_HEADER = b"Content-Type: application/json\r\n"
+JSON_HEADER = ("Content-Type", "application/json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class PushPlan:
     """The plan for one subscription. Without settings the subscription is deleted; with a refusal it cannot push."""
 
     settings: PushSettings | None
+    #: With the headers that all pushes of the subscription carry; None where nothing is pushed.
     endpoint: Endpoint | None
-    headers: bytes
     #: On the clock of `time.monotonic`.
     valid_until: float
     #: The reason that every attempt is nacked with, or nothing.
@@ -82,19 +82,20 @@ class PlanBook:
     def _make(self, settings: PushSettings | None, usable: Container[str]) -> PushPlan:
         now = self._monotonic()
         if settings is None or not settings.is_push:
-            return PushPlan(settings, None, b"", now + PLAN_SECONDS)
-        try:
-            endpoint = self._client.prepare(settings.endpoint)
-        except ValueError:
-            return PushPlan(settings, None, b"", now + PLAN_SECONDS, refusal=Reason.INVALID_ENDPOINT)
-        headers = b"" if settings.no_wrapper else JSON_HEADER
+            return PushPlan(settings, None, now + PLAN_SECONDS)
+        headers = [] if settings.no_wrapper else [JSON_HEADER]
+        valid_until, refusal = now + PLAN_SECONDS, ""
         if settings.service_account_email:
             token = self._token(settings, usable)
+            valid_until = now + SIGNED_PLAN_SECONDS
             if token is None:
-                return PushPlan(settings, endpoint, headers, now + SIGNED_PLAN_SECONDS, refusal=Reason.TOKEN_DENIED)
-            headers += b"Authorization: Bearer " + token.token.encode() + b"\r\n"
-            return PushPlan(settings, endpoint, headers, now + SIGNED_PLAN_SECONDS)
-        return PushPlan(settings, endpoint, headers, now + PLAN_SECONDS)
+                refusal = Reason.TOKEN_DENIED
+            else:
+                headers.append(("Authorization", f"Bearer {token.token}"))
+        try:
+            return PushPlan(settings, self._client.prepare(settings.endpoint, headers=headers), valid_until, refusal)
+        except ValueError:
+            return PushPlan(settings, None, valid_until, refusal=Reason.INVALID_ENDPOINT)
 
     def _token(self, settings: PushSettings, usable: Container[str]) -> IdToken | None:
         """The token for a subscription, reused until it nears its end; None when the account may not have one."""

@@ -7,7 +7,6 @@ import threading
 from deliveries.backlog.backlog import Lane
 from deliveries.journal.journal import journal
 from deliveries.push.attempts import attempt_events
-from deliveries.push.configuration import client_options
 from deliveries.push.engine import Engine
 from deliveries.push.flight import Flight
 from deliveries.push.settler import settle_now
@@ -27,7 +26,7 @@ def deliver_one(task: DeliverTask) -> str:
         lane=Lane(task.subscription_id, task.region),
         finish=lambda _: ended.set(),
     )
-    engine = Engine(options=client_options(), unprepared=lambda flights: None)
+    engine = Engine(unprepared=lambda flights: None)
     engine.start()
     try:
         prepare_now(engine, [flight])

@@ -29,7 +29,6 @@ from deliveries.journal.journal import journal
 from deliveries.push import inspection
 from deliveries.push.admission import Admission
 from deliveries.push.attempts import attempt_events
-from deliveries.push.configuration import client_options
 from deliveries.push.engine import Engine
 from deliveries.push.events import TaskEvents
 from deliveries.push.flight import Batch, Flight
@@ -60,7 +59,7 @@ class PushWorker:
         self.name = f"{hostname}:{os.getpid()}:{secrets.token_hex(3)}"
         self.settler = Settler(self.name, on_settled=self._settled)
         self.steward = Steward()
-        self.engine = Engine(options=client_options(), unprepared=self._prepare)
+        self.engine = Engine(unprepared=self._prepare)
         self.admission = Admission(settings.WORKER_OUTSTANDING_MB * 1_000_000, resume=self._resume)
         self.events = TaskEvents(app, hostname)
         self.outstanding: dict[str, Flight] = {}

@@ -11,9 +11,10 @@ from typing import Any
 import uvloop
 
 from deliveries.client.client import ClientOptions, PushClient, PushResult
+from deliveries.client.headers import Headers
 from tests.misbehaving import NO_CONTENT, Peer
 
-JSON = b"Content-Type: application/json\r\n"
+JSON = [("Content-Type", "application/json")]
 #: Longer than any test that works takes.
 PATIENCE_SECONDS = 20.0
 
@@ -45,12 +46,12 @@ class Results:
 
     def __init__(self, client: PushClient, url: str) -> None:
         self.client = client
-        self.endpoint = client.prepare(url)
+        self.endpoint = client.prepare(url, headers=JSON)
         self.reported: dict[int, PushResult] = {}
         self.order: list[int] = []
         self._posted = 0
 
-    def post(self, body: bytes = b"{}", *, timeout_s: float = PATIENCE_SECONDS) -> Any:
+    def post(self, body: bytes = b"{}", *, timeout_s: float = PATIENCE_SECONDS, headers: Headers = ()) -> Any:
         number = self._posted
         self._posted += 1
 
@@ -59,7 +60,7 @@ class Results:
             self.reported[number] = result
             self.order.append(number)
 
-        return self.client.post(self.endpoint, JSON, body, timeout_s, on_done)
+        return self.client.post(self.endpoint, body, headers=headers, timeout_s=timeout_s, on_done=on_done)
 
     async def all(self) -> list[PushResult]:
         await eventually(lambda: len(self.reported) == self._posted)

@@ -182,7 +182,7 @@ async def test_a_reset_in_a_body_that_ends_with_the_connection_cuts_it_short() -
 
     async with Misbehaving(script) as server, client_of() as client:
         results = []
-        client.post(client.prepare(server.url), b"", b"{}", 10, results.append)
+        client.post(client.prepare(server.url), b"{}", timeout_s=10, on_done=results.append)
         await eventually(lambda: server.peers and server.peers[0].sent)
         await eventually(lambda: client.connections)
         server.peers[0].reset()

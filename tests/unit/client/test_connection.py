@@ -44,6 +44,9 @@ class Pool:
 
     def answered(self, transport: object) -> None: ...
 
+    def discarded(self, connection: Connection) -> None:
+        self.idle.pop(connection, None)
+
     def release(self, connection: Connection, now: float) -> None:
         self.idle[connection] = None
 
