@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,19 +18,19 @@ import orjson
 from django.conf import settings
 
 from deliveries.activity import note_activity
-from deliveries.backlog.backlog import Lane, Leases
+from deliveries.backlog.backlog import Lane, Leases, by_lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
 from deliveries.backlog.paging import page_in
-from deliveries.deadletters import dead_letters_forward
+from deliveries.deadletters import dead_letters_forward, is_spent
 from deliveries.journal import records
-from deliveries.models import Message
 from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
 from deliveries.rules.ids import publish_time_ms
-from deliveries.rules.payload import attributes_parse, wire_message, wire_size
+from deliveries.rules.payload import wire_size
 from deliveries.rules.regions import transit_require
 from deliveries.rules.taskmessage import DeliverTask, body_parse
 from deliveries.store import statements
+from deliveries.store.payloads import payloads_read
 from deliveries.store.writelock import write_transaction
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped
 from subscriptions.models import Subscription
@@ -217,7 +216,8 @@ def _received(
 ) -> tuple[list[Received], bool]:
     """Return the first of the leased messages that fit into `max_bytes`, and whether others did not and went back."""
     tasks = {message_id: (body_parse(orjson.loads(text)["body"]), n) for message_id, text, n in leases.deliveries}
-    spent = {i: task.attempt - 2 + n for i, (task, n) in tasks.items() if _is_spent(found, task, n)}
+    attempts = {message_id: task.attempt - 2 + times for message_id, (task, times) in tasks.items()}
+    spent = {message_id: count for message_id, count in attempts.items() if is_spent(found, attempts=count)}
     letters = _forward(lane, spent) if spent else set()
     tasks = {message_id: one for message_id, one in tasks.items() if message_id not in letters}
     owed = _still_owed(lane, found, list(tasks))
@@ -228,7 +228,7 @@ def _received(
     fitting = _fitting(sizes, max_bytes=max_bytes, at_least_one=at_least_one)
     surplus = [message_id for message_id in sizes if message_id not in fitting]
     default_backlog().unlease(lane, surplus)
-    payloads = _payloads([message_id for message_id in fitting if tasks[message_id][0].is_reference])
+    payloads = payloads_read([message_id for message_id in fitting if tasks[message_id][0].is_reference])
     received = []
     for message_id in fitting:
         task, times = tasks[message_id]
@@ -257,11 +257,6 @@ def _fitting(sizes: Mapping[int, int], *, max_bytes: int, at_least_one: bool) ->
     return fitting
 
 
-def _is_spent(found: PushSettings, task: DeliverTask, times: int) -> bool:
-    """Whether a dead-letter policy allows no further attempt, which this would be."""
-    return 0 < found.max_delivery_attempts < task.attempt - 1 + times
-
-
 def _forward(lane: Lane, attempts: Mapping[int, int]) -> set[int]:
     """Those of the messages that went to the dead-letter topic."""
     with write_transaction():
@@ -287,17 +282,6 @@ def _still_owed(lane: Lane, found: PushSettings, message_ids: list[int]) -> set[
     if found.exactly_once and fresh:
         fresh = statements.still_waiting(subscription_id=found.id, region=lane.region, message_ids=fresh)
     return set(fresh)
-
-
-def _payloads(message_ids: list[int]) -> dict[int, Mapping[str, Any]]:
-    """Large messages, which do not travel through Redis."""
-    if not message_ids:
-        return {}
-    rows = Message.objects.filter(pk__in=message_ids)
-    return {
-        row.pk: wire_message(row.pk, bytes(row.data), attributes_parse(row.attributes), row.ordering_key)
-        for row in rows
-    }
 
 
 def _lost(leases: Sequence[AckId]) -> set[AckId]:
@@ -339,10 +323,7 @@ def _refuse_lost(leases: Sequence[AckId], lost: set[AckId]) -> None:
 
 
 def _by_lane(leases: Iterable[AckId]) -> dict[Lane, list[AckId]]:
-    lanes: dict[Lane, list[AckId]] = defaultdict(list)
-    for lease in leases:
-        lanes[Lane(lease.subscription_id, lease.region)].append(lease)
-    return lanes
+    return by_lane(leases, lambda lease: Lane(lease.subscription_id, lease.region))
 
 
 def _write_down(leases: Iterable[AckId], found: PushSettings, *, outcome: str) -> None:

@@ -22,11 +22,14 @@ from django.utils.translation import gettext_lazy
 
 from deliveries.admin.readonly import ReadOnlyAdmin
 from deliveries.backlog.backlog import Lane
+from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanestate import LaneState
 from deliveries.models import ArchiveFile, Delivery, Message
 from deliveries.publish.request import publish_request_parse
 from deliveries.publish.service import message_publish
 from deliveries.push.rejected import rejected
+from deliveries.rules.flow import Flow, pause_ms
 from deliveries.rules.payload import publish_time_text
 from deliveries.store import statements
 from pushhub.common.errors import PushHubError
@@ -185,19 +188,22 @@ def _lanes(subscription_id: int) -> Sequence[dict[str, Any]] | None:
     except redis.RedisError:
         return None
     now_ms = time.time() * 1000
-    return [
-        {
-            "region": region,
-            "pushing": state.get("mode") == "1",
-            "outstanding": int(float(state.get("out", 0))),
-            "window": int(float(state.get("w", 0))),
-            "backoff_seconds": round(max(float(state.get("resume", 0)) - now_ms, float(state.get("gap", 0))) / 1000, 1),
-            "ack_ratio": f"{100 * float(state.get('r', 1)):.1f} %",
-            "latency_ms": round(float(state.get("l", 0)), 1),
-            "spilled": state.get("spill") == "1",
-        }
-        for region, state in states.items()
-    ]
+    return [_lane_row(region, state, now_ms=now_ms) for region, state in states.items()]
+
+
+def _lane_row(region: str, state: LaneState | None, *, now_ms: float) -> dict[str, Any]:
+    """A lane that Redis does not know has nothing outstanding and no window."""
+    flow = state.flow if state is not None else Flow()
+    return {
+        "region": region,
+        "pushing": state is not None and state.mode == Mode.PUSH,
+        "outstanding": state.outstanding if state is not None else 0,
+        "window": state.window if state is not None else 0,
+        "backoff_seconds": round(pause_ms(flow, now_ms=now_ms) / 1000, 1),
+        "ack_ratio": f"{100 * flow.window.ack_ratio:.1f} %",
+        "latency_ms": round(flow.window.latency_ms, 1),
+        "spilled": state is not None and state.spilled,
+    }
 
 
 @admin.register(ArchiveFile)

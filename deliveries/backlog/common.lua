@@ -1,17 +1,17 @@
--- Shared by every verb: this file and rules.lua are put in front of each verb's script.
+-- Shared by every verb: each verb's script begins with the names of codes.py, rules.lua and this file.
 --
 -- A lane is one (subscription, region); its keys, with P = "ph:<subscription>:<region>":
---   P:s  hash    state: mode, out, cur, spill, seq, paging, credit, pumped, ordered, parked, and the fields of rules.lua
---   P:d  hash    delivery -> where it is: 'b' in the backlog, 't' holding a token, 'r' in the retry set, 'l' leased to a
---                puller, 'p' parked behind an earlier message of its ordering key
+--   P:s  hash    the lane's state, described below; codes.py has the short name of each field
+--   P:d  hash    delivery -> its place: WAITING in the backlog, OUTSTANDING with a token, RETRYING in the retry set, LEASED
+--                to a puller, or PARKED behind an earlier message of its ordering key (codes.py has the letters)
 --   P:b  list    the head of the backlog: complete Celery messages in publish order, oldest on the left
 --   P:z  zset    retry set: delivery -> when it is due (ms)
---   P:l  zset    leases: delivery -> when it lapses (ms)
+--   P:l  zset    leases: delivery -> when the lease lapses (ms)
 --   P:a  hash    delivery -> how often it was leased, which is part of its ack id
---   P:m  hash    delivery -> Celery message, of those in the retry set, leased or parked
+--   P:m  hash    delivery -> Celery message, for deliveries that are retrying, leased or parked
 --   P:o  hash    delivery -> digest of its ordering key; ordered lanes only
---   P:k  hash    ordering key -> the delivery that is on its way (token, lease or retry): the others of the key wait
---   P:q:<key>  list  the deliveries parked behind it, in publish order
+--   P:k  hash    ordering key -> the delivery that holds it (outstanding, leased or retrying); its successors wait
+--   P:q:<key>  list  the deliveries parked behind that one, in publish order
 -- A delivery is named by its message id. All lanes share:
 --   ph:wake                zset  lane -> when it next needs a pump (ms)
 --   ph:page                set   lanes that want the next page of their backlog from the database
@@ -19,28 +19,36 @@
 --   ph:pull:<subscription> list  holds one entry while a waiting puller should look at the lanes
 --   deliveries.<region>    list  kombu's queue; pushed on the left, taken on the right
 --
--- State: mode 0 = paused or detached, 1 = push, 2 = pull; out = tokens held; spill 1 = some rows of the database from
--- id `cur` on are not here; seq = how often that was said; paging = until when (ms) a worker has the next page in hand;
--- credit = how many more may go out, as of the time `pumped` (ms); ordered 1 = one message of an ordering key at a time;
--- parked = how many wait for their key.
+-- The fields of the state besides those of rules.lua:
+--   mode             0 = paused or detached, 1 = push, 2 = pull
+--   outstanding      tokens held
+--   spilled          1 if the database has rows from the id `cursor` on that are not in Redis
+--   cursor           see spilled; text, because ids do not fit a double
+--   spill_count      how often the lane was told that it is spilled
+--   paging_until_ms  until when a worker is expected to bring the next page
+--   credit           how many more deliveries may go out, as of the time pumped_ms
+--   pumped_ms        see credit
+--   ordered          1 if messages of one ordering key go out one at a time
+--   parked           how many deliveries wait for their ordering key
 --
--- An ordered lane reads its backlog from the database alone, in the order of ids, so that a publisher's lost offer can't
--- turn two messages of a key around; and where something must be read again, all that waits is.
+-- An ordered lane reads its backlog from the database only, in the order of ids, so that a publisher's lost offer cannot
+-- swap two messages of a key. If any of it must be read again, everything that waits is read again.
 
 local PREFIX = 'ph:'
-local STATE = {'mode', 'out', 'cur', 'spill', 'seq', 'paging', 'credit', 'pumped', 'ordered', 'parked', unpack(RULE_FIELDS)}
+local IDLE, PUSH, PULL = 0, 1, 2
 local CHUNK = 500
---- A page that was promised and did not come is asked for again after this long.
+--- A page that did not arrive is requested again after this time.
 local PAGING_MS = 5000
---- Whoever waits in a queue has at most about so many before it: a lane with more to send fills the queue in slices, a
---- moment apart, between which its neighbours' messages come in. A short lane always gets its first few in.
+--- The queue holds about this many messages at most. A lane with more to send fills the queue in slices, SLICE_MS apart,
+--- so that its neighbours' messages get in between. A short lane always gets its first SHORT_SLICE messages in.
 local QUEUE_DEPTH, SHORT_SLICE, SLICE_MS = 300, 16, 10
---- Tokens that come back may go out again at once. Beyond that a lane's outstanding grow by so many a millisecond, with
---- a burst for a start: a window of thousands that opens all at once would take every worker's time from its neighbours.
+--- Returned tokens may be used again at once. Beyond that a lane's outstanding messages grow by GROWTH_PER_MS, after an
+--- initial burst: a window of thousands that opens all at once would take every worker's time from its neighbours.
 local GROWTH_PER_MS, GROWTH_BURST = 3, 150
---- A sleeping worker looks at the lanes at least so often (push/transport.py); what is due sooner must be told to one.
+--- A sleeping worker looks at the lanes at least this often (push/transport.py). A worker must be rung for anything that
+--- is due sooner.
 local SLEEP_MS = 2000
---- The verb whose reply tells a worker when the next lane is due sets this: it need not be rung for that as well.
+--- Set by the verb whose reply tells its worker when the next lane is due: no ring is needed for that.
 local tells_wake = false
 
 local function now_ms()
@@ -48,16 +56,15 @@ local function now_ms()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- The lane's state, or nil when Redis knows nothing of it (new, or wiped).
+-- Returns the lane's state, or nil for a lane that Redis does not know (new, or wiped).
 local function load_state(key)
-  local values = redis.call('HMGET', key .. ':s', unpack(STATE))
+  local values = redis.call('HMGET', key .. ':s', unpack(STATE_CODES))
   if not values[1] then return nil end
   -- A field that an older version did not write has its first value.
   local state = rules_new()
-  state.credit, state.pumped, state.ordered, state.parked = 0, 0, 0, 0
-  for i, name in ipairs(STATE) do
-    -- Ids do not fit a double: `cur` stays text.
-    if name == 'cur' then
+  state.credit, state.pumped_ms, state.ordered, state.parked = 0, 0, 0, 0
+  for i, name in ipairs(STATE_FIELDS) do
+    if name == 'cursor' then
       state[name] = values[i]
     elseif values[i] then
       state[name] = tonumber(values[i])
@@ -68,10 +75,10 @@ end
 
 local function save_state(key, state)
   local fields = {}
-  for _, name in ipairs(STATE) do
+  for i, name in ipairs(STATE_FIELDS) do
     local value = state[name]
     if value ~= nil then
-      fields[#fields + 1] = name
+      fields[#fields + 1] = STATE_CODES[i]
       fields[#fields + 1] = type(value) == 'number' and string.format('%.17g', value) or value
     end
   end
@@ -80,9 +87,9 @@ end
 
 local function new_state(mode, spilled)
   local state = rules_new()
-  state.mode, state.out, state.cur, state.seq, state.paging = mode, 0, '0', 0, 0
-  state.spill = spilled and 1 or 0
-  state.credit, state.pumped, state.ordered, state.parked = 0, 0, 0, 0
+  state.mode, state.outstanding, state.cursor, state.spill_count, state.paging_until_ms = mode, 0, '0', 0, 0
+  state.spilled = spilled and 1 or 0
+  state.credit, state.pumped_ms, state.ordered, state.parked = 0, 0, 0, 0
   return state
 end
 
@@ -92,12 +99,12 @@ local function id_less(a, b)
   return a < b
 end
 
--- The rows from id `first` on are to be read from the database. An ordered lane reads on from where it has come, so that
--- nothing that somebody failed to tell of is passed over.
+-- Notes that the rows from id `first` on must be read from the database. An ordered lane never skips rows: it reads on from
+-- where it is, so that a row whose offer got lost is read too.
 local function spill(state, first)
-  if (state.spill == 0 and state.ordered == 0) or id_less(first, state.cur) then state.cur = first end
-  state.spill = 1
-  state.seq = state.seq + 1
+  if (state.spilled == 0 and state.ordered == 0) or id_less(first, state.cursor) then state.cursor = first end
+  state.spilled = 1
+  state.spill_count = state.spill_count + 1
 end
 
 local function ring(region)
@@ -114,19 +121,19 @@ local function each_chunk(list, fn)
   end
 end
 
--- Writes `where` for each of `ids` into the lane's hash of deliveries.
-local function set_where(key, ids, where)
+-- Writes the place of each of `ids` into the lane's hash of deliveries.
+local function set_places(key, ids, place)
   local fields = {}
   for i, id in ipairs(ids) do
     fields[2 * i - 1] = id
-    fields[2 * i] = where
+    fields[2 * i] = place
   end
   redis.call('HSET', key .. ':d', unpack(fields))
 end
 
 local function message_id(message) return string.match(message, '^{"headers":{"id":"(%d+)') end
 
--- Takes retries that are due, up to `free`, out of the retry set. Returns their ids and messages.
+-- Takes up to `free` due deliveries out of the retry set. Returns their ids and messages.
 local function due_retries(key, free, now)
   local due = redis.call('ZRANGEBYSCORE', key .. ':z', '-inf', now, 'LIMIT', 0, math.min(free, CHUNK))
   if #due == 0 then return due, due end
@@ -136,7 +143,8 @@ local function due_retries(key, free, now)
   return due, messages
 end
 
--- Whether a delivery of an ordered lane may go out now: it then holds its key. Else it is parked behind the one that does.
+-- Returns whether a delivery of an ordered lane may go out now, and lets it hold its key. If not, it is parked behind the
+-- delivery that holds the key.
 local function take_key(key, state, id, message)
   local ordering = redis.call('HGET', key .. ':o', id)
   if not ordering then return true end
@@ -145,14 +153,14 @@ local function take_key(key, state, id, message)
     redis.call('HSET', key .. ':k', ordering, id)
     return true
   end
-  redis.call('HSET', key .. ':d', id, 'p')
+  redis.call('HSET', key .. ':d', id, PARKED)
   redis.call('HSET', key .. ':m', id, message)
   redis.call('RPUSH', key .. ':q:' .. ordering, id)
   state.parked = state.parked + 1
   return false
 end
 
--- Takes the next of the backlog, up to `free`, leaving out those settled meanwhile. Returns their ids and messages.
+-- Takes up to `free` deliveries from the backlog and skips settled ones. Returns their ids and messages.
 local function next_ready(key, state, free)
   local ids, ready = {}, {}
   while #ids < free do
@@ -160,9 +168,9 @@ local function next_ready(key, state, free)
     if not messages or #messages == 0 then break end
     local names = {}
     for i, message in ipairs(messages) do names[i] = message_id(message) end
-    local where = redis.call('HMGET', key .. ':d', unpack(names))
+    local places = redis.call('HMGET', key .. ':d', unpack(names))
     for i, message in ipairs(messages) do
-      if where[i] == 'b' and (state.ordered == 0 or take_key(key, state, names[i], message)) then
+      if places[i] == WAITING and (state.ordered == 0 or take_key(key, state, names[i], message)) then
         ids[#ids + 1] = names[i]
         ready[#ready + 1] = message
       end
@@ -171,7 +179,7 @@ local function next_ready(key, state, free)
   return ids, ready
 end
 
--- A delivery of an ordered lane is gone: the next of its key may go, and is due at once.
+-- Gives the ordering key of a delivery that is gone to the next delivery of the key, which is due at once.
 local function free_key(key, state, id)
   local ordering = redis.call('HGET', key .. ':o', id)
   if not ordering then return end
@@ -187,17 +195,18 @@ local function free_key(key, state, id)
   end
   state.parked = state.parked - 1
   redis.call('HSET', key .. ':k', ordering, following)
-  redis.call('HSET', key .. ':d', following, 'r')
+  redis.call('HSET', key .. ':d', following, RETRYING)
   redis.call('ZADD', key .. ':z', 0, following)
 end
 
--- Forgets deliveries that are owed no more, wherever they were; `where` says that of each, false is "already taken out".
-local function forget_deliveries(key, state, ids, where)
+-- Forgets deliveries that are no longer owed. `places` has the place of each, or false if it was taken out already.
+local function forget_deliveries(key, state, ids, places)
   for i, id in ipairs(ids) do
-    if where[i] == 't' then state.out = math.max(state.out - 1, 0) end
-    if where[i] == 'r' then redis.call('ZREM', key .. ':z', id) end
-    if where[i] == 'l' then redis.call('ZREM', key .. ':l', id) end
-    if where[i] and where[i] ~= 't' and where[i] ~= 'b' then redis.call('HDEL', key .. ':m', id) end
+    local place = places[i]
+    if place == OUTSTANDING then state.outstanding = math.max(state.outstanding - 1, 0) end
+    if place == RETRYING then redis.call('ZREM', key .. ':z', id) end
+    if place == LEASED then redis.call('ZREM', key .. ':l', id) end
+    if place and place ~= OUTSTANDING and place ~= WAITING then redis.call('HDEL', key .. ':m', id) end
     if state.ordered == 1 then free_key(key, state, id) end
   end
   local had_leases = redis.call('EXISTS', key .. ':a') == 1
@@ -207,12 +216,12 @@ local function forget_deliveries(key, state, ids, where)
   end)
 end
 
--- Forgets all that waits here, as the database has it too; what holds a token or a lease stays.
+-- Forgets everything that waits, as the database has it too; deliveries with a token or a lease stay.
 local function clear_waiting(key, state)
   local kept, gone = {}, {}
   local all = redis.call('HGETALL', key .. ':d')
   for i = 1, #all, 2 do
-    if all[i + 1] == 't' or all[i + 1] == 'l' then kept[all[i]] = true else gone[#gone + 1] = all[i] end
+    if all[i + 1] == OUTSTANDING or all[i + 1] == LEASED then kept[all[i]] = true else gone[#gone + 1] = all[i] end
   end
   each_chunk(gone, function(part)
     redis.call('HDEL', key .. ':d', unpack(part))
@@ -229,48 +238,50 @@ local function clear_waiting(key, state)
   state.parked = 0
 end
 
--- Leases that ended without an ack wait for their retry: after the subscription's own countdown, if it has one.
-local function lapse(key, now, minimum, maximum)
+-- Moves leases that ended without an ack to the retry set, with the countdown of the subscription's retry policy. Both of
+-- its bounds are 0 for a subscription without one: the messages are due at once.
+local function lapse(key, now, minimum, maximum, dice)
   local over = redis.call('ZRANGEBYSCORE', key .. ':l', '-inf', now, 'LIMIT', 0, CHUNK)
   if #over == 0 then return end
   local counts = redis.call('HMGET', key .. ':a', unpack(over))
   for i, id in ipairs(over) do
-    local delay = minimum > 0 and math.min(minimum * 2 ^ math.min((tonumber(counts[i]) or 1) - 1, 30), maximum) or 0
+    -- The golden ratio spreads the messages of one batch evenly.
+    local delay = rules_countdown(tonumber(counts[i]) or 1, minimum, maximum, (dice + i * 0.6180339887) % 1)
     redis.call('ZADD', key .. ':z', now + delay, id)
   end
   redis.call('ZREM', key .. ':l', unpack(over))
-  set_where(key, over, 'r')
+  set_places(key, over, RETRYING)
 end
 
--- Whether no lane is due from now until that time, so that no worker knows of it. Lanes that are overdue don't count:
--- the worker that was to wake them is late or gone.
+-- Returns whether no lane is due between now and that time, so that no worker expects to wake then. Overdue lanes do not
+-- count: the worker that was to wake them is late or gone.
 local function is_nearest(now, at)
   return redis.call('ZCOUNT', PREFIX .. 'wake', '(' .. now, at) == 0
 end
 
--- Says when the lane must be looked at again, or that nothing but an event will change it. `is_cut`: its window has room
--- for more than the queue took.
+-- Notes when the lane needs its next pump, or that only an event can change it. `is_cut`: the window has room for more than
+-- the queue took.
 local function schedule(lane, key, region, state, now, is_cut)
   local at = nil
   if is_cut then
     at = now + SLICE_MS
-  elseif state.mode == 1 then
+  elseif state.mode == PUSH then
     local waiting = redis.call('ZRANGE', key .. ':z', 0, 0, 'WITHSCORES')
-    if now < state.resume then
-      if waiting[1] or redis.call('EXISTS', key .. ':b') == 1 or state.spill == 1 then at = state.resume end
-    elseif state.out < rules_window(state) and waiting[1] then
+    if now < state.resume_ms then
+      if waiting[1] or redis.call('EXISTS', key .. ':b') == 1 or state.spilled == 1 then at = state.resume_ms end
+    elseif state.outstanding < rules_window(state) and waiting[1] then
       at = tonumber(waiting[2])
     end
     local bucket_at = rules_bucket_wait(state, now)
     if bucket_at and (waiting[1] or redis.call('EXISTS', key .. ':b') == 1) then at = math.max(at or 0, bucket_at) end
   end
-  local leased = state.mode == 1 and redis.call('ZRANGE', key .. ':l', 0, 0, 'WITHSCORES') or {}
+  local leased = state.mode == PUSH and redis.call('ZRANGE', key .. ':l', 0, 0, 'WITHSCORES') or {}
   if leased[1] then at = math.min(at or tonumber(leased[2]), tonumber(leased[2])) end
-  -- The page that was promised may never come.
-  if state.paging > now then at = math.min(at or state.paging + 1, state.paging + 1) end
+  -- The expected page may never arrive.
+  if state.paging_until_ms > now then at = math.min(at or state.paging_until_ms + 1, state.paging_until_ms + 1) end
   if at then
     at = math.max(at, now + 1)
-    -- A lane that was cut has just filled the queue, which wakes the workers anyway.
+    -- A lane that was cut has just filled the queue, which wakes a worker anyway.
     if not is_cut and not tells_wake and at < now + SLEEP_MS and is_nearest(now, at) then ring(region) end
     redis.call('ZADD', PREFIX .. 'wake', at, lane)
   else
@@ -278,13 +289,13 @@ local function schedule(lane, key, region, state, now, is_cut)
   end
 end
 
--- Whether the head of the backlog runs low and the database has more.
+-- Returns whether the head of the backlog runs low and the database has more.
 local function runs_low(key, state, now, low)
-  return state.spill == 1 and state.mode ~= 0 and state.paging <= now
+  return state.spilled == 1 and state.mode ~= IDLE and state.paging_until_ms <= now
     and redis.call('LLEN', key .. ':b') + state.parked < low
 end
 
--- Asks a worker for the next page.
+-- Asks a worker for the next page if the backlog runs low. Returns whether it did.
 local function want_page(lane, key, state, now, low)
   if not runs_low(key, state, now, low) then return false end
   redis.call('SADD', PREFIX .. 'page', lane)
@@ -298,34 +309,34 @@ local function ring_pullers(lane)
   redis.call('EXPIRE', bell, 60)
 end
 
--- How many of `free` may go out now, with `returned` tokens just come back.
+-- Returns how many of `free` deliveries may go out now, after `returned` tokens have come back.
 local function slice(state, now, queue, free, returned)
-  local grown = math.min(state.credit + GROWTH_PER_MS * math.max(now - state.pumped, 0), GROWTH_BURST)
+  local grown = math.min(state.credit + GROWTH_PER_MS * math.max(now - state.pumped_ms, 0), GROWTH_BURST)
   state.credit = math.min(math.max(state.credit, grown) + returned, SLOW_START_LIMIT)
-  state.pumped = now
+  state.pumped_ms = now
   local room = math.max(QUEUE_DEPTH - redis.call('LLEN', queue), SHORT_SLICE)
   return math.min(free, math.max(state.credit, 1), room)
 end
 
--- Puts deliveries into the queue, each with its token. Returns how many.
+-- Puts deliveries into the queue, each with a token. Returns how many.
 local function send(key, queue, ids, messages)
   local first = 1
   each_chunk(ids, function(part)
-    set_where(key, part, 't')
+    set_places(key, part, OUTSTANDING)
     redis.call('LPUSH', queue, unpack(messages, first, first + #part - 1))
     first = first + #part
   end)
   return #ids
 end
 
--- Moves what the window has room for into the queue. Returns how many, and whether a page is wanted.
+-- Fills the queue with as many deliveries as the window has room for. Returns how many, and whether a page is wanted.
 local function pump(lane, state, now, limit, returned)
   local key = PREFIX .. lane
   local region = string.match(lane, ':(.+)$')
   local queue = 'deliveries.' .. region
   local moved, is_cut = 0, false
-  if state.mode == 1 then lapse(key, now, 0, 0) end
-  if state.mode == 1 and now >= state.resume then
+  if state.mode == PUSH then lapse(key, now, 0, 0, 0) end
+  if state.mode == PUSH and now >= state.resume_ms then
     local free = rules_free(state, now)
     if free > 0 then
       local now_free = slice(state, now, queue, free, returned or 0)
@@ -333,7 +344,7 @@ local function pump(lane, state, now, limit, returned)
       free = now_free
       local ids, messages = due_retries(key, free, now)
       moved = send(key, queue, ids, messages)
-      -- With that many waiting for their retry the lane takes nothing new: its memory stays bounded.
+      -- A lane with too many retries takes nothing new from the backlog, so that its memory stays bounded.
       if moved < free and redis.call('ZCARD', key .. ':z') < limit then
         ids, messages = next_ready(key, state, free - moved)
         moved = moved + send(key, queue, ids, messages)
@@ -343,7 +354,7 @@ local function pump(lane, state, now, limit, returned)
       state.credit = math.max(moved == free and state.credit - moved or math.min(state.credit - moved, GROWTH_BURST), 0)
     end
     if moved > 0 then
-      state.out = state.out + moved
+      state.outstanding = state.outstanding + moved
       rules_spend(state, now, moved)
       if redis.call('LLEN', queue) == moved then ring(region) end
     end

@@ -1,10 +1,12 @@
--- lease(lane; count, deadline, limit, minimum, maximum) -> {id, message, times leased, ...; page's first id or "", its seq}
+-- lease(lane; count, deadline, limit, minimum, maximum, dice)
+--   -> {{id, message, times leased, ...}, first id of the page or "", spill count}
 --
--- Leases what is due again and the next of the backlog to a puller, and gives up leases that have lapsed.
+-- Leases due retries and then the next of the backlog to a puller, and ends leases that have lapsed.
 --   KEYS[1]  the lane
---   ARGV[1]  at most that many   ARGV[2]  how long the leases last, in ms   ARGV[3]  how many may wait here
---   ARGV[4..5]  bounds of the subscription's own countdown in ms, or 0: what lapsed is due at once
--- When the backlog runs low the caller gets the next page to read: no worker is needed for pulling.
+--   ARGV[1]  at most this many   ARGV[2]  how long the leases last, in ms   ARGV[3]  how many may wait in Redis
+--   ARGV[4..5]  the bounds of the subscription's retry policy in ms; 0 and 0: lapsed messages are due at once
+--   ARGV[6]  a number in [0, 1) for the jitter of the countdown
+-- When the backlog runs low, the caller is asked to read the next page, so that pulling needs no worker.
 -- Returns false for a lane that Redis does not know. Owns every key of the lane (common.lua).
 local lane = KEYS[1]
 local key = PREFIX .. lane
@@ -12,15 +14,15 @@ local now = now_ms()
 local limit = tonumber(ARGV[3])
 local state = load_state(key)
 if not state then return false end
-if state.mode ~= 2 then return {{}, '', '0'} end
+if state.mode ~= PULL then return {{}, '', '0'} end
 
-lapse(key, now, tonumber(ARGV[4]), tonumber(ARGV[5]))
--- What is leased is kept here as well, so a puller who takes and takes must be stopped somewhere.
+lapse(key, now, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]))
+-- Leased messages stay in Redis too, so the number of leases is bounded.
 local free = math.min(tonumber(ARGV[1]), 4 * limit - redis.call('ZCARD', key .. ':l'))
 local leased = {}
 local function lease(ids, messages)
   for i, id in ipairs(ids) do
-    redis.call('HSET', key .. ':d', id, 'l')
+    redis.call('HSET', key .. ':d', id, LEASED)
     redis.call('ZADD', key .. ':l', now + tonumber(ARGV[2]), id)
     redis.call('HSET', key .. ':m', id, messages[i])
     leased[#leased + 1] = id
@@ -34,8 +36,8 @@ if free > 0 then lease(next_ready(key, state, free)) end
 
 local page, seq = '', '0'
 if runs_low(key, state, now, limit / 2) then
-  state.paging = now + PAGING_MS
-  page, seq = state.cur, tostring(state.seq)
+  state.paging_until_ms = now + PAGING_MS
+  page, seq = state.cursor, tostring(state.spill_count)
 end
 save_state(key, state)
 return {leased, page, seq}

@@ -1,23 +1,23 @@
 -- release(lane; limit, id, ...) -> 1
 --
--- Forgets deliveries that a puller acknowledged, after the database has; they may be anywhere by now.
---   KEYS[1]  the lane   ARGV[1]  how many may wait here   ARGV[2..]  the deliveries
+-- Forgets deliveries that a puller acknowledged, in whatever place they are. They must have left the database already.
+--   KEYS[1]  the lane   ARGV[1]  how many may wait in Redis   ARGV[2..]  the deliveries
 -- Owns every key of the lane (common.lua).
 local lane = KEYS[1]
 local key = PREFIX .. lane
 local state = load_state(key)
 if not state then return 1 end
-local ids, where = {}, {}
+local ids, places = {}, {}
 for i = 2, #ARGV do
-  local found = redis.call('HGET', key .. ':d', ARGV[i])
-  if found then
+  local place = redis.call('HGET', key .. ':d', ARGV[i])
+  if place then
     ids[#ids + 1] = ARGV[i]
-    where[#ids] = found
+    places[#ids] = place
   end
 end
-forget_deliveries(key, state, ids, where)
+forget_deliveries(key, state, ids, places)
 pump(lane, state, now_ms(), tonumber(ARGV[1]))
 save_state(key, state)
--- The next messages of their keys may go.
-if state.mode == 2 and state.ordered == 1 then ring_pullers(lane) end
+-- The next messages of their ordering keys may go.
+if state.mode == PULL and state.ordered == 1 then ring_pullers(lane) end
 return 1

@@ -1,7 +1,7 @@
-"""Task events for Flower: sent in batches, successes sampled above a rate, failures and retries never.
+"""Task events for Flower, sent in batches. Above a rate, successes are sampled; failures and retries never are.
 
-They are the events of Celery's own worker (`task-received`, `task-started`, `task-succeeded`, `task-retried`), so
-Flower and `celery events` need no change. A thread sends what has gathered; when it lags, the oldest are let go.
+They are the events of Celery's own worker (`task-received`, `task-started`, `task-succeeded`, `task-retried`), so that
+Flower and `celery events` work unchanged. A thread sends the waiting events; if it lags, the oldest are discarded.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from django.conf import settings
 
 from deliveries.push.flight import Flight
+from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TASK_NAME
 from pushhub.common.background import BackgroundThread
 
@@ -24,12 +25,14 @@ FLUSH_SECONDS = 0.5
 #: Events that may wait to be sent.
 MAX_WAITING = 20_000
 EVENTS_A_MESSAGE = 500
+#: What Flower shows as the result of a task that was not retried.
+SUCCESSES = {Verdict.ACK: "ack", Verdict.RELEASE: "released", Verdict.DROP: "dropped"}
 
 Event = tuple[str, dict[str, Any]]
 
 
 class Sample:
-    """Lets a number a second through, spread over the second in bursts no longer than that."""
+    """Lets a number of events per second pass, in bursts of at most a second's worth."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
@@ -37,7 +40,7 @@ class Sample:
         self._at = time.monotonic()
 
     def take(self, wanted: int) -> int:
-        """How many of `wanted` pass now."""
+        """Return how many of `wanted` events pass now."""
         now = time.monotonic()
         self._left = min(self._rate, self._left + (now - self._at) * self._rate)
         self._at = now
@@ -47,7 +50,7 @@ class Sample:
 
 
 class TaskEvents:
-    """Gathers events from the worker's threads and sends them from its own."""
+    """Collects events from the worker's threads and sends them from its own thread."""
 
     def __init__(self, app: Any, hostname: str) -> None:
         self._app = app
@@ -70,10 +73,10 @@ class TaskEvents:
 
     def settled(self, flights: Sequence[Flight]) -> None:
         for flight in flights:
-            if flight.code == "n":
+            if flight.verdict is Verdict.NACK:
                 self._show(flight)
                 self._waiting.append(("task-retried", _retried(flight)))
-            elif flight.code == "d":
+            elif flight.verdict is Verdict.DEAD_LETTER:
                 self._show(flight)
                 self._waiting.append(("task-failed", _retried(flight)))
             elif flight.shown:
@@ -105,7 +108,7 @@ class TaskEvents:
                         dispatcher.send(kind, **fields)
                     dispatcher.flush(errors=False, groups=["task"])
         except Exception as error:
-            # Events are for people to look at; whatever stops them must not stop deliveries.
+            # Events only inform people: an error here must not stop deliveries.
             logger.warning("events were not sent: %s", type(error).__name__)
 
 
@@ -126,7 +129,7 @@ def _received(flight: Flight, started: float) -> dict[str, Any]:
 
 
 def _succeeded(flight: Flight) -> dict[str, Any]:
-    outcome = {"a": "ack", "r": "released", "x": "dropped"}[flight.code]
+    outcome = SUCCESSES[flight.verdict]
     return {"uuid": flight.task_id, "result": f"{outcome} {flight.result_text}", "runtime": flight.latency_ms / 1000}
 
 

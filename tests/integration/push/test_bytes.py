@@ -21,6 +21,7 @@ from deliveries.store import statements
 from subscriptions.selectors import topic_get
 from subscriptions.services.subscriptions import push_config_modify, subscription_create
 from subscriptions.services.topics import topic_create
+from tests.lanes import lane_change, lane_state
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.workers import Worker
@@ -34,7 +35,7 @@ COUNT, SIZE = 30, 6_000_000
 FAILS_ONCE = """
 import django
 django.setup()
-from deliveries import store
+from deliveries.store import statements as store
 real = store.payload_sizes
 def payload_sizes(message_ids):
     store.payload_sizes = real
@@ -67,11 +68,11 @@ def hang(listener: socket.socket) -> int:
 
 
 def open_window(pk: int, size: int) -> None:
-    default_backlog().client.hset(f"ph:{pk}:local:s", mapping={"w": size, "peak": size})
+    lane_change(default_backlog(), Lane(pk, "local"), window=size, round_peak=size)
 
 
 def outstanding(pk: int) -> int:
-    return int(default_backlog().state(Lane(pk, "local"))["out"])
+    return lane_state(default_backlog(), Lane(pk, "local")).outstanding
 
 
 def point(url: str) -> None:

@@ -13,10 +13,12 @@ import pytest
 import redis
 
 from deliveries.backlog import reconcile
-from deliveries.backlog.backlog import Lane, Mode
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_agrees
+from deliveries.backlog.lanestate import LaneState
 from deliveries.models import Delivery
 from deliveries.publish.service import message_publish
 from deliveries.push.rejected import rejected
@@ -24,6 +26,7 @@ from deliveries.rules.payload import NewMessage
 from deliveries.rules.taskmessage import queue_name
 from subscriptions.models import Subscription
 from subscriptions.selectors import push_settings_of, topic_get
+from tests.lanes import lane_state
 from tests.ports import wait_for
 from tests.receiver import Answer, Receiver, Request
 from tests.redisserver import RedisServer
@@ -281,7 +284,8 @@ def test_switching_to_pull_pauses_and_switching_back_resumes_without_a_loss(
     with Worker(redis_url):
         api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {}})
         published = publish(10)
-        assert default_backlog().state(Lane(Delivery.objects.first().subscription_id, "local"))["mode"] == "2"  # type: ignore[union-attr]
+        subscription_id = Subscription.objects.get().pk
+        assert lane_state(default_backlog(), Lane(subscription_id, "local")).mode == Mode.PULL
         assert receiver.requests == []
         api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url}})
         settled()
@@ -457,7 +461,9 @@ def test_a_worker_that_was_suspended_and_declared_dead_does_no_harm(
             settled()
     assert set(ids_received(receiver)) == set(published)
     subscription_id = Subscription.objects.get().pk
-    wait_for(lambda: default_backlog().state(Lane(subscription_id, "local"))["out"] == "0", what="every token back")
+    wait_for(
+        lambda: lane_state(default_backlog(), Lane(subscription_id, "local")).outstanding == 0, what="every token back"
+    )
 
 
 def test_an_endpoint_that_hangs_does_not_slow_the_others(api: Api, receiver: Receiver, redis_url: str) -> None:
@@ -498,16 +504,16 @@ def test_a_rate_limit_holds_though_nothing_else_wakes_the_worker(api: Api, recei
 
 
 LIMITS = {"x-pushhub-rate": "10", "x-pushhub-burst": "4", "x-pushhub-max-outstanding": "2"}
-IN_REDIS = {"rate": "10", "burst": "4", "cap": "2"}
+IN_REDIS = {"rate": 10, "burst": 4, "cap": 2}
 
 
-def state_of(name: str) -> dict[str, str]:
-    return default_backlog().state(Lane(Subscription.objects.get(subscription_id=name).pk, "local"))
+def state_of(name: str) -> LaneState:
+    return lane_state(default_backlog(), Lane(Subscription.objects.get(subscription_id=name).pk, "local"))
 
 
-def limits_of(name: str) -> dict[str, str]:
-    state = state_of(name)
-    return {field: state[field] for field in IN_REDIS}
+def limits_of(name: str) -> dict[str, float]:
+    flow = state_of(name).flow
+    return {"rate": flow.rate, "burst": flow.burst, "cap": flow.cap}
 
 
 def test_an_idle_subscription_keeps_its_own_limits_through_a_wipe(api: Api, receiver: Receiver, redis_url: str) -> None:
@@ -544,5 +550,5 @@ def test_the_audit_mends_settings_of_which_the_word_got_lost(
     assert reconcile.audit() >= 2
     # Then all settings are those of the subscription
     assert limits_of("push") == IN_REDIS
-    assert state_of("ordered")["ordered"] == "1"
+    assert state_of("ordered").ordered
     assert reconcile.audit() == 0, "what agrees is left alone"

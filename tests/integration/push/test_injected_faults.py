@@ -30,6 +30,7 @@ from deliveries.rules.payload import NewMessage
 from deliveries.rules.taskmessage import own_parse, queue_name
 from subscriptions.models import Subscription
 from subscriptions.selectors import push_settings_of, topic_get
+from tests.lanes import lane_state
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
 from tests.restapi import Api
@@ -158,7 +159,7 @@ def scenario(stand: Stand, receiver: Receiver) -> None:
     assert published <= {request.json["message"]["messageId"] for request in receiver.requests}
     assert Message.objects.filter(topic__topic_id="letters").count() == letters + 1
     lanes = default_backlog().lanes()
-    assert [default_backlog().state(lane)["out"] for lane in lanes] == ["0"] * len(lanes)
+    assert [lane_state(default_backlog(), lane).outstanding for lane in lanes] == [0] * len(lanes)
 
 
 @pytest.fixture
@@ -187,7 +188,7 @@ def receiver(api: Api) -> Iterator[Receiver]:
 
 
 @pytest.mark.parametrize(
-    ("thread", "least"), [("push-settler", 8), ("push-steward", 8), ("push-heart", 1), ("push-engine", 0)]
+    ("thread", "least"), [("push-settler", 8), ("push-preparer", 8), ("push-heart", 1), ("push-engine", 0)]
 )
 def test_a_fault_in_any_call_of_a_thread_loses_nothing_and_stops_nothing(
     thread: str, least: int, receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch

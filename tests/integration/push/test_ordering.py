@@ -10,15 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deliveries.backlog.backlog import Backlog, Lane, Mode, PageRequest, Settlement, work_key
+from deliveries.backlog.backlog import Backlog, Lane, PageRequest, Settlement, work_key
+from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.paging import digest
 from deliveries.models import Delivery
 from deliveries.publish.service import message_publish
 from deliveries.rules.ids import EPOCH_MS, first_id_at
+from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import NewMessage
 from deliveries.rules.taskmessage import TaskTemplate, body_parse, escaped, queue_name
 from subscriptions.selectors import topic_get
+from tests.lanes import lane_change, lane_state
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
 from tests.restapi import Api
@@ -59,8 +62,8 @@ class Model:
     def page(self) -> None:
         """What a worker does with a lane that wants its next page."""
         while self.backlog.client.spop("ph:page"):
-            state = self.backlog.state(LANE)
-            self._offer_page(PageRequest(LANE, int(state["cur"]), int(float(state["seq"]))))
+            state = lane_state(self.backlog, LANE)
+            self._offer_page(PageRequest(LANE, state.cursor, state.spill_count))
 
     def _offer_page(self, request: PageRequest) -> None:
         found = [message_id for message_id in sorted(self.rows) if message_id >= request.from_id][:5]
@@ -100,7 +103,7 @@ class Model:
         """A worker that finds no endpoint any more gives back what was in its queue."""
         for message_id in message_ids:
             settlement = Settlement()
-            settlement.add(str(message_id), "r", 1.0)
+            settlement.add(str(message_id), Verdict.RELEASE, 1.0)
             settlement.returned += [0, task(message_id)]
             self.backlog.settle({LANE: settlement}, dice=0.0, finished={})
 
@@ -112,21 +115,21 @@ class Model:
 
     def ack(self, message_id: int) -> None:
         del self.rows[message_id]
-        self._settle("a", message_id)
+        self._settle(Verdict.ACK, message_id)
 
     def nack(self, message_id: int) -> None:
-        self._settle("n", message_id)
+        self._settle(Verdict.NACK, message_id)
 
-    def _settle(self, code: Any, message_id: int) -> None:
+    def _settle(self, verdict: Verdict, message_id: int) -> None:
         times = self.out.pop(message_id)
-        if times and code == "a":
+        if times and verdict is Verdict.ACK:
             self.backlog.release(LANE, [message_id])
         elif times:
             self.backlog.extend(LANE, [(message_id, times)], duration_ms=0, countdown_ms=(0, 0))
         else:
             settlement = Settlement()
-            settlement.add(str(message_id), code, 1.0)
-            if code == "n":
+            settlement.add(str(message_id), verdict, 1.0)
+            if verdict is Verdict.NACK:
                 settlement.returned += [0, task(message_id)]
             self.backlog.settle({LANE: settlement}, dice=0.0, finished={})
 
@@ -186,7 +189,7 @@ def test_no_message_goes_out_before_an_earlier_one_of_its_key_is_acknowledged(
             getattr(model, step)()
     model.configure("more", FIRST)  # the audit's word, where nobody published since
     # In the end everything arrives: nothing is stuck behind a key that nobody holds.
-    client.hset(f"ph:{LANE.key}:s", mapping={"resume": 0, "v": 0, "credit": 1000})
+    lane_change(model.backlog, LANE, resume_ms=0, backoff_level=0, credit=1000)
     for _ in range(500):
         if not model.rows:
             break
@@ -195,7 +198,7 @@ def test_no_message_goes_out_before_an_earlier_one_of_its_key_is_acknowledged(
             model.ack(message_id)
     assert not model.rows
     assert [name for name in "dbzlamok" if client.exists(f"ph:{LANE.key}:{name}")] == []
-    assert model.backlog.state(LANE)["parked"] == "0"
+    assert lane_state(model.backlog, LANE).parked == 0
 
 
 @pytest.mark.django_db(transaction=True)

@@ -52,7 +52,7 @@ def test_a_worker_started_under_another_region_delivers_what_it_finds(
     with Worker(redis_url, region="europe") as worker:
         # When a worker of another region has started, then they arrive
         wait_for(lambda: not Delivery.objects.exists(), what="the acks")
-        assert "regions of other workers that this one serves now: local" in worker.log
+        assert "regions of other workers that this worker serves now: local" in worker.log
         # And once there are none left, the audit forgets the region, and so does the worker
         settings.REGIONS = ["europe"]
         reconcile.audit()

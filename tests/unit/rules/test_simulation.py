@@ -169,6 +169,7 @@ def test_an_endpoint_that_lets_requests_wait_is_kept_near_its_knee(servers: int)
     [
         lambda: flaky(share=0.02, latency_ms=200),
         lambda: flaky(share=0.05, latency_ms=50),
+        lambda: flaky(share=0.08, latency_ms=200),
         lambda: limited(places=20, latency_ms=200),
         lambda: queueing(servers=20, latency_ms=200),
     ],
