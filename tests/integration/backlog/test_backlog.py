@@ -1,4 +1,4 @@
-"""The verbs on a real Redis: where a delivery is after each, and what a repeated, late or lost call does."""
+"""The verbs on a real Redis: the place of a delivery after each, and the effect of repeated, late and lost calls."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def held(backlog: Backlog) -> int:
     return lane_state(backlog, LANE).outstanding
 
 
-def test_offer_lets_out_as_many_as_the_window_begins_with(backlog: Backlog) -> None:
+def test_an_offer_sends_as_many_messages_as_the_first_window(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(5))
     assert fetched_ids(backlog) == ids(3)
@@ -149,7 +149,7 @@ def test_a_page_request_is_given_to_one_worker_only(backlog: Backlog) -> None:
     assert fetch(backlog)[3] == []
 
 
-def test_a_page_leaves_out_what_redis_has(backlog: Backlog) -> None:
+def test_a_page_skips_deliveries_that_redis_has(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(2))
     backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=0)
@@ -182,7 +182,7 @@ def test_ids_beyond_a_double_are_compared_exactly(backlog: Backlog) -> None:
     assert lane_state(backlog, LANE).cursor == large
 
 
-def test_a_dead_workers_messages_go_back_less_what_was_settled(backlog: Backlog) -> None:
+def test_a_dead_workers_unsettled_messages_go_back_to_the_queue(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     backlog.beat("dead")
     offer(backlog, *ids(3))
@@ -226,7 +226,7 @@ def test_a_lane_that_comes_back_to_push_reads_the_database_from_the_start(backlo
     assert fetch(backlog)[3][:2] == [b"7:here", b"0"]
 
 
-def test_a_wipe_is_noticed_until_somebody_has_rebuilt(backlog: Backlog) -> None:
+def test_a_wipe_is_reported_until_redis_is_rebuilt(backlog: Backlog) -> None:
     assert backlog.beat().was_wiped
     backlog.mark_alive()
     assert not backlog.beat().was_wiped
@@ -278,7 +278,7 @@ def test_a_field_that_an_older_version_did_not_write_has_its_first_value(backlog
 
 
 def opened(backlog: Backlog, count: int) -> None:
-    """A lane whose window has room for `count` at once, with as many waiting."""
+    """Create a lane whose window has room for `count` messages, with as many waiting."""
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     lane_change(backlog, LANE, window=count, round_peak=count)
     offer(backlog, *ids(count))
@@ -290,7 +290,7 @@ def test_a_window_that_opens_wide_leaves_the_queue_short_for_its_neighbours(redi
     assert 0 < backlog.queue_length("here") <= 300
 
 
-def test_a_queue_kept_full_by_one_lane_still_takes_the_few_of_another(redis_url: str) -> None:
+def test_a_queue_kept_full_by_one_lane_still_takes_a_few_messages_of_another(redis_url: str) -> None:
     backlog = Backlog(client_of(redis_url), limit=5000)
     backlog.client.lpush(queue_name("here"), *["somebody else's"] * 400)
     neighbour = Lane(8, "here")
@@ -313,7 +313,7 @@ def test_a_window_that_opened_wide_is_filled_slice_by_slice(redis_url: str) -> N
 
 
 def test_tokens_that_come_back_go_out_again_at_once(redis_url: str) -> None:
-    """The pace is for growth: a lane at full speed is not held up by it."""
+    """The pace limits growth only: it does not slow down a lane at full speed."""
     backlog = Backlog(client_of(redis_url), limit=5000)
     opened(backlog, 250)
     out: set[int] = set()
@@ -330,8 +330,8 @@ def test_tokens_that_come_back_go_out_again_at_once(redis_url: str) -> None:
     assert backlog.queue_length("here") == 250
 
 
-def test_a_lane_cut_short_is_looked_at_again_though_its_page_is_on_the_way(redis_url: str) -> None:
-    """Claiming a page used to move the lane's next look five seconds away."""
+def test_a_lane_that_was_cut_is_pumped_again_soon_although_its_page_is_on_the_way(redis_url: str) -> None:
+    """Claiming a page used to postpone the lane's next pump by five seconds."""
     backlog = Backlog(client_of(redis_url), limit=1000)
     opened(backlog, 400)
     backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST + 1000)
@@ -365,15 +365,15 @@ def test_an_error_of_redis_in_a_batch_is_raised(backlog: Backlog) -> None:
 
 
 def rings(backlog: Backlog) -> int:
-    """How often the bell was rung since this was last asked: once is kept of however many."""
+    """Return whether the bell has been rung since the last call; several rings count as one."""
     bell = f"ph:bell:{LANE.region}"
     found = int(backlog.client.llen(bell))  # type: ignore[arg-type]
     backlog.client.delete(bell)
     return found
 
 
-def test_a_retry_that_is_due_before_all_else_is_told_to_a_sleeping_worker(backlog: Backlog) -> None:
-    """A worker that knows of nothing to come sleeps for seconds: the countdown begins at 100 ms."""
+def test_the_earliest_retry_wakes_a_sleeping_worker(backlog: Backlog) -> None:
+    """A worker without a due lane sleeps for seconds, but countdowns begin at 100 ms."""
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(1))
     fetch(backlog)
@@ -394,8 +394,8 @@ def test_a_lane_that_is_due_later_than_another_rings_nobody(backlog: Backlog) ->
     assert not rings(backlog)
 
 
-def test_a_lane_that_should_have_been_woken_keeps_no_other_from_ringing(backlog: Backlog) -> None:
-    """Who was to wake it is late, or there are more such lanes than a fetch wakes."""
+def test_an_overdue_lane_does_not_keep_others_from_ringing(backlog: Backlog) -> None:
+    """The worker that was to wake the lane is late, or more lanes are due than a fetch wakes."""
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(1))
     fetch(backlog)
@@ -447,7 +447,7 @@ def test_messages_that_a_puller_nacks_together_come_back_apart(redis_url: str) -
     assert 100 < max(due) - min(due) <= 250
 
 
-def test_what_is_due_after_the_longest_sleep_rings_nobody(backlog: Backlog) -> None:
+def test_a_lane_that_is_due_after_the_longest_sleep_rings_nobody(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(1))
     fetch(backlog)
@@ -499,7 +499,7 @@ def test_a_message_that_has_failed_twice_shrinks_no_window(backlog: Backlog) -> 
 
     backlog.settle({LANE: settlement}, dice=0.5, finished={})
 
-    # The first two; each took one from the 3 at first
+    # The first two; each took one from the initial 3
     assert settlement.codes == ["n", "n", "N"]
     assert lane_state(backlog, LANE).window == 1
     assert lane_state(backlog, LANE).flow.window.round.nacks == 2

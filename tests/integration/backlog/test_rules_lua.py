@@ -27,7 +27,7 @@ from deliveries.rules.window import MEMORY, Base, Phase, Round, Window
 
 RULES = (Path(deliveries.backlog.__file__).parent / "rules.lua").read_text(encoding="utf-8")
 
-# Plays a history on a state; after each step says the state and what the three questions answer, with all their digits.
+# Plays a history on a state. After each step it reports the state and the answers to four questions, with all digits.
 PLAYER = """
 local function exact(value) return string.format('%.17g', value) end
 local state, told = cjson.decode(ARGV[1]), {}
@@ -58,7 +58,7 @@ NOW_MS = 1_790_000_000_000
 
 @dataclass(frozen=True)
 class Step:
-    """Something that happens to a lane, with what is outstanding after it."""
+    """An event of a lane, and how many messages are outstanding after it."""
 
     kind: str
     now_ms: int
@@ -71,7 +71,7 @@ class Step:
 
 
 def fields(flow: Flow) -> dict[str, float]:
-    """A flow by the names of rules.lua, in the order of its RULE_FIELDS."""
+    """Return the fields of a flow by the names of rules.lua, in the order of its RULE_FIELDS."""
     window, backoff, bucket = flow.window, flow.backoff, flow.bucket
     round_, base, share = window.round, window.base, window.share
     return {
@@ -107,7 +107,7 @@ def fields(flow: Flow) -> dict[str, float]:
 
 
 def played(flow: Flow, steps: list[Step]) -> list[list[float]]:
-    """What PLAYER tells, by the Python rules."""
+    """Return what PLAYER reports, by the Python rules."""
     told = []
     for step in steps:
         if step.kind == "result":
@@ -147,7 +147,7 @@ shares = st.builds(
 
 @st.composite
 def rounds(draw: st.DrawFn) -> Round:
-    """A round in any of its moments, often shortly before its end."""
+    """Return a round at any moment, often shortly before its end."""
     size, results = draw(sizes), draw(counts(70) | counts(30_000))
     nacks = min(draw(counts(30)), results)
     peak = draw(st.sampled_from([0.0, 1.0, 49.0, 50.0, size]) | counts(30_000))
@@ -188,7 +188,7 @@ flows = st.builds(
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Step]:
-    """Results, some from before a pause, and sendings, at times that mostly go on and sometimes step back."""
+    """Return results, some from before a pause, and sendings, at times that mostly increase and sometimes step back."""
     now_ms, steps = NOW_MS, []
     mostly_acks = draw(st.booleans())
     for _ in range(draw(st.integers(1, 60))):

@@ -1,4 +1,4 @@
-"""The push client's requests, pools, deadlines and end, against a scripted server."""
+"""The push client's requests, pools, deadlines and shutdown, against a scripted server."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ async def test_a_request_that_waits_for_a_connection_has_its_deadline_too() -> N
 
 
 @on_uvloop
-async def test_each_of_those_that_wait_has_its_own_deadline() -> None:
+async def test_each_waiting_request_has_its_own_deadline() -> None:
     async with Misbehaving(Gate()) as server, client_of(max_connections=1) as client:
         results = Results(client, server.url)
         request = results.post()
@@ -168,7 +168,7 @@ async def test_each_of_those_that_wait_has_its_own_deadline() -> None:
 
 
 @on_uvloop
-async def test_bytes_that_nobody_asked_for_cost_the_connection() -> None:
+async def test_unexpected_bytes_close_the_connection() -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.send(NO_CONTENT)
@@ -225,7 +225,7 @@ async def test_an_aborted_request_that_waits_is_not_sent() -> None:
 
 
 @on_uvloop
-async def test_close_waits_for_what_is_outstanding() -> None:
+async def test_close_waits_for_outstanding_requests() -> None:
     gate = Gate()
     async with Misbehaving(gate) as server, client_of() as client:
         results = Results(client, server.url)
@@ -242,7 +242,7 @@ async def test_close_waits_for_what_is_outstanding() -> None:
 
 
 @on_uvloop
-async def test_close_gives_up_what_does_not_end() -> None:
+async def test_close_gives_up_requests_that_do_not_end() -> None:
     async with Misbehaving(Gate()) as server, client_of(max_connections=1) as client:
         results = Results(client, server.url)
         results.post()
@@ -253,7 +253,7 @@ async def test_close_gives_up_what_does_not_end() -> None:
 
 
 @on_uvloop
-async def test_a_callback_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_callback_affects_no_other_request(caplog: pytest.LogCaptureFixture) -> None:
     def on_done(result: PushResult) -> None:
         raise RuntimeError("engine trouble")
 

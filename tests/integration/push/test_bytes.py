@@ -46,7 +46,7 @@ store.payload_sizes = payload_sizes
 
 @pytest.fixture
 def deaf() -> Iterator[socket.socket]:
-    """An endpoint that lets clients connect and never reads."""
+    """Yield an endpoint that accepts connections and never reads."""
     with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
         yield listener
 
@@ -57,7 +57,7 @@ def rss_mb(pid: int) -> float:
 
 
 def hang(listener: socket.socket) -> int:
-    """Subscribe the endpoint to large messages, with a push window that lets all of them out at once."""
+    """Subscribe the endpoint to large messages, with a push window for all of them at once."""
     topic_create(name=LARGE, topic={})
     row = subscription_create(name=HANGING, subscription={"topic": LARGE, "ackDeadlineSeconds": 600})
     for _ in range(COUNT):
@@ -97,7 +97,7 @@ def test_large_messages_to_a_hanging_endpoint_take_bounded_memory_and_starve_nob
             sent += 1
             receiver.wait(sent, timeout_seconds=60)
             peak_mb = max(peak_mb, rss_mb(worker.process.pid))
-        # All of them would take 480 MB: each as base64 text and as the body made of it.
+        # All of them would take 480 MB: each as base64 text and as the body.
         assert peak_mb - idle_mb < 250
         deaf.close()
         wait_for(lambda: outstanding(pk) == 0, what="the pushes to the closed endpoint")
@@ -114,7 +114,7 @@ def test_an_unexpected_error_while_sizes_are_read_loses_no_message(redis_url: st
 
 
 def test_a_page_of_a_backlog_is_read_without_its_large_payloads(redis_url: str) -> None:
-    """500 rows of 10 MB would fill any memory, for references that need none of it."""
+    """500 rows of 10 MB would fill any memory, although references need none of them."""
     topic_create(name=LARGE, topic={})
     row = subscription_create(name=HANGING, subscription={"topic": LARGE})
     for size in (INLINE_BYTES, INLINE_BYTES + 1):
@@ -126,7 +126,7 @@ def test_a_page_of_a_backlog_is_read_without_its_large_payloads(redis_url: str) 
 
 
 def test_payloads_that_came_in_the_task_are_bounded_as_well(redis_url: str, receiver: Receiver) -> None:
-    """What does not fit is dropped, and read from the database when its turn comes."""
+    """Payloads that do not fit are dropped, and read from the database when their turn comes."""
     topic_create(name=LARGE, topic={})
     row = subscription_create(name=HANGING, subscription={"topic": LARGE})
     texts = [str(number).encode().rjust(60_000) for number in range(600)]

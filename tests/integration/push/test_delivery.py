@@ -1,4 +1,4 @@
-"""From publish to ack with a real worker process: nothing is lost, whatever dies or is away."""
+"""From publish to ack with a real worker process: nothing is lost, whatever dies or is unavailable."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def api(redis_url: str) -> Api:
 
 @pytest.fixture
 def own_redis(tmp_path: Path, settings: Any) -> Iterator[RedisServer]:
-    """A Redis that the test may stop and start."""
+    """Return a Redis server that the test may stop and start."""
     with RedisServer(tmp_path) as server:
         settings.REDIS_URL = server.url
         yield server
@@ -97,7 +97,7 @@ def test_a_message_published_over_rest_arrives_in_the_seeds_form_and_is_acked(
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_an_endpoint_that_asks_to_be_left_alone_is(api: Api, receiver: Receiver, redis_url: str, status: int) -> None:
+def test_a_retry_after_is_obeyed(api: Api, receiver: Receiver, redis_url: str, status: int) -> None:
     receiver.default = Answer(status, headers={"Retry-After": "40"})
     subscribe(api, receiver)
     publish(1)
@@ -217,7 +217,7 @@ def test_a_worker_that_stops_warmly_hands_back_what_it_holds(api: Api, receiver:
 def test_a_wiped_redis_is_rebuilt_and_every_message_arrives(
     api: Api, receiver: Receiver, redis_url: str, more: int
 ) -> None:
-    """A publisher that meets a wiped Redis heals its lane; where nobody publishes the worker's heartbeat has to."""
+    """A publisher repairs its lane in a wiped Redis; without a publisher the worker's heartbeat has to."""
     receiver.default = 503
     subscribe(api, receiver)
     published = publish(40)
@@ -262,7 +262,7 @@ def test_a_token_that_nobody_holds_is_taken_back(api: Api, receiver: Receiver, r
     assert len(receiver.requests) == 4
 
 
-def test_redis_that_was_away_for_a_while_needs_no_hand(receiver: Receiver, own_redis: RedisServer) -> None:
+def test_an_outage_of_redis_needs_no_intervention(receiver: Receiver, own_redis: RedisServer) -> None:
     subscribe(Api(), receiver)
     with Worker(own_redis.url) as worker:
         publish(2)
@@ -292,10 +292,10 @@ def test_switching_to_pull_pauses_and_switching_back_resumes_without_a_loss(
     assert ids_received(receiver) == Counter(published)
 
 
-def test_what_a_subscription_gathered_as_pull_is_pushed_as_soon_as_it_has_an_endpoint(
+def test_the_backlog_of_a_pull_subscription_is_pushed_as_soon_as_it_has_an_endpoint(
     api: Api, receiver: Receiver, redis_url: str
 ) -> None:
-    """No audit runs here: the change itself must find the messages that no publisher offered."""
+    """No audit runs here: the change itself must find the messages that were not offered."""
     api.put("topics/orders", {})
     api.put("subscriptions/push", {"topic": TOPIC})
     published = publish(10)
@@ -308,7 +308,7 @@ def test_what_a_subscription_gathered_as_pull_is_pushed_as_soon_as_it_has_an_end
 def test_a_change_during_a_rebuild_is_the_last_word(
     api: Api, receiver: Receiver, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given a rebuild that has read a pull subscription, when it gets an endpoint before that is told to Redis."""
+    """Given a rebuild that has read a pull subscription, when that gets an endpoint before Redis is told."""
     api.put("topics/orders", {})
     api.put("subscriptions/push", {"topic": TOPIC})
     publish(1)
@@ -342,7 +342,7 @@ def test_a_new_endpoint_takes_effect_on_messages_that_wait(api: Api, receiver: R
         assert len(other.requests) == 3
 
 
-def test_a_deleted_subscription_is_pushed_no_more(api: Api, receiver: Receiver, redis_url: str) -> None:
+def test_a_deleted_subscription_gets_no_more_pushes(api: Api, receiver: Receiver, redis_url: str) -> None:
     receiver.default = 503
     subscribe(api, receiver)
     publish(5)
@@ -363,7 +363,7 @@ def test_a_stock_celery_worker_on_the_same_queue_delivers_too(api: Api, receiver
         lane = Lane(Delivery.objects.values_list("subscription_id", flat=True)[0], "local")
 
         def pumped() -> bool:
-            """A stock worker wakes no lane, so somebody else has to."""
+            """Wake the lanes, because a stock worker does not."""
             default_backlog().configure(lane, mode=Mode.PUSH, action="known")
             return all_settled()
 
@@ -425,7 +425,7 @@ def test_a_slow_endpoint_is_nacked_at_its_deadline(api: Api, receiver: Receiver,
 
 
 def test_inspect_shows_what_is_outstanding(api: Api, receiver: Receiver, redis_url: str) -> None:
-    receiver.default = Answer(204, delay_seconds=300)  # the receiver's end ends it
+    receiver.default = Answer(204, delay_seconds=300)  # until the receiver stops
     subscribe(api, receiver, ackDeadlineSeconds=600)
     [message_id] = publish(1)
     with Worker(redis_url, PUSHHUB_DRAIN_SECONDS="0") as worker:
@@ -485,7 +485,7 @@ SLEEPS_FOR_HOURS = "from deliveries.push import transport; transport.MAX_SLEEP_S
 
 
 def test_a_worker_that_sleeps_is_woken_for_a_retry(api: Api, receiver: Receiver, redis_url: str) -> None:
-    """Else it would come at the end of the sleep: seconds after its countdown, which begins at 100 ms."""
+    """Otherwise the retry would wait for the end of the sleep, seconds after a countdown that begins at 100 ms."""
     receiver.script([500, 500])
     subscribe(api, receiver)
     with Worker(redis_url, first=SLEEPS_FOR_HOURS):
@@ -534,7 +534,7 @@ def test_an_idle_subscription_keeps_its_own_limits_through_a_wipe(api: Api, rece
 
 
 @pytest.mark.parametrize("waiting", [0, 1], ids=["idle", "waiting"])
-def test_the_audit_mends_settings_of_which_the_word_got_lost(
+def test_the_audit_repairs_settings_whose_notice_got_lost(
     api: Api, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, waiting: int
 ) -> None:
     # Given new limits of which Redis was not told, and one more lane of an ordered subscription

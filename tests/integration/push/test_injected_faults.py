@@ -45,11 +45,11 @@ DEPTH = 3
 
 
 class Injected(Exception):
-    """What no code expects."""
+    """An exception that no code expects."""
 
 
 class Faults:
-    """Notes the places in our code from which `thread` calls out, and raises once at the place that is armed."""
+    """Notes the places from which `thread` calls the database or Redis, and raises once at the armed place."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.thread = ""
@@ -91,7 +91,7 @@ def _place() -> str:
 
 
 class Stand:
-    """A push worker in this process, fetching as its transport does."""
+    """A push worker in this process, which fetches as its transport does."""
 
     def __init__(self) -> None:
         self.worker = PushWorker(NoEvents(), "push@test", revoked=frozenset())
@@ -110,7 +110,7 @@ class Stand:
 
 
 class NoEvents:
-    """In place of Celery's application: nobody watches."""
+    """Stands in for Celery's application, whose events nobody watches."""
 
     def connection_for_write(self) -> Any:
         raise OSError
@@ -135,7 +135,7 @@ def publish(topic: str, *payloads: bytes) -> set[str]:
 
 
 def scenario(stand: Stand, receiver: Receiver) -> None:
-    """Acks, a nack, a large payload, a dead letter, a page of the backlog, and a wiped Redis."""
+    """Deliver with acks, a nack, a large payload, a dead letter, a page of the backlog, and a wiped Redis."""
     letters = Message.objects.filter(topic__topic_id="letters").count()
     client = default_backlog().client
     client.flushall()
@@ -164,7 +164,7 @@ def scenario(stand: Stand, receiver: Receiver) -> None:
 
 @pytest.fixture
 def receiver(api: Api) -> Iterator[Receiver]:
-    """The endpoint of three subscriptions: it nacks `nack` once and `dead` always."""
+    """The endpoint of three subscriptions. It nacks `nack` once and `dead` always."""
     nacked: set[str] = set()
 
     def answer(request: Request) -> int:
@@ -217,7 +217,7 @@ def fail(*args: Any, **kwargs: Any) -> Any:
     raise Injected
 
 
-def test_results_that_can_never_be_written_hold_up_their_own_lane_only(
+def test_results_that_can_never_be_stored_delay_only_their_own_lane(
     receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a lane whose dead letters cannot be forwarded
@@ -232,7 +232,7 @@ def test_results_that_can_never_be_written_hold_up_their_own_lane_only(
     assert Message.objects.filter(topic__topic_id="letters").count() == 1
 
 
-def test_a_subscription_that_cannot_be_prepared_holds_up_no_other(
+def test_a_subscription_that_cannot_be_prepared_delays_no_other(
     receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     book = stand.worker.engine.plans

@@ -1,4 +1,4 @@
-"""Message ordering: per key in publish order and one at a time, whatever is nacked, lapses, is wiped or killed."""
+"""Message ordering: per key in publish order and one at a time, through nacks, lapses, wipes and kills."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOPIC = "projects/shop/topics/orders"
 
 
 class Model:
-    """A lane with one ordered subscription: what the database has, and what may come next of each key."""
+    """A lane of an ordered subscription: what the database has, and what may come next for each key."""
 
     def __init__(self, backlog: Backlog) -> None:
         self.backlog = backlog
@@ -54,13 +54,13 @@ class Model:
         self.configure("more", first)
 
     def publish_unheard(self, keys: list[str]) -> None:
-        """As when Redis was away for a moment: whoever publishes next speaks for these as well."""
+        """Publish without an offer, as if Redis were unavailable: the next publisher offers these as well."""
         for key in keys:
             self.rows[FIRST + self.published] = key
             self.published += 1
 
     def page(self) -> None:
-        """What a worker does with a lane that wants its next page."""
+        """Do what a worker does with a lane that wants its next page."""
         while self.backlog.client.spop("ph:page"):
             state = lane_state(self.backlog, LANE)
             self._offer_page(PageRequest(LANE, state.cursor, state.spill_count))
@@ -76,7 +76,7 @@ class Model:
         )
 
     def take(self) -> None:
-        """Everything that may go out goes out: by a worker's fetch, or a puller's lease."""
+        """Take everything that may go out, by a worker's fetch or a puller's lease."""
         self.page()
         fetched = self._fetch()
         if self.mode == Mode.PUSH:
@@ -100,7 +100,7 @@ class Model:
         return [id_of(message) for message in reply[0]]
 
     def _release(self, message_ids: list[int]) -> None:
-        """A worker that finds no endpoint any more gives back what was in its queue."""
+        """Release deliveries, as a worker does that finds no endpoint any more."""
         for message_id in message_ids:
             settlement = Settlement()
             settlement.add(str(message_id), Verdict.RELEASE, 1.0)
@@ -134,13 +134,13 @@ class Model:
             self.backlog.settle({LANE: settlement}, dice=0.0, finished={})
 
     def lose(self, message_id: int) -> None:
-        """A worker of another kind died with a message; the audit takes its token back."""
+        """Lose a message with a worker of another kind; the audit takes its token back."""
         if not self.out[message_id]:
             self.backlog.repair(LANE, [message_id])
             del self.out[message_id]
 
     def wipe(self) -> None:
-        """What was out is lost with it; pullers' late acks are not tried."""
+        """Wipe Redis. What was outstanding is lost with it; late acks of pullers are not tried."""
         self.backlog.client.flushall()
         self.out.clear()
         self.configure()
@@ -187,7 +187,7 @@ def test_no_message_goes_out_before_an_earlier_one_of_its_key_is_acknowledged(
                 getattr(model, step)(sorted(model.out)[value % len(model.out)])
         else:
             getattr(model, step)()
-    model.configure("more", FIRST)  # the audit's word, where nobody published since
+    model.configure("more", FIRST)  # as the audit does if nobody has published since
     # In the end everything arrives: nothing is stuck behind a key that nobody holds.
     lane_change(model.backlog, LANE, resume_ms=0, backoff_level=0, credit=1000)
     for _ in range(500):
@@ -206,7 +206,7 @@ def test_no_message_goes_out_before_an_earlier_one_of_its_key_is_acknowledged(
 def test_pushes_of_a_key_arrive_in_publish_order_through_nacks_and(
     disturbance: str, receiver: Receiver, redis_url: str
 ) -> None:
-    """A message may come again, and then the later ones of its key come after it: no one comes first out of turn."""
+    """A message may be repeated, and then its key's later messages follow it again: none comes before its turn."""
     acked: dict[str, list[int]] = defaultdict(list)
     seen: dict[str, int] = defaultdict(int)
 

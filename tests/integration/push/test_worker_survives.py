@@ -1,4 +1,4 @@
-"""What goes wrong in the push worker's own threads costs a delay at most: nothing is lost and nothing stands still."""
+"""Errors in the push worker's own threads cost at most a delay: nothing is lost and nothing hangs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ background.BackgroundThread._round = work_or_hang
 """
 
 
-def test_a_worker_with_a_thread_that_stands_still_is_not_ready(
+def test_a_worker_with_a_hanging_thread_is_not_ready(
     redis_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = celery_app.__class__("check", broker=f"redis+socket://{redis_url.removeprefix('unix://')}")

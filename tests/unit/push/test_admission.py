@@ -11,7 +11,7 @@ from deliveries.rules.taskmessage import DeliverTask
 
 
 class Worker:
-    """Holds what was resumed; a flight that ends gives its bytes back."""
+    """Holds the resumed flights; a flight that ends releases its bytes."""
 
     def __init__(self, limit: int) -> None:
         self.resumed: list[Flight] = []
@@ -36,7 +36,7 @@ def test_a_subscription_gets_no_more_than_it_leaves_to_the_others() -> None:
     assert worker.admission.held_bytes == 70
 
 
-def test_what_waits_keeps_only_its_id_and_goes_on_when_bytes_come_back() -> None:
+def test_a_waiting_message_keeps_only_its_id_and_resumes_when_bytes_are_released() -> None:
     worker = Worker(100)
     first, _ = worker.take(1, 50)
     second, is_admitted = worker.take(1, 50)
@@ -77,7 +77,7 @@ def test_subscriptions_that_wait_take_turns() -> None:
     assert worker.resumed == [waiting[0], waiting[2], waiting[1], waiting[3]]
 
 
-def test_after_a_large_message_all_that_fit_go_on_at_once() -> None:
+def test_after_a_large_message_all_messages_that_fit_resume_at_once() -> None:
     worker = Worker(100)
     large, _ = worker.take(1, 500)
     waiting = [worker.take(1, 10)[0] for _ in range(8)]
@@ -87,7 +87,7 @@ def test_after_a_large_message_all_that_fit_go_on_at_once() -> None:
     assert worker.resumed == waiting[:6]
 
 
-def test_what_ended_while_it_waited_is_left_out_and_gives_nothing_back() -> None:
+def test_a_flight_that_ended_while_waiting_is_skipped_and_releases_nothing() -> None:
     worker = Worker(100)
     first, _ = worker.take(1, 50)
     ended, _ = worker.take(1, 50)
