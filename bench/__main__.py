@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,41 +24,47 @@ ROW_SECONDS = 400
 
 
 def main() -> int:
-    given = _arguments()
+    arguments = _arguments()
     # Context managers stop what was started, also when the bench is told to end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     raise_file_limit()
-    failed = []
     with tempfile.TemporaryDirectory(prefix="pushhub-bench-") as folder:
         _prepare_django(folder)
-        from bench import machine
+        return _measure(arguments.only, quick=arguments.quick, out=arguments.out)
 
-        results = _read(given.out)
-        for name in given.only:
-            say(f"{name}: {ROWS[name].what}")
-            began, moment, steal = time.monotonic(), machine.moment(), machine.Steal()
-            try:
-                row = _on_postgresql(given.quick) if ROWS[name].on_postgresql else ROWS[name].measure(quick=given.quick)
-            except (BenchError, subprocess.SubprocessError) as error:
-                say(f"  not measured: {error}")
-                failed.append(name)
-                continue
-            seconds = round(time.monotonic() - began)
-            results["figures"].update(row)
-            results["rows"][name] = {
-                **moment,
-                "seconds": seconds,
-                "quick": given.quick,
-                "steal_percent": steal.percent(),
-            }
-            results["machine"] = machine.facts()
-            if given.out is not None:
-                given.out.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n")
-            say(f"  ({seconds} s, {results['rows'][name]['steal_percent']} % of the machine stolen)")
+
+def _measure(names: Sequence[str], *, quick: bool, out: Path | None) -> int:
+    """Measure rows one after the other, all of one commit; the exit status.
+
+    The results begin empty: figures of different runs or commits never stand side by side.
+    """
+    from bench import machine
+
+    results: dict[str, Any] = {"figures": {}, "rows": {}, "not_measured": [], "machine": machine.facts()}
+    commit = machine.moment()["commit"]
+    for name in names:
+        row = ROWS[name]
+        say(f"{name}: {row.what}")
+        began, moment, steal = time.monotonic(), machine.moment(), machine.Steal()
+        if moment["commit"] != commit:
+            say(f"the code changed from {commit} to {moment['commit']} during the run: start again")
+            return 1
+        try:
+            figures = _on_postgresql(name, quick=quick) if row.on_postgresql else row.measure(quick=quick)
+        except (BenchError, subprocess.SubprocessError) as error:
+            say(f"  not measured: {error}")
+            results["not_measured"].append(name)
+            continue
+        finished = {"seconds": round(time.monotonic() - began), "quick": quick, "steal_percent": steal.percent()}
+        results["figures"] |= figures
+        results["rows"][name] = moment | finished
+        if out is not None:
+            out.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n")
+        say(f"  ({finished['seconds']} s, {finished['steal_percent']} % of the machine stolen)")
     print(json.dumps(results["figures"], indent=2, sort_keys=True))
-    if failed:
-        say(f"not measured: {', '.join(failed)}")
-    return 1 if failed else 0
+    if results["not_measured"]:
+        say(f"not measured: {', '.join(results['not_measured'])}")
+    return 1 if results["not_measured"] else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -70,19 +77,25 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--only", default="", metavar="NAME,...", help="rows, or keys, to measure (default: all)")
     parser.add_argument("--quick", action="store_true", help="small counts, to try the harness: writes no results")
-    parser.add_argument("--out", type=Path, help=f"where the results go (default {RESULTS.relative_to(ROOT)})")
-    given = parser.parse_args()
-    given.only = list(dict.fromkeys(_row(parser, name) for name in given.only.split(",") if name)) or list(ROWS)
-    if given.out is None and not given.quick:
-        given.out = RESULTS
-    return given
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help=f"a new file for the results (default: {RESULTS.relative_to(ROOT)} for a run of all rows, else none)",
+    )
+    arguments = parser.parse_args()
+    if arguments.out is not None and arguments.out.exists():
+        parser.error(f"{arguments.out} exists: rows of different runs are not merged")
+    if arguments.out is None and not arguments.quick and not arguments.only:
+        arguments.out = RESULTS
+    arguments.only = list(dict.fromkeys(_row(parser, name) for name in arguments.only.split(",") if name)) or list(ROWS)
+    return arguments
 
 
 def _row(parser: argparse.ArgumentParser, name: str) -> str:
-    found = row_named(name.strip())
-    if found is None:
+    row = row_named(name.strip())
+    if row is None:
         parser.error(f"no such row or key: {name} (--help lists them)")
-    return found
+    return row
 
 
 def _prepare_django(folder: str) -> None:
@@ -105,11 +118,11 @@ def _prepare_django(folder: str) -> None:
     django.setup()
 
 
-def _on_postgresql(quick: bool) -> dict[str, Any]:
-    """The sustained row in a process of its own, on a throw-away PostgreSQL."""
-    with tempfile.TemporaryDirectory() as name, postgresql() as url:
-        out = Path(name) / "out.json"
-        command = [sys.executable, "-m", "bench", "--only", "sustained", "--out", str(out)]
+def _on_postgresql(name: str, *, quick: bool) -> dict[str, Any]:
+    """Measure a row in a process of its own, on a throw-away PostgreSQL."""
+    with tempfile.TemporaryDirectory() as folder, postgresql() as url:
+        out = Path(folder) / "out.json"
+        command = [sys.executable, "-m", "bench", "--only", name.removesuffix("_postgresql"), "--out", str(out)]
         env = os.environ | {"PUSHHUB_DATABASE_URL": url, "BENCH_ON_POSTGRESQL": "1"}
         process = subprocess.Popen(
             [*command, *(["--quick"] if quick else [])], cwd=ROOT, env=env, stdout=subprocess.DEVNULL
@@ -122,11 +135,6 @@ def _on_postgresql(quick: bool) -> dict[str, Any]:
             process.wait(timeout=60)
         figures: dict[str, Any] = json.loads(out.read_text())["figures"]
         return figures
-
-
-def _read(path: Path | None) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text()) if path is not None and path.exists() else {}
-    return {"figures": {}, "rows": {}, **found}
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 PAGE_BYTES = resource.getpagesize()
 #: Debian's names of the packages that bring a program.
-PACKAGES = {"nginx": "nginx-light", "wrk": "wrk"}
+PACKAGES = {"h2load": "nghttp2-client", "nginx": "nginx-light", "wrk": "wrk"}
 
 
 class BenchError(Exception):
@@ -70,8 +70,10 @@ def _thread_seconds(task: Path) -> float:
 
 def family(pid: int) -> list[int]:
     """A process and its living descendants."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(one for child in children for one in family(int(child)))]
+    children = [
+        child for listing in Path(f"/proc/{pid}/task").glob("*/children") for child in listing.read_text().split()
+    ]
+    return [pid, *(member for child in children for member in family(int(child)))]
 
 
 def rss_mb(*pids: int) -> float:

@@ -33,7 +33,7 @@ WARM_SHARE = 0.3
 #: Java's compiler goes on for some time after the last batch.
 QUIET_SECONDS = 15
 
-#: pipeline/transforms.py in SQL.
+#: pipeline/counting/transforms.py in SQL.
 DUCKDB = """
 WITH events AS (
   SELECT parse_filename(filename) AS segment, project, coalesce(subscription, topic) AS resource, event,

@@ -16,6 +16,7 @@ class Row:
     function: str
     what: str
     keys: tuple[str, ...]
+    #: Whether this is the row of the same function on PostgreSQL; its name ends with "_postgresql".
     on_postgresql: bool = False
 
     def measure(self, *, quick: bool) -> dict[str, Any]:
@@ -39,7 +40,39 @@ ROWS = {
         ("sustained_per_second_postgresql",),
         on_postgresql=True,
     ),
-    "latency": Row("latency", "latency", "publish to arrival at 500 a second", ("latency_ms_p50", "latency_ms_p99")),
+    "single": Row(
+        "single",
+        "single",
+        "single publishes over REST: accepted, and delivered with one push subscription, on SQLite",
+        ("single_rest_per_second_sqlite", "single_cpu_us_a_message"),
+    ),
+    "single_postgresql": Row(
+        "single",
+        "single",
+        "the same on PostgreSQL",
+        ("single_rest_per_second_postgresql",),
+        on_postgresql=True,
+    ),
+    "single_grpc": Row("single", "single_grpc", "single publishes accepted over gRPC", ("single_grpc_per_second",)),
+    "worker_at_200": Row(
+        "single", "worker_at_low_rate", "the push worker's CPU a message at 200 a second", ("worker_us_at_200",)
+    ),
+    "client_publish": Row(
+        "official", "client_publish", "the official client with default batching", ("client_publish_per_second",)
+    ),
+    "streaming_pull": Row(
+        "official", "streaming_pull", "one stream, with the official client and raw", ("streaming_pull_per_second",)
+    ),
+    "fanout": Row(
+        "fanout", "fanout", "deliveries of publishes to 1,000 and to 100 subscriptions", ("fanout_per_second",)
+    ),
+    "up": Row("up", "up", "the start of `make up`, and its memory", ("up_pss_mb", "up_start_seconds")),
+    "latency": Row(
+        "latency",
+        "latency",
+        "publish to arrival at 500 a second",
+        ("latency_ms_p50", "latency_ms_p99", "latency_from_request_ms_p50", "latency_from_request_ms_p99"),
+    ),
     "outstanding": Row(
         "neighbours",
         "outstanding",
@@ -83,4 +116,4 @@ def row_named(name: str) -> str | None:
     """The row of that name, or the row that fills the key of that name."""
     if name in ROWS:
         return name
-    return next((row for row, found in ROWS.items() if name in found.keys), None)
+    return next((row_name for row_name, row in ROWS.items() if name in row.keys), None)

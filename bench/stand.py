@@ -18,7 +18,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from bench.message import ATTRIBUTES, HELLO, TOPIC
-from bench.processes import process, wait_until
+from bench.processes import answers, process, wait_until
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.lanestate import lane_fields
 from deliveries.models import Delivery
@@ -44,10 +44,14 @@ class Stand:
 
     def __init__(self, folder: Path, server: RedisServer) -> None:
         self.folder = folder
-        self.http_port = free_port()
+        self.http_port, self.grpc_port = free_port(), free_port()
         self.redis = redis.Redis.from_url(server.url)
         self.redis_pid = server.pid
-        self.env = _environment(folder, redis_url=server.url, http_port=self.http_port)
+        addresses = {
+            "PUSHHUB_HTTP": f"127.0.0.1:{self.http_port}",
+            "PUSHHUB_GRPC": f"127.0.0.1:{self.grpc_port}",
+        }
+        self.env = _environment(folder, redis_url=server.url) | addresses
 
     @contextmanager
     def worker(self, name: str = "bench", **more: str) -> Iterator[Popen[Any]]:
@@ -64,11 +68,18 @@ class Stand:
             yield
 
     @contextmanager
-    def web(self) -> Iterator[None]:
+    def web(self) -> Iterator[Popen[Any]]:
         """The REST server as `make up` starts it."""
-        with process([sys.executable, "-m", "pushhub.runtime.processes", "web"], env=self.env):
+        with process([sys.executable, "-m", "pushhub.runtime.processes", "web"], env=self.env) as server:
             wait_until(self._is_healthy, seconds=60, what="the web server")
-            yield
+            yield server
+
+    @contextmanager
+    def grpc(self) -> Iterator[Popen[Any]]:
+        """The gRPC server as `make up` starts it."""
+        with process([sys.executable, "-m", "pushhub.runtime.processes", "grpc"], env=self.env) as server:
+            wait_until(lambda: answers(self.grpc_port), seconds=60, what="the gRPC server")
+            yield server
 
     def _is_healthy(self) -> bool:
         try:
@@ -88,6 +99,11 @@ class Stand:
         for start in range(0, count, 1000):
             message_publish(topic=found, messages=messages[: min(1000, count - start)])
 
+    def make_topic(self, name: str = TOPIC) -> None:
+        """Create the topic, if it isn't there."""
+        if not Topic.objects.filter(topic_id=name.rpartition("/")[2]).exists():
+            topic_create(name=name, topic={})
+
     def subscribe(
         self, url: str, *, name: str = "bench", topic: str = TOPIC, push: Row | None = None, **more: Any
     ) -> int:
@@ -95,8 +111,7 @@ class Stand:
 
         `push` has more fields for its push config.
         """
-        if not Topic.objects.filter(topic_id=topic.rpartition("/")[2]).exists():
-            topic_create(name=topic, topic={})
+        self.make_topic(topic)
         if not ServiceAccount.objects.exists():
             service_account_create(project="bench", request={"accountId": "pusher"})
         row = subscription_create(
@@ -156,7 +171,7 @@ def _celery(*words: str) -> list[str]:
     return [sys.executable, "-m", "celery", "--app=pushhub", "--quiet", *words, "--loglevel=WARNING"]
 
 
-def _environment(folder: Path, *, redis_url: str, http_port: int) -> dict[str, str]:
+def _environment(folder: Path, *, redis_url: str) -> dict[str, str]:
     """The environment of PushHub's processes."""
     database_url = os.environ.get("PUSHHUB_DATABASE_URL", "")
     return clean_environment() | {
@@ -166,7 +181,6 @@ def _environment(folder: Path, *, redis_url: str, http_port: int) -> dict[str, s
         "PUSHHUB_ALLOW_PRIVATE": "1",
         "PUSHHUB_ANONYMOUS": "user:developer@localhost",
         "PUSHHUB_REDIS_URL": redis_url,
-        "PUSHHUB_HTTP": f"127.0.0.1:{http_port}",
         "PUSHHUB_LOG_LEVEL": "WARNING",
         "DJANGO_SETTINGS_MODULE": "pushhub.settings",
         "PYTHONWARNINGS": "ignore",

@@ -1,4 +1,4 @@
-"""When subscriptions were last used, for the expiration policy (pubsub-spec.md, section 4.6), to the hour."""
+"""When subscriptions were last used, to the hour, for the expiration policy (docs/spec.md#expiration)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forwarding to dead-letter topics (pubsub-spec.md, section 4.1).
+"""Forwarding to dead-letter topics (docs/spec.md#dead-letters).
 
 In one transaction, a message without further attempts is published to the dead-letter topic and its delivery is
 deleted. If the project's service agent lacks a permission, the topic is gone, or its message storage policy excludes

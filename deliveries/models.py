@@ -90,7 +90,7 @@ class SnapshotMessage(models.Model):
 
 
 class Metric(models.Model):
-    """Sums of events over a time: how many, how large, how long. The rollup adds to them (pipeline/ledger.py)."""
+    """Sums over the events of a span of time, to which the rollup adds (pipeline/counting/ledger.py)."""
 
     project = models.CharField(max_length=63)
     resource = models.CharField(max_length=350, help_text="The full name of a subscription or topic")
@@ -180,7 +180,7 @@ class Segment(models.Model):
 
 
 class ArchiveFile(models.Model):
-    """The manifest of the archive: a Parquet file that is part of it (pipeline/archive.py)."""
+    """The manifest of the archive: a Parquet file that is part of it (pipeline/archiving/archive.py)."""
 
     path = models.CharField(_("path"), max_length=500, unique=True, help_text="Below the archive's folder")
     first_id = models.BigIntegerField(_("first message id"), help_text="It has messages from this id on")

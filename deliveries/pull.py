@@ -22,6 +22,7 @@ from deliveries.backlog.backlog import Lane, Leases, by_lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
 from deliveries.backlog.paging import page_in
+from deliveries.counters import recording
 from deliveries.deadletters import dead_letters_forward, is_spent
 from deliveries.journal import records
 from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
@@ -45,7 +46,7 @@ MAX_PULL_BYTES = 10_000_000
 #: Messages that one call leases: those that do not fit are given back.
 LEASE_STEP = 100
 MAX_ACK_DEADLINE_SECONDS = 600
-#: Bytes of all ack ids of a request together (pubsub-spec.md, section 2).
+#: Bytes of all ack ids of a request together (docs/spec.md#ack-ids).
 MAX_ACK_REQUEST_BYTES = 524_288
 #: A sleeping puller looks at least so often for leases that have lapsed.
 LONGEST_SLEEP_SECONDS = 1.0
@@ -94,6 +95,7 @@ def messages_pull(
             max_bytes=min(max_bytes, MAX_PULL_BYTES),
         )
         pull_charge(project=project, size=sum(one.size for one in received))
+        recording.pull_sent_count(subscription_id=found.id, messages=len(received))
         left = ends - time.monotonic()
         if received or left <= 0:
             return received
@@ -304,7 +306,7 @@ def _forget_ids(lane: Lane, message_ids: list[int]) -> None:
 
 
 def _refuse_lost(leases: Sequence[AckId], lost: set[AckId]) -> None:
-    """The request fails as a whole, though what held was taken; clients read the details (pubsub-spec.md, 1.3)."""
+    """Fail the request as a whole, although its valid leases were settled (docs/spec.md#exactly-once-delivery)."""
     if not lost:
         return
     texts = {ack_id_text(lease, secret=_secret()): PERMANENT_FAILURE for lease in leases if lease in lost}
@@ -338,7 +340,7 @@ def _write_down(leases: Iterable[AckId], found: PushSettings, *, outcome: str) -
 
 
 def _countdown_ms(found: PushSettings) -> tuple[int, int]:
-    """Without a retry policy a pulled message is due again at once (pubsub-spec.md, section 4.2)."""
+    """Without a retry policy a pulled message is due again at once (docs/spec.md#retry-policy)."""
     if found.minimum_backoff_ms is None or found.maximum_backoff_ms is None:
         return 0, 0
     return found.minimum_backoff_ms, found.maximum_backoff_ms

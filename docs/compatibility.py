@@ -62,7 +62,7 @@ HEAD = """\
 Made by `python docs/compatibility.py` from the discovery document (revision {revision}) and the proto descriptors on
 the one side, PushHub's routes, field tables and gRPC methods on the other. Don't edit it: a test compares.
 
-"done" of a field says that it is read and acted upon, or given: tests/compatibility/test_fields.py sets each of them
+"done" of a field says that it is read and acted upon, or given: tests/compatibility/fields sets each of them
 and looks at its effect. A field that PushHub can't act upon is refused by its name, or its row says what becomes of it.
 The fields marked "no" are parts of what is refused, or what no method sends or takes.
 
@@ -112,14 +112,16 @@ def refusals() -> dict[tuple[str, str], Callable[[object], object]]:
     """The functions that take the value of a message's field, by the names of both."""
     from subscriptions.iam import policies
     from subscriptions.models import Subscription, Topic
-    from subscriptions.resources import assign
+    from subscriptions.resources import subscriptions, topics
     from subscriptions.services import schemas
 
     found: dict[tuple[str, str], Callable[[object], object]] = {}
-    for name, taken in assign.TOPIC_FIELDS.items():
-        found["Topic", name] = lambda value, taken=taken: taken(Topic(), value)  # type: ignore[misc]
-    for name, taken_too in assign.SUBSCRIPTION_FIELDS.items():
-        found["Subscription", name] = lambda value, taken=taken_too: taken(Subscription(), value)  # type: ignore[misc]
+    for name in topics.FIELDS.names:
+        found["Topic", name] = lambda value, name=name: topics.FIELDS.store(Topic(), {name: value}, [name])  # type: ignore[misc]
+    for name in subscriptions.FIELDS.names:
+        found["Subscription", name] = lambda value, name=name: subscriptions.FIELDS.store(  # type: ignore[misc]
+            Subscription(), {name: value}, [name]
+        )
     found["Schema", "compiledProtoSchema"] = lambda value: schemas.schema_read({"compiledProtoSchema": value})
     found["Binding", "condition"] = lambda value: policies.bindings_normalise([{"condition": value}], kind="topic")
     return found

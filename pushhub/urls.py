@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import admin
-from django.urls import include, path
+from django.urls import URLPattern, URLResolver, include, path
 
-urlpatterns = [
+urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
     path("i18n/", include("django.conf.urls.i18n")),
     path("", include("deliveries.api.urls")),
     path("", include("subscriptions.api.urls")),
 ]
+
+if settings.EMULATOR != "OFF":
+    from pushhub.emulator import views
+
+    urlpatterns.append(path("emulator/reset", views.reset))

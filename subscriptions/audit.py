@@ -1,7 +1,7 @@
 """The audit log: who changed what in the control plane, from where, before and after.
 
-Entries are written from the rows themselves as they are saved and deleted (receivers.py), in the same transaction: a
-change that no service announces is logged all the same. Who and where stand in `origin`, which each surface sets.
+Saving or deleting a row writes its entry (receivers.py) in the same transaction, so a change that no service announces
+is logged as well. `origin` has the caller and the address; each surface sets it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from pushhub.common.principals import OPERATOR
 from subscriptions.iam import tree
 from subscriptions.models.iam import AuditEntry, Policy
 
-#: Columns that hold secrets, or nothing but a secret's digest.
+#: Columns that hold secrets or digests of secrets.
 SECRET_COLUMNS = frozenset({"private_key", "digest", "token_digest", "password", "certificate", "public_key"})
-#: Said of the row by other columns, or by the entry itself.
+#: Columns that other columns, or the entry itself, make redundant.
 DULL_COLUMNS = frozenset(
     {"compiled", "updated_at", "created_at", "generation", "last_login", "last_used_at", "active_at"}
 )
-#: Attributes of a push configuration that are no secret: the others may well be one.
+#: Push attributes that are no secrets. Others may be.
 OPEN_ATTRIBUTES = ("x-goog-version", "x-pushhub-")
 HIDDEN = "…"
-#: Calls that move messages, which the log leaves out (pubsub-spec.md, section 5.3).
+#: Calls that move messages, which the log leaves out (docs/spec.md#audit-log).
 DATA_METHODS = frozenset(
     {
         "google.pubsub.v1.Publisher.Publish",
@@ -43,18 +43,18 @@ DATA_METHODS = frozenset(
         "google.pubsub.v1.Subscriber.ModifyAckDeadline",
     }
 )
-#: What the names of methods that change nothing begin with.
+#: The prefixes of methods that change nothing.
 READING = ("Get", "List", "Test", "Validate")
 MAX_TEXT = 2000
 MAX_CALLER = 400
-#: Entries that the denied calls of one caller may make in a period; others are only counted.
+#: How many entries the denied calls of one caller may create in a period. Later calls are only counted.
 DENIED_ENTRIES = 50
 DENIED_PERIOD = datetime.timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who asks for a change: a member, from an address, through a surface, by a method."""
+    """The origin of a change: the caller, its address, the surface and the method."""
 
     caller: str = OPERATOR.member
     surface: str = "command"
@@ -62,15 +62,15 @@ class Origin:
     method: str = ""
 
 
-#: A process that nobody asked through a surface is a command, or the service itself.
+#: Without a surface, a change comes from a command or from the service itself.
 COMMAND = Origin()
 _origin: ContextVar[Origin] = ContextVar("origin", default=COMMAND)
 
 
 @contextmanager
-def origin(found: Origin) -> Iterator[None]:
-    """Changes in this block are asked for by `found`."""
-    token = _origin.set(found)
+def origin(current: Origin) -> Iterator[None]:
+    """Set the origin of the changes in this block."""
+    token = _origin.set(current)
     try:
         yield
     finally:
@@ -78,20 +78,20 @@ def origin(found: Origin) -> Iterator[None]:
 
 
 def origin_refine(**known: str) -> None:
-    """Say more of who asks, once it is known: the caller after authentication, the method after routing."""
+    """Complete the origin when more is known: the caller after authentication, the method after routing."""
     _origin.set(replace(_origin.get(), **known))
 
 
 def written(row: Model, *, action: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> None:
-    """Log a change of a row; one that changes nothing worth telling is none."""
+    """Log a change of a row, unless nothing that the log shows has changed."""
     if before != after:
         _store(action=action, kind=type(row).__name__, resource=resource_name(row), before=before, after=after)
 
 
 def denied(*, method: str, resource: str) -> None:
-    """Log a call that its caller was not allowed, if it is administration.
+    """Log a denied call of an administrative method.
 
-    A caller gets a bounded number of entries; the last of them counts the calls that come after it.
+    The entries per caller are bounded. The last of them counts the calls that come after it.
     """
     if method in DATA_METHODS or method.rpartition(".")[2].startswith(READING):
         return
@@ -107,7 +107,7 @@ def denied(*, method: str, resource: str) -> None:
 
 
 def resource_name(row: Model) -> str:
-    """The full name of what changed; for a policy, of what it is the policy of."""
+    """Return the full name of a changed row. A policy has the name of its resource."""
     if isinstance(row, Policy):
         owner = tree.resource_of(row.kind, row.resource_pk)
         return tree.name_of(owner) if owner is not None else str(row)
@@ -115,8 +115,8 @@ def resource_name(row: Model) -> str:
 
 
 def picture(row: Model) -> dict[str, Any]:
-    """A row's columns as the log shows them: without secrets, and fit for JSON."""
-    found = {}
+    """Return a row's columns as the log shows them: without secrets, and in JSON form."""
+    columns = {}
     for column in row._meta.concrete_fields:
         if column.primary_key or column.name in DULL_COLUMNS:
             continue
@@ -126,8 +126,8 @@ def picture(row: Model) -> dict[str, Any]:
         elif column.is_relation:
             related = getattr(row, column.name, None)
             value = resource_name(related) if related is not None else None
-        found[column.name] = _shown(column.name, value)
-    return {name: value for name, value in found.items() if value not in (None, "", [], {})}
+        columns[column.name] = _shown(column.name, value)
+    return {name: value for name, value in columns.items() if value not in (None, "", [], {})}
 
 
 def members_of(row: Model, relation: ManyToManyField[Any, Any]) -> list[str]:
@@ -135,7 +135,7 @@ def members_of(row: Model, relation: ManyToManyField[Any, Any]) -> list[str]:
 
 
 def sweep() -> int:
-    """Remove entries older than the setting says; returns how many."""
+    """Remove entries older than AUDIT_DAYS. Returns how many."""
     before = utcnow() - datetime.timedelta(days=settings.AUDIT_DAYS)
     return AuditEntry.objects.filter(at__lt=before).delete()[0]
 
@@ -149,7 +149,7 @@ def _shown(name: str, value: Any) -> Any:
 
 
 def _without_query(text: str) -> str:
-    """A URL's query is where people put shared secrets."""
+    """Remove the query of a URL, which may contain shared secrets."""
     if "://" not in text or "?" not in text:
         return text
     parts = urlsplit(text)

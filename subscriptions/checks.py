@@ -1,6 +1,6 @@
-"""What `manage.py check --database default` and `manage.py migrate` warn of: names from before they were refused.
+"""Warnings of `manage.py check --database default` and `manage.py migrate` about names that new rows can't get.
 
-Nothing is changed: what clashes is safe to keep, and for the operator to judge.
+Nothing is changed: such names are safe to keep, and the operator decides.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from subscriptions.models import Project, ServiceAccount
 
 @register(Tags.database)
 def names_check(app_configs: object, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Warn of projects and service accounts that could be taken for others."""
-    found: list[CheckMessage] = []
+    """Warn about projects and service accounts that could be mistaken for others."""
+    warnings: list[CheckMessage] = []
     for alias in databases or ():
         tables = connections[alias].introspection.table_names()
         if Project._meta.db_table in tables and ServiceAccount._meta.db_table in tables:
             projects = dict(Project.objects.using(alias).order_by("pk").values_list("project_id", "number"))
             emails = ServiceAccount.objects.using(alias).order_by("pk").values_list("email", flat=True)
-            found += [Warning(text, id="subscriptions.W001") for text in clashes(projects, emails)]
-    return found
+            warnings += [Warning(text, id="subscriptions.W001") for text in clashes(projects, emails)]
+    return warnings
 
 
 def clashes(projects: dict[str, int], emails: Iterable[str]) -> list[str]:
-    """One sentence per clash; `projects` has the number of each project id."""
-    found = [
+    """Return one sentence per clash. `projects` maps project ids to numbers."""
+    sentences = [
         f"The project id {project_id} is reserved for Google's own projects."
         for project_id in projects
         if names.is_system_project(project_id)
     ]
     by_number = {str(number): project_id for project_id, number in projects.items()}
-    found += [
+    sentences += [
         f"The project id {project_id} is the number of the project {by_number[project_id]}: the name "
         f"projects/{project_id} means that one, and the project of this id can be reached by its own number only."
         for project_id in projects
@@ -46,15 +46,15 @@ def clashes(projects: dict[str, int], emails: Iterable[str]) -> list[str]:
     alike: dict[str, list[str]] = defaultdict(list)
     for project_id in projects:
         alike[names.account_domain(project_id).lower()].append(project_id)
-    found += [
+    sentences += [
         f"The projects {', '.join(ids)} have service accounts of one domain, {domain}. Policies bind those of the "
         "project that is written in lower case."
         for domain, ids in alike.items()
         if len(ids) > 1
     ]
-    found += [
+    sentences += [
         f"The service account {email} has the address of a service agent. It is disabled, and no policy binds it."
         for email in emails
         if names.is_agent_email(email)
     ]
-    return found
+    return sentences

@@ -1,4 +1,4 @@
-"""Lists in pages. A page token holds the last name that was given out, so that a list may change while it is read."""
+"""Lists in pages. A page token holds the last name of a page, so that a list may change while it is read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = TypeVar("Row", bound=Model)
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What the caller asked for. A size of 0 leaves it to the server; one over the cap gets the cap."""
+    """The page that a caller asks for. A size of 0 stands for the default; one above the cap gets the cap."""
 
     size: int
     token: str
@@ -38,19 +38,21 @@ class Page:
 
 
 def paged(rows: QuerySet[Row], page: Page, *, keys: tuple[str, ...], scope: str) -> tuple[list[Row], str]:
-    """A page of `rows` in the order of `keys`, and the token of the next one. `scope` names the list: a token of one
-    list is refused by another."""
+    """Return a page of `rows` in the order of `keys`, and the token of the next page.
+
+    `scope` names the list. A token of one list is refused by another.
+    """
     if page.token:
         rows = rows.filter(_after(keys, _last_of(page.token, scope, len(keys))))
-    found = list(rows.order_by(*keys)[: page.size + 1])
-    if len(found) <= page.size:
-        return found, ""
-    found.pop()
-    return found, _token([_value(found[-1], key) for key in keys], scope)
+    page_rows = list(rows.order_by(*keys)[: page.size + 1])
+    if len(page_rows) <= page.size:
+        return page_rows, ""
+    page_rows.pop()
+    return page_rows, _token([_value(page_rows[-1], key) for key in keys], scope)
 
 
 def _after(keys: tuple[str, ...], last: list[str]) -> Q:
-    """(a, b) > (x, y) in the words of the ORM."""
+    """Return the condition (a, b) > (x, y)."""
     after = Q()
     equal = Q()
     for key, value in zip(keys, last, strict=True):

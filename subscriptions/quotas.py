@@ -1,7 +1,7 @@
 """Quotas of projects: token buckets in Redis, which all processes share. Off unless `PUSHHUB_QUOTAS` is on.
 
-A quota is charged to the project of the topic or subscription that a request is about. While Redis is away nothing is
-charged and nothing is refused: a quota must never stop publishing.
+A request is charged to the project of its topic or subscription. While Redis is down, nothing is charged and nothing is
+refused, because a quota must never stop publishing.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ logger = logging.getLogger(__name__)
 
 SERVICE = "pubsub.googleapis.com"
 PUBSUB = "google.pubsub.v1."
-#: Methods that move messages: these have quotas of their own, or none.
+#: Methods that move messages. They have their own quotas, or none.
 DATA_METHODS = frozenset({"Publish", "Pull", "StreamingPull", "Acknowledge", "ModifyAckDeadline"})
 UNIT_BYTES = 1000
-#: A Redis that does not answer is not asked again for that long.
+#: The pause before the next attempt after Redis failed.
 PAUSE_SECONDS = 5.0
 TIMEOUT_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """One quota, with Cloud Pub/Sub's words for it."""
+    """One quota, with Cloud Pub/Sub's names for it."""
 
     metric: str
     limit: str
-    #: How both are called in an error's text.
+    #: Its metric and its limit, as an error's text names them.
     metric_name: str
     limit_name: str
     setting: str
@@ -86,7 +86,7 @@ ORDERING_KEY = Quota(
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a request takes of one quota; `owner` tells apart the buckets of one quota."""
+    """How much of a quota a request uses. `owner` distinguishes the buckets of a quota."""
 
     quota: Quota
     owner: str
@@ -94,7 +94,7 @@ class Charge:
 
 
 def administration_charge(method: str, names: Mapping[str, str]) -> None:
-    """Charge a method of the control plane, which its caller may call, to the project of the first of `names`."""
+    """Charge a permitted method of the control plane to the project of the first of `names`."""
     if not settings.QUOTAS or not method.startswith(PUBSUB) or method.rpartition(".")[2] in DATA_METHODS:
         return
     kind, _, rest = next(iter(names.values()), "").partition("/")
@@ -104,7 +104,7 @@ def administration_charge(method: str, names: Mapping[str, str]) -> None:
 
 
 def publish_charge(*, topic: str, project: str, sizes: Iterable[int], ordering_key: str) -> None:
-    """Charge a publish of messages of these sizes to a topic, given by its full name, of `project`."""
+    """Charge a publish of messages of these sizes to a topic of `project`. `topic` is its full name."""
     if not settings.QUOTAS:
         return
     size = sum(sizes)
@@ -119,13 +119,13 @@ def publish_charge(*, topic: str, project: str, sizes: Iterable[int], ordering_k
 
 
 def pull_check(*, project: str) -> None:
-    """Refuse a pull while the project's subscribers have had more than their quota."""
+    """Refuse a pull after the project's subscribers have exceeded their quota."""
     if settings.QUOTAS:
         _charge(project, [Charge(SUBSCRIBER, f"{project}:{settings.REGION}", 1)])
 
 
 def pull_charge(*, project: str, size: int) -> None:
-    """Charge messages of `size` bytes that a pull returns, beyond what `pull_check` took."""
+    """Charge the `size` bytes of messages that a pull returns, in addition to what `pull_check` charged."""
     if settings.QUOTAS and size > UNIT_BYTES:
         _charge(project, [Charge(SUBSCRIBER, f"{project}:{settings.REGION}", _units(size) - 1)], forced=True)
 
@@ -135,7 +135,7 @@ def _units(size: int) -> int:
 
 
 def _project_id(segment: str) -> str:
-    """A name may have the project's number in place of its id; both share a bucket."""
+    """Return the project's id. A name may have its number instead, and both share a bucket."""
     if not segment.isdigit():
         return segment
     row = Project.objects.filter(number=int(segment)).values_list("project_id", flat=True).first()
@@ -144,7 +144,7 @@ def _project_id(segment: str) -> str:
 
 def _charge(project: str, charges: Sequence[Charge], *, forced: bool = False) -> None:
     limits = [int(getattr(settings, charge.quota.setting)) for charge in charges]
-    # A limit of 0 is none.
+    # A limit of 0 means no limit.
     limited = [(charge, limit) for charge, limit in zip(charges, limits, strict=True) if limit]
     if not limited:
         return
@@ -162,13 +162,13 @@ class Buckets:
     """The token buckets in one Redis."""
 
     def __init__(self, url: str) -> None:
-        # A publisher waits for the answer, so a Redis that hangs must cost little time.
+        # A publisher waits for the result, so a Redis that hangs must cost little time.
         client = redis.Redis.from_url(url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS)
         self._script = Script(client, Path(__file__).with_name("quota.lua").read_text(encoding="utf-8"))
         self._not_before = 0.0
 
     def take(self, keys: Sequence[str], args: Sequence[str | float]) -> int:
-        """Take the tokens of quota.lua; return 0, or the number of the bucket that has too few of them."""
+        """Take the tokens with quota.lua. Returns 0, or the number of the bucket that has too few."""
         if time.monotonic() < self._not_before:
             return 0
         try:

@@ -1,4 +1,4 @@
-"""What follows from rows that change, whoever changes them: a service, the admin or a shell."""
+"""What follows from changed rows, whether a service, the console or a shell changes them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from django.db.models import Model
 from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete, pre_save
 
 from subscriptions import audit
-from subscriptions.iam import access, tree
+from subscriptions.iam import access, epoch, tree
 from subscriptions.models import Folder, Project
 from subscriptions.models.iam import GroupMember, Perimeter, Policy, RoleResource
 
-#: What decisions of access rest on.
+#: The tables that decisions of access depend on.
 DECISIVE: tuple[type[Model], ...] = (Policy, RoleResource, GroupMember, Project, Folder)
-#: Rows that are no administrative change: the log itself, and what calls leave behind.
-NOT_AUDITED = frozenset({"AuditEntry", "UsedAssertion"})
+#: Rows that aren't administrative changes: the log itself, and what calls leave behind.
+NOT_AUDITED = frozenset({"AccessEpoch", "AuditEntry", "UsedAssertion"})
 
 
 def connect() -> None:
@@ -37,13 +37,13 @@ def connect() -> None:
 
 
 def audited_models() -> list[type[Model]]:
-    """Everything that administration changes, the console's users among it."""
+    """Return the models that administration changes, including the console's users."""
     own = apps.get_app_config("subscriptions").get_models()
     return [User, *(model for model in own if model.__name__ not in NOT_AUDITED)]
 
 
 def note_before(sender: type[Model], *, instance: Any, **_: Any) -> None:
-    """The row as it is in the database, which its new form is compared with."""
+    """Return the stored row, to compare the new one with."""
     stored = sender._default_manager.filter(pk=instance.pk).first() if instance.pk is not None else None
     instance._audit_before = audit.picture(stored) if stored is not None else None
 
@@ -58,8 +58,8 @@ def audit_deleted(sender: object, *, instance: Any, **_: Any) -> None:
 
 
 def audit_members(sender: object, *, instance: Any, action: str, reverse: bool, **_: Any) -> None:
-    """The projects of a perimeter, before and after they change."""
-    if reverse:  # project.perimeters.add(...) is not how anything here does it
+    """Log the projects of a perimeter before and after a change."""
+    if reverse:  # nothing calls project.perimeters.add(...)
         return
     members = audit.members_of(instance, Perimeter._meta.get_field("projects"))
     if action.startswith("pre_"):
@@ -71,11 +71,12 @@ def audit_members(sender: object, *, instance: Any, action: str, reverse: bool, 
 
 
 def forget_decisions(sender: object, **_: Any) -> None:
-    """At once for what this transaction decides next, and once more when others can see the change."""
+    """Forget now, for the rest of this transaction, and after the commit, when other threads see the change."""
     access.forget_decisions()
     transaction.on_commit(access.forget_decisions)
+    epoch.end_after_commit()
 
 
 def delete_policy(sender: object, *, instance: Model, **_: Any) -> None:
-    """A resource made under the same name later begins without one."""
+    """Delete the policy of a deleted resource, so that a new resource with its name starts without one."""
     Policy.objects.filter(kind=tree.kind_of(instance).word, resource_pk=instance.pk).delete()

@@ -1,4 +1,4 @@
-"""Reading the control plane. The last part is on the path of each message: one query, only the columns needed."""
+"""Queries of the control plane. The last part serves every message: one query with only the needed columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pushhub.common.prepared import PreparedRows
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
 from subscriptions.models.schemas import Schema, SchemaRevision
 
-#: Schemas in full may have 300 KB each, so that a page has fewer of them.
+#: A full schema may have 300 KB, so pages of them are shorter.
 FULL_SCHEMAS_PAGE = 100
 
 
@@ -27,7 +27,7 @@ def resource_missing(resource_id: str, *, field: str = "") -> NotFound:
 
 
 def _of_project(project: str, *, prefix: str = "project__") -> Q:
-    """A project's segment of a name is its id or its number. An id of old that is another's number is not looked at."""
+    """Return the condition for a project's id or number. If an id is also another project's number, the number wins."""
     by_id = Q(**{f"{prefix}project_id": project})
     if not project.isdecimal() or len(project) > 18:
         return by_id
@@ -36,10 +36,10 @@ def _of_project(project: str, *, prefix: str = "project__") -> Q:
 
 
 def project_get(*, project: str) -> Project:
-    found = Project.objects.filter(_of_project(project, prefix="")).first()
-    if found is None:
+    row = Project.objects.filter(_of_project(project, prefix="")).first()
+    if row is None:
         raise resource_missing(project)
-    return found
+    return row
 
 
 def project_exists(*, project: str) -> bool:
@@ -47,12 +47,12 @@ def project_exists(*, project: str) -> bool:
 
 
 def owned_row(model: type[Model], *, project: str, **ids: str) -> Model | None:
-    """A row of a project's, by its id; `project` is the project's id or number."""
+    """Return a row of a project by its id. `project` is the project's id or number."""
     return model._default_manager.select_related("project").filter(_of_project(project), **ids).first()
 
 
 def topic_get(*, name: str, field: str = "name", lock: bool = False) -> Topic:
-    """The topic of a full name. `lock` keeps it as it is until the transaction ends."""
+    """Return the topic of a full name. `lock` locks its row until the transaction ends."""
     project, topic_id = names.parse_topic(name, field=field)
     if lock or project.isdecimal():
         topics = Topic.objects.select_for_update(of=("self",)) if lock else Topic.objects.all()
@@ -80,7 +80,7 @@ _topics = PreparedRows(
 
 
 def _topic_find(project_id: str, topic_id: str) -> Topic | None:
-    """A topic with its project, at a third of what the ORM's objects take: each publish asks for one."""
+    """Return a topic with its project, in a third of the time that the ORM takes. Every publish needs one."""
     for row in _topics(project_id, topic_id):
         split = len(Topic._meta.concrete_fields)
         topic = Topic.from_db(DEFAULT_DB_ALIAS, _columns(Topic), row[:split])
@@ -90,7 +90,7 @@ def _topic_find(project_id: str, topic_id: str) -> Topic | None:
 
 
 def subscription_get(*, name: str, lock: bool = False) -> Subscription:
-    """The subscription of a full name. `lock` keeps it as it is until the transaction ends."""
+    """Return the subscription of a full name. `lock` locks its row until the transaction ends."""
     project, subscription_id = names.parse_subscription(name)
     rows = Subscription.objects.select_for_update(of=("self",)) if lock else Subscription.objects.all()
     related = rows.select_related("project", "topic__project", "dead_letter_topic__project")
@@ -101,7 +101,7 @@ def subscription_get(*, name: str, lock: bool = False) -> Subscription:
 
 
 def schema_get(*, name: str, field: str = "name", lock: bool = False) -> Schema:
-    """The schema of a full name, which may name a revision. `lock` keeps it as it is until the transaction ends."""
+    """Return the schema of a full name, which may include a revision. `lock` locks its row until the end."""
     project, schema_id, _ = names.parse_schema(name, field=field)
     rows = Schema.objects.select_for_update(of=("self",)) if lock else Schema.objects.all()
     schema = rows.select_related("project").filter(_of_project(project), schema_id=schema_id).first()
@@ -111,16 +111,16 @@ def schema_get(*, name: str, field: str = "name", lock: bool = False) -> Schema:
 
 
 def schema_revision_get(*, schema: Schema, revision_id: str = "", field: str = "name") -> SchemaRevision:
-    """A revision of a schema, the latest if none is named."""
+    """Return a revision of a schema, by default the latest."""
     rows = schema_revisions_of(schema)
-    found = (rows.filter(revision_id=revision_id) if revision_id else rows).order_by("-pk").first()
-    if found is None:
+    revision = (rows.filter(revision_id=revision_id) if revision_id else rows).order_by("-pk").first()
+    if revision is None:
         raise resource_missing(f"{schema.schema_id}@{revision_id}", field=field)
-    return found
+    return revision
 
 
 def schema_named(*, name: str) -> SchemaRevision:
-    """The revision of a full name, in which `@` and the revision may be left out for the latest."""
+    """Return the revision of a full name. Without `@` and a revision, it is the latest."""
     return schema_revision_get(schema=schema_get(name=name), revision_id=names.parse_schema(name)[2])
 
 
@@ -133,21 +133,21 @@ def schema_revisions_of(schema: Schema) -> QuerySet[SchemaRevision]:
 
 
 def schema_revisions_latest(schemas: Iterable[Schema]) -> dict[int, SchemaRevision]:
-    """The latest revision of each, by the schema's key."""
+    """Return the latest revision of each schema, by the schema's key."""
     latest = SchemaRevision.objects.filter(schema__in=list(schemas)).order_by().values("schema").annotate(key=Max("pk"))
     rows = SchemaRevision.objects.filter(pk__in=latest.values("key")).select_related("schema__project")
     return {row.schema_id: row for row in rows.defer("compiled")}
 
 
 def schema_revision_ids(*, name: str) -> list[tuple[int, str]]:
-    """(key, revision id) of each revision of a schema, newest first: what a publish needs to know of them."""
+    """Return the (key, revision id) of each revision of a schema, newest first, as a publish needs them."""
     project, schema_id, _ = names.parse_schema(name)
     rows = SchemaRevision.objects.filter(schema__project__project_id=project, schema__schema_id=schema_id)
     return list(rows.order_by("-pk").values_list("pk", "revision_id"))
 
 
 def snapshot_get(*, name: str, field: str = "name", lock: bool = False) -> Snapshot:
-    """The snapshot of a full name, unless its time is over. `lock` keeps it as it is until the transaction ends."""
+    """Return the snapshot of a full name, unless it has expired. `lock` locks its row until the transaction ends."""
     project, snapshot_id = names.parse_snapshot(name, field=field)
     rows = Snapshot.objects.select_for_update(of=("self",)) if lock else Snapshot.objects.all()
     living = rows.select_related("project", "topic__project").filter(expire_at__gt=utcnow())
@@ -167,30 +167,30 @@ def snapshots_of_topic(topic: Topic) -> QuerySet[Snapshot]:
 
 
 def service_account_get(*, name: str, lock: bool = False) -> ServiceAccount:
-    """The account of a full name, in which `-` may stand for the project and the unique id for the email."""
-    project, account = names.parse_service_account(name)
+    """Return the account of a full name. `-` may replace the project, and the unique id may replace the email."""
+    project, identifier = names.parse_service_account(name)
     rows = ServiceAccount.objects.select_for_update(of=("self",)) if lock else ServiceAccount.objects.all()
-    accounts = rows.select_related("project").filter(Q(email=account) | Q(unique_id=account), deleted_at=None)
-    found = (accounts if project == "-" else accounts.filter(_of_project(project))).first()
-    if found is None:
+    accounts = rows.select_related("project").filter(Q(email=identifier) | Q(unique_id=identifier), deleted_at=None)
+    account = (accounts if project == "-" else accounts.filter(_of_project(project))).first()
+    if account is None:
         raise NotFound(f"Service account {clipped(name)} does not exist.")
-    return found
+    return account
 
 
 def service_account_deleted_find(*, unique_id: str) -> ServiceAccount | None:
-    found = ServiceAccount.objects.select_related("project").filter(unique_id=unique_id)
-    return found.exclude(deleted_at=None).first()
+    accounts = ServiceAccount.objects.select_related("project").filter(unique_id=unique_id)
+    return accounts.exclude(deleted_at=None).first()
 
 
 def service_account_deleted_get(*, name: str) -> ServiceAccount:
-    """A deleted account that can be undeleted, by the full name with its unique id."""
+    """Return a deleted account that can be undeleted, by the full name with its unique id."""
     project, unique_id = names.parse_service_account(name)
     rows = ServiceAccount.objects.select_for_update(of=("self",)).select_related("project")
     accounts = rows.filter(unique_id=unique_id).exclude(deleted_at=None)
-    found = (accounts if project == "-" else accounts.filter(_of_project(project))).first()
-    if found is None:
+    account = (accounts if project == "-" else accounts.filter(_of_project(project))).first()
+    if account is None:
         raise NotFound(f"Service account {clipped(name)} is not among those that can be undeleted.")
-    return found
+    return account
 
 
 def topics_of(project: Project) -> QuerySet[Topic]:
@@ -213,7 +213,7 @@ def service_accounts_of(project: Project) -> QuerySet[ServiceAccount]:
 
 @dataclass(frozen=True, slots=True)
 class PushSettings:
-    """What the data plane needs to know of a subscription, and nothing that costs a second query."""
+    """What the data plane needs to know about a subscription, from a single query."""
 
     id: int
     name: str
@@ -221,23 +221,23 @@ class PushSettings:
     endpoint: str
     ack_deadline_seconds: int
     service_account_email: str
-    #: Already the endpoint's URL where none is configured.
+    #: The configured audience, or else the endpoint's URL.
     audience: str
     no_wrapper: bool
     write_metadata: bool
     detached: bool
     minimum_backoff_ms: int | None
     maximum_backoff_ms: int | None
-    #: Whether `deliveryAttempt` is told: with a dead-letter policy, or always where a setting says so.
+    #: Whether pushes tell `deliveryAttempt`: with a dead-letter policy, or if a setting says always.
     shows_attempts: bool
-    #: How long what is not acknowledged stays: as long as the subscription says, or the topic if that is longer.
+    #: How long unacknowledged messages are kept: the longer of the subscription's and the topic's retention.
     retention_seconds: int
     attributes: Mapping[str, str]
     ordered: bool
     exactly_once: bool
     #: 0 without a dead-letter policy.
     max_delivery_attempts: int
-    #: Which messages it is owed, in the language of filters.py; nothing for all.
+    #: The filter (resources/filters.py), empty for all messages.
     filter: str
 
     @property
@@ -270,13 +270,13 @@ PUSH_COLUMNS = (
 
 
 def push_settings(ids: Iterable[int]) -> dict[int, PushSettings]:
-    """The settings of those of `ids` that exist."""
+    """Return the settings of those subscriptions of `ids` that exist."""
     rows = Subscription.objects.filter(id__in=list(ids)).order_by("id").values_list(*PUSH_COLUMNS)
-    return {found.id: found for found in map(_push_settings, rows)}
+    return {push.id: push for push in map(_push_settings, rows)}
 
 
 def push_settings_of(subscription_id: int) -> PushSettings | None:
-    """The settings of one subscription; None once it is deleted."""
+    """Return the settings of one subscription; None after its deletion."""
     return next(map(_push_settings, _settings_row(subscription_id)), None)
 
 
@@ -287,7 +287,7 @@ _settings_row = PreparedRows(
 
 
 def subscriptions_of_topic(topic_id: int) -> list[PushSettings]:
-    """Who is owed a message published now: the subscriptions attached to the topic."""
+    """Return the settings of the subscriptions attached to a topic, which get a message published now."""
     return [_push_settings(row) for row in _attached(topic_id)]
 
 

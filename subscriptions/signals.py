@@ -1,6 +1,6 @@
-"""What the control plane tells whoever listens. It knows nobody of them: `deliveries` connects itself.
+"""Signals of the control plane. It doesn't know the receivers: `deliveries` connects itself.
 
-Sent once the change is committed, so that a receiver that looks sees it.
+They are sent after the commit, so that a receiver sees the change in the database.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def announce(signal: Signal, **kwargs: Any) -> None:
-    """Send `signal` after the commit. A receiver that fails is logged: the change itself has happened."""
+    """Send `signal` after the commit. A failing receiver is logged, because the change has already happened."""
     transaction.on_commit(partial(_send, signal, kwargs))
 
 

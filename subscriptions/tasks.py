@@ -1,4 +1,4 @@
-"""What beat asks of the maintenance worker for the control plane."""
+"""The scheduled tasks of the control plane, which the maintenance worker runs."""
 
 from __future__ import annotations
 

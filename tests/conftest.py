@@ -49,6 +49,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 
 def _touches_database(item: pytest.Item) -> bool:
+    """Whether what the test checks depends on the database: by its fixtures, unless it says otherwise."""
+    if item.get_closest_marker("any_database") is not None:
+        return False
     fixtures = getattr(item, "fixturenames", ())
     return item.get_closest_marker("django_db") is not None or not DATABASE_FIXTURES.isdisjoint(fixtures)
 

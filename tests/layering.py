@@ -22,7 +22,7 @@ LAYERS: dict[str, tuple[frozenset[str], ...]] = {
     "subscriptions": (
         frozenset({"schemarules"}),
         frozenset({"models", "signals"}),
-        frozenset({"selectors", "resources", "quotas", "paging"}),
+        frozenset({"selectors", "resources", "quotas", "paging", "lists"}),
         frozenset({"iam", "identity"}),
         frozenset({"audit", "services"}),
         frozenset({"admin", "api", "cli", "console", "management", "rpc", "tasks"}),
@@ -32,10 +32,11 @@ LAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"rules"}),
         frozenset({"client", "models"}),
         frozenset({"store"}),
-        frozenset({"backlog", "journal"}),
+        frozenset({"backlog", "counters", "journal"}),
         frozenset({"activity", "metrics", "publish"}),
         frozenset({"deadletters", "pipeline", "pull", "retention"}),
-        frozenset({"push"}),
+        frozenset({"observability", "push"}),
+        frozenset({"diagnosis"}),
         frozenset({"admin", "api", "management", "rpc", "tasks"}),
         frozenset({"apps", "receivers"}),
     ),
@@ -44,13 +45,16 @@ SURFACES = frozenset({"admin", "api", "cli", "console", "management", "rpc", "ta
 
 #: What the data plane may import of the control plane, and what only its surfaces may.
 OPEN_TO_DELIVERIES = frozenset({"iam", "identity", "models", "quotas", "resources", "selectors", "services", "signals"})
-OPEN_TO_SURFACES = frozenset({"api", "console", "paging", "rpc"})
+OPEN_TO_SURFACES = frozenset({"api", "console", "lists", "paging", "rpc"})
 
 #: Pure modules and folders get the clock, the dice and the data as arguments.
 PURE = (
     "deliveries.rules",
     "subscriptions.schemarules",
-    *(f"subscriptions.resources.{name}" for name in ("bounds", "endpoints", "fields", "filters", "masks")),
+    *(
+        f"subscriptions.resources.{name}"
+        for name in ("bounds", "descriptors", "endpoints", "fields", "filters", "masks")
+    ),
 )
 IMPURE = frozenset(
     {"django", "rest_framework", "redis", "celery", "kombu", "requests", "socket", "asyncio", "time", "random"}

@@ -47,10 +47,14 @@ class Api:
         user = User.objects.create(username=email, email=email, is_staff=True, is_superuser=is_superuser)
         self.client.force_login(user)
 
-    def call(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+    def call(
+        self, method: str, path: str, body: Any = None, *, query: dict[str, str] | None = None, **headers: str
+    ) -> Answer:
         url = path if path.startswith("/") else self.root + path
         data = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
-        response = self.client.generic(method, url, data, content_type="application/json", headers=headers)
+        response = self.client.generic(
+            method, url, data, content_type="application/json", headers=headers, query_params=query
+        )
         return Answer(response.status_code, orjson.loads(response.content))
 
     def get(self, path: str, **headers: str) -> Answer:
@@ -97,7 +101,7 @@ def exit_code(command: BaseCommand, line: str) -> int:
 def no_decisions_of_the_test_before() -> None:
     """The rows they were about are gone, and their numbers may be given anew."""
     access.forget_decisions()
-    recent_callers.forget()
+    recent_callers.clear()
 
 
 @pytest.fixture

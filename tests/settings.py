@@ -34,6 +34,7 @@ os.environ.update(
     PUSHHUB_ALLOW_PRIVATE="1",
     PUSHHUB_ANONYMOUS="user:developer@localhost",
     PUSHHUB_JOURNAL="off",  # the tests of the journal switch it on
+    PUSHHUB_METRICS="off",  # and those of the metrics switch these on
 )
 
 from pushhub.settings import *  # noqa: E402, F403

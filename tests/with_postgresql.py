@@ -33,7 +33,11 @@ def run(command: list[str], *, bin_folder: Path) -> int:
         initdb = ["--auth=trust", "--username=pushhub", "--encoding=UTF8", "--no-sync", "--no-instructions"]
         as_server([str(bin_folder / "initdb"), f"--pgdata={data}", *initdb])
         # The tests keep nothing across a crash of the machine, so that one thing is not waited for.
-        options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off -c max_connections=200"
+        # Compiling queries takes longer than running them on a few rows.
+        options = (
+            f"-c listen_addresses= -c unix_socket_directories={folder} -c max_connections=200 "
+            "-c fsync=off -c full_page_writes=off -c autovacuum=off -c jit=off"
+        )
         pg_ctl = [str(bin_folder / "pg_ctl"), f"--pgdata={data}", f"--log={folder / 'log'}", "--wait"]
         as_server([*pg_ctl, "start", f"--options={options}"])
         try:

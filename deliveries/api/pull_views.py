@@ -21,7 +21,7 @@ from subscriptions.selectors import subscription_get
 from subscriptions.services.rows import check_name
 
 TAGS = ["subscriptions"]
-#: How long production holds a pull that finds nothing (pubsub-spec.md, section 1.2).
+#: How long production holds a pull that finds nothing (docs/spec.md#pull-requests).
 HOLD_SECONDS = 20.0
 #: A pull that is held takes a thread of the web server: half of them may be, and further ones answer at once.
 _held = threading.BoundedSemaphore(max(settings.WEB_THREADS // 2, 1))

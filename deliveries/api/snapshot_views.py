@@ -9,11 +9,11 @@ from rest_framework.response import Response
 from deliveries.retention.seeking import subscription_seek
 from deliveries.retention.snapshots import snapshot_create
 from pushhub.common.names import snapshot_name, subscription_name, topic_name
-from subscriptions import selectors
+from subscriptions import lists, selectors
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, list_of_names, message
 from subscriptions.api.topics import listed
-from subscriptions.paging import Page, paged
+from subscriptions.paging import Page
 from subscriptions.resources import fields
 from subscriptions.resources.render import snapshot_resource
 from subscriptions.services import snapshots
@@ -33,7 +33,7 @@ class SnapshotList(ApiView):
     def get(self, request: Request, project: str) -> Response:
         page = Page.read(request.query_params)
         owner = project_ensure(project=project, caller=caller_of(request))
-        rows, token = paged(selectors.snapshots_of(owner), page, keys=("snapshot_id",), scope=f"snapshots {owner.pk}")
+        rows, token = lists.snapshots(owner, page)
         return Response(listed("snapshots", [snapshot_resource(row) for row in rows], token))
 
 
@@ -87,14 +87,9 @@ class TopicSnapshotList(ApiView):
     )
     def get(self, request: Request, project: str, topic: str) -> Response:
         page = Page.read(request.query_params)
-        row = selectors.topic_get(name=topic_name(project, topic))
-        rows, token = paged(
-            selectors.snapshots_of_topic(row),
-            page,
-            keys=("project__project_id", "snapshot_id"),
-            scope=f"topic snapshots {row.pk}",
-        )
-        return Response(listed("snapshots", [one.name for one in rows], token))
+        topic_row = selectors.topic_get(name=topic_name(project, topic))
+        rows, token = lists.topic_snapshots(topic_row, page)
+        return Response(listed("snapshots", [row.name for row in rows], token))
 
 
 class SubscriptionSeek(ApiView):

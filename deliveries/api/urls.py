@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from django.urls import re_path
+from django.urls import path, re_path
 
-from deliveries.api import pull_views, snapshot_views
+from deliveries.api import diagnosis, health, pull_views, snapshot_views
 from deliveries.api.time_series import TimeSeriesList
 from deliveries.api.views import PublishView
 
@@ -13,10 +13,13 @@ TOPIC = PROJECT + r"/topics/(?P<topic>[^/]+)"
 SUBSCRIPTION = PROJECT + r"/subscriptions/(?P<subscription>[^/]+)"
 
 urlpatterns = [
+    path("metrics", health.metrics, name="metrics"),
+    path("readyz", health.readyz, name="readyz"),
     re_path(TOPIC + r":publish$", PublishView.as_view()),
     re_path(r"^v3/projects/(?P<project>[^/]+)/timeSeries$", TimeSeriesList.as_view()),
     re_path(SUBSCRIPTION + r":pull$", pull_views.SubscriptionPull.as_view()),
     re_path(SUBSCRIPTION + r":acknowledge$", pull_views.SubscriptionAcknowledge.as_view()),
+    re_path(SUBSCRIPTION + r":diagnose$", diagnosis.SubscriptionDiagnose.as_view()),
     re_path(SUBSCRIPTION + r":seek$", snapshot_views.SubscriptionSeek.as_view()),
     re_path(PROJECT + r"/snapshots$", snapshot_views.SnapshotList.as_view()),
     re_path(PROJECT + r"/snapshots/(?P<snapshot>[^/:]+)$", snapshot_views.SnapshotDetail.as_view()),

@@ -16,6 +16,7 @@
 --   ph:wake                zset  lane -> when it next needs a pump (ms)
 --   ph:page                set   lanes that want the next page of their backlog from the database
 --   ph:bell:<region>       list  holds an entry while a sleeping worker should look at the queue
+--   ph:counters            hash  the counters of /metrics; see deliveries/counters
 --   ph:pull:<subscription> list  holds one entry while a waiting puller should look at the lanes
 --   deliveries.<region>    list  kombu's queue; pushed on the left, taken on the right
 --
@@ -249,7 +250,14 @@ local function lapse(key, now, minimum, maximum, dice)
     local delay = rules_countdown(tonumber(counts[i]) or 1, minimum, maximum, (dice + i * 0.6180339887) % 1)
     redis.call('ZADD', key .. ':z', now + delay, id)
   end
+  -- A nack gives its lease the end 0 (extend.lua): that deadline did not expire.
+  local expired = redis.call('ZCOUNT', key .. ':l', '(0', now)
   redis.call('ZREM', key .. ':l', unpack(over))
+  expired = expired - redis.call('ZCOUNT', key .. ':l', '(0', now)
+  if expired > 0 then
+    local subscription = string.match(key, '^' .. PREFIX .. '(%d+):')
+    redis.call('HINCRBY', PREFIX .. 'counters', 'subscription_expired_ack_deadlines_count|' .. subscription .. '|pull', expired)
+  end
   set_places(key, over, RETRYING)
 end
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: A 102 that no final status follows counts as the response after this time at most.
+#: A 102 that no final status follows counts as the response after this time at most (docs/design.md#push-client).
 MAX_PROCESSING_GRACE_SECONDS = 1.0
 
 

@@ -65,7 +65,7 @@ def lock(handle: int) -> bool:
 
 
 def runner_lives(folder: Path) -> bool:
-    """Whether a rollup holds the folder (pipeline/rollup.py)."""
+    """Whether a rollup holds the folder (pipeline/counting/rollup.py)."""
     try:
         handle = os.open(folder / RUNNER_LOCK, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.conf import settings
 
+from deliveries.counters import recording
 from deliveries.journal.columns import Events
 from deliveries.journal.journal import journal
 from deliveries.rules.payload import NewMessage
@@ -18,6 +19,8 @@ from subscriptions.selectors import PushSettings
 
 def published(*, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage], region: str) -> None:
     """Messages were committed."""
+    size_bytes = sum(len(message.data) for message in messages)
+    recording.publish_count(topic_id=topic.pk, messages=len(ids), size_bytes=size_bytes)
     if not settings.JOURNAL:
         return
     shared = {
@@ -37,6 +40,7 @@ def pulled(
     *, subscription: PushSettings, region: str, ids: Sequence[int], attempts: Sequence[int], outcome: str
 ) -> None:
     """A puller acked or nacked messages."""
+    recording.pull_settled_count(subscription_id=subscription.id, messages=len(ids), outcome=outcome)
     if not settings.JOURNAL:
         return
     shared = {
@@ -53,6 +57,7 @@ def pulled(
 
 def dead_lettered(*, subscription: Subscription, region: str, attempts: Mapping[int, int]) -> None:
     """Messages went to the dead-letter topic, each after so many attempts."""
+    recording.dead_letters_count(subscription_id=subscription.pk, messages=len(attempts))
     if not settings.JOURNAL:
         return
     shared = {

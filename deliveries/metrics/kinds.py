@@ -1,4 +1,4 @@
-"""Which metrics there are: Cloud Monitoring's names, kinds, units and labels (pubsub-spec.md, section 6)."""
+"""The metrics, with Cloud Monitoring's names, kinds, units and labels (docs/spec.md#metric-names)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: The folder that holds our packages, for executors that start elsewhere.
 ROOT = Path(__file__).resolve().parents[2]
-#: For jobs of seconds the second compiler costs more than it brings (SPARK.md, section 2); long ones leave it on.
+#: In a job of seconds the second compiler costs more than it gains (docs/design.md#spark-session). Long jobs use it.
 SHORT_JOB = "-XX:TieredStopAtLevel=1"
 COLLECTOR = "-XX:+UseSerialGC"
 #: The first of the masters of a standalone cluster.

@@ -1,4 +1,4 @@
-"""Reads a publish request's body: its shape by proto JSON, its limits by pubsub-spec.md section 2."""
+"""Reads a publish request: its shape by docs/spec.md#json-form, its limits by docs/spec.md#publish."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""How messages become deliveries: stored with a row for each subscription that is owed them, then offered to Redis."""
+"""Stores messages, with a row for each subscription that is owed them."""
 
 from __future__ import annotations
 
-import logging
 import secrets
 import threading
 import time
@@ -11,20 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 
-import redis
 from django.conf import settings
 from django.db import IntegrityError, connection
 
-from deliveries.backlog.backlog import Lane
-from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lane_configure, lane_offer
-from deliveries.journal import records
+from deliveries.publish.offering import Owed, Published
 from deliveries.rules.ids import FAN_OUT_NODE, NODE_SIZE, MessageIds
-from deliveries.rules.payload import NewMessage, attributes_text, publish_time_text, wire_message
+from deliveries.rules.payload import NewMessage, attributes_text
 from deliveries.rules.regions import storage_region
-from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
 from deliveries.store import statements
-from deliveries.store.fanout import SLICE_ROWS, delivery_slices, fan_out
+from deliveries.store.fanout import SLICE_ROWS, delivery_rows, fan_out, slices
 from deliveries.store.groupcommit import GroupCommit
 from deliveries.store.writelock import write_transaction
 from pushhub.common.errors import ResourceExhausted
@@ -32,19 +26,15 @@ from subscriptions.models import Topic
 from subscriptions.resources.filters import matcher
 from subscriptions.selectors import PushSettings, subscriptions_of_topic
 
-logger = logging.getLogger(__name__)
-
 #: Two processes that drew the same number meet in the primary key; each try draws anew, so three are plenty.
 ID_TRIES = 3
 
 #: Deliveries that one request may make; storing them takes ten seconds on SQLite.
 MAX_DELIVERIES = 1_000_000
+#: Of requests that are committed together, by `Request.weight`.
+MAX_GROUP_WEIGHT = SLICE_ROWS * 2
 #: SQLite writes so many bytes in the time of a row.
 BYTES_AS_A_ROW = 2_000
-#: Task messages that one call of a script appends, during which Redis answers nobody else.
-OFFER_MESSAGES = 250
-#: Bytes of task messages that are sent to Redis in one round trip.
-OFFER_BYTES = 4_000_000
 
 
 def _draw_node() -> int:
@@ -52,30 +42,6 @@ def _draw_node() -> int:
 
 
 _message_ids = MessageIds(node=_draw_node())
-
-
-@dataclass(frozen=True, slots=True)
-class Owed:
-    """The messages of a request that one subscription is owed, as indices; the others count as acknowledged."""
-
-    subscriber: PushSettings
-    indices: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """Messages that are stored, and who is owed them."""
-
-    topic: Topic
-    ids: Sequence[int]
-    messages: Sequence[NewMessage]
-    owed: Sequence[Owed]
-    region: str
-
-    def offer(self) -> None:
-        """Hand them to Redis, once they are committed. Redis may be away: the reconciler finds them later."""
-        records.published(topic=self.topic, ids=self.ids, messages=self.messages, region=self.region)
-        offer_quietly(self.ids, self.messages, owed=self.owed, region=self.region)
 
 
 def messages_store(
@@ -89,15 +55,15 @@ def messages_store(
     """
     region = storage_region(topic.message_storage_policy, region or settings.REGION, own_region=settings.REGION)
     # Read after the call began, the list has each subscription whose create call was answered before that.
-    subscribers = [one for one in subscriptions_of_topic(topic.pk) if only in (None, one.id)]
+    subscribers = [subscriber for subscriber in subscriptions_of_topic(topic.pk) if only in (None, subscriber.id)]
     if connection.in_atomic_block:
-        return _commit([Request(topic, messages, region, owed_by(subscribers, messages))])[0]
+        return requests_commit([Request(topic, messages, region, owed_by(subscribers, messages))])[0]
     request = Request(topic, messages, region, owed_by(subscribers, messages, limit=MAX_DELIVERIES))
     if request.deliveries > SLICE_ROWS:
         with _large_request():
-            return _fan_out(request) if connection.vendor == "sqlite" else _commit([request])[0]
+            return _fan_out(request) if connection.vendor == "sqlite" else requests_commit([request])[0]
     if connection.vendor != "sqlite":
-        return _commit([request])[0]  # PostgreSQL groups commits itself
+        return requests_commit([request])[0]  # PostgreSQL groups commits itself
     return _groups.commit(request)
 
 
@@ -112,22 +78,26 @@ class Request:
 
     @property
     def deliveries(self) -> int:
-        return sum(len(one.indices) for one in self.owed)
+        return sum(len(owed.indices) for owed in self.owed)
 
     @property
     def weight(self) -> int:
-        """How long storing it takes, in rows; writing so many bytes takes as long as a row."""
+        """How long storing it takes, in rows; writing BYTES_AS_A_ROW takes as long as a row."""
         size = sum(len(message.data) for message in self.messages)
         return self.deliveries + len(self.messages) + size // BYTES_AS_A_ROW
 
+    def recipients(self) -> list[tuple[int, Sequence[int]]]:
+        """Pairs of a subscription's primary key and the indices of its messages."""
+        return [(owed.subscriber.id, owed.indices) for owed in self.owed]
 
-def _commit(requests: Sequence[Request]) -> list[Published]:
-    """Insert everything in one transaction, under new ids."""
+
+def requests_commit(requests: Sequence[Request]) -> list[Published]:
+    """Insert the messages and deliveries of all requests in one transaction, under new ids."""
     attempt = 1
     while True:
         try:
             with write_transaction():
-                return [_insert(request) for request in requests]
+                return _insert(requests)
         except IntegrityError:
             _message_ids.renumber(node=_draw_node())
             if attempt == ID_TRIES:
@@ -135,37 +105,44 @@ def _commit(requests: Sequence[Request]) -> list[Published]:
             attempt += 1
 
 
-def _insert(request: Request) -> Published:
-    ids = _message_ids.take(len(request.messages), now_ms=time.time_ns() // 1_000_000)
-    _insert_messages(request, ids)
-    for rows in delivery_slices(ids, _pairs(request), region=request.region):
+def _insert(requests: Sequence[Request]) -> list[Published]:
+    ids = iter(
+        _message_ids.take(sum(len(request.messages) for request in requests), now_ms=time.time_ns() // 1_000_000)
+    )
+    published = [
+        Published(request.topic, [next(ids) for _ in request.messages], request.messages, request.owed, request.region)
+        for request in requests
+    ]
+    statements.messages_insert(
+        [row for request, stored in zip(requests, published, strict=True) for row in _message_rows(request, stored.ids)]
+    )
+    deliveries = (
+        row
+        for request, stored in zip(requests, published, strict=True)
+        for row in delivery_rows(stored.ids, request.recipients(), region=request.region)
+    )
+    for rows in slices(deliveries):
         statements.deliveries_insert(rows)
-    return Published(request.topic, ids, request.messages, request.owed, request.region)
+    return published
 
 
 def _fan_out(request: Request) -> Published:
-    """The same in several transactions, between which others write."""
+    """Store a request in several transactions, between which others write."""
     ids = fan_out(
         len(request.messages),
-        _pairs(request),
+        request.recipients(),
         region=request.region,
-        insert_messages=lambda ids: _insert_messages(request, ids),
+        insert_messages=lambda ids: statements.messages_insert(_message_rows(request, ids)),
     )
     return Published(request.topic, ids, request.messages, request.owed, request.region)
 
 
-def _pairs(request: Request) -> list[tuple[int, Sequence[int]]]:
-    return [(one.subscriber.id, one.indices) for one in request.owed]
-
-
-def _insert_messages(request: Request, ids: Sequence[int]) -> None:
+def _message_rows(request: Request, ids: Sequence[int]) -> list[statements.MessageRow]:
     topic_id, region = request.topic.pk, request.region
-    statements.messages_insert(
-        [
-            (message_id, topic_id, region, message.data, attributes_text(message.attributes), message.ordering_key)
-            for message_id, message in zip(ids, request.messages, strict=True)
-        ]
-    )
+    return [
+        (message_id, topic_id, region, message.data, attributes_text(message.attributes), message.ordering_key)
+        for message_id, message in zip(ids, request.messages, strict=True)
+    ]
 
 
 @contextmanager
@@ -179,15 +156,15 @@ def _large_request() -> Iterator[None]:
             "Too many large publish requests are being stored. Try again, with fewer messages each."
         )
     try:
-        with _large_request_turn:
+        with _large_request_lock:
             yield
     finally:
         _large_requests.release()
 
 
 _large_requests = threading.BoundedSemaphore(max(settings.WEB_THREADS // 2, 1))
-_large_request_turn = threading.Lock()
-_groups = GroupCommit(_commit, weigh=attrgetter("weight"), most=SLICE_ROWS * 2)
+_large_request_lock = threading.Lock()
+_groups = GroupCommit(requests_commit, weigh=attrgetter("weight"), most=MAX_GROUP_WEIGHT)
 
 
 def owed_by(
@@ -203,7 +180,8 @@ def owed_by(
         indices = by_filter.get(subscriber.filter)
         if indices is None:
             passes = matcher(subscriber.filter)
-            indices = by_filter[subscriber.filter] = [i for i, one in enumerate(messages) if passes(one.attributes)]
+            indices = [index for index, message in enumerate(messages) if passes(message.attributes)]
+            by_filter[subscriber.filter] = indices
         count += len(indices)
         if limit is not None and count > limit:
             raise ResourceExhausted(
@@ -212,43 +190,3 @@ def owed_by(
             )
         owed.append(Owed(subscriber, indices))
     return owed
-
-
-def offer_quietly(ids: Sequence[int], messages: Sequence[NewMessage], *, owed: Sequence[Owed], region: str) -> None:
-    """Hand committed messages to Redis; its absence is logged and no reason to fail a publish."""
-    try:
-        for one in owed:
-            if one.subscriber.ordered and one.indices:
-                lane_configure(Lane(one.subscriber.id, region), one.subscriber, action="more", from_id=ids[0])
-        _offer(ids, messages, owed=[one for one in owed if not one.subscriber.ordered and one.indices], region=region)
-    except redis.RedisError as error:
-        logger.warning("offer put off until Redis is back: %s", type(error).__name__)
-
-
-def _offer(ids: Sequence[int], messages: Sequence[NewMessage], *, owed: Sequence[Owed], region: str) -> None:
-    if not owed:
-        return
-    texts = [escaped(_traveller(message_id, message)) for message_id, message in zip(ids, messages, strict=True)]
-    names = [str(message_id) for message_id in ids]
-    offers, size = [], 0
-    for one in owed:
-        render = TaskTemplate(subscription_id=one.subscriber.id, region=region, attempt=1).render
-        lane = Lane(one.subscriber.id, region)
-        for start in range(0, len(one.indices), OFFER_MESSAGES):
-            part = one.indices[start : start + OFFER_MESSAGES]
-            tasks = [(ids[index], render(names[index], texts[index])) for index in part]
-            offers.append(lane_offer(lane, one.subscriber, tasks))
-            size += sum(len(text) for _, text in tasks)
-            if size >= OFFER_BYTES:
-                default_backlog().offer(offers)
-                offers, size = [], 0
-    if offers:
-        default_backlog().offer(offers)
-
-
-def _traveller(message_id: int, message: NewMessage) -> dict[str, object]:
-    if message.is_large:
-        return dict(reference(message_id))
-    return wire_message(
-        message_id, message.data, message.attributes, message.ordering_key, publish_time=publish_time_text(message_id)
-    )

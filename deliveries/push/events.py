@@ -14,6 +14,7 @@ from typing import Any
 
 from django.conf import settings
 
+from deliveries.observability.sampling import Sample
 from deliveries.push.flight import Flight
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TASK_NAME
@@ -29,24 +30,6 @@ EVENTS_A_MESSAGE = 500
 SUCCESSES = {Verdict.ACK: "ack", Verdict.RELEASE: "released", Verdict.DROP: "dropped"}
 
 Event = tuple[str, dict[str, Any]]
-
-
-class Sample:
-    """Lets a number of events per second pass, in bursts of at most a second's worth."""
-
-    def __init__(self, rate: float) -> None:
-        self._rate = rate
-        self._left = rate
-        self._at = time.monotonic()
-
-    def take(self, wanted: int) -> int:
-        """Return how many of `wanted` events pass now."""
-        now = time.monotonic()
-        self._left = min(self._rate, self._left + (now - self._at) * self._rate)
-        self._at = now
-        passed = min(wanted, int(self._left))
-        self._left -= passed
-        return passed
 
 
 class TaskEvents:
@@ -67,7 +50,7 @@ class TaskEvents:
 
     def started(self, flights: Sequence[Flight]) -> None:
         now = time.time()
-        for flight in flights[: self._sample.take(len(flights))]:
+        for flight, _stands_for in zip(flights, self._sample.take(len(flights)), strict=False):
             flight.started = now
             self._show(flight)
 

@@ -1,6 +1,7 @@
-"""The adapter to the HTTP client, and the only module of the worker that imports it.
+"""The adapter to the HTTP client, and the only module that imports it.
 
-The worker uses `prepare`, `post` and `close` of a client, the `origin` of an endpoint, and the fields of a result.
+The worker uses `prepare`, `post` and `close` of a client, the `origin` of an endpoint, and the fields of a result. The
+diagnosis of an endpoint uses the options and the TLS context as well.
 """
 
 from __future__ import annotations
@@ -11,8 +12,19 @@ import resource
 from django.conf import settings
 
 from deliveries.client.client import ClientOptions, Endpoint, PushClient, PushResult
+from deliveries.client.headers import Headers
+from deliveries.client.tls import client_context
 
-__all__ = ["Endpoint", "PushClient", "PushResult", "push_client"]
+__all__ = [
+    "ClientOptions",
+    "Endpoint",
+    "Headers",
+    "PushClient",
+    "PushResult",
+    "client_context",
+    "client_options",
+    "push_client",
+]
 
 #: Files kept for Redis, the database and logs, and the share of the other files that one origin may take.
 RESERVED_FILES = 200
@@ -21,7 +33,12 @@ FILES_SHARE = 0.8
 
 def push_client(loop: asyncio.AbstractEventLoop) -> PushClient:
     """Return a client with the options that the settings ask for."""
-    options = ClientOptions(
+    return PushClient(loop, options=client_options())
+
+
+def client_options() -> ClientOptions:
+    """Return the options that the settings ask for."""
+    return ClientOptions(
         allow_http=settings.ALLOW_HTTP,
         allow_private=settings.ALLOW_PRIVATE,
         allowed_networks=tuple(settings.ALLOWED_NETWORKS),
@@ -32,7 +49,6 @@ def push_client(loop: asyncio.AbstractEventLoop) -> PushClient:
         source_addresses=tuple(settings.PUSH_SOURCE_ADDRESSES),
         max_connections=_max_connections(),
     )
-    return PushClient(loop, options=options)
 
 
 def _max_connections() -> int:

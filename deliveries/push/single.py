@@ -10,6 +10,7 @@ from deliveries.push.attempts import attempt_events
 from deliveries.push.engine import Engine
 from deliveries.push.flight import Flight
 from deliveries.push.preparer import prepare_now
+from deliveries.push.reporting import ATTEMPT_VERDICTS, attempts_count
 from deliveries.push.settler import settle_now
 from deliveries.rules.taskmessage import DeliverTask, task_id
 
@@ -35,6 +36,8 @@ def deliver_one(task: DeliverTask) -> str:
     finally:
         engine.stop()
     flows = settle_now([flight])
+    if flight.verdict in ATTEMPT_VERDICTS:
+        attempts_count(task.subscription_id, [flight])
     journal_ = journal()
     if journal_ is not None:
         journal_.append(attempt_events([flight], flows=flows, worker="single"))

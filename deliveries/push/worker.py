@@ -35,6 +35,7 @@ from deliveries.push.flight import Batch, Flight
 from deliveries.push.memory import return_large_blocks
 from deliveries.push.preparer import Preparer
 from deliveries.push.rejected import reject
+from deliveries.push.reporting import Reporter
 from deliveries.push.settler import Settler
 from deliveries.push.transport import Transport, full_bell
 from deliveries.rules.outcome import Reason, Verdict
@@ -67,6 +68,7 @@ class PushWorker:
         self.adopted: tuple[str, ...] = ()
         self._asked: set[str] = set()
         self._heart = Heart(self)
+        self.reporter = Reporter(self.name)
         self._journal = journal()
         self._batches = itertools.count(1)
         self._batch: Batch | None = None
@@ -227,6 +229,7 @@ class PushWorker:
             self.outstanding.pop(flight.task_id, None)
         if self._journal is not None:
             self._journal.append(attempt_events(flights, flows=flows, worker=self.name))
+        self.reporter.settled(flights, flows)
         if self._was_full and not self._stopping:
             try:
                 default_backlog().client.lpush(full_bell(work_key(self.name)), "1")
@@ -287,6 +290,7 @@ class Heart:
             elif self._was_away:
                 self._worker.preparer.run_soon(_audit)
             self._was_away = False
+            self._worker.reporter.look()
         except redis.RedisError as error:
             self._was_away = True
             logger.warning("no heartbeat: %s", type(error).__name__)

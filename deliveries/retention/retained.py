@@ -1,4 +1,4 @@
-"""Which messages are kept although nobody is owed them: for seeks and snapshots (pubsub-spec.md, section 4.7).
+"""Which messages are kept although nobody is owed them: for seeks and snapshots (docs/spec.md#retained-messages).
 
 Nothing is written for that when a message is published or acknowledged. The sweep of settled messages asks here from
 which id on the messages of a topic stay.

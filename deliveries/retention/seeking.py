@@ -1,4 +1,4 @@
-"""Seek: a subscription's backlog becomes that of another time, or that of a snapshot (pubsub-spec.md, section 4.7).
+"""Seek: a subscription's backlog becomes that of another time, or that of a snapshot (docs/spec.md#seek).
 
 The rows change first, range by range so that nobody waits long; then Redis forgets the lanes and reads them anew. What
 is out at that moment may still arrive, and its answer counts: production settles within a minute, PushHub in seconds.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
@@ -11,16 +12,21 @@ from deliveries import pull
 from deliveries.api.views import REGION_HEADER
 from deliveries.publish.request import published_messages_read, region_parse
 from deliveries.publish.service import message_publish
+from deliveries.publish.writer import SmallPublish, publish_writer_of
 from deliveries.rpc.bell import bell
 from deliveries.rpc.protobuf import received_messages
 from deliveries.rpc.streams import leases_changed
+from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from subscriptions.rpc.calls import LARGE_REQUEST_BYTES, Call, Direct, Method, Unary, Waiting, in_thread, stopping
 from subscriptions.selectors import subscription_get, topic_get
 
 PublishResponse = pubsub.PublishResponse.pb()
 PullResponse = pubsub.PullResponse.pb()
-#: How long production holds a pull that finds nothing (pubsub-spec.md, section 1.2).
+REGION_METADATA = REGION_HEADER.lower()
+#: A request with more messages gains little from being stored together with others.
+QUICK_MESSAGES = 100
+#: How long production holds a pull that finds nothing (docs/spec.md#pull-requests).
 HOLD_SECONDS = 20.0
 #: A client that named a deadline gets its empty answer this much before it.
 ANSWER_SECONDS = 0.5
@@ -28,11 +34,32 @@ ANSWER_SECONDS = 0.5
 
 def publish(request: Any, call: Call) -> Any:
     """Store the messages; the region of publishing may be named in the metadata."""
-    found = topic_get(name=request.topic, field="topic")
+    topic = topic_get(name=request.topic, field="topic")
     messages = published_messages_read(request.messages)
-    region = region_parse(call.metadata(REGION_HEADER.lower()))
-    ids = message_publish(topic=found, messages=messages, region=region)
+    region = region_parse(call.metadata(REGION_METADATA))
+    ids = message_publish(topic=topic, messages=messages, region=region)
     return PublishResponse(message_ids=ids)
+
+
+async def publish_quickly(request: Any, call: Call) -> Any:
+    """As `publish`, together with other requests; None for a request that `publish` has to answer."""
+    loop = asyncio.get_running_loop()
+    writer = publish_writer_of(loop)
+    if writer is None or len(request.messages) > QUICK_MESSAGES or call.metadata(REGION_METADATA):
+        return None
+    try:
+        messages = published_messages_read(request.messages)
+    except PushHubError:
+        return None
+    stored: asyncio.Future[list[str] | None] = loop.create_future()
+
+    def done(ids: list[str] | None) -> None:
+        if not stored.done():  # the call may be cancelled meanwhile
+            stored.set_result(ids)
+
+    writer.submit(SmallPublish(call.authorization, request.topic, messages, done))
+    ids = await stored
+    return None if ids is None else PublishResponse(message_ids=ids)
 
 
 async def messages_pull(request: Any, call: Call) -> Any:
@@ -75,7 +102,13 @@ def ack_deadlines_modify(request: Any, caller: Principal) -> Empty:
 
 
 PUBLISHER: dict[str, Method] = {
-    "Publish": Direct(pubsub.PublishRequest.pb(), PublishResponse, publish, most_bytes=LARGE_REQUEST_BYTES)
+    "Publish": Direct(
+        pubsub.PublishRequest.pb(),
+        PublishResponse,
+        publish,
+        most_bytes=LARGE_REQUEST_BYTES,
+        quick=publish_quickly,
+    )
 }
 SUBSCRIBER: dict[str, Method] = {
     "Pull": Waiting(pubsub.PullRequest.pb(), PullResponse, messages_pull),

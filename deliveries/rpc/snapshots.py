@@ -12,8 +12,7 @@ from deliveries.retention.seeking import subscription_seek
 from deliveries.retention.snapshots import snapshot_create
 from pushhub.common import names
 from pushhub.common.principals import Principal
-from subscriptions import selectors
-from subscriptions.paging import paged
+from subscriptions import lists, selectors
 from subscriptions.resources import fields
 from subscriptions.resources.render import snapshot_resource
 from subscriptions.rpc.calls import Method, Unary
@@ -43,8 +42,8 @@ def get(request: Any, caller: Principal) -> Any:
 
 
 def update(request: Any, caller: Principal) -> Any:
-    given = update_request(request, "snapshot", fields.SNAPSHOT)
-    row = snapshots.snapshot_update(name=request.snapshot.name, request=given)
+    change = update_request(request, "snapshot", fields.SNAPSHOT)
+    row = snapshots.snapshot_update(name=request.snapshot.name, request=change)
     return to_message(snapshot_resource(row), Snapshot)
 
 
@@ -55,22 +54,15 @@ def delete(request: Any, caller: Principal) -> Empty:
 
 def list_of_project(request: Any, caller: Principal) -> Any:
     owner = project_ensure(project=names.parse_project(request.project), caller=caller)
-    rows, token = paged(
-        selectors.snapshots_of(owner), page_of(request), keys=("snapshot_id",), scope=f"snapshots {owner.pk}"
-    )
-    found = [to_message(snapshot_resource(row), Snapshot) for row in rows]
-    return pubsub.ListSnapshotsResponse.pb()(snapshots=found, next_page_token=token)
+    rows, token = lists.snapshots(owner, page_of(request))
+    listed = [to_message(snapshot_resource(row), Snapshot) for row in rows]
+    return pubsub.ListSnapshotsResponse.pb()(snapshots=listed, next_page_token=token)
 
 
 def list_of_topic(request: Any, caller: Principal) -> Any:
-    row = selectors.topic_get(name=request.topic)
-    rows, token = paged(
-        selectors.snapshots_of_topic(row),
-        page_of(request),
-        keys=("project__project_id", "snapshot_id"),
-        scope=f"topic snapshots {row.pk}",
-    )
-    return pubsub.ListTopicSnapshotsResponse.pb()(snapshots=[one.name for one in rows], next_page_token=token)
+    topic = selectors.topic_get(name=request.topic)
+    rows, token = lists.topic_snapshots(topic, page_of(request))
+    return pubsub.ListTopicSnapshotsResponse.pb()(snapshots=[snapshot.name for snapshot in rows], next_page_token=token)
 
 
 def seek(request: Any, caller: Principal) -> Any:

@@ -1,4 +1,4 @@
-"""The pause of a whole lane while all results are nacks (Cloud Pub/Sub push page, "Push backoff").
+"""The pause of a whole lane while all results are nacks (docs/spec.md#push-backoff).
 
 A level counts the nacks since the last ack. Above `FREE_LEVEL` the lane is in backoff: it sends one message at a time,
 and each nack starts a pause of 100 ms to 60 s that doubles with the level. One ack ends the backoff.

@@ -1,4 +1,4 @@
-"""What the end of a delivery attempt means (Cloud Pub/Sub push page, "Receive messages")."""
+"""What the end of a delivery attempt means (docs/spec.md#push-acknowledgement)."""
 
 from __future__ import annotations
 

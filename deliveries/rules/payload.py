@@ -37,7 +37,7 @@ class NewMessage:
 
 
 def publish_time_text(message_id: int) -> str:
-    """Return a message's publish time in RFC 3339 with milliseconds."""
+    """Return the publish time in RFC 3339 with milliseconds (docs/spec.md#push-request)."""
     return _time_text(publish_time_ms(message_id))
 
 

@@ -1,9 +1,9 @@
 """The share of nacks that a smaller window does not reduce, and the gap between deliveries that it causes.
 
-The push page gives two points: with one nack in five a delivery goes out about every 500 ms, and with nothing but nacks
-every 30 to 60 s. The pause of backoff.py is for the second point. The gap is for the first: it halves whenever the
-share falls by 1.3 percentage points, so that no point costs much more than the next, and it is 0 below 3 %. rules.lua
-has the same arithmetic, in the same order of operations.
+docs/spec.md#push-backoff has two points: with one nack in five a delivery goes out about every 500 ms, and with nothing
+but nacks every 30 to 60 s. The pause of backoff.py is for the second point. The gap is for the first: it halves
+whenever the share falls by 1.3 percentage points, so that no point costs much more than the next, and it is 0 below 3
+%. rules.lua has the same arithmetic, in the same order of operations.
 """
 
 from __future__ import annotations

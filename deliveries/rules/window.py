@@ -1,6 +1,6 @@
 """The push window: how many messages of a lane, one (subscription, publish region), may be outstanding.
 
-The bounds are Cloud Pub/Sub's ("Delivery rate" on its push page): the window starts at 3 and grows with every ack,
+The bounds are those of docs/spec.md#push-window: the window starts at 3 and grows with every ack,
 exponentially up to 3,000, then linearly up to 30,000 while more than 99 % of requests are acked and their mean latency
 is under a second; otherwise it falls back to 3,000. Every failure shrinks it.
 
@@ -35,8 +35,8 @@ LATENCY_BELOW_MS = 1000.0
 #: Ack ratio and mean latency are means over all results at first, and later decay over this many, or a windowful.
 MEMORY = 1000.0
 #: From this size on a window grows only while at least half of it is used (TCP's congestion window validation, RFC
-#: 7661): a trickle of acks proves nothing about thousands of concurrent requests. Below it any ack counts, as the push
-#: page says.
+#: 7661): a trickle of acks proves nothing about thousands of concurrent requests. Below it any ack counts
+#: (docs/spec.md#push-window).
 UNPROVEN_LIMIT = 100.0
 
 #: A round has a windowful of results, but at least this many: with fewer the comparison would be pure chance.

@@ -40,23 +40,24 @@ ABANDONED_AFTER = timedelta(seconds=120)
 _message_ids = MessageIds(node=FAN_OUT_NODE)
 
 
-def delivery_slices(
+def delivery_rows(
     ids: Sequence[int], owed: Iterable[tuple[int, Sequence[int]]], *, region: str
-) -> Iterator[list[statements.DeliveryRow]]:
-    """Yield the rows of deliveries in slices of at most SLICE_ROWS, message by message.
+) -> Iterator[statements.DeliveryRow]:
+    """Yield the rows of deliveries message by message: in this order a slice changes few pages of the two indexes.
 
-    `owed` has pairs of a subscription's primary key and the indices of its messages. In this order a slice changes
-    few pages of the two indexes.
+    `owed` has pairs of a subscription's primary key and the indices of its messages.
     """
     subscriptions: list[list[int]] = [[] for _ in ids]
     for subscription_id, indices in owed:
         for index in indices:
             subscriptions[index].append(subscription_id)
-    rows = (
-        (message_id, subscription_id, region, 0, "")
-        for message_id, subscription_ids in zip(ids, subscriptions, strict=True)
-        for subscription_id in subscription_ids
-    )
+    for message_id, subscription_ids in zip(ids, subscriptions, strict=True):
+        for subscription_id in subscription_ids:
+            yield message_id, subscription_id, region, 0, ""
+
+
+def slices(rows: Iterator[statements.DeliveryRow]) -> Iterator[list[statements.DeliveryRow]]:
+    """Yield the rows in lists of at most SLICE_ROWS."""
     while chunk := list(islice(rows, SLICE_ROWS)):
         yield chunk
 
@@ -68,7 +69,7 @@ def fan_out(
     began = time.monotonic()
     pending = _begin(count)
     try:
-        for rows in delivery_slices(pending.ids, owed, region=region):
+        for rows in slices(delivery_rows(pending.ids, owed, region=region)):
             slice_began = time.monotonic()
             if slice_began - began > LONGEST_SECONDS:
                 raise Unavailable("The publish took too long. Publish fewer messages in one request.")

@@ -1,7 +1,7 @@
 """Which addresses a push request may reach.
 
-The table is written out and judged by number: `ipaddress` calls 100.64.0.0/10 not private, and multicast, NAT64, 6to4
-and 168.63.129.16 global, so its properties are no guard. Here it only turns text into numbers.
+The guard compares numbers with a table. `ipaddress` considers 100.64.0.0/10 not private, and multicast, NAT64, 6to4 and
+168.63.129.16 global, so its properties can't be used. It only parses the text here.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ DENIED_V6: tuple[Row, ...] = (
 )
 
 _MAPPED = ip_network("::ffff:0:0/96")
-#: Blocks whose addresses carry an IPv4 address that they lead to, and how many bits stand to its right.
+#: Blocks whose addresses contain the IPv4 address that they lead to, and how many bits follow it.
 _CARRIERS = (
     (ip_network("::/96"), 0),
     (ip_network("64:ff9b::/96"), 0),
-    # Networks choose their prefixes in this block, as a rule of 96 bits (RFC 8215).
+    # Networks choose their own prefixes in this block, usually of 96 bits (RFC 8215).
     (ip_network("64:ff9b:1::/48"), 0),
     (ip_network("2002::/16"), 80),
 )
@@ -84,7 +84,7 @@ class _Block(NamedTuple):
 
 
 def _blocks(rows: Iterable[Row]) -> tuple[_Block, ...]:
-    """Narrowest first: the narrowest block that holds an address decides about it."""
+    """Return the blocks with the narrowest first, because the narrowest block with an address decides."""
     blocks = []
     for row in rows:
         network = ip_network(row.block)
@@ -96,10 +96,10 @@ _BLOCKS = {4: _blocks(DENIED_V4), 6: _blocks(DENIED_V6)}
 
 
 class AddressGuard:
-    """Judges numeric addresses at the moment a socket is about to be opened to them.
+    """Judges a numeric address before a socket is opened to it.
 
-    An entry of `allowed_networks` lifts a row of the table that is no narrower than itself: 10.1.0.0/16 lifts
-    10.0.0.0/8 for its addresses, while 0.0.0.0/0 lifts nothing and 100.64.0.0/10 does not open the metadata address.
+    An entry of `allowed_networks` lifts a row of the table that is at least as wide: 10.1.0.0/16 lifts 10.0.0.0/8 for
+    its addresses, while 0.0.0.0/0 lifts nothing and 100.64.0.0/10 doesn't allow the metadata address.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class AddressGuard:
         self._own = tuple((_own_address(host), port) for host, port in own_listeners)
 
     def why_denied(self, address: str, port: int) -> str:
-        """The table's word for why not, or "" where the address may be dialled. Anything odd is denied."""
+        """Return the table's reason for a denial, or "" if the address is allowed. Malformed addresses are denied."""
         if "%" in address:
             return "zone id"
         try:
@@ -128,7 +128,7 @@ class AddressGuard:
         """Return why a URL with this host can't ever be pushed to, or "" if its address has to be looked up first."""
         if ":" in host or host.replace(".", "").isdecimal():
             return self.why_denied(host, port)
-        # The public name system has no addresses at names of one label: they lead into the network around PushHub.
+        # The public name system has no addresses for names of one label: they lead to the network around PushHub.
         is_inside = "." not in host and not self._allow_private and not self._allowed
         return "a name in the local network" if is_inside else ""
 
@@ -153,7 +153,7 @@ class AddressGuard:
         return any(address in network and network.prefixlen >= block.prefix for network in self._allowed)
 
     def _why_carried(self, address: _Address) -> str:
-        """Where an allow-list opens a translator's block, the address behind the translator is judged too."""
+        """Judge the address behind a translator, whose block a setting may allow."""
         if address.version == 4 or int(address) <= 1:
             return ""
         for network, shift in _CARRIERS:
@@ -163,12 +163,12 @@ class AddressGuard:
 
 
 def _unmapped(address: _Address) -> _Address:
-    """`::ffff:a.b.c.d` opens an IPv4 connection, so it is judged as that."""
+    """Return the IPv4 address of `::ffff:a.b.c.d`, because a connection to it uses IPv4."""
     return IPv4Address(int(address) & 0xFFFFFFFF) if address in _MAPPED else address
 
 
 def _own_address(host: str) -> _Address | None:
-    """None stands for every address of this machine."""
+    """Return a listener's address; None for every address of this machine."""
     if host in {"", "*", "localhost"}:
         return None
     address = _unmapped(ip_address(host))

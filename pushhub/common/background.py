@@ -1,4 +1,4 @@
-"""Background threads. Each survives any exception of its work, and tells when it last gave a sign of life."""
+"""Background threads. Each survives any exception of its work and reports when it was last alive."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from weakref import WeakSet
 
 logger = logging.getLogger(__name__)
 
-#: A body that has nothing to do waits at most this long, so that an idle thread gives signs of life too.
+#: The longest wait of a body that has nothing to do, so that an idle thread reports as well.
 IDLE_SECONDS = 5.0
-#: A thread that gave no sign of life for so long stands still. A busy SQLite makes one statement wait for 30 s.
+#: A thread that hasn't reported for this long has stopped working. A busy SQLite delays one statement for up to 30 s.
 SILENT_SECONDS = 60.0
-#: Pauses after a failed round: they double from the first to the last.
+#: Pauses after a failed round. They double from the first to the last.
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 5.0
 
 
 def nothing() -> None:
-    """What most threads do after an exception, and at their end."""
+    """The default of `on_error` and `at_end`."""
 
 
 class BackgroundThread:
     """Calls `body` again and again until it is asked to stop.
 
-    One call is a round: it returns within `IDLE_SECONDS` where there is nothing to do, and the return is a sign of
-    life. A round that takes longer calls `beat` meanwhile. An exception ends the round only: it is logged, `on_error`
-    hands back what the round had taken, and the next round begins after a pause. `at_end` is called once, in the
-    thread, after the last round. Should the thread end in any other way, the process ends with it, for the supervisor
-    to start it again.
+    Each call is a round. It returns within `IDLE_SECONDS` if there is nothing to do, and the thread counts as alive
+    when it returns. A round that takes longer calls `beat` meanwhile. An exception ends only its round: it is logged,
+    `on_error` hands back what the round had taken, and the next round starts after a pause. `at_end` is called once, in
+    the thread, after the last round. If the thread ends in any other way, the process ends too, and the supervisor
+    starts it again.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class BackgroundThread:
         at_end: Callable[[], None] = nothing,
     ) -> None:
         self.name = name
-        #: Set when the thread shall stop; a body that waits should wait for this.
+        #: Set when the thread should stop. A body that waits should wait for this event.
         self.stopping = threading.Event()
         self._body = body
         self._on_error = on_error
@@ -58,18 +58,18 @@ class BackgroundThread:
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """Ask the thread to stop, and wait for its end at most `timeout` seconds."""
+        """Ask the thread to stop, and wait at most `timeout` seconds for its end."""
         self.stopping.set()
         if self._thread.ident is not None:
             self._thread.join(timeout=timeout)
 
     def beat(self) -> None:
-        """Give a sign of life."""
+        """Report that the thread is alive."""
         self._seen = time.monotonic()
 
     @property
     def silent_seconds(self) -> float:
-        """How long ago the last sign of life was."""
+        """The seconds since the last report."""
         return time.monotonic() - self._seen
 
     def _run(self) -> None:
@@ -93,7 +93,7 @@ class BackgroundThread:
         self._pause = min(self._pause * 2, LAST_PAUSE_SECONDS)
 
     def _guarded(self, work: Callable[[], None]) -> bool:
-        """Whether the work was done without an exception."""
+        """Do the work and return whether it ended without an exception."""
         try:
             work()
         except Exception:
@@ -103,21 +103,21 @@ class BackgroundThread:
 
 
 def silences() -> dict[str, float]:
-    """For each background thread of this process, the seconds since its last sign of life."""
+    """Return, for each background thread of this process, the seconds since its last report."""
     return {thread.name: thread.silent_seconds for thread in list(_started)}
 
 
 def threads_silent() -> list[str]:
-    """The background threads of this process that stand still."""
+    """Return the background threads of this process that have stopped working."""
     return sorted(name for name, seconds in silences().items() if seconds > SILENT_SECONDS)
 
 
 def end_process() -> None:
-    """End at once: who works on with a part of its threads missing loses more than who starts again."""
+    """End the process at once. To go on without one of its threads would lose more than a restart."""
     logging.shutdown()
     os._exit(os.EX_SOFTWARE)
 
 
 _started: WeakSet[BackgroundThread] = WeakSet()
-# A fork has the objects of its parent's threads and not the threads.
+# A forked process has the objects of its parent's threads, but not the threads.
 os.register_at_fork(after_in_child=_started.clear)

@@ -1,4 +1,4 @@
-"""The time, as an argument."""
+"""The time, to be passed as an argument."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Anything that says what time it is: `utcnow`, or a test's own."""
+    """Anything that returns the current time: `utcnow`, or a test's own clock."""
 
     def __call__(self) -> datetime: ...
 

@@ -1,4 +1,4 @@
-"""Resource names: `projects/{project}/topics/{topic}` and its kin (pubsub-spec.md, section 2)."""
+"""Resource names such as `projects/{project}/topics/{topic}` (docs/spec.md#resource-names)."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import re
 
 from pushhub.common.errors import InvalidArgument, clipped
 
-#: What a subscription shows as its topic once that is deleted.
+#: The topic of a subscription after the topic's deletion.
 DELETED_TOPIC = "_deleted-topic_"
-#: The same of a topic's schema.
+#: The schema of a topic after the schema's deletion.
 DELETED_SCHEMA = "_deleted-schema_"
 
-#: Topics and subscriptions alike. `goog` in any letter case is not for users.
+#: The ids of topics and subscriptions. `goog` in any letter case is reserved.
 ID_PATTERN = re.compile(r"(?!goog)[a-z][a-z0-9\-_.~+%]{2,254}", re.IGNORECASE | re.ASCII)
 
-#: Of a schema, after the `@`.
+#: The revision of a schema, after the `@`.
 REVISION_PATTERN = re.compile(r"[0-9a-f]{8}", re.ASCII)
 
-#: Wider than Google's own rule (`[a-z][-a-z0-9]{4,28}[a-z0-9]`), as local projects are called `test` or `my_project`;
-#: a project's number is as good as its id, and `example.com:shop` is an id of a domain's project.
+#: Wider than Google's rule (`[a-z][-a-z0-9]{4,28}[a-z0-9]`), because local projects are called `test` or `my_project`.
+#: It includes the number of a project, which can replace its id, and ids of a domain's projects: `example.com:shop`.
 PROJECT_PATTERN = re.compile(r"[a-z0-9](?:[a-z0-9\-_.:]{0,98}[a-z0-9])?", re.IGNORECASE | re.ASCII)
 
-#: What a new project may be called: lower-case, as Google's are, so that no two differ in case alone, and without a dot
-#: outside the domain, so that no two projects share the domain of their service accounts. Digits alone are a number.
+#: The ids of new projects. They are lower-case, as Google's are, so that no two differ in case alone, and have a dot in
+#: the domain only, so that no two projects share the domain of their service accounts. Digits alone are a number.
 NEW_PROJECT_PATTERN = re.compile(
     r"(?=.{1,100}\Z)(?:[a-z0-9-]+(?:\.[a-z0-9-]+)+:)?(?!\d+\Z)[a-z0-9](?:[a-z0-9\-_]*[a-z0-9])?", re.ASCII
 )
-#: The domain of a service account is its project's id and this.
+#: What follows the project's id in the domain of its service accounts.
 ACCOUNT_DOMAIN = ".iam.gserviceaccount.com"
-#: Google's projects for the service agents of its services begin with it, that of Pub/Sub's among them.
+#: The prefix of Google's projects for the service agents of its services, including Pub/Sub's.
 AGENTS_PREFIX = "gcp-sa-"
-#: Google's projects for older service agents, and the names that its default service accounts have in place of a
-#: project's. Another project of that name could make accounts that look like Google's.
+#: Google's projects for older service agents, and the domains of its default service accounts. Another project with one
+#: of these names could create accounts that look like Google's.
 SYSTEM_PROJECTS = frozenset(
     [
         "appspot",
@@ -73,11 +73,11 @@ SYSTEM_PROJECTS = frozenset(
         "trifacta-gcloud-prod",
     ]
 )
-#: The domain of Pub/Sub's service agents, and the agent of a project by the project's number.
+#: The domain of Pub/Sub's service agents, and the address of a project's agent by the project's number.
 AGENT_DOMAIN = f"{AGENTS_PREFIX}pubsub{ACCOUNT_DOMAIN}"
 AGENT_EMAIL_PATTERN = re.compile(rf"service-([1-9][0-9]{{0,17}})@{re.escape(AGENT_DOMAIN)}", re.ASCII)
 
-#: Of a service account within its project (IAM v1, CreateServiceAccountRequest.accountId).
+#: The id of a service account within its project (IAM v1, CreateServiceAccountRequest.accountId).
 ACCOUNT_PATTERN = re.compile(r"(?=.{6,30}\Z)[a-z](?:[-a-z0-9]*[a-z0-9])", re.ASCII)
 
 
@@ -117,7 +117,7 @@ def folder_name(number: int | str) -> str:
     return f"folders/{number}"
 
 
-#: What the addresses of the REST API call their segments, from the top down, and the collection each belongs to.
+#: The names of the segments in REST URLs, from the top down, and the collection of each.
 SEGMENTS = {
     "organization": "organizations",
     "folder": "folders",
@@ -133,7 +133,7 @@ SEGMENTS = {
 
 
 def of_segments(**segments: str) -> str:
-    """The full name made of an address' segments: `project="p", topic="t"` is `projects/p/topics/t`."""
+    """Return the full name for the segments of a URL: `project="p", topic="t"` gives `projects/p/topics/t`."""
     return "/".join(f"{SEGMENTS[word]}/{segments[word]}" for word in SEGMENTS if word in segments)
 
 
@@ -142,35 +142,35 @@ def service_account_name(project: str, email: str) -> str:
 
 
 def service_account_email(project: str, account_id: str) -> str:
-    """A domain's project `example.com:shop` gives `...@shop.example.com.iam.gserviceaccount.com`."""
+    """Return the email of an account. A domain's project `example.com:shop` gives `...@shop.example.com.iam...`."""
     return f"{account_id}@{account_domain(project)}"
 
 
 def account_domain(project: str) -> str:
-    """What the addresses of a project's service accounts end with, after the `@`."""
+    """Return the domain of a project's service accounts, which follows the `@`."""
     domain, colon, rest = project.partition(":")
     return f"{f'{rest}.{domain}' if colon else project}{ACCOUNT_DOMAIN}"
 
 
 def service_agent_email(number: int) -> str:
-    """The address of the service agent that signs the push tokens of the project with this number."""
+    """Return the address of the service agent that signs the push tokens of the project with this number."""
     return f"service-{number}@{AGENT_DOMAIN}"
 
 
 def service_agent_number(email: str) -> int | None:
-    """The number of the project whose service agent has this address; None if it is no such address."""
+    """Return the number of the project whose service agent has this address; None for other addresses."""
     match = AGENT_EMAIL_PATTERN.fullmatch(email)
     return int(match[1]) if match else None
 
 
 def is_agent_email(email: str) -> bool:
-    """Whether only service agents have such an address. No service account of a project does, whatever it is called."""
+    """Whether only service agents have such an address. No service account can get one."""
     domain = email.rpartition("@")[2].lower()
     return domain.startswith(AGENTS_PREFIX) and domain.endswith(ACCOUNT_DOMAIN)
 
 
 def is_system_project(project_id: str) -> bool:
-    """Whether Google keeps this project id for itself, in whatever letter case."""
+    """Whether Google reserves this project id, in any letter case."""
     name = project_id.lower()
     rest = name.rpartition(":")[2]
     return rest.startswith(AGENTS_PREFIX) or rest in SYSTEM_PROJECTS or "google" in name or "gserviceaccount" in name
@@ -191,22 +191,22 @@ def check_new_project(project_id: str, *, field: str) -> None:
 
 
 def parse_topic(name: str, *, field: str = "name") -> tuple[str, str]:
-    """The (project, topic id) of a topic's full name; InvalidArgument if it is not one."""
+    """Return the (project, topic id) of a topic's full name; InvalidArgument if it is malformed."""
     return _parse(name, collection="topics", field=field)
 
 
 def parse_subscription(name: str, *, field: str = "name") -> tuple[str, str]:
-    """The (project, subscription id) of a subscription's full name; InvalidArgument if it is not one."""
+    """Return the (project, subscription id) of a subscription's full name; InvalidArgument if it is malformed."""
     return _parse(name, collection="subscriptions", field=field)
 
 
 def parse_snapshot(name: str, *, field: str = "name") -> tuple[str, str]:
-    """The (project, snapshot id) of a snapshot's full name; InvalidArgument if it is not one."""
+    """Return the (project, snapshot id) of a snapshot's full name; InvalidArgument if it is malformed."""
     return _parse(name, collection="snapshots", field=field)
 
 
 def parse_project(name: str, *, field: str = "project") -> str:
-    """The project of `projects/{project}`; InvalidArgument if it is not that."""
+    """Return the project of `projects/{project}`; InvalidArgument if it is malformed."""
     collection, _, project = name.partition("/")
     if collection != "projects" or not PROJECT_PATTERN.fullmatch(project):
         raise invalid_name(name, field=field)
@@ -214,7 +214,7 @@ def parse_project(name: str, *, field: str = "project") -> str:
 
 
 def parse_service_account(name: str, *, field: str = "name") -> tuple[str, str]:
-    """The (project or "-", email or unique id) of `projects/{project}/serviceAccounts/{account}`."""
+    """Return the (project or "-", email or unique id) of `projects/{project}/serviceAccounts/{account}`."""
     parts = name.split("/")
     if len(parts) != 4 or parts[0] != "projects" or parts[2] != "serviceAccounts":
         raise invalid_name(name, field=field)
@@ -226,7 +226,7 @@ def parse_service_account(name: str, *, field: str = "name") -> tuple[str, str]:
 
 
 def parse_schema(name: str, *, field: str = "name") -> tuple[str, str, str]:
-    """The (project, schema id, revision id) of a schema's full name; the last is empty where it names no revision."""
+    """Return the (project, schema id, revision id) of a schema's full name. Without a revision, that id is empty."""
     schema, _, revision = name.partition("@")
     if revision and not REVISION_PATTERN.fullmatch(revision):
         raise invalid_name(name, field=field)
@@ -234,7 +234,7 @@ def parse_schema(name: str, *, field: str = "name") -> tuple[str, str, str]:
 
 
 def parse_owned(name: str, *, collection: str, field: str = "name") -> tuple[str, str]:
-    """The (project, id) of what lies in any of a project's collections; InvalidArgument if it is not that."""
+    """Return the (project, id) of a full name in any of a project's collections; InvalidArgument if it is malformed."""
     return _parse(name, collection=collection, field=field)
 
 

@@ -1,7 +1,7 @@
-"""Whom the gRPC server's connections belong to.
+"""The clients behind the gRPC server's connections.
 
-Every connection reaches it through the port multiplexer (pushhub/runtime/multiplexer.py), so the peers that
-gRPC itself sees are local ports of this machine. The multiplexer notes here which client each of them stands for.
+Every connection reaches it through the port multiplexer (pushhub/runtime/multiplexer.py), so the peers that gRPC sees
+are local ports of this machine. The multiplexer records here which client each of them stands for.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ _addresses: dict[int, str] = {}
 
 
 def peer_note(port: int, address: str) -> None:
-    """Connections from this local port are the multiplexer's, on behalf of `address`."""
+    """Record that the multiplexer's connections from this local port stand for `address`."""
     _addresses[port] = address
 
 
@@ -19,7 +19,7 @@ def peer_forget(port: int) -> None:
 
 
 def address_of(peer: str) -> str:
-    """The address behind gRPC's word for a peer, such as `ipv4:127.0.0.1:51234`."""
+    """Return the address of a peer in gRPC's form, such as `ipv4:127.0.0.1:51234`."""
     host, _, port = peer.partition(":")[2].rpartition(":")
     known = _addresses.get(int(port)) if port.isdecimal() else None
     return known or host.strip("[]")

@@ -1,9 +1,9 @@
-"""Which TCP ports a push endpoint may listen on: judged when it is configured, and again when it is pushed to."""
+"""Which TCP ports a push endpoint may use. Both configuration and push check this."""
 
 from __future__ import annotations
 
 WEB_PORTS = {"http": 80, "https": 443}
-#: Ports above 1023 where another service listens that a forged request could harm; below, only 80 and 443 are used.
+#: Ports above 1023 of services that a forged request could harm. Below 1024, only 80 and 443 are allowed.
 DENIED_PORTS = frozenset(
     {
         *(1080, 1433, 1434, 1521, 1719, 1720, 1723, 2049, 2181, 2375, 2376, 2379, 2380, 3128, 3306, 3389, 3659, 4045),
@@ -15,7 +15,7 @@ FIRST_FREE_PORT = 1024
 
 
 def is_port_allowed(port: int, allowed: frozenset[int]) -> bool:
-    """`allowed` are those that the installation permits in spite of the rule."""
+    """Whether an endpoint may use the port. `allowed` are ports that a setting permits in spite of the rule."""
     if port in allowed or port in WEB_PORTS.values():
         return True
     return port >= FIRST_FREE_PORT and port not in DENIED_PORTS

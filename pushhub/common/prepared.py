@@ -1,6 +1,6 @@
-"""Queries whose SQL is made once: for those on the path of each message, where Django's compiling costs the most.
+"""Queries whose SQL is compiled once. They serve the path of each message, where Django's compiling costs the most.
 
-A query is written with the ORM as ever; a `Slot` stands for what changes from call to call.
+A query is written with the ORM as usual. A `slot` marks each value that changes between calls.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _Compiled = tuple[SQLCompiler, str, tuple[Any, ...], Any]
 class PreparedRows:
     """The rows of a `values_list` query whose parameters are the slots, in the order of `slots`.
 
-    `make` builds the query around the slots' values. They only mark places: each must be unlike the others and unlike
-    every other parameter of the query, and of the type that is given later.
+    `make` builds the query around the slots. A slot only marks a place: it must differ from the other slots and from
+    every other parameter of the query, and have the type of the values that replace it.
     """
 
     def __init__(self, make: Callable[..., QuerySet[Any, Any]], *, slots: tuple[str | int, ...]) -> None:
         self._make = make
         self._slots = slots
-        # A compiler belongs to its connection, and a connection to its thread.
+        # A compiler belongs to its connection, and a connection belongs to its thread.
         self._local = threading.local()
 
-    def __call__(self, *given: str | int) -> Iterator[Sequence[Any]]:
-        """The rows for the values given, one a slot."""
+    def __call__(self, *values: str | int) -> Iterator[Sequence[Any]]:
+        """Return the rows for these values, one per slot."""
         compiler, sql, parameters, converters = self._compiled()
-        values = dict(zip(self._slots, given, strict=True))
+        replacements = dict(zip(self._slots, values, strict=True))
         with connection.cursor() as cursor:
-            cursor.execute(sql, [values.get(one, one) for one in parameters])
+            cursor.execute(sql, [replacements.get(parameter, parameter) for parameter in parameters])
             return iter(compiler.apply_converters(cursor.fetchall(), converters))
 
     def _compiled(self) -> _Compiled:

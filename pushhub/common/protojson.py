@@ -1,7 +1,7 @@
-"""The JSON form of protocol buffers: reading what callers send, strictly, and writing values as Google does.
+"""The JSON form of protocol buffers: strict reading of requests, and writing of values in Google's form.
 
-A `Message` names its fields and their kinds; `Message.read` takes decoded JSON and returns the same in canonical form:
-lowerCamelCase names, no fields at their default. Both spellings of a name are read, an unknown one is refused.
+A `Message` names its fields and their kinds. `Message.read` takes decoded JSON and returns it in canonical form:
+lowerCamelCase names, no fields at their default. It reads both spellings of a name and refuses unknown names.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ DIGITS_OF_A_SECOND = {1_000_000: 0, 1_000: 3, 1: 6}
 
 
 def snake_case(name: str) -> str:
-    return re.sub(r"[A-Z]", lambda found: "_" + found[0].lower(), name)
+    return re.sub(r"[A-Z]", lambda capital: "_" + capital[0].lower(), name)
 
 
 def invalid_value(path: str, type_name: str, value: object, *, why: str = "") -> InvalidArgument:
-    """The text that Google's JSON front end gives for a value of the wrong type."""
+    """Return the error that Google's JSON front end gives for a value of the wrong type."""
     shown = clipped(f'"{value}"' if isinstance(value, str) else _json_type(value))
     return InvalidArgument(f"Invalid value at '{path}' ({type_name}), {why}{shown}", field=path)
 
@@ -44,15 +44,15 @@ def _json_type(value: object) -> str:
 
 
 def duration_parse(value: object, *, field: str) -> int:
-    """Milliseconds of `"600s"` or `"1.500s"`. What is finer than that is refused, as it could not be given back."""
-    found = DURATION_PATTERN.fullmatch(value) if isinstance(value, str) else None
-    if found is None or int(found[2]) > MAX_DURATION_SECONDS:
+    """Return the milliseconds of `"600s"` or `"1.500s"`. Finer durations are refused: PushHub couldn't return them."""
+    match = DURATION_PATTERN.fullmatch(value) if isinstance(value, str) else None
+    if match is None or int(match[2]) > MAX_DURATION_SECONDS:
         raise invalid_value(field, "type.googleapis.com/google.protobuf.Duration", value)
-    fraction = (found[3] or "").ljust(9, "0")
+    fraction = (match[3] or "").ljust(9, "0")
     if fraction[3:].strip("0"):
         raise invalid_value(field, "type.googleapis.com/google.protobuf.Duration", value, why="finer than 0.001s: ")
-    milliseconds = int(found[2]) * 1000 + int(fraction[:3])
-    return -milliseconds if found[1] else milliseconds
+    milliseconds = int(match[2]) * 1000 + int(fraction[:3])
+    return -milliseconds if match[1] else milliseconds
 
 
 def duration_format(milliseconds: int) -> str:
@@ -62,20 +62,20 @@ def duration_format(milliseconds: int) -> str:
 
 
 def timestamp_parse(value: object, *, field: str) -> datetime:
-    """An aware datetime of an RFC 3339 text; digits finer than a microsecond are dropped."""
-    found = TIMESTAMP_PATTERN.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    """Return the aware datetime of an RFC 3339 text. Digits below a microsecond are dropped."""
+    match = TIMESTAMP_PATTERN.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         raise invalid_value(field, "type.googleapis.com/google.protobuf.Timestamp", value)
-    offset = "+00:00" if found[4] in "Zz" else found[4]
+    offset = "+00:00" if match[4] in "Zz" else match[4]
     try:
-        moment = datetime.fromisoformat(f"{found[1]}T{found[2]}{offset}").astimezone(UTC)
+        moment = datetime.fromisoformat(f"{match[1]}T{match[2]}{offset}").astimezone(UTC)
     except (ValueError, OverflowError):
         raise invalid_value(field, "type.googleapis.com/google.protobuf.Timestamp", value) from None
-    return moment + timedelta(microseconds=int((found[3] or "").ljust(6, "0")[:6]))
+    return moment + timedelta(microseconds=int((match[3] or "").ljust(6, "0")[:6]))
 
 
 def timestamp_format(moment: datetime) -> str:
-    """RFC 3339 in UTC with 0, 3 or 6 digits after the second, for example `2021-02-26T19:13:55.749Z`."""
+    """Return RFC 3339 in UTC with 0, 3 or 6 digits after the second, for example `2021-02-26T19:13:55.749Z`."""
     utc = moment.astimezone(UTC)
     digits = next(digits for unit, digits in DIGITS_OF_A_SECOND.items() if utc.microsecond % unit == 0)
     fraction = f".{utc.microsecond:06}"[: digits + 1] if digits else ""
@@ -83,7 +83,7 @@ def timestamp_format(moment: datetime) -> str:
 
 
 def bytes_parse(value: object, *, field: str) -> bytes:
-    """Base64, standard or URL-safe, padded or not; anything else in it is refused."""
+    """Decode base64, standard or URL-safe, padded or not. Anything else is refused."""
     if not isinstance(value, str):
         raise invalid_value(field, "TYPE_BYTES", value)
     standard = value.translate(URL_SAFE_TO_STANDARD)
@@ -96,10 +96,10 @@ def bytes_parse(value: object, *, field: str) -> bytes:
 
 
 class Kind:
-    """How one proto type is read. `read` is never given null: in proto JSON that means absent."""
+    """How a proto type is read. `read` never gets null, which means absent in proto JSON."""
 
     type_name = "TYPE_MESSAGE"
-    #: Whether a default value differs from an absent one, as it does for messages and not for proto3 scalars.
+    #: Whether a default value differs from an absent one. It does for messages, but not for proto3 scalars.
     has_presence = False
 
     def read(self, value: object, path: str) -> Any:
@@ -134,7 +134,7 @@ class String(Kind):
 
 
 class Bool(Kind):
-    """true or false; nothing that merely resembles them."""
+    """true or false, and no other value that resembles them."""
 
     type_name = "TYPE_BOOL"
 
@@ -145,14 +145,14 @@ class Bool(Kind):
 
 
 class Integer(Kind):
-    """A number or its decimal text, as proto JSON allows both."""
+    """A number or its decimal text. Proto JSON allows both."""
 
     def __init__(self, bits: int) -> None:
         self.bits = bits
         self.type_name = f"TYPE_INT{bits}"
 
     def read(self, value: object, path: str) -> int | str:
-        """An int32 is answered as a number, an int64 as text."""
+        """Return an int32 as a number and an int64 as text."""
         number = self._whole(value, path)
         if not -(1 << (self.bits - 1)) <= number < 1 << (self.bits - 1):
             self.refuse(value, path)
@@ -167,23 +167,24 @@ class Integer(Kind):
 
 
 class Enum(Kind):
-    """A name or its number; the first is the unspecified one."""
+    """A name or its number. The first name is the unspecified one; without `numbers` they count from 0."""
 
     type_name = "TYPE_ENUM"
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, numbers: Iterable[int] | None = None) -> None:
         self.names = names
+        self.by_number = dict(zip(range(len(names)) if numbers is None else numbers, names, strict=True))
 
     def read(self, value: object, path: str) -> str:
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(self.names):
-            value = self.names[value]
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = self.by_number.get(value, value)
         if not isinstance(value, str) or value not in self.names:
             self.refuse(value, path)
         return "" if value == self.names[0] else value
 
 
 class Duration(Kind):
-    """A span of time, kept as its canonical text."""
+    """A duration, kept in its canonical text."""
 
     has_presence = True
 
@@ -192,7 +193,7 @@ class Duration(Kind):
 
 
 class Timestamp(Kind):
-    """A moment, kept as its canonical text."""
+    """A point in time, kept in its canonical text."""
 
     has_presence = True
 
@@ -235,7 +236,7 @@ class StringMap(Kind):
 
 
 class Struct(Kind):
-    """google.protobuf.Struct: any JSON object, bounded in size and in how deep it goes."""
+    """google.protobuf.Struct: any JSON object, bounded in size and depth."""
 
     has_presence = True
 
@@ -252,7 +253,7 @@ class Struct(Kind):
         return dict(value)
 
     def _check(self, value: object, path: str, *, depth: int, left: int) -> int:
-        """How many more values there may be."""
+        """Return how many more values there may be."""
         if left <= 0 or depth > self.max_depth:
             raise InvalidArgument(f"The value for {path} is too large or too deeply nested.", field=path)
         left -= 1
@@ -296,7 +297,7 @@ class Repeated(Kind):
 
 
 class Message(Kind):
-    """A proto message by its JSON field names. Output-only fields may be sent and are not taken over."""
+    """A proto message by its JSON field names. Output-only fields may be sent and are ignored."""
 
     has_presence = True
 
@@ -331,7 +332,7 @@ class Message(Kind):
         return result
 
     def siblings(self, field: str) -> frozenset[str]:
-        """The fields that setting `field` clears."""
+        """Return the fields that setting `field` clears."""
         members = next((members for members in self.oneofs.values() if field in members), ())
         return frozenset(members) - {field}
 
@@ -353,12 +354,12 @@ class Message(Kind):
 
     def _check_oneofs(self, result: Mapping[str, Any], path: str) -> None:
         for oneof, members in self.oneofs.items():
-            given = [member for member in members if member in result]
-            if len(given) > 1:
+            members_set = [member for member in members if member in result]
+            if len(members_set) > 1:
                 raise InvalidArgument(
                     f"Invalid value at '{path or self.name}' (oneof), oneof field '{oneof}' is already set. "
-                    f"Cannot set '{given[1]}'",
-                    field=f"{path}.{given[1]}" if path else given[1],
+                    f"Cannot set '{members_set[1]}'",
+                    field=f"{path}.{members_set[1]}" if path else members_set[1],
                 )
 
     def _refuse_shape(self, value: object, path: str) -> NoReturn:

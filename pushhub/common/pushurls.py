@@ -1,4 +1,4 @@
-"""The URL of a push endpoint, taken apart: by the same rules when it is configured and when it is pushed to."""
+"""Parsing of push endpoint URLs, with the same rules at configuration and at push."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import idna
 from pushhub.common.ports import WEB_PORTS, is_port_allowed
 
 MAX_URL_CHARACTERS = 2048
-#: Blanks, controls and the backslash stand in no URL; a fragment is never sent to a server.
+#: No URL contains blanks, controls or backslashes. A fragment is never sent to a server.
 _UNSAFE = re.compile(r"[\x00-\x20\x7f\\#]")
 _HOST_NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
 _DOTTED_QUAD = re.compile(r"(?:0|[1-9]\d{0,2})(?:\.(?:0|[1-9]\d{0,2})){3}")
 _NUMERIC_LABEL = re.compile(r"\d+|0x[0-9a-f]*")
-#: What `quote` leaves alone: every delimiter that may stand in a path and a query, and escapes already made.
+#: What `quote` doesn't escape: every delimiter that may be in a path and a query, and existing escapes.
 _SAFE = "/?:@!$&'()*+,;=-._~%[]|"
 
 
 class UrlFault(StrEnum):
-    """What is wrong with a URL; bounded."""
+    """What is wrong with a URL, in bounded words."""
 
     BAD_URL = "bad_url"
     SCHEME_DENIED = "scheme_denied"
@@ -32,7 +32,7 @@ class UrlFault(StrEnum):
 
 
 class BadEndpoint(ValueError):
-    """The URL cannot be pushed to. `fault` is a bounded word; the text does not repeat the URL."""
+    """PushHub can't push to the URL. `fault` is a bounded word; the text doesn't repeat the URL."""
 
     def __init__(self, fault: UrlFault, text: str) -> None:
         super().__init__(text)
@@ -40,7 +40,7 @@ class BadEndpoint(ValueError):
 
 
 class Origin(NamedTuple):
-    """What a pool of connections belongs to. `host` is in lower case, ASCII, without brackets or trailing dot."""
+    """The key of a connection pool. `host` is lower-case ASCII, without brackets or a trailing dot."""
 
     scheme: str
     host: str
@@ -52,7 +52,7 @@ class Origin(NamedTuple):
 
 
 class PushUrl(NamedTuple):
-    """Where to connect, and what the request says: its target and its Host header."""
+    """Where to connect, and two parts of the request: its target and its Host header."""
 
     origin: Origin
     target: str
@@ -60,16 +60,14 @@ class PushUrl(NamedTuple):
 
 
 def push_url_parse(url: str, *, allow_http: bool, allowed_ports: frozenset[int]) -> PushUrl:
-    """Take a URL apart. Raises BadEndpoint for one that can't be pushed to, whatever its address."""
+    """Parse a URL. Raises BadEndpoint if PushHub can't push to it, whatever its address is."""
     parts = _split(url)
     if parts.scheme not in WEB_PORTS or (parts.scheme == "http" and not allow_http):
         raise BadEndpoint(UrlFault.SCHEME_DENIED, "the scheme is not allowed here")
     host = _host(parts)
     port = _port(parts)
     if not is_port_allowed(port, allowed_ports):
-        raise BadEndpoint(
-            UrlFault.PORT_DENIED, f"port {port} is not one to push to, unless PUSHHUB_ALLOWED_PORTS names it"
-        )
+        raise BadEndpoint(UrlFault.PORT_DENIED, f"port {port} is not allowed, unless PUSHHUB_ALLOWED_PORTS includes it")
     target = quote(parts.path or "/", safe=_SAFE) + ("?" + quote(parts.query, safe=_SAFE) if parts.query else "")
     authority = f"[{host}]" if ":" in host else host
     if port != WEB_PORTS[parts.scheme]:
@@ -126,7 +124,7 @@ def _ipv6(host: str) -> str:
 
 
 def _ipv4(host: str) -> str:
-    """`127.1`, `0x7f.1` and `2130706433` mean an address to the system's resolver; only the plain spelling is taken."""
+    """Accept only the plain spelling. The system's resolver also accepts `127.1`, `0x7f.1` and `2130706433`."""
     try:
         if not _DOTTED_QUAD.fullmatch(host):
             raise AddressValueError

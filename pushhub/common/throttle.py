@@ -1,8 +1,8 @@
-"""How often somebody may try a password: counted in Redis, for all processes, or in this process while Redis is away.
+"""Limits how often a caller may try a password. Redis counts for all processes, or this process while Redis is down.
 
-Each kind of guess has a name, of which only a bucket number is kept: there are never more counters than buckets,
-whatever names are sent. Buckets are chosen with the secret key, so nobody can aim for another one's. A counter ends
-with its window, however often it is asked meanwhile: nobody is locked out for longer.
+Each kind of guess has a name, of which only a bucket number is kept, so there are never more counters than buckets,
+whatever names are sent. The secret key determines the buckets, so nobody can aim for the bucket of another user. A
+counter ends with its window, however often it is increased meanwhile, so nobody is locked out for longer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import redis
 
 WINDOW_SECONDS = 300
 BUCKETS = 65_536
-#: A login waits at most this long for Redis.
+#: The longest wait of a login for Redis.
 REDIS_SECONDS = 1.0
 KEY = "pushhub:attempts:{}"
 
@@ -31,7 +31,7 @@ class LocalCounters:
         self._counters: dict[int, tuple[int, float]] = {}
 
     def add(self, buckets: Iterable[int]) -> list[tuple[int, float]]:
-        """Count one more in each bucket; returns their counts, with the seconds until they begin anew."""
+        """Increase each bucket's counter. Returns the counts, each with the seconds until it starts again."""
         now = self._clock()
         with self._lock:
             return [self._add(bucket, now) for bucket in buckets]
@@ -54,7 +54,7 @@ class LocalCounters:
 
 
 class RedisCounters:
-    """The same counters, shared by every process that uses this Redis. Every call may raise redis.RedisError."""
+    """The same counters in Redis, for all processes. Every call may raise redis.RedisError."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -76,20 +76,20 @@ class RedisCounters:
                 client.delete(*keys)
 
     def _client(self) -> redis.Redis:
-        """Logins are rare: a connection each is cheaper than one that is kept."""
+        """Return a client. Logins are rare, so a connection per call is cheaper than an open one."""
         return redis.Redis.from_url(
             self._url, socket_timeout=REDIS_SECONDS, socket_connect_timeout=REDIS_SECONDS, retry=None
         )
 
 
-#: Of the process, for as long as Redis is away.
+#: The counters of this process, for the time that Redis is down.
 local_counters = LocalCounters()
 
 
 def attempt(limits: Mapping[str, int], *, redis_url: str, secret: str) -> int:
-    """Count an attempt under each of the names; returns how many seconds to wait, or 0 if it may be made now.
+    """Count an attempt under each of the names. Returns the seconds to wait, or 0 if the attempt is allowed now.
 
-    It counts before the password is looked at, so that many attempts at once don't all come before the first count.
+    The count precedes the password check, so that many attempts at once don't all precede the first count.
     """
     buckets = [bucket_of(name, secret=secret) for name in limits]
     try:
@@ -101,13 +101,13 @@ def attempt(limits: Mapping[str, int], *, redis_url: str, secret: str) -> int:
 
 
 def attempt_succeeded(names: Iterable[str], *, redis_url: str, secret: str) -> None:
-    """Forget what was counted under these names."""
+    """Reset the counters of these names."""
     buckets = [bucket_of(name, secret=secret) for name in names]
     local_counters.forget(buckets)
     try:
         RedisCounters(redis_url).forget(buckets)
     except redis.RedisError:
-        return  # the counters there end by themselves
+        return  # Redis's counters expire by themselves
 
 
 def bucket_of(name: str, *, secret: str) -> int:

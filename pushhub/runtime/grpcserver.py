@@ -105,6 +105,7 @@ async def serve(stop: asyncio.Event) -> None:
     """Until `stop` is set; then calls under way are finished and streams told to go elsewhere."""
     from django.conf import settings
 
+    from deliveries.publish.writer import publish_writer
     from pushhub.runtime.limits import limits_read, open_files_raise
     from pushhub.runtime.multiplexer import PortMultiplexer
     from subscriptions.rpc import calls
@@ -115,14 +116,15 @@ async def serve(stop: asyncio.Event) -> None:
     multiplexer = PortMultiplexer(
         grpc=("127.0.0.1", port), rest=settings.GRPC_REST, limits=limits_read(), files=open_files_raise(), tls=tls
     )
-    await server.start()
-    await multiplexer.start(settings.GRPC_ADDRESS)
-    logger.info("gRPC at %s:%d", *settings.GRPC_ADDRESS)
-    await stop.wait()
-    multiplexer.stop_accepting()
-    calls.stopping().set()
-    await server.stop(GRACE_SECONDS)
-    await multiplexer.stop()
+    with publish_writer(asyncio.get_running_loop()):
+        await server.start()
+        await multiplexer.start(settings.GRPC_ADDRESS)
+        logger.info("gRPC at %s:%d", *settings.GRPC_ADDRESS)
+        await stop.wait()
+        multiplexer.stop_accepting()
+        calls.stopping().set()
+        await server.stop(GRACE_SECONDS)
+        await multiplexer.stop()
 
 
 async def main_async() -> None:

@@ -18,7 +18,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from email.utils import formatdate
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, Protocol
 from urllib.parse import unquote_to_bytes
 
 import httptools
@@ -48,6 +49,22 @@ OTHER_FILES = 200
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 NEVER = float("inf")
+
+
+class Direct(Protocol):
+    """Answers some POST requests in the event loop, without a thread and without the application.
+
+    It takes a request by returning True, and calls `answer` in the event loop later: with the header fields and the
+    body of a 200, or with None for a request that the application has to answer after all.
+    """
+
+    def __call__(
+        self,
+        target: bytes,
+        headers: Iterable[tuple[bytes, bytes]],
+        body: bytes,
+        answer: Callable[[tuple[bytes, bytes] | None], None],
+    ) -> bool: ...
 
 
 class Request:
@@ -132,8 +149,11 @@ class Answer:
 class HttpServer:
     """What the connections of one listening address share."""
 
-    def __init__(self, application: Application, *, pool: Executor, limits: Limits, files: int) -> None:
+    def __init__(
+        self, application: Application, *, pool: Executor, limits: Limits, files: int, direct: Direct | None = None
+    ) -> None:
         self.limits = limits
+        self.direct = direct
         self.bodies = ByteBudget(most=BODIES_BYTES, most_per_address=BODIES_BYTES_PER_ADDRESS)
         most = max(min(MOST_CONNECTIONS, files - OTHER_FILES), 1)
         self.addresses = Connections(most_per_address=limits.connections, most=most)
@@ -402,7 +422,36 @@ class HttpConnection(asyncio.Protocol):
         self.deadline = NEVER
         if not self._is_dropping:
             self._transport.pause_reading()
+            if self._is_taken_directly(request):
+                return
         self._server.run(self._work, request)
+
+    def _is_taken_directly(self, request: Request) -> bool:
+        direct = self._server.direct
+        return (
+            direct is not None
+            and request.method == "POST"
+            and request.keep_alive
+            and request.version == "1.1"
+            and request.size <= SMALL_BODY_BYTES
+            and not self._server.is_stopping
+            and direct(request.target, request.headers, b"".join(request.body), partial(self._answer_directly, request))
+        )
+
+    def _answer_directly(self, request: Request, answer: tuple[bytes, bytes] | None) -> None:
+        if self._transport is None or self._answering is not request:
+            return
+        if answer is None:
+            self._server.run(self._work, request)
+            return
+        fields, body = answer
+        self._transport.write(
+            b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\nDate: %b\r\n\r\n%b"
+            % (fields, len(body), _date(int(time.time())), body)
+        )
+        self._writing_began, self._written = time.monotonic(), len(body)
+        self.deadline = self._write_deadline()
+        self._finish(request)
 
     def _work(self, request: Request) -> None:
         """Run the application and make the first part of its answer, in a thread."""
@@ -595,3 +644,8 @@ def _path_of(target: bytes) -> bytes:
     if not path.startswith(b"/"):
         raise httptools.HttpParserInvalidURLError
     return path + (b"?" + url.query if url.query else b"")
+
+
+@lru_cache(maxsize=1)
+def _date(_second: int) -> bytes:
+    return formatdate(usegmt=True).encode()

@@ -36,7 +36,7 @@ ANONYMOUS = "user:developer@localhost"
 
 #: How long Redis may take to answer, and how long the processes of one start may take to be ready.
 REDIS_SECONDS = 20.0
-READY_SECONDS = 120.0
+READY_SECONDS = 300.0
 
 
 def say(line: str) -> None:

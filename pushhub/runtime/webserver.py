@@ -42,12 +42,17 @@ async def serve(listening: socket.socket, parent: int) -> None:
     """Answer until the process is asked to stop, or the parent process is gone: then its pipe `parent` has an end."""
     from pushhub.wsgi import application
 
+    # They need Django, which the application has set up.
+    from deliveries.api.direct import DirectPublish  # isort: skip
+    from deliveries.publish.writer import publish_writer  # isort: skip
+
     stop = asyncio.Event()
     asyncio.get_running_loop().add_reader(parent, stop.set)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    with ThreadPoolExecutor(settings.WEB_THREADS, "web") as pool:
-        server = HttpServer(application, pool=pool, limits=limits_read(), files=open_files_raise())
+    with ThreadPoolExecutor(settings.WEB_THREADS, "web") as pool, publish_writer(asyncio.get_running_loop()) as writer:
+        direct = None if writer is None else DirectPublish(writer)
+        server = HttpServer(application, pool=pool, limits=limits_read(), files=open_files_raise(), direct=direct)
         await server.start(sock=listening)
         await stop.wait()
         await server.stop(seconds=GRACE_SECONDS)

@@ -1,4 +1,4 @@
-"""The query parameters that every method of Google's REST APIs takes, as far as they change the answer."""
+"""The query parameters that every method of Google's REST APIs takes and that change the response."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ TOKENS = re.compile(r"[A-Za-z0-9_$.-]+|[*,/()]")
 
 @dataclass(slots=True)
 class Selection:
-    """Which fields of an object are wanted, each with what is wanted inside of it."""
+    """Which fields of an object the caller selects, each with a selection inside of it."""
 
     fields: dict[str, Selection] = field(default_factory=dict)
     is_whole: bool = False
 
     def of(self, value: Any) -> Any:
-        """Return the selected parts of a value in JSON form. Lists are looked into, item by item."""
+        """Return the selected parts of a value in JSON form. The selection applies to each item of a list."""
         if self.is_whole:
             return value
         if isinstance(value, list):
@@ -37,16 +37,16 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """How a caller wants the answer: which fields of it, and with line breaks or without."""
+    """The form of a response: its selected fields, and whether it is indented."""
 
     selection: Selection
     is_pretty: bool
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> AnswerForm:
-        """Raises InvalidArgument, by the parameter's name, for a form that PushHub doesn't give."""
+        """Read the form. Raises InvalidArgument, with the parameter's name, for a form that PushHub doesn't have."""
         for name in ("alt", "$alt"):
-            # Google's clients add `;enum-encoding=int`, and read names of enums as well.
+            # Google's clients add `;enum-encoding=int` and also understand the names of enum values.
             if query.get(name, "json").partition(";")[0] != "json":
                 raise InvalidArgument(f"The only value of {name} is json, not {clipped(query[name])}.", field=name)
         pretty = query.get("prettyPrint") or query.get("$prettyPrint") or "false"
@@ -55,7 +55,7 @@ class AnswerForm:
         return cls(selection_read(query.get("fields") or query.get("$fields") or ""), WORDS[pretty])
 
 
-#: Of an answer for which no form was read, such as an error before anything else.
+#: The form of a response before the request's form was read, such as an early error.
 PLAIN = AnswerForm(Selection(is_whole=True), is_pretty=False)
 
 
@@ -74,7 +74,7 @@ def selection_read(text: str) -> Selection:
 
 
 def _list_read(tokens: Iterator[str], selection: Selection, text: str, *, depth: int) -> str:
-    """Read selectors up to a closing parenthesis or the end, and return which."""
+    """Read selectors up to a closing parenthesis or the end. Returns that token."""
     while True:
         end = _path_read(tokens, selection, text, depth=depth)
         if end != ",":
@@ -82,7 +82,7 @@ def _list_read(tokens: Iterator[str], selection: Selection, text: str, *, depth:
 
 
 def _path_read(tokens: Iterator[str], selection: Selection, text: str, *, depth: int) -> str:
-    """Read `a/b/c` or `a/b(...)`, and return the token behind it: a comma, a closing parenthesis or the end."""
+    """Read `a/b/c` or `a/b(...)`. Returns the token behind it: a comma, a closing parenthesis or the end."""
     while True:
         name = next(tokens)
         if depth > MAX_DEPTH or name in ("", ",", "/", "(", ")"):

@@ -1,4 +1,4 @@
-"""Who is calling: the bearer of a token, an admin session or, where the settings name one, nobody in particular."""
+"""Authentication of REST calls: a bearer token, a console session or, if the settings name one, an anonymous caller."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from subscriptions.identity.callers import bearer_token, caller_from_authorizati
 
 
 class CallerAuthentication(BaseAuthentication):
-    """Gives each request its `Principal`, as `request.user`."""
+    """Sets `request.user` to the `Principal` of the caller."""
 
     def authenticate(self, request: Request) -> tuple[Principal, None] | None:
         header = request.META.get("HTTP_AUTHORIZATION")
         if header is not None:
-            # Somebody who means to be somebody is never taken for the anonymous caller.
+            # A request with credentials never falls back to the anonymous principal.
             caller = caller_from_authorization(header)
             if is_emulator_token(bearer_token(header)):
                 refuse_other_sites(request._request)
@@ -43,14 +43,14 @@ class CallerAuthentication(BaseAuthentication):
 
 
 class IsCaller(BasePermission):
-    """Lets in whoever CallerAuthentication knows."""
+    """Allows every caller that CallerAuthentication has identified."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         return isinstance(request.user, Principal)
 
 
 def session_principal(request: HttpRequest) -> Principal | None:
-    """A signed-in member of staff, or nobody. Superusers may do everything, others what policies grant them."""
+    """Return the principal of a signed-in member of staff. Superusers may do everything, others what policies grant."""
     user: AbstractBaseUser | AnonymousUser = getattr(request, "user", AnonymousUser())
     if not user.is_active or not getattr(user, "is_staff", False):
         return None
@@ -59,23 +59,23 @@ def session_principal(request: HttpRequest) -> Principal | None:
 
 
 class _CsrfCheck(CsrfViewMiddleware):
-    """Django's own check, asked directly: views of Django REST framework are exempt from the middleware."""
+    """Django's own check, called directly, because the middleware exempts views of Django REST framework."""
 
     def _reject(self, request: HttpRequest, reason: str) -> HttpResponse:
         raise PermissionDenied(f"CSRF check failed: {reason}")
 
 
 def refuse_forged(request: HttpRequest) -> None:
-    """A browser sends the session's cookie for any page's request, so the request must prove to be ours."""
+    """Check the CSRF token, because a browser sends the session's cookie with requests of any page."""
     check = _CsrfCheck(lambda _request: HttpResponse())
     check.process_request(request)
     check.process_view(request, lambda _request: HttpResponse(), (), {})
 
 
 def refuse_other_sites(request: HttpRequest) -> None:
-    """A page of another site must not act as the anonymous caller through its visitor's browser."""
+    """Refuse requests of other sites' pages, which would act as the anonymous caller through a visitor's browser."""
     if request.method in SAFE_METHODS:
-        return  # the browser doesn't show that page the answer
+        return  # the browser doesn't show the response to that page
     origin = request.headers.get("Origin")
     if origin and urlsplit(origin).netloc != request.get_host():
         raise PermissionDenied("Requests from pages of other sites are refused.")

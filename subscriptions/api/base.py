@@ -1,4 +1,4 @@
-"""What the views of both apps have in common."""
+"""What the REST views of both apps share."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from subscriptions.quotas import administration_charge
 
 
 class ApiView(APIView):
-    """A method of the API: JSON in, JSON out, errors in Google's form, a known caller who may do it."""
+    """A method of the API: JSON in, JSON out, errors in Google's form, and a caller whose permissions are checked."""
 
-    #: The RPC that each HTTP method stands for; iam/methods.py says what that requires. Others are refused.
+    #: The RPC that each HTTP method stands for, which iam/methods.py maps to permissions. Others are refused.
     methods: ClassVar[Mapping[str, str]] = {}
 
     authentication_classes = [CallerAuthentication]
@@ -34,33 +34,35 @@ class ApiView(APIView):
     parser_classes = [ProtoJSONParser]
     renderer_classes = [ProtoJSONRenderer]
     content_negotiation_class = OneForm
-    #: How the caller of this request wants the answer; a view serves one request.
+    #: The form of the response. A view instance serves a single request.
     form = PLAIN
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         self.form = AnswerForm.read(request.query_params)
         if "HTTP_TRANSFER_ENCODING" in request.META and not request.META.get("CONTENT_LENGTH"):
-            # WSGI hides a body without a length, and to take it for an empty one would lose it silently.
+            # WSGI hides a body without a length. To treat it as empty would lose it silently.
             raise InvalidArgument("The request has a body without a Content-Length.", field="body")
         self.check_access(request, kwargs)
 
     def check_access(self, request: Request, kwargs: Mapping[str, str]) -> None:
-        """Ask the table whether the caller may call this method on the resources that the request names."""
+        """Check that the caller may call this method on the resources that the request names."""
         http_method = "GET" if request.method == "HEAD" else request.method or ""
         method = self.methods.get(http_method)
         if method is None:
             raise MethodNotAllowed(http_method)
         origin_refine(caller=caller_of(request).member, surface="rest", method=method)
         name = self.resource_name(**kwargs)
-        found = {}
+        resource_names = {}
         for requirement in METHODS.get(method, ()):
-            found[requirement.source] = _body_name(request, requirement.source) if requirement.in_body else name
-        authorize(caller_of(request), method, found)
-        administration_charge(method, found)
+            resource_names[requirement.source] = (
+                _body_name(request, requirement.source) if requirement.in_body else name
+            )
+        authorize(caller_of(request), method, resource_names)
+        administration_charge(method, resource_names)
 
     def handle_exception(self, exc: Exception) -> Response:
-        """A refusal of an administrative call is worth an entry in the audit log."""
+        """Record a denied administrative call in the audit log."""
         method = self.methods.get(self.request.method or "", "")
         if isinstance(exc, PermissionDenied):
             set_rollback()
@@ -68,7 +70,7 @@ class ApiView(APIView):
         return super().handle_exception(exc)
 
     def resource_name(self, **kwargs: str) -> str:
-        """The full name of the resource that the address is about."""
+        """Return the full name of the resource that the URL is about."""
         return names.of_segments(**kwargs)
 
     def get_exception_handler(self) -> Any:
@@ -76,29 +78,29 @@ class ApiView(APIView):
 
 
 class PublicView(ApiView):
-    """A method that anyone may call, without credentials and whatever credentials they send along."""
+    """A method that anyone may call. Credentials are ignored."""
 
     authentication_classes = []
     permission_classes = []
 
     def check_access(self, request: Request, kwargs: Mapping[str, str]) -> None:
-        """Nobody is asked who they are."""
+        """Nothing to check."""
 
 
 class MethodNotFound(PublicView):
-    """Any other address under /v1/."""
+    """Any other URL under /v1/."""
 
     schema = None
 
 
 def caller_of(request: Request) -> Principal:
-    """Who calls a view that asks who calls."""
+    """Return the authenticated caller of a view that requires authentication."""
     caller = request.user
     assert isinstance(caller, Principal)
     return caller
 
 
 def _body_name(request: Request, field: str) -> str:
-    """A name in the body, if there is one; whatever else is there is for the service to refuse."""
+    """Return a resource's name in the body, "" if there is none. The service refuses other values."""
     value = request.data.get(field) if isinstance(request.data, dict) else None
     return value if isinstance(value, str) else ""

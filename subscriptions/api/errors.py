@@ -1,4 +1,4 @@
-"""Errors in Google's JSON form: the one place where a canonical code becomes an HTTP answer."""
+"""Errors in Google's JSON form: the only place where a canonical code becomes an HTTP response."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
-    """Every exception of a view, also one that nobody expected: a caller never gets a page of HTML."""
+    """Return the response for any exception of a view, even an unexpected one, so that no caller gets HTML."""
     known = known_error(error)
     set_rollback()
     response = Response(error_body(known), status=known.http_status)
@@ -38,7 +38,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
 
 
 def error_details(error: PushHubError) -> list[dict[str, Any]]:
-    """The details of a status, in JSON form: what the error says of itself, and which field it is about."""
+    """Return the details of an error in JSON form, with the field that it is about."""
     details = list(error.details)
     if error.field and isinstance(error, InvalidArgument):
         violation = {"field": error.field, "description": error.message}
@@ -55,7 +55,7 @@ def error_body(error: PushHubError) -> dict[str, Any]:
 
 
 def known_error(error: Exception) -> PushHubError:
-    """The error as one of ours. What the framework raises gets Google's text."""
+    """Return the PushHubError for any exception. Those of the framework get Google's texts."""
     if isinstance(error, PushHubError):
         return error
     if isinstance(error, (exceptions.NotAuthenticated, exceptions.AuthenticationFailed)):

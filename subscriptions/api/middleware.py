@@ -1,4 +1,4 @@
-"""What happens around every request: credentials out of the query, notes for the audit log, compressed answers."""
+"""Middleware for every request: access tokens in the query, the origin for the audit log, compressed responses."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from subscriptions.audit import Origin, origin
 Answerer = Callable[[HttpRequest], HttpResponse]
 
 API = "/v1/"
-#: The query parameters that Google's APIs take an access token in.
+#: The query parameters that can carry an access token in Google's APIs.
 TOKEN_PARAMETERS = ("access_token", "oauth_token")
-#: Shorter answers are not worth the time.
+#: Compressing shorter responses isn't worth the time.
 COMPRESSED_FROM_BYTES = 1024
-#: Messages travel as base64: what more effort would save is little, and costs a multiple of the time.
+#: Messages are base64, so a higher level would save little and cost several times as much time.
 COMPRESSION_LEVEL = 1
 NO_GZIP = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*")
 
 
 class QueryCredentials:
-    """Moves an access token from the query to the Authorization header, so that nothing that writes down addresses
-    ever sees it. A header that the caller sent itself counts more."""
+    """Moves an access token from the query to the Authorization header, so that no log of URLs ever shows it.
+
+    An Authorization header of the caller takes precedence.
+    """
 
     def __init__(self, get_response: Answerer) -> None:
         self._get_response = get_response
@@ -46,10 +48,10 @@ class QueryCredentials:
 
 
 class CompressedAnswers:
-    """Compresses the API's JSON for those who take gzip.
+    """Compresses the API's JSON for clients that accept gzip.
 
-    Not for sessions of a browser, nor on the console's pages: a page of another site could have them sent again and
-    again and learn from their lengths what they hold (the BREACH attack).
+    It leaves out browser sessions and the console's pages: another site's page could request them again and again, and
+    learn their content from the lengths of the responses (the BREACH attack).
     """
 
     def __init__(self, get_response: Answerer) -> None:
@@ -80,7 +82,7 @@ def _takes_gzip(accepted: str) -> bool:
 
 
 class AuditOrigin:
-    """Views refine it: the API's with the caller and the method."""
+    """Records where a request comes from. The API's views add the caller and the method."""
 
     def __init__(self, get_response: Answerer) -> None:
         self._get_response = get_response
@@ -88,11 +90,11 @@ class AuditOrigin:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         caller = session_principal(request)
         surface = "admin" if request.path.startswith("/admin/") else "rest"
-        found = Origin(
+        request_origin = Origin(
             caller=caller.member if caller is not None else "",
             surface=surface,
             address=str(request.META.get("REMOTE_ADDR", "")),
             method=f"{request.method} {request.path}" if surface == "admin" else "",
         )
-        with origin(found):
+        with origin(request_origin):
             return self._get_response(request)

@@ -1,4 +1,4 @@
-"""The OpenAPI document's words, made from the same field tables that requests are read with."""
+"""Parts of the OpenAPI document, derived from the field tables that also read the requests."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from pushhub.common.protojson import (
 
 Schema = dict[str, Any]
 
-ANY_OBJECT: Any = {200: {"type": "object"}}
 PAGING = [
-    OpenApiParameter("pageSize", int, description="At most this many in a page"),
-    OpenApiParameter("pageToken", str, description="The nextPageToken of the page before"),
+    OpenApiParameter("pageSize", int, description="The maximum number of items in a page"),
+    OpenApiParameter("pageToken", str, description="The nextPageToken of the previous page"),
 ]
 ERROR: Schema = {
     "type": "object",
@@ -45,10 +44,16 @@ ERROR: Schema = {
     },
     "required": ["error"],
 }
+#: The errors of RFC 6749, which OAuth 2 clients expect.
+OAUTH_ERROR: Schema = {
+    "type": "object",
+    "properties": {"error": {"type": "string"}, "error_description": {"type": "string"}},
+    "required": ["error"],
+}
 
 
 def kind_schema(kind: Kind) -> Schema:
-    """The JSON schema of a kind."""
+    """Return the JSON schema of a kind."""
     if isinstance(kind, Message):
         properties = {
             name: {**kind_schema(field), **({"readOnly": True} if name in kind.output_only else {})}
@@ -77,7 +82,11 @@ def _scalar_schema(kind: Kind) -> Schema:
 
 
 def _responses(schema: Schema) -> Any:
-    return {200: schema, "default": OpenApiResponse(ERROR, description="The error, by its canonical code")}
+    return {200: schema, "default": OpenApiResponse(ERROR, description="An error with its canonical code")}
+
+
+def _oauth_responses(schema: Schema) -> Any:
+    return {200: schema, "default": OpenApiResponse(OAUTH_ERROR, description="An error in the form of RFC 6749")}
 
 
 def message(kind: Message) -> Any:
@@ -102,10 +111,12 @@ def _list_schema(collection: str, item: Schema) -> Schema:
 
 
 EMPTY = _responses({"type": "object"})
+ANY_OBJECT = EMPTY
+OAUTH_OBJECT = _oauth_responses({"type": "object"})
 
 
 class CallerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the document describes CallerAuthentication."""
+    """Describes CallerAuthentication in the document."""
 
     target_class = "subscriptions.api.authentication.CallerAuthentication"
     name = "adminSession"

@@ -1,4 +1,4 @@
-"""For people and for whatever watches the service: the first page and the health check."""
+"""The start page, and the health check for monitoring."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ View = Callable[..., HttpResponseBase]
 
 
 def for_staff(view: View) -> View:
-    """A view that asks for the console's login, except in development."""
+    """Require the console's login for a view, except in development."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -40,7 +40,7 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
-    """200 while requests can be served, which needs the database and this process' threads; 503 otherwise."""
+    """Answer 200 if the database and this process's background threads work, else 503."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")

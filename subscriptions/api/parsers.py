@@ -1,4 +1,4 @@
-"""Request bodies: JSON of a bounded size, gzipped or not."""
+"""Request bodies: JSON of a bounded size, optionally gzipped."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rest_framework.parsers import BaseParser
 
 from pushhub.common.errors import InvalidArgument
 
-#: zlib's number for "gzip, with the largest window".
+#: zlib's window bits for gzip with the largest window.
 GZIP_WINDOW = 31
 READ_BYTES = 64 * 1024
-#: Of objects, lists and their members. A publish request of 1000 messages with 100 attributes each has 104,000, and a
-#: member of two bytes takes a hundred in memory.
+#: Objects, lists and their members. A publish request of 1000 messages with 100 attributes each has 104,000 of them. A
+#: member of two bytes on the wire takes a hundred in memory.
 MOST_ELEMENTS = 110_000
 
 
 class ProtoJSONParser(BaseParser):
-    """Reads JSON whatever its declared content type. Never holds more than the limit, before and after inflating."""
+    """Reads JSON whatever the declared content type is. Never holds more than the limit, before or after inflating."""
 
     media_type = "*/*"
 
@@ -41,7 +41,7 @@ class ProtoJSONParser(BaseParser):
 
 
 def read_body(stream: IO[Any], meta: Mapping[str, Any], *, limit: int | None = None) -> bytes:
-    """The body, inflated if need be. One that is too large is refused by its length alone where it tells it."""
+    """Return the body, inflated if necessary. A body whose length is declared is refused before it is read."""
     limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE if limit is None else limit
     if _content_length(meta) > limit:
         raise too_large(limit)
@@ -54,10 +54,10 @@ def read_body(stream: IO[Any], meta: Mapping[str, Any], *, limit: int | None = N
 
 
 def has_few_elements(body: bytes) -> bool:
-    """Whether JSON text has no more than MOST_ELEMENTS, told before any object is made of it."""
+    """Whether JSON text has at most MOST_ELEMENTS elements, without parsing it."""
     if _separators(body) <= MOST_ELEMENTS:
         return True
-    # Some may be inside of strings. A string is a member or its name, so there are not many of these either.
+    # Separators inside strings count too. That is harmless, because a request has no more strings than elements.
     most_quotes = 4 * (MOST_ELEMENTS + 1)
     parts = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"', most_quotes)
     return len(parts) <= most_quotes and _separators(b"".join(parts[::2])) <= MOST_ELEMENTS
@@ -72,7 +72,7 @@ def too_large(limit: int) -> InvalidArgument:
 
 
 def inflated(body: bytes, limit: int) -> bytes:
-    """The content of a gzip body; stops at the limit, however much a small body would inflate to."""
+    """Return the content of a gzip body. Stops at the limit, however much a small body would inflate to."""
     inflater = zlib.decompressobj(GZIP_WINDOW)
     try:
         content = inflater.decompress(body, limit + 1)

@@ -1,4 +1,4 @@
-"""Policies over REST: `getIamPolicy`, `setIamPolicy` and `testIamPermissions` of everything that has a policy."""
+"""Policies over REST: `getIamPolicy`, `setIamPolicy` and `testIamPermissions` of every resource with a policy."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ VERSION = OpenApiParameter("options.requestedPolicyVersion", int, description="0
 
 
 class PolicyView(ApiView):
-    """What the views of policies share: the resource that the address names."""
+    """What the views of policies share: the resource that the URL names."""
 
     def resource(self, request: Request, **kwargs: str) -> Resource:
-        if set(kwargs) == {"project"}:  # which in development comes into being at its first use, also at this one
+        if set(kwargs) == {"project"}:  # in development, its first use creates it
             return project_ensure(project=kwargs["project"], caller=caller_of(request))
         return resource_get(self.resource_name(**kwargs))
 
 
 class PolicyRead(PolicyView):
-    """The policy, as Pub/Sub gives it: by GET."""
+    """Read a policy, by GET as in Pub/Sub."""
 
     methods = {"GET": "google.iam.v1.IAMPolicy.GetIamPolicy"}
 
@@ -42,7 +42,7 @@ class PolicyRead(PolicyView):
 
 
 class PolicyPosted(PolicyView):
-    """The policy, as IAM and Resource Manager v1 give it: by POST."""
+    """Read a policy, by POST as in IAM and Resource Manager v1."""
 
     methods = {"POST": "google.iam.v1.IAMPolicy.GetIamPolicy"}
 
@@ -52,7 +52,7 @@ class PolicyPosted(PolicyView):
 
 
 class PolicyWrite(PolicyView):
-    """A new policy in place of the old one."""
+    """Replace a policy."""
 
     methods = {"POST": "google.iam.v1.IAMPolicy.SetIamPolicy"}
 
@@ -62,7 +62,7 @@ class PolicyWrite(PolicyView):
 
 
 class PermissionsTest(PolicyView):
-    """Which of these permissions the caller holds."""
+    """Test which of some permissions the caller holds."""
 
     methods = {"POST": "google.iam.v1.IAMPolicy.TestIamPermissions"}
 
@@ -72,7 +72,7 @@ class PermissionsTest(PolicyView):
 
 
 def documented(view: type[PolicyView], collection: str) -> type[ApiView]:
-    """The view for one collection, with an entry of its own in the OpenAPI document."""
+    """Return the view of one collection, with its own entry in the OpenAPI document."""
     tags = ["policies"]
     if view is PolicyRead:
         operation = extend_schema(

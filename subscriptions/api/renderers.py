@@ -1,4 +1,4 @@
-"""Answers as JSON."""
+"""Responses as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from subscriptions.api.answers import PLAIN
 
 
 class ProtoJSONRenderer(BaseRenderer):
-    """Nothing to say is `{}`, as google.protobuf.Empty is."""
+    """Renders JSON. An empty response is `{}`, as google.protobuf.Empty is."""
 
     media_type = "application/json"
     format = "json"
@@ -34,7 +34,7 @@ class ProtoJSONRenderer(BaseRenderer):
 
 
 class OneForm(BaseContentNegotiation):
-    """Takes and gives JSON whatever the headers ask for, as Google's REST surface does."""
+    """Reads and renders JSON whatever the headers say, as Google's REST APIs do."""
 
     def select_parser(self, request: Request, parsers: Any) -> BaseParser:
         parser: BaseParser = parsers[0]

@@ -8,11 +8,11 @@ from rest_framework.response import Response
 
 from pushhub.common import names
 from pushhub.common.errors import InvalidArgument, clipped
-from subscriptions import selectors
+from subscriptions import lists, selectors
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
 from subscriptions.api.topics import listed
-from subscriptions.paging import Page, paged
+from subscriptions.paging import Page
 from subscriptions.resources import fields
 from subscriptions.resources.render import schema_resource
 from subscriptions.services import schemas
@@ -23,7 +23,7 @@ SERVICE = "google.pubsub.v1.SchemaService."
 VIEWS = ("SCHEMA_VIEW_UNSPECIFIED", "BASIC", "FULL")
 VIEW = OpenApiParameter("view", str, enum=VIEWS, description="BASIC leaves out the definition")
 SCHEMA_ID = OpenApiParameter("schemaId", str, required=True)
-REVISION_ID = OpenApiParameter("revisionId", str, description="Deprecated: say name@revision", deprecated=True)
+REVISION_ID = OpenApiParameter("revisionId", str, description="Deprecated: use name@revision", deprecated=True)
 
 
 class SchemaList(ApiView):
@@ -37,7 +37,7 @@ class SchemaList(ApiView):
     def get(self, request: Request, project: str) -> Response:
         page, full = _page(request)
         owner = project_ensure(project=project, caller=caller_of(request))
-        rows, token = paged(selectors.schemas_of(owner), page, keys=("schema_id",), scope=f"schemas {owner.pk}")
+        rows, token = lists.schemas(owner, page)
         latest = selectors.schema_revisions_latest(rows)
         return Response(listed("schemas", [schema_resource(latest[row.pk], full=full) for row in rows], token))
 
@@ -59,7 +59,7 @@ class SchemaList(ApiView):
 
 
 class SchemaDetail(ApiView):
-    """One schema, or one revision of it."""
+    """One schema, or one of its revisions."""
 
     methods = {"GET": SERVICE + "GetSchema", "DELETE": SERVICE + "DeleteSchema"}
 
@@ -75,7 +75,7 @@ class SchemaDetail(ApiView):
 
 
 class SchemaCommit(ApiView):
-    """A new revision."""
+    """Add a revision to a schema."""
 
     methods = {"POST": SERVICE + "CommitSchema"}
 
@@ -88,7 +88,7 @@ class SchemaCommit(ApiView):
 
 
 class SchemaRollback(ApiView):
-    """A new revision like an old one."""
+    """Add a revision with the definition of an older one."""
 
     methods = {"POST": SERVICE + "RollbackSchema"}
 
@@ -104,7 +104,7 @@ class SchemaRollback(ApiView):
 
 
 class SchemaDeleteRevision(ApiView):
-    """The end of one revision."""
+    """Delete a revision of a schema."""
 
     methods = {"DELETE": SERVICE + "DeleteSchemaRevision"}
 
@@ -131,12 +131,12 @@ class SchemaRevisionList(ApiView):
     def get(self, request: Request, project: str, schema: str) -> Response:
         page, full = _page(request)
         row = selectors.schema_get(name=names.schema_name(project, schema))
-        rows, token = paged(selectors.schema_revisions_of(row), page, keys=("pk",), scope=f"revisions {row.pk}")
-        return Response(listed("schemas", [schema_resource(one, full=full) for one in rows], token))
+        rows, token = lists.schema_revisions(row, page)
+        return Response(listed("schemas", [schema_resource(revision, full=full) for revision in rows], token))
 
 
 class SchemaValidate(ApiView):
-    """Whether a schema could be created."""
+    """Check that a schema could be created."""
 
     methods = {"POST": SERVICE + "ValidateSchema"}
 
@@ -147,7 +147,7 @@ class SchemaValidate(ApiView):
 
 
 class SchemaValidateMessage(ApiView):
-    """Whether a message is as a schema says."""
+    """Check that a message matches a schema."""
 
     methods = {"POST": SERVICE + "ValidateMessage"}
 
@@ -160,15 +160,15 @@ class SchemaValidateMessage(ApiView):
 
 
 def _page(request: Request) -> tuple[Page, bool]:
-    """A page whose schemas are shown in full has fewer of them: each may have 300 KB."""
+    """Return the page and whether it shows full schemas. Full pages are shorter: each schema may have 300 KB."""
     full = _is_full(request, default="BASIC")
     return Page.read(request.query_params, cap=selectors.FULL_SCHEMAS_PAGE if full else 1000), full
 
 
 def _is_full(request: Request, *, default: str) -> bool:
-    """The view, by its name or, as clients that ask for numbers send it, its number."""
-    given = request.query_params.get("view", "")
-    view = VIEWS[int(given)] if given in ("0", "1", "2") else given or VIEWS[0]
+    """Return the view. Clients send its name or, if they ask for numbers, its number."""
+    value = request.query_params.get("view", "")
+    view = VIEWS[int(value)] if value in ("0", "1", "2") else value or VIEWS[0]
     if view not in VIEWS:
-        raise InvalidArgument(f"Invalid value at 'view' (TYPE_ENUM), \"{clipped(given)}\"", field="view")
+        raise InvalidArgument(f"Invalid value at 'view' (TYPE_ENUM), \"{clipped(value)}\"", field="view")
     return (default if view == VIEWS[0] else view) == "FULL"

@@ -7,13 +7,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pushhub.common import names
-from subscriptions import selectors
+from subscriptions import lists, selectors
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
 from subscriptions.api.topics import listed
-from subscriptions.paging import Page, paged
+from subscriptions.paging import Page
 from subscriptions.resources import fields
-from subscriptions.resources.render import subscription_resource
+from subscriptions.resources.subscriptions import subscription_resource, subscription_resource_updated
 from subscriptions.services.projects import project_ensure
 from subscriptions.services.rows import check_name
 from subscriptions.services.subscriptions import (
@@ -41,9 +41,7 @@ class SubscriptionList(ApiView):
     def get(self, request: Request, project: str) -> Response:
         page = Page.read(request.query_params)
         owner = project_ensure(project=project, caller=caller_of(request))
-        rows, token = paged(
-            selectors.subscriptions_of(owner), page, keys=("subscription_id",), scope=f"subscriptions {owner.pk}"
-        )
+        rows, token = lists.subscriptions(owner, page)
         return Response(listed("subscriptions", [subscription_resource(row) for row in rows], token))
 
 
@@ -82,9 +80,7 @@ class SubscriptionDetail(ApiView):
     def patch(self, request: Request, project: str, subscription: str) -> Response:
         name = names.subscription_name(project, subscription)
         row = subscription_update(name=name, request=request.data, caller=caller_of(request))
-        resource = subscription_resource(row)
-        resource.pop("detached", None)  # production's answer to an update leaves it out
-        return Response(resource)
+        return Response(subscription_resource_updated(row))
 
     @extend_schema(operation_id="subscriptions_delete", tags=TAGS, responses=EMPTY)
     def delete(self, request: Request, project: str, subscription: str) -> Response:
@@ -93,7 +89,7 @@ class SubscriptionDetail(ApiView):
 
 
 class SubscriptionPushConfig(ApiView):
-    """From push to pull, from pull to push, or to another endpoint."""
+    """Change the push config: from push to pull, from pull to push, or to another endpoint."""
 
     methods = {"POST": "google.pubsub.v1.Subscriber.ModifyPushConfig"}
 
@@ -110,7 +106,7 @@ class SubscriptionPushConfig(ApiView):
 
 
 class SubscriptionDetach(ApiView):
-    """Letting go of the topic, for good."""
+    """Detach a subscription from its topic permanently."""
 
     methods = {"POST": "google.pubsub.v1.Publisher.DetachSubscription"}
 

@@ -7,12 +7,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pushhub.common import names
-from subscriptions import selectors
+from subscriptions import lists, selectors
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, list_of_names, message
-from subscriptions.paging import Page, paged
+from subscriptions.paging import Page
 from subscriptions.resources import fields
-from subscriptions.resources.render import topic_resource
+from subscriptions.resources.topics import topic_resource
 from subscriptions.services.projects import project_ensure
 from subscriptions.services.topics import topic_create, topic_delete, topic_update
 
@@ -28,7 +28,7 @@ class TopicList(ApiView):
     def get(self, request: Request, project: str) -> Response:
         page = Page.read(request.query_params)
         owner = project_ensure(project=project, caller=caller_of(request))
-        rows, token = paged(selectors.topics_of(owner), page, keys=("topic_id",), scope=f"topics {owner.pk}")
+        rows, token = lists.topics(owner, page)
         return Response(listed("topics", [topic_resource(row) for row in rows], token))
 
 
@@ -65,7 +65,7 @@ class TopicDetail(ApiView):
 
 
 class TopicSubscriptionList(ApiView):
-    """The names of the subscriptions attached to a topic; they may be of other projects."""
+    """The names of the subscriptions attached to a topic. They may belong to other projects."""
 
     methods = {"GET": "google.pubsub.v1.Publisher.ListTopicSubscriptions"}
 
@@ -75,17 +75,12 @@ class TopicSubscriptionList(ApiView):
     def get(self, request: Request, project: str, topic: str) -> Response:
         page = Page.read(request.query_params)
         row = selectors.topic_get(name=names.topic_name(project, topic))
-        rows, token = paged(
-            selectors.subscriptions_attached_to(row),
-            page,
-            keys=("project__project_id", "subscription_id"),
-            scope=f"topic subscriptions {row.pk}",
-        )
+        rows, token = lists.topic_subscriptions(row, page)
         return Response(listed("subscriptions", [subscription.name for subscription in rows], token))
 
 
 def listed(collection: str, items: list[object], token: str) -> dict[str, object]:
-    """A list's answer, in which what is empty is left out."""
+    """Return the response of a list, in which empty fields are left out."""
     answer: dict[str, object] = {}
     if items:
         answer[collection] = items

@@ -1,4 +1,4 @@
-"""The control plane's addresses. Those under /v1/ are Google's."""
+"""The URLs of the control plane. Those under /v1/ are Google's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from subscriptions.api import pages, schemas, subscriptions, topics
 from subscriptions.api.base import MethodNotFound
 from subscriptions.api.identity import iam_urls, oauth2, urls
 
-#: A segment may hold anything; whether it is a name is for `pushhub.common.names` to say, in an answer with a reason.
+#: A segment may hold anything. `pushhub.common.names` checks it and returns a helpful error.
 PROJECT = r"^v1/projects/(?P<project>[^/]+)"
 TOPIC = PROJECT + r"/topics/(?P<topic>[^/]+)"
 SCHEMA = PROJECT + r"/schemas/(?P<schema>[^/]+)"

@@ -1,4 +1,4 @@
-"""`iam service-accounts` and their keys."""
+"""`iam service-accounts` and its keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from subscriptions.cli.client import Client, CliError
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.topics import LIMIT
-from subscriptions.cli.verbs import Options, Said, Verb, flag
+from subscriptions.cli.verbs import Options, Result, Verb, flag
 
 ACCOUNT = flag("account", "the account's email, or its unique id", metavar="IAM_ACCOUNT")
 OF_ACCOUNT = flag("--iam-account", "the account's email", required=True, metavar="EMAIL")
@@ -17,84 +17,86 @@ TEXTS = (flag("--display-name"), flag("--description"))
 
 
 def account_name(options: Options) -> str:
-    """`-` stands for the account's project, whichever that is."""
+    """Return the account's name, in which `-` stands for the project."""
     return f"projects/-/serviceAccounts/{options['account']}"
 
 
-def create(client: Client, options: Options) -> Said:
+def create(client: Client, options: Options) -> Result:
     texts = {"displayName": options["display_name"], "description": options["description"]}
     body = {"accountId": options["name"], "serviceAccount": {field: text for field, text in texts.items() if text}}
-    made = client.call("POST", f"projects/{options['project']}/serviceAccounts", body)
-    return Said(made, note=f"Created service account [{options['name']}].", form="none")
+    account = client.call("POST", f"projects/{options['project']}/serviceAccounts", body)
+    return Result(account, note=f"Created service account [{options['name']}].", form="none")
 
 
-def update(client: Client, options: Options) -> Said:
+def update(client: Client, options: Options) -> Result:
     texts = {"displayName": options["display_name"], "description": options["description"]}
-    given = {field: text for field, text in texts.items() if text is not None}
-    body = {"serviceAccount": given, "updateMask": ",".join(given)}
-    made = client.call("PATCH", account_name(options), body)
-    return Said(made, note=f"Updated service account [{options['account']}].")
+    changes = {field: text for field, text in texts.items() if text is not None}
+    body = {"serviceAccount": changes, "updateMask": ",".join(changes)}
+    account = client.call("PATCH", account_name(options), body)
+    return Result(account, note=f"Updated service account [{options['account']}].")
 
 
-def delete(client: Client, options: Options) -> Said:
+def delete(client: Client, options: Options) -> Result:
     client.call("DELETE", account_name(options))
-    return Said(note=f"Deleted service account [{options['account']}].")
+    return Result(note=f"Deleted service account [{options['account']}].")
 
 
-def describe(client: Client, options: Options) -> Said:
-    return Said(client.call("GET", account_name(options)))
+def describe(client: Client, options: Options) -> Result:
+    return Result(client.call("GET", account_name(options)))
 
 
-def list_all(client: Client, options: Options) -> Said:
-    found = client.pages(f"projects/{options['project']}/serviceAccounts", "accounts", limit=options["limit"])
-    return Said(found, columns=("displayName", "email", "disabled"))
+def list_all(client: Client, options: Options) -> Result:
+    accounts = client.pages(f"projects/{options['project']}/serviceAccounts", "accounts", limit=options["limit"])
+    return Result(accounts, columns=("displayName", "email", "disabled"))
 
 
-def enable(client: Client, options: Options) -> Said:
+def enable(client: Client, options: Options) -> Result:
     client.call("POST", f"{account_name(options)}:enable")
-    return Said(note=f"Enabled service account [{options['account']}].")
+    return Result(note=f"Enabled service account [{options['account']}].")
 
 
-def disable(client: Client, options: Options) -> Said:
+def disable(client: Client, options: Options) -> Result:
     client.call("POST", f"{account_name(options)}:disable")
-    return Said(note=f"Disabled service account [{options['account']}].")
+    return Result(note=f"Disabled service account [{options['account']}].")
 
 
-def key_create(client: Client, options: Options) -> Said:
+def key_create(client: Client, options: Options) -> Result:
     path = Path(options["output_file"])
-    made = client.call("POST", f"projects/-/serviceAccounts/{options['iam_account']}/keys")
+    key = client.call("POST", f"projects/-/serviceAccounts/{options['iam_account']}/keys")
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(base64.b64decode(made["privateKeyData"]))
+            file.write(base64.b64decode(key["privateKeyData"]))
     except OSError as error:
-        client.call("DELETE", made["name"])
+        client.call("DELETE", key["name"])
         raise CliError(f"{path}: {error.strerror}; the key was deleted again") from None
-    key_id = made["name"].rpartition("/")[2]
-    return Said(note=f"created key [{key_id}] of type [json] as [{path}] for [{options['iam_account']}]")
+    key_id = key["name"].rpartition("/")[2]
+    return Result(note=f"created key [{key_id}] of type [json] as [{path}] for [{options['iam_account']}]")
 
 
-def key_list(client: Client, options: Options) -> Said:
-    found = client.call("GET", f"projects/-/serviceAccounts/{options['iam_account']}/keys").get("keys", [])
-    return Said(found, columns=("name", "validAfterTime", "validBeforeTime", "disabled"))
+def key_list(client: Client, options: Options) -> Result:
+    keys = client.call("GET", f"projects/-/serviceAccounts/{options['iam_account']}/keys").get("keys", [])
+    return Result(keys, columns=("name", "validAfterTime", "validBeforeTime", "disabled"))
 
 
-def key_delete(client: Client, options: Options) -> Said:
+def key_delete(client: Client, options: Options) -> Result:
     client.call("DELETE", f"projects/-/serviceAccounts/{options['iam_account']}/keys/{options['key']}")
-    return Said(note=f"deleted key [{options['key']}] for service account [{options['iam_account']}]")
+    return Result(note=f"deleted key [{options['key']}] for service account [{options['iam_account']}]")
 
 
 VERBS = {
-    "create": Verb("make an account", create, (flag("name", "6 to 30 letters, digits and hyphens"), *TEXTS)),
-    "update": Verb("change its texts", update, (ACCOUNT, *TEXTS)),
+    "create": Verb("create an account", create, (flag("name", "6 to 30 letters, digits and hyphens"), *TEXTS)),
+    "update": Verb("change its display name or description", update, (ACCOUNT, *TEXTS)),
     "delete": Verb("delete an account", delete, (ACCOUNT,)),
     "describe": Verb("show an account", describe, (ACCOUNT,)),
     "list": Verb("show a project's accounts", list_all, (LIMIT,)),
-    "enable": Verb("let it be used again", enable, (ACCOUNT,)),
-    "disable": Verb("no more tokens for it", disable, (ACCOUNT,)),
+    "enable": Verb("enable an account again", enable, (ACCOUNT,)),
+    "disable": Verb("disable an account: it gets no more tokens", disable, (ACCOUNT,)),
     **policy_verbs(ACCOUNT, account_name, read="POST"),
 }
 KEY_VERBS = {
-    "create": Verb("make a key file", key_create, (flag("output_file", "must not exist"), OF_ACCOUNT)),
+    "create": Verb(
+        "create a key and write its key file", key_create, (flag("output_file", "must not exist"), OF_ACCOUNT)
+    ),
     "list": Verb("show an account's keys", key_list, (OF_ACCOUNT,)),
     "delete": Verb("delete a key", key_delete, (flag("key", "the key's id"), OF_ACCOUNT)),
 }

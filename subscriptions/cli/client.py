@@ -14,7 +14,7 @@ TIMEOUT_SECONDS = 60.0
 
 
 class CliError(Exception):
-    """What went wrong, in one line; `status` is the canonical code where the API said one."""
+    """An error in one line. `status` is the canonical code, if the API returned one."""
 
     def __init__(self, message: str, *, status: str = "") -> None:
         super().__init__(f"{status}: {message}" if status else message)
@@ -32,7 +32,7 @@ class Client:
             self._session.headers["Authorization"] = f"Bearer {token}"
 
     def call(self, method: str, path: str, body: Fields | None = None, **query: Any) -> Fields:
-        """The answer to a request below /v1/; CliError for an error, or without an answer."""
+        """Return the response of a URL below /v1/. Raises CliError for an error, or if there is no response."""
         parameters = {name: value for name, value in query.items() if value not in (None, "")}
         try:
             answer = self._session.request(
@@ -48,17 +48,17 @@ class Client:
                 f"{self._url} does not answer ({type(error).__name__}); --url names another PushHub"
             ) from None
         try:
-            said = answer.json()
+            body = answer.json()
         except requests.JSONDecodeError:
             raise CliError(f"{self._url} answered {answer.status_code} and no JSON: is it a PushHub?") from None
         if answer.status_code >= 400:
-            refusal = said.get("error", {}) if isinstance(said, Mapping) else {}
+            refusal = body.get("error", {}) if isinstance(body, Mapping) else {}
             raise CliError(str(refusal.get("message", "")), status=str(refusal.get("status", answer.status_code)))
-        found: Fields = said
-        return found
+        resource: Fields = body
+        return resource
 
     def pages(self, path: str, collection: str, *, limit: int | None = None, **query: Any) -> list[Any]:
-        """Every item of a list, or the first `limit`."""
+        """Return every item of a list, or the first `limit`."""
         items: list[Any] = []
         token = ""
         while True:
@@ -70,7 +70,7 @@ class Client:
 
 
 def client_of(options: Mapping[str, Any]) -> Client:
-    """The client that the flags and the environment describe."""
+    """Return the client that the flags and the environment describe."""
     return Client(options["url"] or default_url(), _token(options))
 
 
@@ -92,7 +92,7 @@ def _token(options: Mapping[str, Any]) -> str:
 
 
 def _token_of_key(path: str) -> str:
-    """A token that the account of a key file signs itself, as Google's libraries do."""
+    """Return a token that the account of a key file signs itself, as Google's libraries do."""
     import json
     import time
 

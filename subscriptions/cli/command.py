@@ -1,4 +1,4 @@
-"""A management command made of verbs: parsers, exit codes, and errors of one line."""
+"""A management command made of verbs: its parsers, its exit codes, and errors in one line."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from subscriptions.cli.client import CliError, client_of
 from subscriptions.cli.output import FORMATS, rendered
-from subscriptions.cli.verbs import Said, Verb
+from subscriptions.cli.verbs import Result, Verb
 
 Tree = Mapping[str, "Verb | Tree"]
 PROJECT_VARIABLES = ("PUSHHUB_PROJECT", "CLOUDSDK_CORE_PROJECT", "GOOGLE_CLOUD_PROJECT")
 
 
 class CliCommand(BaseCommand):
-    """Exits with 0, with 1 for an error of the API, with 2 for what it cannot parse."""
+    """Exits with 0, with 1 for an error of the API, with 2 for arguments that it can't parse."""
 
-    #: Words and verbs, as deep as they go.
+    #: Words and verbs, nested to any depth.
     tree: ClassVar[Tree] = {}
     word: ClassVar[str] = ""
     requires_system_checks = ()
@@ -35,8 +35,8 @@ class CliCommand(BaseCommand):
             text = node.help if isinstance(node, Verb) else f"{', '.join(node)}"
             child = children.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".")
             if isinstance(node, Verb):
-                for one in node.flags:
-                    one.add(child)
+                for flag in node.flags:
+                    flag.add(child)
                 _add_common(child)
                 child.set_defaults(verb=node, path=[*path, name])
             else:
@@ -51,33 +51,33 @@ class CliCommand(BaseCommand):
             self.stderr.write(f"ERROR: ({'.'.join(options['path'])}) {error}")
             sys.exit(1)
 
-    def _tell(self, said: Said, form: str | None) -> None:
-        if said.note:
-            self.stderr.write(said.note, self.style.SUCCESS)
-        if said.form == "text" and form in (None, "table"):
-            self.stdout.write(said.value)
-        elif said.value is not None:
-            text = rendered(said.value, form or said.form, columns=said.columns)
+    def _tell(self, result: Result, form: str | None) -> None:
+        if result.note:
+            self.stderr.write(result.note, self.style.SUCCESS)
+        if result.form == "text" and form in (None, "table"):
+            self.stdout.write(result.value)
+        elif result.value is not None:
+            text = rendered(result.value, form or result.form, columns=result.columns)
             if text:
                 self.stdout.write(text)
 
 
 def _add_common(parser: ArgumentParser) -> None:
     common = parser.add_argument_group("which PushHub, as whom")
-    common.add_argument("--project", help="or PUSHHUB_PROJECT, CLOUDSDK_CORE_PROJECT, GOOGLE_CLOUD_PROJECT")
-    common.add_argument("--url", help="or PUSHHUB_URL; else http:// and PUSHHUB_HTTP")
-    common.add_argument("--access-token-file", help="a file with an access token; or PUSHHUB_TOKEN holds one")
+    common.add_argument("--project", help="default: PUSHHUB_PROJECT, CLOUDSDK_CORE_PROJECT or GOOGLE_CLOUD_PROJECT")
+    common.add_argument("--url", help="default: PUSHHUB_URL, or http:// and PUSHHUB_HTTP")
+    common.add_argument("--access-token-file", help="a file with an access token (default: the token in PUSHHUB_TOKEN)")
     common.add_argument("--key-file", help="a service account's key file")
     common.add_argument("--format", choices=FORMATS)
 
 
 def _project(verb: Verb, options: Mapping[str, Any]) -> str:
-    """The project that short names are of; needed where such a name is given."""
-    found = options["project"] or next((os.environ[name] for name in PROJECT_VARIABLES if os.environ.get(name)), "")
-    if found:
-        return str(found)
-    given = [options.get(one.name.lstrip("-").replace("-", "_")) for one in verb.flags]
-    texts = [text for value in given for text in (value if isinstance(value, list) else [value])]
+    """Return the project of short names. It is required if an argument is a short name."""
+    project = options["project"] or next((os.environ[name] for name in PROJECT_VARIABLES if os.environ.get(name)), "")
+    if project:
+        return str(project)
+    values = [options.get(flag.name.lstrip("-").replace("-", "_")) for flag in verb.flags]
+    texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
     if options["path"][0] == "projects" or any(str(text).startswith("projects/") for text in texts):
         return ""
     if options["path"][:2] == ["iam", "service-accounts"] and options["path"][2] not in ("create", "list"):

@@ -1,4 +1,4 @@
-"""The flags of labels, the same for every resource that has some."""
+"""The flags of labels, the same for every resource that has labels."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from subscriptions.cli.verbs import Options, flag
 ON_CREATE = (flag("--labels", "labels: a=b,c=d", type=pairs, metavar="KEY=VALUE,..."),)
 ON_UPDATE = (
     flag("--update-labels", "labels to add or to change", type=pairs, metavar="KEY=VALUE,..."),
-    flag("--remove-labels", "keys of labels to take off", type=words, metavar="KEY,..."),
-    flag("--clear-labels", "take all labels off", action="store_true"),
+    flag("--remove-labels", "keys of labels to remove", type=words, metavar="KEY,..."),
+    flag("--clear-labels", "remove all labels", action="store_true"),
 )
 
 
@@ -20,6 +20,6 @@ def are_changed(options: Options) -> bool:
 
 
 def changed(present: Mapping[str, str], options: Options) -> dict[str, str]:
-    """The labels after an update."""
+    """Return the labels after an update."""
     kept = {} if options["clear_labels"] else {**present, **(options["update_labels"] or {})}
     return {key: value for key, value in kept.items() if key not in (options["remove_labels"] or [])}

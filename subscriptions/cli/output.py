@@ -1,4 +1,4 @@
-"""What the command line prints: JSON, YAML, or a table that aligns whatever the script."""
+"""The output of the command line: JSON, YAML, or a table that is aligned in any script."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FORMATS = ("json", "yaml", "table", "none")
 
 
 def rendered(value: Any, form: str, *, columns: Sequence[str]) -> str:
-    """A resource or a list of them. `columns` are the paths that a table shows."""
+    """Return a resource or a list of resources as text. `columns` are the paths that a table shows."""
     if form == "none":
         return ""
     if form == "json":
@@ -25,7 +25,7 @@ def rendered(value: Any, form: str, *, columns: Sequence[str]) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], *, heads: Sequence[str]) -> str:
-    """Columns as wide as what stands in them."""
+    """Return a table whose columns are as wide as their content."""
     lines = [[_head(head) for head in heads], *rows]
     widths = [max(_width(line[index]) for line in lines) for index in range(len(heads))]
     return "\n".join(
@@ -55,5 +55,5 @@ def _at(row: Any, path: str) -> str:
 
 
 def _width(text: str) -> int:
-    """Cells in a terminal: those of East Asian scripts are two wide."""
+    """Return the width in a terminal. East Asian characters are two cells wide."""
     return sum(2 if unicodedata.east_asian_width(sign) in "WF" else not unicodedata.combining(sign) for sign in text)

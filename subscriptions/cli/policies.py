@@ -1,4 +1,4 @@
-"""The verbs of policies, the same for every resource that has one."""
+"""The verbs of policies, the same for every resource that has a policy."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from typing import Any
 import yaml
 
 from subscriptions.cli.client import Client, CliError
-from subscriptions.cli.verbs import Flag, Options, Said, Verb, flag
+from subscriptions.cli.verbs import Flag, Options, Result, Verb, flag
 
-#: Somebody else may change the policy between the reading and the writing.
+#: Another caller may change the policy between reading and writing it.
 TRIES = 5
 MEMBER = flag("--member", "user:ada@example.com, serviceAccount:..., group:..., domain:...", required=True)
 ROLE = flag("--role", "roles/pubsub.publisher, or the full name of a custom role", required=True)
 
 
 def policy_verbs(resource: Flag, name_of: Callable[[Options], str], *, read: str = "GET") -> dict[str, Verb]:
-    """`get-iam-policy` and its like, for a resource named by the argument `resource`."""
+    """Return `get-iam-policy` and the other verbs for the resource that the argument `resource` names."""
 
-    def get(client: Client, options: Options) -> Said:
-        return Said(_get(client, name_of(options), read))
+    def get(client: Client, options: Options) -> Result:
+        return Result(_get(client, name_of(options), read))
 
-    def put(client: Client, options: Options) -> Said:
-        return Said(_set(client, name_of(options), _of_file(options["policy_file"])))
+    def put(client: Client, options: Options) -> Result:
+        return Result(_set(client, name_of(options), _of_file(options["policy_file"])))
 
-    def add(client: Client, options: Options) -> Said:
+    def add(client: Client, options: Options) -> Result:
         return _edit(client, options, name_of(options), read, _added)
 
-    def remove(client: Client, options: Options) -> Said:
+    def remove(client: Client, options: Options) -> Result:
         return _edit(client, options, name_of(options), read, _removed)
 
     return {
         "get-iam-policy": Verb("show who holds which roles", get, (resource,)),
         "set-iam-policy": Verb("replace the policy", put, (resource, flag("policy_file", "a file in JSON or YAML"))),
-        "add-iam-policy-binding": Verb("bind one member more to a role", add, (resource, MEMBER, ROLE)),
-        "remove-iam-policy-binding": Verb("unbind a member from a role", remove, (resource, MEMBER, ROLE)),
+        "add-iam-policy-binding": Verb("bind another member to a role", add, (resource, MEMBER, ROLE)),
+        "remove-iam-policy-binding": Verb("remove a member from a role", remove, (resource, MEMBER, ROLE)),
     }
 
 
@@ -49,12 +49,12 @@ def _set(client: Client, name: str, policy: Any) -> Any:
     return client.call("POST", f"{name}:setIamPolicy", {"policy": policy})
 
 
-def _edit(client: Client, options: Options, name: str, read: str, change: Callable[..., None]) -> Said:
+def _edit(client: Client, options: Options, name: str, read: str, change: Callable[..., None]) -> Result:
     for left in reversed(range(TRIES)):
         policy = _get(client, name, read)
         change(policy.setdefault("bindings", []), options["role"], options["member"])
         try:
-            return Said(_set(client, name, policy), note=f"Updated IAM policy for [{name}].")
+            return Result(_set(client, name, policy), note=f"Updated IAM policy for [{name}].")
         except CliError as error:
             if error.status != "ABORTED" or not left:
                 raise
@@ -81,11 +81,11 @@ def _removed(bindings: list[Any], role: str, member: str) -> None:
 def _of_file(path: str) -> Any:
     try:
         text = Path(path).read_text(encoding="utf-8")
-        found = json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
+        policy = json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
     except OSError as error:
         raise CliError(f"{path}: {error.strerror}") from None
     except (ValueError, yaml.YAMLError):
         raise CliError(f"{path}: neither JSON nor YAML") from None
-    if not isinstance(found, dict):
+    if not isinstance(policy, dict):
         raise CliError(f"{path}: not a policy")
-    return found
+    return policy

@@ -7,7 +7,7 @@ from subscriptions.cli.client import Client
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.topics import LIMIT
 from subscriptions.cli.values import full_name
-from subscriptions.cli.verbs import Options, Said, Verb, flag
+from subscriptions.cli.verbs import Options, Result, Verb, flag
 
 SNAPSHOT = flag("snapshot", "an id, or projects/shop/snapshots/before")
 
@@ -16,49 +16,49 @@ def snapshot_name(options: Options) -> str:
     return full_name(options["snapshot"], "snapshots", options["project"])
 
 
-def create(client: Client, options: Options) -> Said:
+def create(client: Client, options: Options) -> Result:
     project = options["subscription_project"] or options["project"]
     body = {
         "subscription": full_name(options["subscription"], "subscriptions", project),
         "labels": options["labels"] or {},
     }
-    made = client.call("PUT", snapshot_name(options), body)
-    return Said(made, note=f"Created snapshot [{made['name']}].")
+    snapshot = client.call("PUT", snapshot_name(options), body)
+    return Result(snapshot, note=f"Created snapshot [{snapshot['name']}].")
 
 
-def update(client: Client, options: Options) -> Said:
+def update(client: Client, options: Options) -> Result:
     name = snapshot_name(options)
     wanted = labels.changed(client.call("GET", name).get("labels", {}), options)
     body = {"snapshot": {"labels": wanted}, "updateMask": "labels"}
-    return Said(client.call("PATCH", name, body), note=f"Updated snapshot [{name}].")
+    return Result(client.call("PATCH", name, body), note=f"Updated snapshot [{name}].")
 
 
-def delete(client: Client, options: Options) -> Said:
+def delete(client: Client, options: Options) -> Result:
     client.call("DELETE", snapshot_name(options))
-    return Said(note=f"Deleted snapshot [{snapshot_name(options)}].")
+    return Result(note=f"Deleted snapshot [{snapshot_name(options)}].")
 
 
-def describe(client: Client, options: Options) -> Said:
-    return Said(client.call("GET", snapshot_name(options)))
+def describe(client: Client, options: Options) -> Result:
+    return Result(client.call("GET", snapshot_name(options)))
 
 
-def list_all(client: Client, options: Options) -> Said:
-    found = client.pages(f"projects/{options['project']}/snapshots", "snapshots", limit=options["limit"])
-    return Said(found, columns=("name", "topic", "expireTime"))
+def list_all(client: Client, options: Options) -> Result:
+    snapshots = client.pages(f"projects/{options['project']}/snapshots", "snapshots", limit=options["limit"])
+    return Result(snapshots, columns=("name", "topic", "expireTime"))
 
 
 VERBS = {
     "create": Verb(
-        "keep a subscription's backlog to go back to",
+        "create a snapshot of a subscription's backlog",
         create,
         (
             SNAPSHOT,
-            flag("--subscription", "whose backlog", required=True),
+            flag("--subscription", "the subscription with the backlog", required=True),
             flag("--subscription-project", metavar="PROJECT"),
             *labels.ON_CREATE,
         ),
     ),
-    "update": Verb("change its labels", update, (SNAPSHOT, *labels.ON_UPDATE)),
+    "update": Verb("change the labels of a snapshot", update, (SNAPSHOT, *labels.ON_UPDATE)),
     "delete": Verb("delete a snapshot", delete, (SNAPSHOT,)),
     "describe": Verb("show a snapshot", describe, (SNAPSHOT,)),
     "list": Verb("show a project's snapshots", list_all, (LIMIT,)),

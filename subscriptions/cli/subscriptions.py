@@ -11,25 +11,25 @@ from subscriptions.cli.output import table
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.topics import LIMIT
 from subscriptions.cli.values import NEVER, duration, duration_or_never, full_name, pairs, seconds, words
-from subscriptions.cli.verbs import Options, Said, Verb, flag, switch
+from subscriptions.cli.verbs import Options, Result, Verb, flag, switch
 
 SUBSCRIPTION = flag("subscription", "an id such as worker, or projects/shop/subscriptions/worker")
 SUBSCRIPTIONS = flag("subscriptions", "ids, or full names", nargs="+", metavar="subscription")
 PUSH = (
     flag("--push-endpoint", "the URL that messages are pushed to; empty: a pull subscription", metavar="URL"),
-    flag("--push-auth-service-account", "pushes carry a token of this account", metavar="EMAIL"),
-    flag("--push-auth-token-audience", "the token's audience; without it, the endpoint's URL", metavar="AUDIENCE"),
-    switch("--push-no-wrapper", "push the data as it is, not in JSON"),
-    switch("--push-no-wrapper-write-metadata", "and the rest as headers"),
-    flag("--push-attributes", "x-goog-version, x-pushhub-rate and the like", type=pairs, metavar="KEY=VALUE,..."),
+    flag("--push-auth-service-account", "account whose token pushes carry", metavar="EMAIL"),
+    flag("--push-auth-token-audience", "the token's audience (default: the endpoint's URL)", metavar="AUDIENCE"),
+    switch("--push-no-wrapper", "push the data itself, without the JSON wrapper"),
+    switch("--push-no-wrapper-write-metadata", "write the metadata of unwrapped messages as headers"),
+    flag("--push-attributes", "such as x-goog-version or x-pushhub-rate", type=pairs, metavar="KEY=VALUE,..."),
 )
 SETTINGS = (
     flag("--ack-deadline", "seconds, 10 to 600", type=seconds, metavar="SECONDS"),
     flag("--message-retention-duration", "10m to 31d", type=duration, metavar="DURATION"),
-    switch("--retain-acked-messages", "keep what is acknowledged, for seeks"),
-    flag("--expiration-period", "deleted when unused for so long: 1d or more, or never", type=duration_or_never),
-    flag("--min-retry-delay", "least backoff of a message", type=duration, metavar="DURATION"),
-    flag("--max-retry-delay", "greatest backoff of a message", type=duration, metavar="DURATION"),
+    switch("--retain-acked-messages", "keep acknowledged messages for seeks"),
+    flag("--expiration-period", "delete it after this time without use: 1d or more, or never", type=duration_or_never),
+    flag("--min-retry-delay", "minimum backoff of a message", type=duration, metavar="DURATION"),
+    flag("--max-retry-delay", "maximum backoff of a message", type=duration, metavar="DURATION"),
     flag("--dead-letter-topic", "where messages go after the last attempt", metavar="TOPIC"),
     flag("--dead-letter-topic-project", metavar="PROJECT"),
     flag("--max-delivery-attempts", "5 to 100", type=int),
@@ -37,13 +37,13 @@ SETTINGS = (
 ON_CREATE = (
     flag("--topic", "an id, or a full name", required=True),
     flag("--topic-project", "the project of --topic", metavar="PROJECT"),
-    switch("--enable-message-ordering", "messages of an ordering key one at a time"),
-    switch("--enable-exactly-once-delivery", "of pull subscriptions"),
-    flag("--message-filter", 'such as attributes.kind = "order"', metavar="FILTER"),
+    switch("--enable-message-ordering", "deliver messages of an ordering key in order"),
+    switch("--enable-exactly-once-delivery", "for pull subscriptions"),
+    flag("--message-filter", 'for example: attributes.kind = "order"', metavar="FILTER"),
 )
 CLEAR = (
-    flag("--clear-retry-policy", "the default backoff again", action="store_true"),
-    flag("--clear-dead-letter-policy", "no dead letters any more", action="store_true"),
+    flag("--clear-retry-policy", "use the default backoff again", action="store_true"),
+    flag("--clear-dead-letter-policy", "stop forwarding dead letters", action="store_true"),
 )
 ACK_IDS = flag("--ack-ids", "from pull, separated by commas", type=words, required=True, metavar="ACK_ID,...")
 
@@ -53,7 +53,7 @@ def subscription_name(options: Options) -> str:
 
 
 def push_config(options: Options) -> dict[str, Any]:
-    """The PushConfig that the flags say."""
+    """Return the PushConfig that the flags describe."""
     token = {
         "serviceAccountEmail": options["push_auth_service_account"],
         "audience": options["push_auth_token_audience"],
@@ -70,8 +70,8 @@ def push_config(options: Options) -> dict[str, Any]:
 
 
 def fields_of(options: Options) -> dict[str, Any]:
-    """The fields of a subscription that the flags name; one that is None is to be cleared."""
-    found: dict[str, Any] = {
+    """Return the fields of a subscription that the flags set. A field that is None is cleared."""
+    fields: dict[str, Any] = {
         "ackDeadlineSeconds": options["ack_deadline"],
         "messageRetentionDuration": options["message_retention_duration"],
         "retainAckedMessages": options["retain_acked_messages"],
@@ -79,18 +79,18 @@ def fields_of(options: Options) -> dict[str, Any]:
     }
     period = options["expiration_period"]
     if period:
-        found["expirationPolicy"] = {} if period == NEVER else {"ttl": period}
+        fields["expirationPolicy"] = {} if period == NEVER else {"ttl": period}
     backoff = {"minimumBackoff": options["min_retry_delay"], "maximumBackoff": options["max_retry_delay"]}
-    found["retryPolicy"] = {field: value for field, value in backoff.items() if value} or None
+    fields["retryPolicy"] = {field: value for field, value in backoff.items() if value} or None
     if options["dead_letter_topic"]:
         project = options["dead_letter_topic_project"] or options["project"]
         policy = {"deadLetterTopic": full_name(options["dead_letter_topic"], "topics", project)}
         attempts = options["max_delivery_attempts"]
-        found["deadLetterPolicy"] = {**policy, "maxDeliveryAttempts": attempts} if attempts else policy
-    return {field: value for field, value in found.items() if value is not None}
+        fields["deadLetterPolicy"] = {**policy, "maxDeliveryAttempts": attempts} if attempts else policy
+    return {field: value for field, value in fields.items() if value is not None}
 
 
-def create(client: Client, options: Options) -> Said:
+def create(client: Client, options: Options) -> Result:
     body = {
         **fields_of(options),
         "topic": full_name(options["topic"], "topics", options["topic_project"] or options["project"]),
@@ -99,13 +99,13 @@ def create(client: Client, options: Options) -> Said:
         "filter": options["message_filter"] or "",
         "labels": options["labels"] or {},
     }
-    named = [full_name(one, "subscriptions", options["project"]) for one in options["subscriptions"]]
-    made = [client.call("PUT", name, body) for name in named]
-    note = "\n".join(f"Created subscription [{row['name']}]." for row in made)
-    return Said(made[0] if len(made) == 1 else made, note=note, form="none")
+    named = [full_name(subscription, "subscriptions", options["project"]) for subscription in options["subscriptions"]]
+    created = [client.call("PUT", name, body) for name in named]
+    note = "\n".join(f"Created subscription [{row['name']}]." for row in created)
+    return Result(created[0] if len(created) == 1 else created, note=note, form="none")
 
 
-def update(client: Client, options: Options) -> Said:
+def update(client: Client, options: Options) -> Result:
     name = subscription_name(options)
     present = _checked(client, options, name)
     fields = fields_of(options)
@@ -116,22 +116,22 @@ def update(client: Client, options: Options) -> Said:
         fields["labels"] = labels.changed(present.get("labels", {}), options)
     mask = [*fields, *(field for field, is_cleared in cleared.items() if is_cleared and field not in fields)]
     body = {"subscription": fields, "updateMask": ",".join(mask)}
-    return Said(client.call("PATCH", name, body), note=f"Updated subscription [{name}].")
+    return Result(client.call("PATCH", name, body), note=f"Updated subscription [{name}].")
 
 
-def modify_push_config(client: Client, options: Options) -> Said:
+def modify_push_config(client: Client, options: Options) -> Result:
     name = subscription_name(options)
     _checked(client, options, name)
     client.call("POST", f"{name}:modifyPushConfig", {"pushConfig": push_config(options)})
-    return Said(note=f"Updated subscription [{name}].")
+    return Result(note=f"Updated subscription [{name}].")
 
 
 def _names_push(options: Options) -> bool:
-    return any(options[one.name.lstrip("-").replace("-", "_")] is not None for one in PUSH)
+    return any(options[flag.name.lstrip("-").replace("-", "_")] is not None for flag in PUSH)
 
 
 def _checked(client: Client, options: Options, name: str) -> dict[str, Any]:
-    """The subscription as it is. Its topic cannot be changed, but may be named."""
+    """Return the subscription as it is. Its topic may be named, but can't change."""
     present = client.call("GET", name)
     if options["topic"]:
         wanted = full_name(options["topic"], "topics", options["project"])
@@ -140,76 +140,88 @@ def _checked(client: Client, options: Options, name: str) -> dict[str, Any]:
     return present
 
 
-def delete(client: Client, options: Options) -> Said:
-    named = [full_name(one, "subscriptions", options["project"]) for one in options["subscriptions"]]
+def delete(client: Client, options: Options) -> Result:
+    named = [full_name(subscription, "subscriptions", options["project"]) for subscription in options["subscriptions"]]
     for name in named:
         client.call("DELETE", name)
-    return Said(note="\n".join(f"Deleted subscription [{name}]." for name in named))
+    return Result(note="\n".join(f"Deleted subscription [{name}]." for name in named))
 
 
-def describe(client: Client, options: Options) -> Said:
-    return Said(client.call("GET", subscription_name(options)))
+def describe(client: Client, options: Options) -> Result:
+    return Result(client.call("GET", subscription_name(options)))
 
 
-def list_all(client: Client, options: Options) -> Said:
-    found = client.pages(f"projects/{options['project']}/subscriptions", "subscriptions", limit=options["limit"])
-    return Said(found, columns=("name", "topic", "pushConfig.pushEndpoint"))
+def diagnose(client: Client, options: Options) -> Result:
+    answer = client.call("POST", f"{subscription_name(options)}:diagnose", {"sendProbe": options["send_probe"]})
+    if options["format"] is not None and options["format"] != "table":
+        return Result(answer)
+    rows = [[step["name"], step["status"], step["message"]] for step in answer["steps"]]
+    return Result(table(rows, heads=["step", "status", "message"]) + f"\n\n{answer['summary']}", form="text")
 
 
-def pull(client: Client, options: Options) -> Said:
+def list_all(client: Client, options: Options) -> Result:
+    subscriptions = client.pages(
+        f"projects/{options['project']}/subscriptions", "subscriptions", limit=options["limit"]
+    )
+    return Result(subscriptions, columns=("name", "topic", "pushConfig.pushEndpoint"))
+
+
+def pull(client: Client, options: Options) -> Result:
     name = subscription_name(options)
     body = {"maxMessages": options["limit"], "returnImmediately": True}
     received = client.call("POST", f"{name}:pull", body).get("receivedMessages", [])
     if options["auto_ack"] and received:
-        client.call("POST", f"{name}:acknowledge", {"ackIds": [one["ackId"] for one in received]})
+        client.call("POST", f"{name}:acknowledge", {"ackIds": [message["ackId"] for message in received]})
     if options["format"] is not None and options["format"] != "table":
-        return Said(received)
+        return Result(received)
     heads = ["data", "messageId", "orderingKey", "attributes", "deliveryAttempt", "ackId"]
-    rows = [_row(one)[: 5 if options["auto_ack"] else 6] for one in received]
-    return Said(table(rows, heads=heads[: 5 if options["auto_ack"] else 6]) if rows else "Listed 0 items.", form="text")
+    rows = [_row(message)[: 5 if options["auto_ack"] else 6] for message in received]
+    return Result(
+        table(rows, heads=heads[: 5 if options["auto_ack"] else 6]) if rows else "Listed 0 items.", form="text"
+    )
 
 
-def _row(one: Any) -> list[str]:
-    message = one["message"]
-    attributes = ",".join(f"{key}={value}" for key, value in message.get("attributes", {}).items())
-    text = base64.b64decode(message.get("data", "")).decode(errors="replace")
-    attempt = str(one.get("deliveryAttempt", ""))
-    return [text, message["messageId"], message.get("orderingKey", ""), attributes, attempt, one["ackId"]]
+def _row(received: Any) -> list[str]:
+    content = received["message"]
+    attributes = ",".join(f"{key}={value}" for key, value in content.get("attributes", {}).items())
+    text = base64.b64decode(content.get("data", "")).decode(errors="replace")
+    attempt = str(received.get("deliveryAttempt", ""))
+    return [text, content["messageId"], content.get("orderingKey", ""), attributes, attempt, received["ackId"]]
 
 
-def ack(client: Client, options: Options) -> Said:
+def ack(client: Client, options: Options) -> Result:
     client.call("POST", f"{subscription_name(options)}:acknowledge", {"ackIds": options["ack_ids"]})
-    return Said(note=f"Acked {len(options['ack_ids'])} messages of [{subscription_name(options)}].")
+    return Result(note=f"Acked {len(options['ack_ids'])} messages of [{subscription_name(options)}].")
 
 
-def modify_ack_deadline(client: Client, options: Options) -> Said:
+def modify_ack_deadline(client: Client, options: Options) -> Result:
     name = subscription_name(options)
     body = {"ackIds": options["ack_ids"], "ackDeadlineSeconds": options["ack_deadline"]}
     client.call("POST", f"{name}:modifyAckDeadline", body)
-    return Said(note=f"Set the ack deadline to {options['ack_deadline']} seconds for messages of [{name}].")
+    return Result(note=f"Set the ack deadline to {options['ack_deadline']} seconds for messages of [{name}].")
 
 
-def seek(client: Client, options: Options) -> Said:
+def seek(client: Client, options: Options) -> Result:
     if bool(options["time"]) == bool(options["snapshot"]):
-        raise CliError("give one of --time and --snapshot")
+        raise CliError("pass either --time or --snapshot")
     body = {"time": options["time"]} if options["time"] else {}
     if options["snapshot"]:
         project = options["snapshot_project"] or options["project"]
         body["snapshot"] = full_name(options["snapshot"], "snapshots", project)
     client.call("POST", f"{subscription_name(options)}:seek", body)
-    return Said({"subscriptionId": subscription_name(options), **body})
+    return Result({"subscriptionId": subscription_name(options), **body})
 
 
-NAMED_TOPIC = flag("--topic", "must be the one that it has", metavar="TOPIC")
+NAMED_TOPIC = flag("--topic", "the current topic, which can't change", metavar="TOPIC")
 VERBS = {
-    "create": Verb("make subscriptions", create, (SUBSCRIPTIONS, *ON_CREATE, *PUSH, *SETTINGS, *labels.ON_CREATE)),
+    "create": Verb("create subscriptions", create, (SUBSCRIPTIONS, *ON_CREATE, *PUSH, *SETTINGS, *labels.ON_CREATE)),
     "update": Verb(
         "change a subscription",
         update,
         (
             SUBSCRIPTION,
             NAMED_TOPIC,
-            switch("--enable-exactly-once-delivery", "of pull subscriptions"),
+            switch("--enable-exactly-once-delivery", "for pull subscriptions"),
             *PUSH,
             *SETTINGS,
             *CLEAR,
@@ -217,28 +229,33 @@ VERBS = {
         ),
     ),
     "modify-push-config": Verb(
-        "push to another endpoint, or pull without one", modify_push_config, (SUBSCRIPTION, NAMED_TOPIC, *PUSH)
+        "push to another endpoint; without one, change to pull", modify_push_config, (SUBSCRIPTION, NAMED_TOPIC, *PUSH)
     ),
-    "delete": Verb("delete subscriptions with what waits for them", delete, (SUBSCRIPTIONS,)),
+    "delete": Verb("delete subscriptions and their backlogs", delete, (SUBSCRIPTIONS,)),
     "describe": Verb("show a subscription", describe, (SUBSCRIPTION,)),
+    "diagnose": Verb(
+        "find out why messages are not delivered",
+        diagnose,
+        (SUBSCRIPTION, flag("--send-probe", "send a message without data to the endpoint", action="store_true")),
+    ),
     "list": Verb("show a project's subscriptions", list_all, (LIMIT,)),
     "pull": Verb(
-        "take messages",
+        "pull messages",
         pull,
         (
             SUBSCRIPTION,
             flag("--auto-ack", "acknowledge them at once", action="store_true"),
-            flag("--limit", "at most that many; 1 without it", type=int, default=1),
+            flag("--limit", "the maximum number of messages (default: 1)", type=int, default=1),
         ),
     ),
     "ack": Verb("acknowledge messages", ack, (SUBSCRIPTION, ACK_IDS)),
     "modify-message-ack-deadline": Verb(
-        "give messages more time; 0 gives them back",
+        "change the ack deadline of messages; 0 returns them",
         modify_ack_deadline,
         (SUBSCRIPTION, ACK_IDS, flag("--ack-deadline", "seconds", type=seconds, required=True)),
     ),
     "seek": Verb(
-        "go to another time, or to a snapshot",
+        "seek to a time or to a snapshot",
         seek,
         (
             SUBSCRIPTION,

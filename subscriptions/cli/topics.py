@@ -10,7 +10,7 @@ from subscriptions.cli import labels
 from subscriptions.cli.client import Client
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.values import duration, full_name, pairs
-from subscriptions.cli.verbs import Options, Said, Verb, flag
+from subscriptions.cli.verbs import Options, Result, Verb, flag
 
 TOPIC = flag("topic", "an id such as orders, or projects/shop/topics/orders")
 TOPICS = flag("topics", "ids, or full names", nargs="+", metavar="topic")
@@ -20,23 +20,23 @@ RETENTION = flag(
     type=duration,
     metavar="DURATION",
 )
-LIMIT = flag("--limit", "at most that many", type=int)
+LIMIT = flag("--limit", "the maximum number of items", type=int)
 
 
 def topic_name(options: Options) -> str:
     return full_name(options["topic"], "topics", options["project"])
 
 
-def create(client: Client, options: Options) -> Said:
-    made = []
+def create(client: Client, options: Options) -> Result:
+    created = []
     for topic in options["topics"]:
         body = {"labels": options["labels"], "messageRetentionDuration": options["message_retention_duration"]}
         name = full_name(topic, "topics", options["project"])
-        made.append(client.call("PUT", name, {field: value for field, value in body.items() if value}))
-    return Said(_one_or_all(made), note=_notes("Created topic", made), form="none")
+        created.append(client.call("PUT", name, {field: value for field, value in body.items() if value}))
+    return Result(_one_or_all(created), note=_notes("Created topic", created), form="none")
 
 
-def update(client: Client, options: Options) -> Said:
+def update(client: Client, options: Options) -> Result:
     name = topic_name(options)
     fields: dict[str, Any] = {}
     if labels.are_changed(options):
@@ -44,29 +44,29 @@ def update(client: Client, options: Options) -> Said:
     if options["message_retention_duration"] or options["clear_message_retention_duration"]:
         fields["messageRetentionDuration"] = options["message_retention_duration"]
     body = {"topic": {key: value for key, value in fields.items() if value}, "updateMask": ",".join(fields)}
-    return Said(client.call("PATCH", name, body), note=f"Updated topic [{name}].")
+    return Result(client.call("PATCH", name, body), note=f"Updated topic [{name}].")
 
 
-def delete(client: Client, options: Options) -> Said:
+def delete(client: Client, options: Options) -> Result:
     named = [full_name(topic, "topics", options["project"]) for topic in options["topics"]]
     for name in named:
         client.call("DELETE", name)
-    return Said(note=_notes("Deleted topic", [{"name": name} for name in named]))
+    return Result(note=_notes("Deleted topic", [{"name": name} for name in named]))
 
 
-def describe(client: Client, options: Options) -> Said:
-    return Said(client.call("GET", topic_name(options)))
+def describe(client: Client, options: Options) -> Result:
+    return Result(client.call("GET", topic_name(options)))
 
 
-def list_all(client: Client, options: Options) -> Said:
-    return Said(client.pages(f"projects/{options['project']}/topics", "topics", limit=options["limit"]))
+def list_all(client: Client, options: Options) -> Result:
+    return Result(client.pages(f"projects/{options['project']}/topics", "topics", limit=options["limit"]))
 
 
-def list_subscriptions(client: Client, options: Options) -> Said:
-    return Said(client.pages(f"{topic_name(options)}/subscriptions", "subscriptions", limit=options["limit"]))
+def list_subscriptions(client: Client, options: Options) -> Result:
+    return Result(client.pages(f"{topic_name(options)}/subscriptions", "subscriptions", limit=options["limit"]))
 
 
-def publish(client: Client, options: Options) -> Said:
+def publish(client: Client, options: Options) -> Result:
     text = sys.stdin.read() if options["message"] == "-" else options["message"] or ""
     message = {
         "data": base64.b64encode(text.encode()).decode(),
@@ -74,17 +74,17 @@ def publish(client: Client, options: Options) -> Said:
         "orderingKey": options["ordering_key"],
     }
     body = {"messages": [{field: value for field, value in message.items() if value}]}
-    return Said(client.call("POST", f"{topic_name(options)}:publish", body), columns=("messageIds",))
+    return Result(client.call("POST", f"{topic_name(options)}:publish", body), columns=("messageIds",))
 
 
-def detach(client: Client, options: Options) -> Said:
+def detach(client: Client, options: Options) -> Result:
     name = full_name(options["subscription"], "subscriptions", options["project"])
     client.call("POST", f"{name}:detach")
-    return Said(note=f"Detached subscription [{name}].")
+    return Result(note=f"Detached subscription [{name}].")
 
 
-def _one_or_all(made: list[Any]) -> Any:
-    return made[0] if len(made) == 1 else made
+def _one_or_all(rows: list[Any]) -> Any:
+    return rows[0] if len(rows) == 1 else rows
 
 
 def _notes(words: str, rows: list[Any]) -> str:
@@ -92,7 +92,7 @@ def _notes(words: str, rows: list[Any]) -> str:
 
 
 VERBS = {
-    "create": Verb("make topics", create, (TOPICS, *labels.ON_CREATE, RETENTION)),
+    "create": Verb("create topics", create, (TOPICS, *labels.ON_CREATE, RETENTION)),
     "update": Verb(
         "change a topic",
         update,
@@ -100,10 +100,14 @@ VERBS = {
             TOPIC,
             *labels.ON_UPDATE,
             RETENTION,
-            flag("--clear-message-retention-duration", "keep messages no longer than needed", action="store_true"),
+            flag(
+                "--clear-message-retention-duration",
+                "keep messages only until all subscriptions have them",
+                action="store_true",
+            ),
         ),
     ),
-    "delete": Verb("delete topics; their subscriptions live on", delete, (TOPICS,)),
+    "delete": Verb("delete topics, but not their subscriptions", delete, (TOPICS,)),
     "describe": Verb("show a topic", describe, (TOPIC,)),
     "list": Verb("show a project's topics", list_all, (LIMIT,)),
     "list-subscriptions": Verb("show the names of a topic's subscriptions", list_subscriptions, (TOPIC, LIMIT)),
@@ -117,6 +121,6 @@ VERBS = {
             flag("--ordering-key", "messages of a key are delivered in order"),
         ),
     ),
-    "detach-subscription": Verb("take a subscription off its topic", detach, (flag("subscription"),)),
+    "detach-subscription": Verb("detach a subscription from its topic", detach, (flag("subscription"),)),
     **policy_verbs(TOPIC, topic_name),
 }

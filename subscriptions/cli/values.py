@@ -1,4 +1,4 @@
-"""What gcloud's flags take: durations, lists of pairs, names."""
+"""The values of gcloud's flags: durations, lists of pairs, names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NEVER = "never"
 
 
 def duration(text: str) -> str:
-    """`600`, `10s`, `5m`, `1d12h`: as the API writes it."""
+    """Return `600`, `10s`, `5m` or `1d12h` as the API writes durations."""
     if re.fullmatch(r"\d{1,12}(\.\d{1,3})?s?", text, re.ASCII):
         return text.removesuffix("s") + "s"
     parts = re.findall(r"(\d{1,9})([smhd])", text, re.ASCII)
@@ -24,26 +24,26 @@ def duration_or_never(text: str) -> str:
 
 
 def seconds(text: str) -> int:
-    """A duration in whole seconds."""
-    found = duration(text).removesuffix("s")
-    if "." in found:
+    """Return a duration in whole seconds."""
+    seconds = duration(text).removesuffix("s")
+    if "." in seconds:
         raise ArgumentTypeError(f"{text!r}: give whole seconds")
-    return int(found)
+    return int(seconds)
 
 
 def pairs(text: str) -> dict[str, str]:
-    """`a=b,c=d`; a value may hold `=`. As in gcloud, `^;^a=b;c=d` splits at another sign."""
+    """Parse `a=b,c=d`; a value may contain `=`. As in gcloud, `^;^a=b;c=d` splits at another character."""
     sign = ","
     chosen = re.match(r"\^(.)\^", text)
     if chosen is not None:
         sign, text = chosen[1], text[chosen.end() :]
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for part in text.split(sign) if text else []:
         key, equals, value = part.partition("=")
         if not equals or not key:
             raise ArgumentTypeError(f"{part!r}: give key=value, several separated by commas")
-        found[key] = value
-    return found
+        result[key] = value
+    return result
 
 
 def words(text: str) -> list[str]:
@@ -51,8 +51,8 @@ def words(text: str) -> list[str]:
     return [word for word in text.split(",") if word]
 
 
-def full_name(given: str, collection: str, project: str) -> str:
-    """`orders` or `projects/p/topics/orders`."""
-    if given.startswith("projects/"):
-        return given
-    return f"projects/{project}/{collection}/{given}"
+def full_name(name: str, collection: str, project: str) -> str:
+    """Return the full name of `orders` or `projects/p/topics/orders`."""
+    if name.startswith("projects/"):
+        return name
+    return f"projects/{project}/{collection}/{name}"

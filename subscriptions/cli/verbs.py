@@ -1,4 +1,4 @@
-"""Verbs as data: what each takes, and what it does. The management commands make parsers of them."""
+"""Verbs as data: the arguments and the function of each. The management commands build parsers from them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Options = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a verb has to tell: a resource or a list for standard output, a line for standard error."""
+class Result:
+    """The result of a verb: a resource or a list for standard output, a line for standard error."""
 
     value: Any = None
     note: str = ""
     columns: Sequence[str] = ("name",)
-    #: The format where none was asked for.
+    #: The format unless the caller chooses one.
     form: str = "yaml"
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """An argument, as `add_argument` takes it."""
+    """An argument in the form of `add_argument`."""
 
     name: str
     help: str = ""
@@ -37,10 +37,10 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """`create`, with its arguments and what it does with them."""
+    """A verb such as `create`, with its arguments and its function."""
 
     help: str
-    run: Callable[[Client, Options], Said]
+    run: Callable[[Client, Options], Result]
     flags: Sequence[Flag] = ()
 
 
@@ -49,7 +49,7 @@ def flag(name: str, help: str = "", **options: Any) -> Flag:
 
 
 def switch(name: str, help: str) -> Flag:
-    """`--x` and `--no-x`; None where neither is given."""
+    """Return the flags `--x` and `--no-x`, whose value is None if neither is set."""
     from argparse import BooleanOptionalAction
 
     return Flag(name, help, {"action": BooleanOptionalAction, "default": None})

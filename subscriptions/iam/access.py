@@ -1,83 +1,62 @@
-"""May this caller do that? The union of what the policies grant, from the resource up to its organization."""
+"""Whether a caller may do something: the union of what the policies grant, from the resource up to its organization."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from functools import cache
-from typing import Generic, TypeVar
 
 from django.conf import settings
 from django.db.models import Q
 
 from pushhub.common.errors import PermissionDenied
+from pushhub.common.expiring import ExpiringCache
 from pushhub.common.principals import Principal
 from subscriptions.iam import members, tree
 from subscriptions.iam.roles import PREDEFINED
 from subscriptions.models.iam import GroupMember, Policy, RoleResource
 
-#: How long a process may go by an answer that another process has changed meanwhile.
+#: How long a process may use a decision after another process has changed a policy.
 CACHE_SECONDS = 1.0
 #: Enough for every pair of caller and topic that is busy within a second.
 CACHE_ENTRIES = 20_000
 
 Key = tuple[str, ...]
 
-
-Answer = TypeVar("Answer", bound=Hashable)
-
-
-class Decisions(Generic[Answer]):
-    """Answers that are good for a second, so that the hundredth publish of a second asks the database nothing."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: dict[Key, tuple[float, Answer]] = {}
-
-    def get(self, key: Key) -> Answer | None:
-        found = self._known.get(key)
-        return found[1] if found is not None and found[0] > time.monotonic() else None
-
-    def put(self, key: Key, answer: Answer) -> None:
-        with self._lock:
-            if len(self._known) >= CACHE_ENTRIES:
-                self._known.clear()
-            self._known[key] = (time.monotonic() + CACHE_SECONDS, answer)
-
-    def forget(self) -> None:
-        """Policies changed in this process: its next answers are new ones at once."""
-        with self._lock:
-            self._known.clear()
-
-
-decisions: Decisions[bool] = Decisions()
-#: The roles that a caller holds on a project or above: what its many topics have in common.
-_inherited: Decisions[frozenset[str]] = Decisions()
-#: The resources that a caller's permissions come from, by kind and primary key.
-_granting: Decisions[frozenset[tuple[str, int]]] = Decisions()
+#: With these caches, a hundred publishes per second ask the database once.
+decisions: ExpiringCache[Key, bool] = ExpiringCache(seconds=CACHE_SECONDS, max_entries=CACHE_ENTRIES)
+#: The roles that a caller holds on a project or above, which all its topics share.
+_inherited: ExpiringCache[Key, frozenset[str]] = ExpiringCache(seconds=CACHE_SECONDS, max_entries=CACHE_ENTRIES)
+#: The kind and primary key of the resources whose policies give a caller a permission.
+_granting: ExpiringCache[Key, frozenset[tuple[str, int]]] = ExpiringCache(
+    seconds=CACHE_SECONDS, max_entries=CACHE_ENTRIES
+)
 
 
 def forget_decisions() -> None:
-    decisions.forget()
-    _inherited.forget()
-    _granting.forget()
+    """Forget all decisions, because policies have changed in this process."""
+    decisions.clear()
+    _inherited.clear()
+    _granting.clear()
 
 
 def is_root(caller: Principal) -> bool:
-    """Who may do everything: the service itself, superusers and, in development, the caller without credentials."""
+    """Whether the caller may do everything.
+
+    That is the service itself, a superuser or, in development, a caller without credentials.
+    """
     return caller.is_superuser or (settings.DEVELOPMENT and caller.member == settings.ANONYMOUS != "")
 
 
 def allowed(caller: Principal, permission: str, resource: tree.Resource) -> bool:
-    """Whether the policies of the resource and of what lies above it give `caller` the permission."""
+    """Whether the policies of the resource and of everything above it give `caller` the permission."""
     if is_root(caller):
         return True
     key = (caller.identity, permission, tree.kind_of(resource).word, str(resource.pk))
     answer = decisions.get(key)
     if answer is None:
+        generation = decisions.generation
         answer = permission in permissions_held(caller, resource, among=[permission])
-        decisions.put(key, answer)
+        decisions.put(key, answer, generation=generation)
     return answer
 
 
@@ -88,16 +67,19 @@ def require(caller: Principal, permission: str, resource: tree.Resource) -> None
 
 
 def require_named(caller: Principal, permission: str, name: str, *, field: str) -> None:
-    """As `require`, on what a request names. That it doesn't exist is told to those who hold the permission above."""
+    """As `require`, for a name in a request.
+
+    If the resource doesn't exist, callers who hold the permission on the project around it may learn that.
+    """
     if is_root(caller):
-        return  # what is wrong with the name is for the service to say
+        return  # the service reports what is wrong with the name
     resource = tree.resource_or_above(name, field=field)
     if resource is None or not allowed(caller, permission, resource):
         raise denied(permission, name)
 
 
 def denied(permission: str, name: str) -> PermissionDenied:
-    """The same for a resource that exists and for one that doesn't, as the caller may know neither."""
+    """Return the same error whether or not the resource exists, because the caller may not know."""
     return PermissionDenied(
         f"Permission '{permission}' denied on resource '{tree.full_name(name)}' (or it may not exist).",
         details=[
@@ -112,7 +94,7 @@ def denied(permission: str, name: str) -> PermissionDenied:
 
 
 def permissions_held(caller: Principal, resource: tree.Resource, *, among: Iterable[str]) -> set[str]:
-    """Those of the permissions that `caller` holds on the resource."""
+    """Return the permissions of `among` that `caller` holds on the resource."""
     wanted = set(among)
     if is_root(caller):
         return wanted
@@ -123,26 +105,27 @@ def permissions_held(caller: Principal, resource: tree.Resource, *, among: Itera
 
 
 def resources_granting(caller: Principal, permission: str) -> frozenset[tuple[str, int]]:
-    """The kind and primary key of each resource whose own policy gives `caller` the permission.
+    """Return the kind and primary key of each resource whose own policy gives `caller` the permission.
 
-    This reads every policy, so it is for lists of rows; `allowed` answers for a single resource.
+    This reads every policy, so use it for lists of rows only. `allowed` answers for a single resource.
     """
     key = (caller.identity, permission)
     granting = _granting.get(key)
     if granting is None:
+        generation = _granting.generation
         mine = _names_of(caller, has_groups=True)
         has_permission = cache(lambda role: permission in _permissions_of(role))
         granting = frozenset(
             (kind, pk)
             for kind, pk, bindings in Policy.objects.order_by().values_list("kind", "resource_pk", "bindings")
-            if any(not mine.isdisjoint(one["members"]) and has_permission(one["role"]) for one in bindings)
+            if any(not mine.isdisjoint(binding["members"]) and has_permission(binding["role"]) for binding in bindings)
         )
-        _granting.put(key, granting)
+        _granting.put(key, granting, generation=generation)
     return granting
 
 
 def roles_held(caller: Principal, resource: tree.Resource) -> frozenset[str]:
-    """The roles bound to `caller`, by whatever name of it, on the resource or above."""
+    """Return the roles bound to `caller`, under any of its names, on the resource or above it."""
     above = tree.parent_of(resource)
     if above is None or tree.kind_of(resource).host == "cloudresourcemanager":
         return _roles_inherited(caller, resource)
@@ -153,13 +136,14 @@ def _roles_inherited(caller: Principal, resource: tree.Resource) -> frozenset[st
     key = (caller.identity, tree.kind_of(resource).word, str(resource.pk))
     roles = _inherited.get(key)
     if roles is None:
+        generation = _inherited.generation
         roles = _roles_bound(caller, tree.lineage(resource))
-        _inherited.put(key, roles)
+        _inherited.put(key, roles, generation=generation)
     return roles
 
 
 def _roles_bound(caller: Principal, resources: Iterable[tree.Resource]) -> frozenset[str]:
-    """The roles that the policies of just these resources bind to `caller`."""
+    """Return the roles that the policies of these resources alone bind to `caller`."""
     wanted = Q()
     for resource in resources:
         wanted |= Q(kind=tree.kind_of(resource).word, resource_pk=resource.pk)
@@ -170,7 +154,7 @@ def _roles_bound(caller: Principal, resources: Iterable[tree.Resource]) -> froze
 
 
 def _names_of(caller: Principal, *, has_groups: bool) -> set[str]:
-    """All the members that stand for the caller. Groups are looked up only where a policy has one."""
+    """Return all members that stand for the caller. Groups are looked up only if a policy names one."""
     mine = members.standing_for(caller.member, is_service_agent=caller.is_service_agent)
     new = mine if has_groups else set()
     while new:
@@ -189,7 +173,7 @@ def _permissions_of(role: str) -> frozenset[str]:
 
 
 def role_find(name: str) -> RoleResource | None:
-    """The custom role of a full name, `projects/{id}/roles/{role}` or `organizations/{number}/roles/{role}`."""
+    """Return the custom role of a full name: `projects/{id}/roles/{role}` or `organizations/{number}/roles/{role}`."""
     parts = name.split("/")
     if len(parts) != 4 or parts[2] != "roles":
         return None

@@ -26,7 +26,7 @@ Owner = Project | Organization
 
 
 def role_create(owner: Owner, request: object, *, caller: Principal = OPERATOR) -> RoleResource:
-    """`request` is a CreateRoleRequest."""
+    """Create a custom role from a CreateRoleRequest."""
     read = CREATE_ROLE.read(request)
     role_id = read.get("roleId", "")
     if not ROLE_ID_PATTERN.fullmatch(role_id):
@@ -46,34 +46,34 @@ def role_create(owner: Owner, request: object, *, caller: Principal = OPERATOR) 
 
 
 def role_update(name: str, request: object, *, mask: str = "", caller: Principal = OPERATOR) -> RoleResource:
-    """`request` is a Role. Without a mask, what it has is taken over."""
-    given = ROLE.read(request)
-    fields = set(mask_words(mask, known=MUTABLE | {"etag"})) if mask.strip() else set(given)
+    """Change a custom role. `request` is a Role; without a mask, all fields that it has are changed."""
+    changes = ROLE.read(request)
+    fields = set(mask_words(mask, known=MUTABLE | {"etag"})) if mask.strip() else set(changes)
     with transaction.atomic():
         row = _locked(name)
-        policies.etag_check(given.get("etag", ""), row.generation)
+        policies.etag_check(changes.get("etag", ""), row.generation)
         if row.deleted:
             raise FailedPrecondition(f"You can't update the role {clipped(name)}, as it is deleted.")
-        _assign(row, given, fields & MUTABLE)
+        _assign(row, changes, fields & MUTABLE)
         _store(row)
     return row
 
 
 def role_delete(name: str, *, etag: str = "", caller: Principal = OPERATOR) -> RoleResource:
-    """From now on it grants nothing. Bindings that name it stay, and count again once it is undeleted."""
+    """Delete a role, which grants nothing from then on. Bindings keep it and count again after an undelete."""
     return _set_deleted(name, etag=ETAG.read(etag, "etag"), deleted=True)
 
 
 def role_undelete(name: str, request: object, *, caller: Principal = OPERATOR) -> RoleResource:
-    """`request` is an UndeleteRoleRequest."""
+    """Undelete a role. `request` is an UndeleteRoleRequest."""
     return _set_deleted(name, etag=UNDELETE_ROLE.read(request).get("etag", ""), deleted=False)
 
 
 def role_get(name: str) -> RoleResource:
-    found = role_find(name)
-    if found is None:
+    role = role_find(name)
+    if role is None:
         raise NotFound(f"The role named {clipped(name)} was not found.")
-    return found
+    return role
 
 
 def roles_of(owner: Owner, *, deleted: bool) -> QuerySet[RoleResource]:
@@ -82,14 +82,14 @@ def roles_of(owner: Owner, *, deleted: bool) -> QuerySet[RoleResource]:
 
 
 def predefined_get(name: str) -> Role:
-    found = PREDEFINED.get(name)
-    if found is None:
+    role = PREDEFINED.get(name)
+    if role is None:
         raise NotFound(f"The role named {clipped(name)} was not found.")
-    return found
+    return role
 
 
 def role_resource(role: RoleResource | Role, *, full: bool = True) -> dict[str, Any]:
-    """The Role in JSON form; a list's have their permissions only when asked for."""
+    """Return the Role in JSON form. Without `full`, its permissions are left out."""
     answer: dict[str, Any] = {"name": role.name, "title": role.title}
     if isinstance(role, RoleResource):
         answer |= {"description": role.description, "stage": role.stage, "deleted": role.deleted}
@@ -105,33 +105,33 @@ def _owned_by(owner: Owner) -> dict[str, Any]:
     return {"project": owner} if isinstance(owner, Project) else {"organization": owner}
 
 
-def _assign(row: RoleResource, given: dict[str, Any], fields: set[str] | frozenset[str]) -> None:
+def _assign(row: RoleResource, changes: dict[str, Any], fields: set[str] | frozenset[str]) -> None:
     if "title" in fields:
-        row.title = given.get("title", "")
+        row.title = changes.get("title", "")
     if "description" in fields:
-        row.description = given.get("description", "")
+        row.description = changes.get("description", "")
     if "stage" in fields:
-        row.stage = given.get("stage") or STAGE.names[0]
+        row.stage = changes.get("stage") or STAGE.names[0]
     if "includedPermissions" in fields:
-        row.permissions = _permissions(given.get("includedPermissions", []))
+        row.permissions = _permissions(changes.get("includedPermissions", []))
 
 
-def _permissions(given: list[str]) -> list[str]:
-    for position, permission in enumerate(given):
+def _permissions(permissions: list[str]) -> list[str]:
+    for position, permission in enumerate(permissions):
         if permission not in PERMISSIONS:
             raise InvalidArgument(
                 f"Permission {clipped(permission)} is not valid.", field=f"includedPermissions[{position}]"
             )
-    return sorted(set(given))
+    return sorted(set(permissions))
 
 
-def _refuse_taken(found: RoleResource | None, row: RoleResource) -> None:
-    if found is not None and found.deleted:
+def _refuse_taken(existing: RoleResource | None, row: RoleResource) -> None:
+    if existing is not None and existing.deleted:
         raise FailedPrecondition(
             f"You can't create a role with role_id ({row.role_id}) where there is an existing role with that role_id "
             "in a deleted state."
         )
-    if found is not None:
+    if existing is not None:
         raise _taken(row)
 
 

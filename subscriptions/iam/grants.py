@@ -13,7 +13,7 @@ from pushhub.common import names
 from pushhub.common.errors import Aborted, InvalidArgument, clipped
 from pushhub.common.principals import OPERATOR, Principal
 from subscriptions import selectors
-from subscriptions.iam import access, policies, tree
+from subscriptions.iam import access, epoch, policies, tree
 from subscriptions.iam.members import member_parse
 from subscriptions.iam.requests import OPTIONS, SET_IAM_POLICY, TEST_IAM_PERMISSIONS
 from subscriptions.iam.roles import OWNER, SERVICE_AGENT
@@ -22,50 +22,50 @@ from subscriptions.models.iam import Group, GroupMember, Policy
 from subscriptions.resources.masks import mask_words
 
 MAX_TESTED_PERMISSIONS = 100
-#: One of a service that PushHub doesn't have may be asked for: nobody holds it. Wildcards may not.
+#: Callers may ask for permissions of services that PushHub doesn't have, which nobody holds. Wildcards are refused.
 PERMISSION_PATTERN = re.compile(r"[a-zA-Z0-9-]{1,60}(?:\.[a-zA-Z0-9-]{1,60}){2,3}", re.ASCII)
-#: What `setIamPolicy` changes where no mask says so.
+#: What `setIamPolicy` changes if the request has no mask.
 DEFAULT_MASK = frozenset({"bindings", "etag"})
 MASK_FIELDS = frozenset({"version", "bindings", "etag", "auditConfigs"})
 GET_ACCOUNT = "iam.serviceAccounts.get"
 
 
 def policy_get(resource: tree.Resource, *, options: object = None) -> dict[str, Any]:
-    """The Policy of a resource, in JSON form. `options` is a GetPolicyOptions."""
+    """Return the Policy of a resource in JSON form. `options` is a GetPolicyOptions."""
     read = OPTIONS.read(options or {})
     policies.version_check(read.get("requestedPolicyVersion", 0), field="options.requestedPolicyVersion")
     return _policy_resource(_row(resource))
 
 
 def policy_set(resource: tree.Resource, request: object, *, caller: Principal = OPERATOR) -> dict[str, Any]:
-    """Replace the policy of a resource; `request` is a SetIamPolicyRequest. Returns the new one.
+    """Replace the policy of a resource and return the new one. `request` is a SetIamPolicyRequest.
 
-    Aborted if the request's etag is not that of the present policy: somebody else has changed it since.
+    Raises Aborted if the request's etag isn't that of the current policy: another caller has changed it since.
     """
     read = SET_IAM_POLICY.read(request)
-    given = read.get("policy")
-    if given is None:
+    policy = read.get("policy")
+    if policy is None:
         raise InvalidArgument("You have not specified a policy in the request.", field="policy")
     mask = _mask(read.get("updateMask", ""))
-    policies.version_check(given.get("version", 0), field="policy.version")
-    bindings = policies.bindings_normalise(given.get("bindings", []), kind=tree.kind_of(resource).word)
+    policies.version_check(policy.get("version", 0), field="policy.version")
+    bindings = policies.bindings_normalise(policy.get("bindings", []), kind=tree.kind_of(resource).word)
     with transaction.atomic():
         row = _row(resource, lock=True)
         if "etag" in mask:
-            policies.etag_check(given.get("etag", ""), row.generation)
+            policies.etag_check(policy.get("etag", ""), row.generation)
         if "bindings" in mask:
             _check_new(resource, bindings, known=row.bindings, caller=caller)
             row.bindings = bindings
         if "auditConfigs" in mask:
-            row.audit_configs = given.get("auditConfigs", [])
+            row.audit_configs = policy.get("auditConfigs", [])
         _store(row)
     return _policy_resource(row)
 
 
 def permissions_test(name: str, request: object, *, caller: Principal) -> dict[str, Any]:
-    """Those of the permissions that the caller holds on the resource; `request` is a TestIamPermissionsRequest.
+    """Return the permissions that the caller holds on the resource. `request` is a TestIamPermissionsRequest.
 
-    Anybody may ask. That a resource doesn't exist is told to those only who may look into its project.
+    Any caller may ask. Only callers who may look into the project learn that a resource doesn't exist.
     """
     wanted = TEST_IAM_PERMISSIONS.read(request).get("permissions", [])
     if len(wanted) > MAX_TESTED_PERMISSIONS:
@@ -88,14 +88,14 @@ def permissions_test(name: str, request: object, *, caller: Principal) -> dict[s
 
 
 def may_know(caller: Principal, name: str) -> bool:
-    """Whether `caller` may be told that there is no resource of this name."""
+    """Whether `caller` may learn that there is no resource of this name."""
     above = tree.above(name)
     permission = f"{tree.kind_of_name(name).permissions}.get"
     return access.is_root(caller) if above is None else access.allowed(caller, permission, above)
 
 
 def role_grant(resource: tree.Resource, *, role: str, member: str, caller: Principal = OPERATOR) -> dict[str, Any]:
-    """Bind one more member to a role, and leave the rest of the policy as it is."""
+    """Bind a member to a role and leave the rest of the policy as it is."""
     member = member_parse(member, field="member")
     policies.role_check(role, kind=tree.kind_of(resource).word, field="role")
     with transaction.atomic():
@@ -108,7 +108,7 @@ def role_grant(resource: tree.Resource, *, role: str, member: str, caller: Princ
 
 
 def role_revoke(resource: tree.Resource, *, role: str, member: str, caller: Principal = OPERATOR) -> dict[str, Any]:
-    """Unbind one member from a role, and leave the rest of the policy as it is."""
+    """Remove a member from a role and leave the rest of the policy as it is."""
     with transaction.atomic():
         row = _row(resource, lock=True)
         row.bindings = policies.bindings_remove(row.bindings, role=role, member=member_parse(member, field="member"))
@@ -117,17 +117,18 @@ def role_revoke(resource: tree.Resource, *, role: str, member: str, caller: Prin
 
 
 def member_rename(*, old: str, new: str) -> None:
-    """Call a member by another name in all policies and groups: who takes the old name must not take its grants."""
+    """Rename a member in all policies and groups, so that the next owner of the old name doesn't get its grants."""
     with transaction.atomic():
         for row in _binding(old):
             row.bindings = policies.members_replace(row.bindings, old=old, new=new)
             _store(row)
         GroupMember.objects.filter(member=old).update(member=new)
     access.forget_decisions()
+    epoch.end_after_commit()
 
 
 def member_forget(member: str) -> None:
-    """Take a member out of all policies and groups: a new account begins with nothing that was left to its address."""
+    """Remove a member from all policies and groups, so that a new account doesn't inherit grants to its address."""
     with transaction.atomic():
         for row in _binding(member):
             row.bindings = policies.member_remove(row.bindings, member=member)
@@ -137,9 +138,9 @@ def member_forget(member: str) -> None:
 
 
 def policy_begin(resource: tree.Resource, *, creator: Principal) -> None:
-    """The first policy of a new project, folder or organization: whoever makes it owns it.
+    """Store the first policy of a new project, folder or organization: its creator owns it.
 
-    A project's service agent gets its role here, as it does from Google, but not in projects that claim to be older.
+    A project's service agent gets its role here, as it does from Google, but not if the project claims to be older.
     """
     bindings: list[policies.Binding] = []
     if creator != OPERATOR:
@@ -154,13 +155,13 @@ def policy_begin(resource: tree.Resource, *, creator: Principal) -> None:
 
 
 def _binding(member: str) -> list[Policy]:
-    """The policies that bind a member, locked until the transaction ends."""
+    """Return the policies that bind a member, locked until the transaction ends."""
     rows = Policy.objects.select_for_update().filter(bindings__icontains=member)
     return [row for row in rows if member in policies.members_of(row.bindings)]
 
 
 def _row(resource: tree.Resource, *, lock: bool = False) -> Policy:
-    """The stored policy, or an empty one that isn't stored."""
+    """Return the stored policy, or an empty one that isn't stored."""
     key = {"kind": tree.kind_of(resource).word, "resource_pk": resource.pk}
     rows = Policy.objects.select_for_update() if lock else Policy.objects.all()
     return rows.filter(**key).first() or Policy(**key, generation=0)
@@ -171,7 +172,7 @@ def _store(row: Policy) -> None:
     try:
         with transaction.atomic():
             row.save()
-    except IntegrityError:  # somebody else's first policy of this resource came in between
+    except IntegrityError:  # another caller stored the first policy of this resource in between
         raise Aborted(policies.CONFLICT) from None
 
 
@@ -197,7 +198,7 @@ def _check_new(
     known: Iterable[policies.Binding],
     caller: Principal,
 ) -> None:
-    """What this write adds must exist. What was bound before may be gone since, and hinders nobody."""
+    """Check that the members and roles which this write adds exist. Those bound before may be gone by now."""
     known = list(known)
     for member in sorted(policies.members_of(bindings) - policies.members_of(known)):
         _check_exists(member, caller)
@@ -207,30 +208,30 @@ def _check_new(
 
 
 def _check_exists(member: str, caller: Principal) -> None:
-    """A group or a service account that `caller` could see must exist. Others are kept as they are written.
+    """Check that a group or service account exists, if `caller` could see it. Others are kept as they are written.
 
-    Else the answer would tell which projects and accounts other tenants have. An account that is made later gets
-    nothing by a policy that names it already (service_accounts.py).
+    Otherwise the answer would tell which projects and accounts other tenants have. An account that is created later
+    gets nothing from a policy that names it already (services/service_accounts.py).
     """
     kind, _, email = member.removeprefix("deleted:").partition(":")
     domain = email.partition("?")[0].rpartition("@")[2]
     if kind not in ("serviceAccount", "group") or not _is_visible(kind, domain, caller):
         return
     exists = Group.objects.filter(email=email).exists() if kind == "group" else _account_exists(email)
-    # A policy may keep a deleted member of ours, and cannot gain one.
+    # A policy may keep a deleted member of this deployment, but can't gain one.
     if not exists or member.startswith("deleted:"):
         word = "Group" if kind == "group" else "Service account"
         raise InvalidArgument(f"{word} {clipped(email)} does not exist.", field="policy.bindings")
 
 
 def _is_visible(kind: str, domain: str, caller: Principal) -> bool:
-    """Return whether PushHub holds the groups or service accounts of a domain, and `caller` may see them."""
+    """Whether PushHub holds the groups or service accounts of a domain and `caller` may see them."""
     if kind == "group":
         return access.is_root(caller) and Group.objects.filter(email__endswith=f"@{domain}").exists()
     if domain == names.AGENT_DOMAIN:
         return access.is_root(caller)
     project, suffix, _ = domain.partition(names.ACCOUNT_DOMAIN)
-    name, _, of_domain = project.partition(".")  # of the project example.com:shop it is shop.example.com
+    name, _, of_domain = project.partition(".")  # for the project example.com:shop it is shop.example.com
     owner = Project.objects.filter(project_id=f"{of_domain}:{name}" if of_domain else project).first()
     return bool(suffix) and owner is not None and access.allowed(caller, GET_ACCOUNT, owner)
 
@@ -243,10 +244,10 @@ def _account_exists(email: str) -> bool:
 
 
 def _check_custom(resource: tree.Resource, role: str) -> None:
-    """A custom role works in the project or below the organization that it was made in."""
-    found = access.role_find(role)
+    """Check that a custom role belongs to the project of the resource, or to the organization above it."""
+    custom_role = access.role_find(role)
     owners = [row for row in tree.lineage(resource) if isinstance(row, (Project, Organization))]
-    if found is None or found.deleted or (found.project or found.organization) not in owners:
+    if custom_role is None or custom_role.deleted or (custom_role.project or custom_role.organization) not in owners:
         raise InvalidArgument(
             f"Role {clipped(role)} does not exist in the resource's hierarchy.", field="policy.bindings"
         )

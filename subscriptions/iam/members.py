@@ -1,4 +1,4 @@
-"""Members of policies: how they are written, and who stands for whom. Pure."""
+"""Members of policies: how they are written, and which members stand for a caller. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pushhub.common.names import is_agent_email
 
 EVERYONE = frozenset({"allUsers", "allAuthenticatedUsers"})
 MAIL_KINDS = ("user", "serviceAccount", "group")
-#: A member of staff without an email address goes by the name they sign in with.
+#: A console user without an email address is named by their login.
 USER_PATTERN = re.compile(r"[^\s:/,]{1,320}")
-#: Looser than mail itself: `developer@localhost` is somebody too.
+#: More permissive than email itself, because `developer@localhost` is a valid member.
 MAIL_PATTERN = re.compile(r"[^\s@:/,]{1,200}@[^\s@:/,]{1,200}")
-#: What a service account that was deleted is called in the policies that had it. It stays bound there until it is
-#: undeleted or somebody takes it out, and stands for nobody who calls.
+#: How policies name a service account after its deletion. The member stays bound until the account is undeleted or
+#: somebody removes it, and stands for no caller.
 DELETED_PATTERN = re.compile(r"deleted:serviceAccount:[^\s@:/,?]{1,200}@[^\s@:/,?]{1,200}\?uid=\d{1,30}", re.ASCII)
-#: Members that stand for nobody who calls PushHub. Policies keep them as they are written, for whoever reads them next.
+#: Members that stand for no caller of PushHub. Policies keep them as they are written.
 FOREIGN_PATTERN = re.compile(
     r"(?:principal|principalSet)://[!-~]{1,380}"
     r"|(?:projectOwner|projectEditor|projectViewer):[a-z0-9.:-]{1,100}"
@@ -26,7 +26,7 @@ DOMAIN_PATTERN = re.compile(r"(?!-)[a-z0-9.-]{1,253}(?<!-)", re.ASCII)
 
 
 def member_parse(member: str, *, field: str) -> str:
-    """A member in canonical form: what is a mail address or a domain is lower-cased."""
+    """Return a member in canonical form, with email addresses and domains in lower case."""
     if member in EVERYONE:
         return member
     if DELETED_PATTERN.fullmatch(member) or FOREIGN_PATTERN.fullmatch(member):
@@ -58,17 +58,17 @@ def deleted_account(email: str, *, unique_id: str) -> str:
 
 
 def standing_for(member: str, *, is_service_agent: bool = False) -> set[str]:
-    """Every member, but for groups, that a policy may name `member` by.
+    """Return every member, except groups, by which a policy may name `member`.
 
-    The address of a service agent stands for the agent, whoever else has it. That of a service account stands for the
-    account which has it letter by letter.
+    The address of a service agent stands for the agent only, even if an account has the same address. The address of
+    a service account is compared case-sensitively.
     """
     kind, _, identifier = member.partition(":")
     if kind == "serviceAccount":
         return {member, *EVERYONE} if is_agent_email(identifier) == is_service_agent else set(EVERYONE)
     identifier = identifier.lower()
-    found = {f"{kind}:{identifier}", *EVERYONE}
+    members = {f"{kind}:{identifier}", *EVERYONE}
     _, at, domain = identifier.rpartition("@")
-    if kind == "user" and at:  # a login name without an address is of no domain, even if it reads like one
-        found.add(f"domain:{domain}")
-    return found
+    if kind == "user" and at:  # a login without an address has no domain, even if it looks like one
+        members.add(f"domain:{domain}")
+    return members

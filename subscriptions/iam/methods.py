@@ -1,7 +1,7 @@
-"""The one table of what each method requires of its caller (pubsub-spec.md, section 5.1), and the check.
+"""The table of what each method requires of its caller (docs/spec.md#permissions-of-methods), and the check.
 
-A requirement names a permission and where the request has the name of the resource that it is needed on.
-REST takes that from the address, or from the body where the requirement says so; gRPC from the request's fields.
+A requirement names a permission, and the field of the request that names the resource on which it is needed. REST takes
+that name from the URL, or from the body if the requirement says so; gRPC takes it from the request's fields.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from subscriptions.models import Subscription
 
 
 class On(StrEnum):
-    """Which resource a requirement is about, seen from the one that the request names."""
+    """Which resource a requirement is about, relative to the resource that the request names."""
 
     ITSELF = "itself"
-    #: What the named one lies in: a project, or an account for its keys. The named one need not exist.
+    #: What contains the named resource: a project, or the account of a key. The named resource need not exist.
     PARENT = "parent"
     #: The topic of the named subscription.
     ITS_TOPIC = "its topic"
@@ -30,15 +30,15 @@ class On(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A permission and the resource to hold it on."""
+    """A permission and the resource on which it is needed."""
 
-    #: A permission that begins with `*` is that of the resource's kind: `*.setIamPolicy`.
+    #: If it begins with `*`, the rest is a permission of the resource's kind, such as `*.setIamPolicy`.
     permission: str
     #: The path of the name in the gRPC request.
     source: str
     on: On = On.ITSELF
-    #: A second resource, which REST has in the request's body. It may be absent or no name at all, which is for the
-    #: service to refuse: what it cannot read it cannot use either.
+    #: A second resource, which REST names in the request's body. It may be missing or malformed; then the service
+    #: refuses the request.
     in_body: bool = False
 
 
@@ -102,7 +102,7 @@ _SCHEMA_SERVICE: dict[str, Requirements] = {
         Requirement("pubsub.schemas.get", "name", in_body=True),
     ),
 }
-#: Over REST, also of service accounts, projects, folders and organizations.
+#: Over REST, also for service accounts, projects, folders and organizations.
 _IAM_POLICY: dict[str, Requirements] = {
     "GetIamPolicy": _one("*.getIamPolicy", "resource"),
     "SetIamPolicy": _one("*.setIamPolicy", "resource"),
@@ -130,7 +130,7 @@ _IAM_ADMIN: dict[str, Requirements] = {
     "UpdateRole": _one("iam.roles.update", "name", On.PARENT),
     "DeleteRole": _one("iam.roles.delete", "name", On.PARENT),
     "UndeleteRole": _one("iam.roles.undelete", "name", On.PARENT),
-    # The predefined roles are no secret.
+    # The predefined roles are public.
     "ListPredefinedRoles": (),
     "GetPredefinedRole": (),
 }
@@ -141,10 +141,10 @@ _IAM_CREDENTIALS: dict[str, Requirements] = {
     "SignBlob": _one("iam.serviceAccounts.signBlob", "name"),
 }
 _RESOURCE_MANAGER: dict[str, Requirements] = {
-    # Needs resourcemanager.projects.create on the parent, which is no name here: services.project_create asks.
+    # Needs resourcemanager.projects.create on the parent, which the request doesn't name: project_create checks it.
     "CreateProject": (),
     "GetProject": _one("resourcemanager.projects.get", "project"),
-    # Answers with those projects that the caller may get.
+    # Returns only the projects that the caller may get.
     "ListProjects": (),
     "UpdateProject": _one("resourcemanager.projects.update", "project"),
     "DeleteProject": _one("resourcemanager.projects.delete", "project"),
@@ -154,7 +154,11 @@ _RESOURCE_MANAGER: dict[str, Requirements] = {
 _MONITORING: dict[str, Requirements] = {
     "ListTimeSeries": _one("monitoring.timeSeries.list", "name"),
 }
-#: The rest is asked for by the console alone, which has pages of what REST has no address for.
+#: It opens connections to the endpoint and may send it a probe, so it needs more than to view the subscription.
+_DIAGNOSTICS: dict[str, Requirements] = {
+    "DiagnoseSubscription": _one("pubsub.subscriptions.update", "subscription"),
+}
+#: Only the console uses the rest, which has pages for resources that the REST API doesn't have.
 _ORGANIZATIONS: dict[str, Requirements] = {
     "GetOrganization": _one("resourcemanager.organizations.get", "name"),
 }
@@ -184,6 +188,7 @@ def _table() -> dict[str, Requirements]:
         "google.iam.credentials.v1": _IAM_CREDENTIALS,
         "google.cloudresourcemanager.v1": _RESOURCE_MANAGER,
         "google.monitoring.v3.MetricService": _MONITORING,
+        "pushhub.v1.Diagnostics": _DIAGNOSTICS,
         "google.cloud.resourcemanager.v3.Organizations": _ORGANIZATIONS,
         "google.cloud.resourcemanager.v3.Folders": _FOLDERS,
         "google.identity.accesscontextmanager.v1.AccessContextManager": _PERIMETERS,
@@ -196,9 +201,9 @@ METHODS: Mapping[str, Requirements] = _table()
 
 
 def authorize(caller: Principal, method: str, names: Mapping[str, str]) -> None:
-    """Raise PermissionDenied unless `caller` meets all that `method` requires on the resources of these names.
+    """Raise PermissionDenied unless `caller` holds all permissions that `method` requires.
 
-    `names` has a full name for each requirement's source. A method that the table doesn't have is nobody's to call.
+    `names` has the full name of a resource for each requirement's source. Methods without an entry are refused.
     """
     requirements = METHODS.get(method)
     if requirements is None:
@@ -211,30 +216,33 @@ def authorize(caller: Principal, method: str, names: Mapping[str, str]) -> None:
 
 
 def authorize_row(caller: Principal, method: str, row: tree.Resource) -> None:
-    """`authorize` for a method that is about a single row, which need not have a policy of its own."""
+    """As `authorize`, for a method that is about a single row. The row need not have a policy of its own."""
     name = tree.name_of(row)
-    authorize(caller, method, {one.source: name for one in METHODS.get(method, ()) if not one.in_body})
+    requirements = METHODS.get(method, ())
+    authorize(caller, method, {requirement.source: name for requirement in requirements if not requirement.in_body})
 
 
 def request_names(method: str, request: object) -> dict[str, str]:
-    """The names that `authorize` needs, from the fields of a gRPC request."""
-    return {one.source: str(attrgetter(one.source)(request)) for one in METHODS.get(method, ())}
+    """Return the names that `authorize` needs, from the fields of a gRPC request."""
+    sources = (requirement.source for requirement in METHODS.get(method, ()))
+    return {source: str(attrgetter(source)(request)) for source in sources}
 
 
 def _check(caller: Principal, requirement: Requirement, name: str) -> None:
     if access.is_root(caller):
-        return  # what is wrong with the name is for the service to say
+        return  # the service reports what is wrong with the name
     key: Key = (caller.identity, requirement.permission, requirement.on, name)
     if access.decisions.get(key):
         return
+    generation = access.decisions.generation
     permission, target = _target(requirement, name)
     if not _holds(caller, permission, requirement, target):
         raise access.denied(permission, target)
-    access.decisions.put(key, True)
+    access.decisions.put(key, True, generation=generation)
 
 
 def _target(requirement: Requirement, name: str) -> tuple[str, str]:
-    """The permission, and the name of what to hold it on; InvalidArgument where `name` is none."""
+    """Return the permission and the name of the resource to check it on; InvalidArgument for a malformed name."""
     if requirement.on == On.PARENT:
         name = "/".join(name.split("/")[:-2])
     kind = tree.kind_of_name(name, field=requirement.source)
@@ -242,7 +250,7 @@ def _target(requirement: Requirement, name: str) -> tuple[str, str]:
 
 
 def _holds(caller: Principal, permission: str, requirement: Requirement, name: str) -> bool:
-    """Of what doesn't exist the caller may know if it holds the permission on the project around it."""
+    """Whether the caller holds the permission. For a resource that doesn't exist, the project around it counts."""
     resource = tree.resource_or_above(name, field=requirement.source)
     if isinstance(resource, Subscription) and requirement.on == On.ITS_TOPIC and resource.topic is not None:
         resource = resource.topic

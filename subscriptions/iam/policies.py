@@ -1,4 +1,4 @@
-"""Policies as values: reading, normalising and bounding them. Pure (pubsub-spec.md, section 5.3)."""
+"""Policies as values: reading, normalising and bounding them. Pure (docs/spec.md#policies)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pushhub.common.protojson import bytes_parse
 from subscriptions.iam.members import member_parse
 from subscriptions.iam.roles import BASIC_ROLES, PREDEFINED
 
-#: What the etag of a policy that nobody has set reads as.
+#: The etag of a policy that was never set.
 UNSET_ETAG = "ACAB"
 CONFLICT = "There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff."
 VERSIONS = (0, 1, 3)
@@ -20,7 +20,7 @@ VERSIONS = (0, 1, 3)
 MAX_PRINCIPALS = 1500
 MAX_GROUPS = 250
 ETAG_BYTES = 8
-#: Projects made after this day need no grant for their service agent (seeds, "Authentication configuration").
+#: Projects created after this day need no grant for their service agent (docs/spec.md#push-token-preconditions).
 LAST_DAY_OF_EXPLICIT_GRANTS = date(2021, 4, 8)
 
 PUBSUB_KINDS = frozenset({"topic", "subscription", "snapshot", "schema"})
@@ -29,18 +29,18 @@ Binding = dict[str, Any]
 
 
 def next_generation(previous: int, *, now_us: int) -> int:
-    """Grows with each write, also of a resource that was deleted and made again under its old name."""
+    """Return a generation that is larger than all before, even if the resource was deleted and created again."""
     return max(previous + 1, now_us)
 
 
 def etag_format(generation: int) -> str:
-    """A policy that is stored has a generation; 0 stands for none."""
+    """Return the etag of a generation. A stored policy has one above 0; 0 stands for a policy that was never set."""
     return base64.b64encode(generation.to_bytes(ETAG_BYTES, "big")).decode() if generation else UNSET_ETAG
 
 
-def etag_check(given: str, generation: int) -> None:
-    """Without an etag the last write wins; with one, only who has seen the present policy may replace it."""
-    if given and bytes_parse(given, field="policy.etag") != bytes_parse(etag_format(generation), field="policy.etag"):
+def etag_check(etag: str, generation: int) -> None:
+    """Raise Aborted if the etag isn't that of the current policy. Without an etag the last write wins."""
+    if etag and bytes_parse(etag, field="policy.etag") != bytes_parse(etag_format(generation), field="policy.etag"):
         raise Aborted(CONFLICT)
 
 
@@ -49,10 +49,10 @@ def version_check(version: int, *, field: str) -> None:
         raise InvalidArgument(f"Invalid policy version given (version={version}). It must be 0, 1 or 3.", field=field)
 
 
-def bindings_normalise(given: Iterable[Mapping[str, Any]], *, kind: str) -> list[Binding]:
-    """One binding a role, in the order given, each member once; what binds nobody is left out."""
+def bindings_normalise(bindings: Iterable[Mapping[str, Any]], *, kind: str) -> list[Binding]:
+    """Return one binding per role, in the order of the request, each member once, without roles that have no member."""
     merged: dict[str, dict[str, None]] = {}
-    for position, binding in enumerate(given):
+    for position, binding in enumerate(bindings):
         field = f"policy.bindings[{position}]"
         role = binding.get("role", "")
         _check_condition(binding, kind=kind, field=field)
@@ -66,18 +66,18 @@ def bindings_normalise(given: Iterable[Mapping[str, Any]], *, kind: str) -> list
 
 
 def bindings_add(bindings: Iterable[Binding], *, role: str, member: str) -> list[Binding]:
-    """The bindings with one more: `member` holds `role`."""
-    found = [dict(binding) for binding in bindings]
-    for binding in found:
+    """Return the bindings with one more: `member` holds `role`."""
+    result = [dict(binding) for binding in bindings]
+    for binding in result:
         if binding["role"] == role:
             if member not in binding["members"]:
                 binding["members"] = [*binding["members"], member]
-            return found
-    return [*found, {"role": role, "members": [member]}]
+            return result
+    return [*result, {"role": role, "members": [member]}]
 
 
 def bindings_remove(bindings: Iterable[Binding], *, role: str, member: str) -> list[Binding]:
-    """The bindings without one: `member` holds `role` no more."""
+    """Return the bindings after `member` has lost `role`."""
     result = []
     for binding in bindings:
         left = [held for held in binding["members"] if binding["role"] != role or held != member]
@@ -87,13 +87,13 @@ def bindings_remove(bindings: Iterable[Binding], *, role: str, member: str) -> l
 
 
 def member_remove(bindings: Iterable[Binding], *, member: str) -> list[Binding]:
-    """The bindings without a member, whatever role it holds."""
+    """Return the bindings without a member, whatever roles it holds."""
     result = [{**binding, "members": [held for held in binding["members"] if held != member]} for binding in bindings]
     return [binding for binding in result if binding["members"]]
 
 
 def members_replace(bindings: Iterable[Binding], *, old: str, new: str) -> list[Binding]:
-    """The bindings with one member under another name."""
+    """Return the bindings with one member renamed."""
     return [
         {**binding, "members": list(dict.fromkeys(new if held == old else held for held in binding["members"]))}
         for binding in bindings
@@ -105,7 +105,7 @@ def members_of(bindings: Iterable[Binding]) -> set[str]:
 
 
 def role_check(role: str, *, kind: str, field: str) -> None:
-    """Whether such a role may be bound on this kind of resource; of custom ones, only the form is looked at."""
+    """Raise InvalidArgument unless the role may be bound on this kind of resource. Custom roles aren't looked up."""
     if is_custom(role):
         return
     if role not in PREDEFINED:
@@ -126,7 +126,7 @@ def is_supported(role: str, kind: str) -> bool:
     if role in BASIC_ROLES:
         return True
     if kind in PUBSUB_KINDS:
-        # A publisher publishes to topics, so a topic is the lowest that this role means anything on.
+        # A publisher publishes to topics, so this role has no meaning on anything below a topic.
         is_publisher_below = role == "roles/pubsub.publisher" and kind != "topic"
         return role.startswith("roles/pubsub.") and not is_publisher_below
     return role.startswith("roles/iam.") if kind == "serviceAccount" else True
@@ -153,5 +153,5 @@ def _check_size(bindings: list[Binding]) -> None:
 
 
 def agent_is_automatic(created_at: datetime) -> bool:
-    """Whether the service agent of a project of this age mints tokens without a grant of its owner's."""
+    """Whether the service agent of a project created at this time mints tokens without a grant by the owner."""
     return created_at.date() > LAST_DAY_OF_EXPLICIT_GRANTS

@@ -1,56 +1,52 @@
-"""The messages of google.iam.v1 and of IAM v1's roles, field by field."""
+"""The messages of google.iam.v1, derived from its protocol buffers, and those of IAM v1's roles, written out."""
 
 from __future__ import annotations
 
-from pushhub.common.protojson import Bool, Enum, Integer, Message, Repeated, String
+from google.iam.v1 import iam_policy_pb2, options_pb2, policy_pb2
+
+from pushhub.common.protojson import Bool, Enum, Message, Repeated, String
 from subscriptions.iam.policies import MAX_PRINCIPALS
+from subscriptions.resources.descriptors import message_of
 
 ETAG = String(256)
+MEMBER = String(400)
+RESOURCE = String(1024)
 
-CONDITION = Message("Expr", {"expression": String(), "title": String(), "description": String(), "location": String()})
-BINDING = Message(
-    "Binding",
-    {
-        "role": String(300),
-        # One more than allowed may be read, so that the count has an error text of its own.
-        "members": Repeated(String(400), max_items=10 * MAX_PRINCIPALS),
-        "condition": CONDITION,
-        "bindingId": String(),
+#: The fields of a policy whose values have bounds of their own.
+POLICY_KINDS = {
+    "AuditLogConfig.exemptedMembers": Repeated(MEMBER, max_items=MAX_PRINCIPALS),
+    # More members than are allowed can be read, because the error about their count has a text of its own.
+    "Binding.members": Repeated(MEMBER, max_items=10 * MAX_PRINCIPALS),
+    "Binding.role": String(300),
+    "Policy.etag": ETAG,
+}
+_binding = message_of(policy_pb2.Binding.DESCRIPTOR, kinds=POLICY_KINDS)
+#: Only the REST form of a binding has an id.
+BINDING = Message(_binding.name, {**_binding.fields, "bindingId": String()})
+POLICY = message_of(
+    policy_pb2.Policy.DESCRIPTOR,
+    kinds={**POLICY_KINDS, "Policy.bindings": Repeated(BINDING, max_items=MAX_PRINCIPALS)},
+)
+OPTIONS = message_of(options_pb2.GetPolicyOptions.DESCRIPTOR)
+GET_IAM_POLICY = message_of(
+    iam_policy_pb2.GetIamPolicyRequest.DESCRIPTOR, kinds={"GetIamPolicyRequest.resource": RESOURCE}
+)
+SET_IAM_POLICY = message_of(
+    iam_policy_pb2.SetIamPolicyRequest.DESCRIPTOR,
+    kinds={
+        "SetIamPolicyRequest.policy": POLICY,
+        "SetIamPolicyRequest.resource": RESOURCE,
+        "SetIamPolicyRequest.updateMask": String(1024),
     },
 )
-AUDIT_CONFIG = Message(
-    "AuditConfig",
-    {
-        "service": String(),
-        "auditLogConfigs": Repeated(
-            Message(
-                "AuditLogConfig",
-                {
-                    "logType": Enum("LOG_TYPE_UNSPECIFIED", "ADMIN_READ", "DATA_WRITE", "DATA_READ"),
-                    "exemptedMembers": Repeated(String(400), max_items=MAX_PRINCIPALS),
-                },
-            )
-        ),
+TEST_IAM_PERMISSIONS = message_of(
+    iam_policy_pb2.TestIamPermissionsRequest.DESCRIPTOR,
+    kinds={
+        "TestIamPermissionsRequest.permissions": Repeated(String(200), max_items=10_000),
+        "TestIamPermissionsRequest.resource": RESOURCE,
     },
 )
-POLICY = Message(
-    "Policy",
-    {
-        "version": Integer(32),
-        "bindings": Repeated(BINDING, max_items=MAX_PRINCIPALS),
-        "auditConfigs": Repeated(AUDIT_CONFIG),
-        "etag": ETAG,
-    },
-)
-OPTIONS = Message("GetPolicyOptions", {"requestedPolicyVersion": Integer(32)})
-GET_IAM_POLICY = Message("GetIamPolicyRequest", {"resource": String(1024), "options": OPTIONS})
-SET_IAM_POLICY = Message(
-    "SetIamPolicyRequest", {"resource": String(1024), "policy": POLICY, "updateMask": String(1024)}
-)
-TEST_IAM_PERMISSIONS = Message(
-    "TestIamPermissionsRequest", {"resource": String(1024), "permissions": Repeated(String(200), max_items=10_000)}
-)
-TEST_IAM_PERMISSIONS_RESPONSE = Message("TestIamPermissionsResponse", {"permissions": Repeated(String())})
+TEST_IAM_PERMISSIONS_RESPONSE = message_of(iam_policy_pb2.TestIamPermissionsResponse.DESCRIPTOR)
 
 STAGE = Enum("ALPHA", "BETA", "GA", "DEPRECATED", "DISABLED", "EAP")
 ROLE = Message(

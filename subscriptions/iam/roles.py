@@ -1,4 +1,4 @@
-"""Permissions and predefined roles, as data (pubsub-spec.md, sections 5.1 and 5.2)."""
+"""Permissions and predefined roles, as data (docs/spec.md#predefined-roles)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PUBSUB_ADMIN = PUBSUB_EDITOR | PUBSUB_POLICIES
 ACCOUNT_READ = _of("iam.serviceAccounts", "get list")
 ACCOUNT_WRITE = _of("iam.serviceAccounts", "create delete disable enable undelete update")
 ACCOUNT_POLICY = _of("iam.serviceAccounts", _POLICY)
-#: Speaking as an account. Owner and editor of a project do not hold these, as they do not on Google's side.
+#: Getting tokens of an account. Owners and editors of a project don't have these permissions, as on Google's side.
 ACCOUNT_TOKENS = _of("iam.serviceAccounts", "getAccessToken getOpenIdToken implicitDelegation signBlob signJwt")
 KEY_READ = _of("iam.serviceAccountKeys", "get list")
 KEY_WRITE = _of("iam.serviceAccountKeys", "create delete disable enable")
@@ -68,7 +68,7 @@ PERIMETER_WRITE = _of("accesscontextmanager.servicePerimeters", "create delete u
 AUDIT_READ = frozenset({"logging.logEntries.list", "monitoring.timeSeries.list"})
 RUN_INVOKE = frozenset({"run.routes.invoke", "run.jobs.run"})
 
-#: Seeing who holds what, without a say in it.
+#: Reading all policies without changing them.
 READ_POLICIES = frozenset(
     permission
     for permission in PUBSUB_POLICIES | ACCOUNT_POLICY | PROJECT_POLICY | FOLDER_POLICY | ORGANIZATION_POLICY
@@ -165,7 +165,7 @@ _ROLES = (
 
 PREDEFINED: Mapping[str, Role] = {role.name: role for role in _ROLES}
 
-#: Every permission there is: what a custom role may hold and what `testIamPermissions` may ask for.
+#: All permissions: what a custom role may hold, and what `testIamPermissions` may ask for.
 PERMISSIONS: frozenset[str] = frozenset().union(
     *(role.permissions for role in _ROLES), FOLDER_WRITE, ORGANIZATION_POLICY, PERIMETER_WRITE
 )

@@ -1,4 +1,4 @@
-"""The resource tree: what a full name stands for, and what lies above it."""
+"""The resource tree: which row a full name stands for, and what is above it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from subscriptions.models import Folder, Organization, Project
 #: A row that has a policy, a name and a place in the tree.
 Resource = Model
 
-#: Far deeper than Google allows (10); a loop, which no service makes, ends here too.
+#: Far deeper than Google allows (10). It also ends a loop, which no service creates.
 MAX_DEPTH = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of resource: its word in the policy table, its service, and what its permissions begin with."""
+    """A kind of resource: its name in the policy table, its service, and the prefix of its permissions."""
 
     word: str
     host: str
@@ -39,7 +39,7 @@ KINDS = {
     "Schema": Kind("schema", "pubsub", "pubsub.schemas"),
     "ServiceAccount": Kind("serviceAccount", "iam", "iam.serviceAccounts"),
 }
-#: By what follows the project in a name, or begins it.
+#: By the collection in a full name: the first part of a short name, the part behind the project in a longer one.
 KIND_OF_COLLECTION = {
     "organizations": KINDS["Organization"],
     "folders": KINDS["Folder"],
@@ -57,7 +57,7 @@ def kind_of(resource: Resource) -> Kind:
 
 
 def kind_of_name(name: str, *, field: str = "resource") -> Kind:
-    """The kind that a full name is of, whether or not there is such a resource; InvalidArgument if it is no name."""
+    """Return the kind of a full name, whether or not the resource exists; InvalidArgument for a malformed name."""
     parts = name.split("/")
     collection = parts[2] if len(parts) == 4 else parts[0] if len(parts) == 2 else ""
     kind = KIND_OF_COLLECTION.get(collection)
@@ -76,7 +76,7 @@ def is_name(name: str) -> bool:
 
 
 def full_name(name: str) -> str:
-    """`//pubsub.googleapis.com/projects/p/topics/t`: the name as errors and audit entries show it."""
+    """Return the name as errors and audit entries show it: `//pubsub.googleapis.com/projects/p/topics/t`."""
     return f"//{kind_of_name(name).host}.googleapis.com/{clipped(name)}"
 
 
@@ -95,23 +95,23 @@ def parent_of(resource: Resource) -> Resource | None:
 
 
 def lineage(resource: Resource) -> list[Resource]:
-    """The resource and all that lie above it, nearest first."""
-    found: list[Resource] = []
+    """Return the resource and everything above it, nearest first."""
+    resources: list[Resource] = []
     above: Resource | None = resource
-    while above is not None and len(found) < MAX_DEPTH:
-        found.append(above)
+    while above is not None and len(resources) < MAX_DEPTH:
+        resources.append(above)
         above = parent_of(above)
-    return found
+    return resources
 
 
 def resource_get(name: str, *, field: str = "resource") -> Resource:
-    """The row of a full name of any kind; NotFound, or InvalidArgument if it is no such name."""
+    """Return the row of a full name of any kind; NotFound, or InvalidArgument for a malformed name."""
     kind = kind_of_name(name, field=field)
     return _GETTERS[kind.word](name, field)
 
 
 def resource_find(name: str, *, field: str = "resource") -> Resource | None:
-    """As `resource_get`, but None where there is none."""
+    """As `resource_get`, but return None if there is no such resource."""
     try:
         return resource_get(name, field=field)
     except NotFound:
@@ -119,19 +119,22 @@ def resource_find(name: str, *, field: str = "resource") -> Resource | None:
 
 
 def resource_or_above(name: str, *, field: str = "resource") -> Resource | None:
-    """The row of a full name or, where there is none, the project around it: who may look there may know that."""
+    """Return the row of a full name or, if it doesn't exist, the project around it.
+
+    Callers who hold a permission on the project may learn what is missing in it.
+    """
     return resource_find(name, field=field) or above(name)
 
 
 def resource_of(kind: str, pk: int) -> Resource | None:
-    """The row that a policy is of, which is stored by its kind and primary key."""
-    model = next((name for name, one in KINDS.items() if one.word == kind), "")
-    found = apps.get_app_config("subscriptions").models.get(model.lower())
-    return None if found is None else found._default_manager.filter(pk=pk).first()
+    """Return the row that a policy belongs to, which is stored by its kind and primary key."""
+    model_name = next((name for name, candidate in KINDS.items() if candidate.word == kind), "")
+    model = apps.get_app_config("subscriptions").models.get(model_name.lower())
+    return None if model is None else model._default_manager.filter(pk=pk).first()
 
 
 def above(name: str) -> Resource | None:
-    """The project that a name lies in, where that exists: who may look into it may know what is missing there."""
+    """Return the project that a name lies in, if that exists."""
     parts = name.split("/")
     if len(parts) != 4 or parts[1] == "-":
         return None
@@ -149,16 +152,16 @@ def _numbered(model: type[Organization] | type[Folder]) -> Callable[[str, str], 
         number = name.partition("/")[2]
         if not (number.isascii() and number.isdecimal() and len(number) < 19):
             raise names.invalid_name(name, field=field)
-        found = model.objects.filter(number=int(number)).first()
-        if found is None:
+        row = model.objects.filter(number=int(number)).first()
+        if row is None:
             raise selectors.resource_missing(number, field=field)
-        return found
+        return row
 
     return get
 
 
 def _owned(model_name: str, id_field: str, collection: str) -> Callable[[str, str], Resource]:
-    """For the kinds whose ids follow the rule of topics."""
+    """Return the getter of the kinds whose ids follow the rule of topics."""
 
     def get(name: str, field: str) -> Resource:
         name = name.partition("@")[0]  # a schema's revision shares the schema's policy
@@ -166,10 +169,10 @@ def _owned(model_name: str, id_field: str, collection: str) -> Callable[[str, st
         model: type[Model] | None = apps.get_app_config("subscriptions").models.get(model_name.lower())
         if model is None:
             raise selectors.resource_missing(resource_id, field=field)
-        found = selectors.owned_row(model, project=project, **{id_field: resource_id})
-        if found is None:
+        row = selectors.owned_row(model, project=project, **{id_field: resource_id})
+        if row is None:
             raise selectors.resource_missing(resource_id, field=field)
-        return found
+        return row
 
     return get
 

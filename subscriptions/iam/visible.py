@@ -1,4 +1,4 @@
-"""Which rows of a table may a caller act on? The answer of access.py for many rows, as one query."""
+"""Which rows of a table a caller may act on: the answer of access.py for many rows, in one query."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Row = TypeVar("Row", bound=Model)
 
 
 def rows_callable(caller: Principal, method: str, rows: QuerySet[Row]) -> QuerySet[Row]:
-    """Those of the rows that `caller` may call a method of the table on. They are of a kind that has policies.
+    """Return the rows on which `caller` may call a method of the table. The rows must be of a kind that has policies.
 
-    What the method needs on a resource that the request's body names is not asked here.
+    Requirements on a resource in the request's body are not checked here.
     """
     for requirement in METHODS[method]:
         if not requirement.in_body:
@@ -27,7 +27,7 @@ def rows_callable(caller: Principal, method: str, rows: QuerySet[Row]) -> QueryS
 
 
 def rows_held(caller: Principal, permission: str, rows: QuerySet[Row]) -> QuerySet[Row]:
-    """Those of the rows, of a kind that has policies, on which `caller` holds the permission."""
+    """Return the rows on which `caller` holds the permission. The rows must be of a kind that has policies."""
     if access.is_root(caller):
         return rows
     granting: dict[str, set[int]] = {}
@@ -49,13 +49,13 @@ def rows_held(caller: Principal, permission: str, rows: QuerySet[Row]) -> QueryS
 
 
 def _with_folders_below(folders: set[int], organizations: set[int]) -> set[int]:
-    """These folders, and all that lie in them or in these organizations."""
+    """Return these folders and all folders below them or below these organizations."""
     if not folders and not organizations:
         return set()
-    found = set(folders)
-    left = list(Folder.objects.order_by().values_list("pk", "organization_id", "folder_id"))
+    below = set(folders)
+    folder_rows = list(Folder.objects.order_by().values_list("pk", "organization_id", "folder_id"))
     size = -1
-    while size != len(found):
-        size = len(found)
-        found |= {pk for pk, organization, folder in left if organization in organizations or folder in found}
-    return found
+    while size != len(below):
+        size = len(below)
+        below |= {pk for pk, organization, folder in folder_rows if organization in organizations or folder in below}
+    return below

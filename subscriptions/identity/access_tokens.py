@@ -1,4 +1,4 @@
-"""Opaque access tokens: made, found again by their digest, revoked."""
+"""Opaque access tokens: create them, find them by their digest, revoke them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from subscriptions.identity.scopes import CLOUD_PLATFORM
 from subscriptions.models import ServiceAccount
 from subscriptions.models.credentials import AccessToken, ServiceAccountKey
 
-#: So that those who search code and logs for lost secrets can tell one.
+#: Lets people who search code and logs for leaked secrets recognise a token.
 PREFIX = "pushhub_"
-#: Of those that clients fetch for themselves, as at Google.
+#: The lifetime of tokens that clients fetch by themselves, as at Google.
 LIFETIME = timedelta(hours=1)
 MAX_LIFETIME = timedelta(days=365)
 
 
 @dataclass(frozen=True, slots=True)
 class IssuedToken:
-    """A new token, and the only time that anybody sees it."""
+    """A new token. Its text is visible only here, because PushHub stores a digest."""
 
     token: str
     row: AccessToken
@@ -40,7 +40,7 @@ class IssuedToken:
 def access_token_create(
     *, member: str, lifetime: timedelta = LIFETIME, scopes: Sequence[str] = (CLOUD_PLATFORM,)
 ) -> IssuedToken:
-    """For `user:...` or for `serviceAccount:...`, which must exist."""
+    """Create a token for `user:...` or for `serviceAccount:...`, which must exist."""
     member = members.member_parse(member, field="member")
     kind, _, email = member.partition(":")
     if kind == "serviceAccount":
@@ -57,12 +57,12 @@ def account_token_create(
     lifetime: timedelta = LIFETIME,
     scopes: Sequence[str] = (CLOUD_PLATFORM,),
 ) -> IssuedToken:
-    """For an account that has proved itself by `key`, or that another caller impersonates."""
+    """Create a token for an account that proved its identity by `key`, or that another caller impersonates."""
     return _create(AccessToken(member=f"serviceAccount:{account.email}", account=account, key=key), lifetime, scopes)
 
 
 def access_token_find(token: str) -> AccessToken | None:
-    """A token that is good now: not expired, of an account and a key in use."""
+    """Return the row of a token that is valid now: not expired, and its account and key are in use."""
     row = AccessToken.objects.select_related("account", "key").filter(digest=_digest(token)).first()
     if row is None or row.has_expired:
         return None
@@ -74,20 +74,20 @@ def access_token_find(token: str) -> AccessToken | None:
 
 
 def access_tokens_list(*, member: str = "") -> QuerySet[AccessToken]:
-    """Those that have not expired, newest first."""
+    """Return the tokens that have not expired, newest first."""
     rows = AccessToken.objects.filter(expires_at__gt=utcnow())
     return rows.filter(member=member) if member else rows
 
 
 def access_token_revoke(*, token: str) -> bool:
-    """Whether there was such a token. It is good for a second more in other processes (iam/recent.py)."""
+    """Return whether there was such a token. Other processes accept it for a second more (identity/recent.py)."""
     deleted, _ = AccessToken.objects.filter(digest=_digest(token)).delete()
     forget_callers()
     return bool(deleted)
 
 
 def access_tokens_revoke(*, ids: Sequence[int] = (), member: str = "") -> int:
-    """Revoke tokens by the ids that the list shows, or all of a member; how many there were."""
+    """Revoke tokens by the ids that the list shows, or all tokens of a member. Returns how many."""
     rows = AccessToken.objects.filter(member=member) if member else AccessToken.objects.filter(pk__in=ids)
     deleted = rows.count()
     rows.delete()
@@ -114,5 +114,5 @@ def _account(email: str) -> ServiceAccount:
 
 
 def _digest(token: str) -> str:
-    """Without salt, as the token is random and is to be found by this."""
+    """Return the digest of a token. It has no salt, because the token is random and is looked up by its digest."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""Keys of service accounts (IAM v1): pairs made here, whose private half leaves at once, or uploaded public keys."""
+"""Keys of service accounts (IAM v1): key pairs whose private half is handed out once, or uploaded public keys."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from subscriptions.models import ServiceAccount
 from subscriptions.models.credentials import ServiceAccountKey
 from subscriptions.resources import fields
 
-#: As at Google, and so that a token that does not name its key can be tried with each.
+#: As at Google. It also bounds how many keys are tried for a token that doesn't name its key.
 MAX_KEYS = 10
-#: Google's way to say: until it is deleted.
+#: Google's expiry date for a key that is valid until it is deleted.
 NEVER = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 WEAKEST_BITS = 2048
 STRONGEST_BITS = 4096
@@ -38,7 +38,7 @@ STRONGEST_BITS = 4096
 
 @dataclass(frozen=True, slots=True)
 class IssuedKey:
-    """A new key, and the only time that anybody sees its private half: Google's JSON key file."""
+    """A new key. Its private half is visible only here, in Google's JSON key file."""
 
     row: ServiceAccountKey
     key_file: bytes
@@ -48,11 +48,11 @@ class IssuedKey:
 
 
 def service_account_key_create(*, name: str, request: object) -> IssuedKey:
-    """`name` is the account's, `request` a CreateServiceAccountKeyRequest."""
-    given = fields.CREATE_SERVICE_ACCOUNT_KEY.read(request)
-    if given.get("keyAlgorithm") == "KEY_ALG_RSA_1024":
+    """Create a key. `name` is the account's name, `request` a CreateServiceAccountKeyRequest."""
+    key_request = fields.CREATE_SERVICE_ACCOUNT_KEY.read(request)
+    if key_request.get("keyAlgorithm") == "KEY_ALG_RSA_1024":
         raise InvalidArgument("Keys of 1024 bits are no longer safe: ask for KEY_ALG_RSA_2048.", field="keyAlgorithm")
-    if given.get("privateKeyType") == "TYPE_PKCS12_FILE":
+    if key_request.get("privateKeyType") == "TYPE_PKCS12_FILE":
         raise Unimplemented("Key files are in Google's JSON form only: ask for TYPE_GOOGLE_CREDENTIALS_FILE.")
     private_key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
     account = selectors.service_account_get(name=name)
@@ -63,15 +63,15 @@ def service_account_key_create(*, name: str, request: object) -> IssuedKey:
 
 
 def service_account_key_upload(*, name: str, request: object) -> ServiceAccountKey:
-    """`request` is an UploadServiceAccountKeyRequest: an X.509 certificate in PEM, in Base64."""
-    given = fields.UPLOAD_SERVICE_ACCOUNT_KEY.read(request)
+    """Store an uploaded public key. `request` is an UploadServiceAccountKeyRequest with a PEM certificate in base64."""
+    upload = fields.UPLOAD_SERVICE_ACCOUNT_KEY.read(request)
     refused = InvalidArgument(
         f"Invalid public key: an X.509 certificate in PEM of an RSA key of {WEAKEST_BITS} to {STRONGEST_BITS} bits "
         "that is valid now is expected.",
         field="publicKeyData",
     )
     try:
-        pem = base64.b64decode(given.get("publicKeyData", ""), validate=True)
+        pem = base64.b64decode(upload.get("publicKeyData", ""), validate=True)
         certificate = x509.load_pem_x509_certificate(pem)
         key = certificate.public_key()
     except (ValueError, binascii.Error):
@@ -99,13 +99,13 @@ def service_account_key_get(*, name: str) -> ServiceAccountKey:
 
 
 def service_account_keys_of(account: ServiceAccount, *, kinds: Collection[str] = ()) -> QuerySet[ServiceAccountKey]:
-    """In IAM's words, all of ours are USER_MANAGED: none is kept here for the account."""
+    """Return the keys of an account. In IAM's terms all of them are USER_MANAGED."""
     keys = account.keys.select_related("account__project")
     return keys if not kinds or "USER_MANAGED" in kinds else keys.none()
 
 
 def public_key_data(key: ServiceAccountKey, *, form: str) -> str:
-    """The public half in Base64, in the form that a GetServiceAccountKeyRequest asks for."""
+    """Return the public half in base64, in the form that a GetServiceAccountKeyRequest asks for."""
     if form in ("", "TYPE_NONE"):
         return ""
     if form == "TYPE_X509_PEM_FILE":
@@ -116,7 +116,7 @@ def public_key_data(key: ServiceAccountKey, *, form: str) -> str:
 
 
 def certificates_of(email: str) -> dict[str, str]:
-    """Of an account's keys in use, by key id. They are public: so is whose they are."""
+    """Return the certificates of an account's keys in use, by key id. They are public."""
     keys = ServiceAccountKey.objects.filter(
         account__email=email, account__deleted_at=None, account__disabled=False, disabled=False, expires_at__gt=utcnow()
     )
@@ -124,7 +124,7 @@ def certificates_of(email: str) -> dict[str, str]:
 
 
 def service_account_key_delete(*, name: str) -> None:
-    """Access tokens that it was exchanged for end with it."""
+    """Delete a key, and with it the access tokens that it was exchanged for."""
     service_account_key_get(name=name).delete()
     forget_callers()
 
@@ -138,7 +138,7 @@ def service_account_key_enable(*, name: str) -> None:
 
 
 def key_file(row: ServiceAccountKey, private_key: str) -> bytes:
-    """What google-auth reads; its addresses are ours."""
+    """Return the key file that google-auth reads. Its URLs lead to this PushHub."""
     account, public_url = row.account, settings.PUBLIC_URL
     content: dict[str, Any] = {
         "type": "service_account",
@@ -151,7 +151,7 @@ def key_file(row: ServiceAccountKey, private_key: str) -> bytes:
         "token_uri": f"{public_url}/token",
         "auth_provider_x509_cert_url": f"{public_url}/oauth2/v1/certs",
         "client_x509_cert_url": f"{public_url}/robot/v1/metadata/x509/{quote(account.email, safe='')}",
-        # Not a place but a name: clients refuse credentials of another universe than the one they are built for.
+        # A name, not a location: clients refuse credentials of another universe than their own.
         "universe_domain": "googleapis.com",
     }
     return orjson.dumps(content, option=orjson.OPT_INDENT_2)

@@ -1,7 +1,7 @@
-"""JSON Web Tokens that a service account's user signs: read, and believed only if a key of the account did sign them.
+"""JSON Web Tokens that a service account signs with one of its keys: read and verified.
 
-They come in two kinds, which differ in their audience: assertions for /token (RFC 7523), and self-signed tokens that
-take the place of an access token (https://google.aip.dev/auth/4111).
+There are two kinds, which differ in their audience: assertions for /token (RFC 7523), and self-signed tokens in place
+of an access token (https://google.aip.dev/auth/4111).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from subscriptions.models.credentials import ServiceAccountKey
 
 MAX_CHARACTERS = 8192
 MAX_LIFETIME_SECONDS = 3600
-#: Beyond it (and infinity, and what is no number) nothing is a time any more.
+#: Larger values, infinity and NaN are no times.
 LAST_MOMENT = 1e12
-#: How far the caller's clock may be ahead of ours.
+#: How far the caller's clock may be ahead.
 SKEW_SECONDS = 60
-#: The only one. Given a choice, a public key could pass for the secret of HS256, and `none` for a signature.
+#: The only algorithm. With a choice, a public key could pass for the secret of HS256, and `none` for a signature.
 ALGORITHM = "RS256"
 
 
 class AssertionRefused(InvalidArgument):
-    """Not one to believe. The text is Google's, and for /token; a bearer is told nothing."""
+    """The token is invalid. The text is Google's and is for /token only; bearers get no reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """What an account says, as its key proves."""
+    """The claims of an account, verified with one of its keys."""
 
     account: ServiceAccount
     key: ServiceAccountKey
@@ -51,7 +51,7 @@ class Assertion:
 
 
 def assertion_read(token: str) -> Assertion:
-    """The verified content of `token`; AssertionRefused if anything is wrong with it. The audience is not looked at."""
+    """Return the verified content of `token`, or raise AssertionRefused. The audience is not checked."""
     header, claims = _unverified(token)
     if header.get("alg") != ALGORITHM or "crit" in header:
         raise AssertionRefused("Invalid JWT: Only RS256 is supported.")
@@ -64,7 +64,7 @@ def assertion_read(token: str) -> Assertion:
 
 
 def check_times(claims: Mapping[str, Any], *, now: float) -> None:
-    """Raise AssertionRefused unless the claims are good at `now`, and for an hour at most."""
+    """Raise AssertionRefused unless the claims are valid at `now`, and for one hour at most."""
     issued_at, expires_at = _moment(claims, "iat"), _moment(claims, "exp")
     not_before = _moment(claims, "nbf") if "nbf" in claims else issued_at
     if (
@@ -79,7 +79,7 @@ def check_times(claims: Mapping[str, Any], *, now: float) -> None:
 
 
 def _unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Header and claims, to find out whose key to verify them with."""
+    """Return the header and the claims before verification, which needs them to find the key."""
     malformed = AssertionRefused("Bad Request: the assertion is no JSON Web Token.")
     if len(token) > MAX_CHARACTERS or not token.isascii():
         raise malformed
@@ -91,7 +91,7 @@ def _unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _account(issuer: object) -> ServiceAccount:
-    """By email or unique id; Google's clients send the email."""
+    """Return the account with this email or unique id. Google's clients send the email."""
     refused = AssertionRefused("Invalid grant: account not found.")
     if not isinstance(issuer, str) or "\0" in issuer:
         raise refused
@@ -103,7 +103,7 @@ def _account(issuer: object) -> ServiceAccount:
 
 
 def _signer(token: str, account: ServiceAccount, key_id: object) -> ServiceAccountKey:
-    """The key in use that signed the token. Google's client for Node does not say which; then all are tried."""
+    """Return the key in use that signed the token. Google's client for Node doesn't name it; then all are tried."""
     keys = account.keys.filter(disabled=False, expires_at__gt=utcnow())
     if key_id is not None:
         keys = keys.filter(key_id=str(key_id)[:40])

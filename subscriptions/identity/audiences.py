@@ -1,7 +1,7 @@
-"""Whom a token signed by a service account may be for: PushHub, under its own addresses and Google's. Pure.
+"""Which audiences of a service account's token mean PushHub: its own URLs and Google's. Pure.
 
-Clients that are pointed at PushHub go on naming Google's services as the audience. That opens nothing at Google, and
-nothing here that a token for PushHub wouldn't: only keys made or uploaded here are believed, by their accounts.
+Clients that are pointed at PushHub still name Google's services as the audience. Such a token is worthless at Google,
+and here it gives no more than one for PushHub would: only keys created here or uploaded here are trusted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
-#: What Google's clients put into an assertion, whatever the key file says of the token's address.
+#: The audience of assertions by Google's clients, whatever token URL the key file has.
 GOOGLE_TOKEN_ADDRESSES = frozenset(
     {
         "https://oauth2.googleapis.com/token",
@@ -21,7 +21,7 @@ GOOGLE_TOKEN_ADDRESSES = frozenset(
 GOOGLE_SERVICES = re.compile(
     r"https://(?:pubsub|[a-z0-9-]{1,40}-pubsub|iam|iamcredentials|cloudresourcemanager)\.googleapis\.com", re.ASCII
 )
-#: gRPC clients may name the service after the host.
+#: gRPC clients may append the name of the service to the host.
 SERVICE_PATH = re.compile(r"/?|/google\.[a-z0-9.]{1,60}\.[A-Za-z]{1,60}/?", re.ASCII)
 
 
@@ -31,7 +31,7 @@ def is_token_address(audience: object, *, public_url: str) -> bool:
 
 
 def is_service(audience: object, *, own: Collection[str]) -> bool:
-    """Whether a self-signed token is for the API, under one of our `own` URLs or Google's."""
+    """Whether a self-signed token is for the API, under one of PushHub's `own` URLs or Google's."""
     if not isinstance(audience, str) or len(audience) > 500:
         return False
     try:

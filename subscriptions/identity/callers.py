@@ -1,4 +1,4 @@
-"""Who a caller is, by the Authorization header that it sends: the one place for REST and gRPC alike."""
+"""Who a caller is, according to its Authorization header. REST and gRPC both use this."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from subscriptions.identity.recent import recent_callers
 from subscriptions.identity.scopes import opens_the_api, scopes_read
 from subscriptions.models import ServiceAccount
 
-#: No credential of ours is nearly this long.
+#: Far longer than any credential that PushHub issues.
 MAX_CREDENTIAL_CHARACTERS = 8192
-#: What Google's clients send to an emulator where they cannot send nothing. It stands for "nobody", and is as good.
-EMULATOR_TOKEN = "owner"  # noqa: S105 - a word that everybody knows
+#: Google's clients send this to an emulator because they can't omit the token. It stands for the anonymous caller.
+EMULATOR_TOKEN = "owner"  # noqa: S105 - publicly known
 
 
 def caller_from_authorization(header: str) -> Principal:
-    """The principal of `Bearer {access token or JWT}`; Unauthenticated for anything else, whatever is wrong with it."""
+    """Return the principal of `Bearer {access token or JWT}`. Raises Unauthenticated for anything else."""
     token = bearer_token(header)
     caller = _recent_caller(token)
     if caller is None:
+        generation = recent_callers.generation
         caller, seconds_left = _caller_of(token)
-        recent_callers.put(_digest(token), caller, seconds_left=seconds_left)
+        recent_callers.put(_digest(token), caller, at_most_seconds=seconds_left, generation=generation)
     return caller
 
 
 def recent_caller(header: str) -> Principal | None:
-    """The same where it takes no query to tell, as after a call of a moment ago."""
+    """As `caller_from_authorization`, but None if it would need a query."""
     return _recent_caller(bearer_token(header))
 
 
@@ -57,12 +58,12 @@ def bearer_token(header: str) -> str:
 
 
 def is_emulator_token(token: str) -> bool:
-    """Only where callers without a token are let in: on loopback, by explicit setting."""
+    """Whether this is the emulator's token. It counts only if anonymous callers are allowed, by explicit setting."""
     return token == EMULATOR_TOKEN and settings.ANONYMOUS != ""
 
 
 def refused() -> Unauthenticated:
-    """The same words whatever was wrong: whoever guesses learns nothing."""
+    """Return the same error whatever was wrong, so that guessing reveals nothing."""
     return Unauthenticated(
         "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or "
         "other valid authentication credential."
@@ -70,7 +71,7 @@ def refused() -> Unauthenticated:
 
 
 def _caller_of(token: str) -> tuple[Principal, float]:
-    """The principal and how many seconds more the credential is good for."""
+    """Return the principal, and for how many more seconds the credential is valid."""
     if token.count(".") == 2:
         return _self_signed(token)
     row = access_token_find(token)
@@ -82,8 +83,11 @@ def _caller_of(token: str) -> tuple[Principal, float]:
 
 
 def _self_signed(token: str) -> tuple[Principal, float]:
-    """A service account's own JWT in place of an access token: for an audience that is ours or, as Google's clients
-    make them, for scopes and no audience. An assertion for /token is neither, so it cannot be used here as well."""
+    """Return the principal of a JWT that a service account signed to use it in place of an access token.
+
+    Its audience must be PushHub's or, as Google's clients do it, it has scopes and no audience. An assertion for /token
+    has neither, so it is no credential here.
+    """
     try:
         assertion = assertion_read(token)
     except AssertionRefused:

@@ -1,4 +1,4 @@
-"""What /token does: an assertion of a service account becomes an access token or an id token (RFC 7523)."""
+"""The token endpoint: an assertion of a service account becomes an access token or an id token (RFC 7523)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from subscriptions.identity.scopes import scopes_read
 from subscriptions.models.credentials import UsedAssertion
 
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-#: Google's clients give their assertions no id, and send one again when an answer doesn't reach them; those of one
-#: account that start in the same second even make the same one. Later than this, only a thief has it still.
+#: Google's clients give their assertions no id, and send an assertion again if the response was lost. Assertions of one
+#: account from the same second are even equal. After this time, only a thief would send one again.
 REPEAT_SECONDS = 60
 
 
 class GrantRefused(InvalidArgument):
-    """`error` is one of RFC 6749's words."""
+    """The request is refused. `error` is one of RFC 6749's error codes."""
 
     def __init__(self, error: str, description: str) -> None:
         super().__init__(description)
@@ -32,7 +32,7 @@ class GrantRefused(InvalidArgument):
 
 
 def token_grant(form: Mapping[str, str]) -> dict[str, Any]:
-    """The answer to a token request; GrantRefused, which leaves nothing behind."""
+    """Return the answer to a token request. Raises GrantRefused, which changes nothing."""
     if form.get("grant_type", "") != GRANT_TYPE:
         raise GrantRefused("unsupported_grant_type", f"Invalid grant_type: only {GRANT_TYPE} is supported.")
     if not form.get("assertion"):
@@ -48,7 +48,7 @@ def token_grant(form: Mapping[str, str]) -> dict[str, Any]:
 
 
 def mark_used(token: str, assertion: Assertion) -> None:
-    """Refuse an assertion that has been exchanged: at once if it has an id, and after a minute if it hasn't."""
+    """Refuse an assertion that was exchanged before: at once if it has an id, otherwise after REPEAT_SECONDS."""
     identity = f"{assertion.account.pk}:{assertion.claims['jti']}" if "jti" in assertion.claims else token
     used, is_new = UsedAssertion.objects.get_or_create(
         digest=hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest(),
@@ -86,6 +86,6 @@ def _granted(assertion: Assertion) -> dict[str, Any]:
         "access_token": issued.token,
         "scope": " ".join(scopes),
         "token_type": "Bearer",
-        # A second less, as the answer takes its time.
+        # One second less, because the response takes time.
         "expires_in": int(access_tokens.LIFETIME.total_seconds()) - 1,
     }

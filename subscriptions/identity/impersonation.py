@@ -1,4 +1,4 @@
-"""IAM Credentials: tokens of a service account for a caller that may impersonate it."""
+"""IAM Credentials: tokens of a service account for callers that may impersonate it."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ MAX_LIFETIME = timedelta(hours=12)
 
 
 def id_token_generate(*, name: str, request: object, caller: Principal = OPERATOR) -> str:
-    """`name` is the account's, `request` a GenerateIdTokenRequest."""
-    given = fields.GENERATE_ID_TOKEN.read(request)
-    if not given.get("audience"):
+    """Return an id token. `name` is the account's name, `request` a GenerateIdTokenRequest."""
+    token_request = fields.GENERATE_ID_TOKEN.read(request)
+    if not token_request.get("audience"):
         raise InvalidArgument("The audience must be set.", field="audience")
-    account = _impersonated(name, given.get("delegates", []), GET_OPEN_ID_TOKEN, caller)
+    account = _impersonated(name, token_request.get("delegates", []), GET_OPEN_ID_TOKEN, caller)
     return tokens.id_token_sign(
         account,
-        audience=given["audience"],
-        include_email=given.get("includeEmail", False),
-        azp_is_email=given.get("useEmailAzp", False),
+        audience=token_request["audience"],
+        include_email=token_request.get("includeEmail", False),
+        azp_is_email=token_request.get("useEmailAzp", False),
     ).token
 
 
 def access_token_generate(*, name: str, request: object, caller: Principal = OPERATOR) -> IssuedToken:
-    """`request` is a GenerateAccessTokenRequest."""
-    given = fields.GENERATE_ACCESS_TOKEN.read(request)
-    scopes = scopes_read(" ".join(given.get("scope", [])))
+    """Return an access token. `name` is the account's name, `request` a GenerateAccessTokenRequest."""
+    token_request = fields.GENERATE_ACCESS_TOKEN.read(request)
+    scopes = scopes_read(" ".join(token_request.get("scope", [])))
     if not scopes:
         raise InvalidArgument("Give at least one scope.", field="scope")
-    lifetime = timedelta(milliseconds=duration_parse(given.get("lifetime", "3600s"), field="lifetime"))
+    lifetime = timedelta(milliseconds=duration_parse(token_request.get("lifetime", "3600s"), field="lifetime"))
     if not timedelta(0) < lifetime <= MAX_LIFETIME:
         raise InvalidArgument("The lifetime must be above 0s and up to 43200s.", field="lifetime")
-    account = _impersonated(name, given.get("delegates", []), GET_ACCESS_TOKEN, caller)
+    account = _impersonated(name, token_request.get("delegates", []), GET_ACCESS_TOKEN, caller)
     return access_tokens.account_token_create(account=account, lifetime=lifetime, scopes=scopes)
 
 

@@ -1,4 +1,4 @@
-"""The RSA keys that sign push tokens: made on first use, encrypted at rest, their public halves served to verifiers."""
+"""The RSA keys that sign push tokens: created on first use, encrypted at rest, public halves served to verifiers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from pushhub.common.errors import Internal
 from subscriptions.identity.pairs import KEY_BITS, certificate_of, key_id_of, private_pem
 from subscriptions.models.iam import SigningKey
 
-#: Verifiers take the key from the certificate and hardly any looks at its dates, so it must merely outlive the key.
+#: Verifiers take the key from the certificate and rarely check its dates, so it only has to outlive the key.
 CERTIFICATE_LIFETIME = timedelta(days=3650)
-#: Before the text of an encrypted key, so that another scheme can follow.
+#: The prefix of an encrypted key, so that another scheme can be added later.
 ENCRYPTION_SCHEME = "fernet1:"
-#: Two processes may both try to make a key; the loser reads the winner's.
+#: If two processes create a key at the same time, the second reads the key of the first.
 TRIES = 5
 
 logger = logging.getLogger(__name__)
@@ -33,30 +33,30 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """A key in usable form."""
+    """A decrypted key."""
 
     kid: str
     private_key: rsa.RSAPrivateKey
 
 
 def signing_key() -> Signer:
-    """The newest key that is to sign by now and that this process can decrypt, made if there is none.
+    """Return the newest key that signs by now and that this process can decrypt. Creates one if there is none.
 
-    One that is to sign later only, which verifiers may not have heard of, is better than one that nobody has heard of.
+    A key that signs only later, which verifiers may not know yet, is better than a new key, which none of them knows.
     """
     for _ in range(TRIES):
         now = utcnow()
-        known = list(SigningKey.objects.filter(retired_at=None).order_by("-generation"))
-        for row in sorted(known, key=lambda row: row.signs_from > now):
+        rows = list(SigningKey.objects.filter(retired_at=None).order_by("-generation"))
+        for row in sorted(rows, key=lambda row: row.signs_from > now):
             signer = _usable(row)
             if signer is not None:
                 return signer
         key_make(signs_from=now)
-    raise Internal("No signing key could be made.")
+    raise Internal("No signing key could be created.")
 
 
 def published_keys() -> list[SigningKey]:
-    """The keys that verifiers should know. There is always one: they cache what they are told."""
+    """Return the keys that verifiers should know. There is always at least one, because verifiers cache the answer."""
     signing_key()
     return list(SigningKey.objects.filter(retired_at=None).order_by("-generation"))
 
@@ -69,7 +69,7 @@ def certificate_public_key(certificate: str) -> rsa.RSAPublicKey:
 
 
 def key_make(*, signs_from: datetime) -> None:
-    """The next key, unless another process makes it at the same time."""
+    """Create the next key, unless another process creates it at the same time."""
     generation = (SigningKey.objects.order_by("-generation").values_list("generation", flat=True).first() or 0) + 1
     private_key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
     row = SigningKey(
@@ -83,12 +83,12 @@ def key_make(*, signs_from: datetime) -> None:
         with transaction.atomic():
             row.save(force_insert=True)
     except IntegrityError:
-        return  # another process made this generation; signing_key() reads it
-    logger.info("made signing key %s", row.kid)
+        return  # another process created this generation; signing_key() reads it
+    logger.info("created signing key %s", row.kid)
 
 
 def resealed(row: SigningKey) -> str | None:
-    """The private key encrypted under the present secret; None if it is so already, or if nobody can read it."""
+    """Return the private key encrypted with the current secret; None if it is already, or if it can't be decrypted."""
     try:
         _decrypted(row.private_key, _secrets()[0])
     except InvalidToken:
@@ -98,7 +98,7 @@ def resealed(row: SigningKey) -> str | None:
 
 
 def _usable(row: SigningKey) -> Signer | None:
-    """None where the row was encrypted under another secret than this process has."""
+    """Return the decrypted key; None if it was encrypted with a secret that this process doesn't have."""
     for secret in _secrets():
         try:
             return Signer(row.kid, _decrypted(row.private_key, secret))
@@ -111,7 +111,7 @@ def _usable(row: SigningKey) -> Signer | None:
 
 
 def _secrets() -> list[str]:
-    """The one to encrypt with, and those to decrypt with besides."""
+    """Return the secrets that decrypt keys. The first one also encrypts."""
     return [secret for secret in (settings.KEY_ENCRYPTION_KEY, settings.KEY_ENCRYPTION_KEY_PREVIOUS) if secret]
 
 
@@ -129,7 +129,7 @@ def _encrypted(private_key: rsa.RSAPrivateKey) -> str:
 
 @lru_cache(maxsize=8)
 def _decrypted(stored: str, secret: str) -> rsa.RSAPrivateKey:
-    """Remembered, as checking an RSA key costs more than signing with it."""
+    """Decrypt a key. The result is cached, because checking an RSA key takes longer than signing with it."""
     plain = _fernet(secret).decrypt(stored.removeprefix(ENCRYPTION_SCHEME).encode())
     key = serialization.load_pem_private_key(plain, password=None)
     if not isinstance(key, rsa.RSAPrivateKey):

@@ -1,4 +1,4 @@
-"""RSA key pairs, and the certificates that their public halves are served in."""
+"""RSA key pairs, and the certificates that carry their public halves."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ KEY_BITS = 2048
 
 
 def key_id_of(key: rsa.RSAPublicKey) -> str:
-    """Forty hexadecimal digits, as Google's are: the same key has the same id everywhere."""
+    """Return forty hexadecimal digits, as Google's ids have. They depend on the key only."""
     public_bytes = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(public_bytes).hexdigest()[:40]
 
 
 def certificate_of(private_key: rsa.RSAPrivateKey, common_name: str, *, until: datetime) -> str:
-    """Self-signed: the form in which Google serves its public keys."""
+    """Return a self-signed certificate, the form in which Google serves its public keys."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     certificate = (
         x509.CertificateBuilder()
@@ -39,7 +39,7 @@ def certificate_of(private_key: rsa.RSAPrivateKey, common_name: str, *, until: d
 
 
 def private_pem(private_key: rsa.RSAPrivateKey) -> str:
-    """PKCS#8 in PEM, without encryption: for a key file, or to be encrypted as a whole."""
+    """Return the key as PKCS#8 in PEM, unencrypted: for a key file, or to be encrypted as a whole."""
     return private_key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     ).decode()

@@ -1,6 +1,6 @@
-"""Turning signing keys over: the next is published before it signs, the last stays until its tokens have ended.
+"""Rotation of signing keys: the next key is published before it signs, the last one until its tokens have expired.
 
-made ......... signs ........................... a successor signs ......... retired
+created ...... signs ........................... a successor signs ......... retired
      ANNOUNCED                                                      OUTLIVED
 """
 
@@ -17,28 +17,28 @@ from pushhub.common.clock import utcnow
 from subscriptions.identity import keys
 from subscriptions.models.iam import SigningKey
 
-#: For so long a verifier may go by the keys that it was told.
+#: How long verifiers may cache the published keys.
 CERTS_MAX_AGE_SECONDS = 600
-#: A key is served for this long before it signs: twice, for verifiers that are a little slow to ask again.
+#: How long a key is published before it signs. It is twice the cache time, for verifiers that refresh late.
 ANNOUNCED = timedelta(seconds=2 * CERTS_MAX_AGE_SECONDS)
-#: Its last token ends an hour after the successor's first, and may be looked at for a moment after that.
+#: The last token of a key expires an hour after the successor's first, and may be checked a moment later.
 OUTLIVED = timedelta(hours=1, seconds=2 * CERTS_MAX_AGE_SECONDS)
 
 logger = logging.getLogger(__name__)
 
 
 def keys_maintain() -> dict[str, int]:
-    """What is due: the next key, and the retirement of old ones. Asked for by beat; how many of each."""
+    """Create the next key and retire old ones, where due. Beat calls it. Returns how many of each."""
     newest = _in_use().first()
     days: int = settings.KEY_ROTATION_DAYS
     is_due = newest is not None and days > 0 and newest.created_at <= utcnow() - timedelta(days=days)
     if is_due:
         key_rotate()
-    return {"made": int(is_due), "retired": keys_retire()}
+    return {"created": int(is_due), "retired": keys_retire()}
 
 
 def key_rotate() -> SigningKey:
-    """Make the key that signs next, unless it is there already."""
+    """Create the key that signs next, unless it exists already."""
     keys.signing_key()
     newest = _in_use().first()
     if newest is None or newest.signs_from <= utcnow():
@@ -47,7 +47,7 @@ def key_rotate() -> SigningKey:
 
 
 def keys_replace() -> SigningKey:
-    """For a private key that got out: another signs from now on, and nothing that the old ones signed is good."""
+    """Replace a private key that was disclosed: a new key signs now, and tokens of the old ones are invalid."""
     with transaction.atomic():
         for row in _in_use():
             _retire(row)
@@ -56,7 +56,7 @@ def keys_replace() -> SigningKey:
 
 
 def keys_retire() -> int:
-    """Retire the keys whose tokens have all ended, and forget their private halves."""
+    """Retire the keys whose tokens have all expired, and erase their private halves. Returns how many."""
     due = [row for row in _in_use() if _is_outlived(row)]
     for row in due:
         _retire(row)
@@ -64,7 +64,7 @@ def keys_retire() -> int:
 
 
 def keys_reencrypt() -> int:
-    """Encrypt under the present secret what is encrypted under the previous one; how many there were."""
+    """Encrypt the keys that the previous secret encrypted with the current one. Returns how many."""
     changed = 0
     with transaction.atomic():
         for row in _in_use().select_for_update():
@@ -77,7 +77,7 @@ def keys_reencrypt() -> int:
 
 
 def key_state(row: SigningKey) -> str:
-    """One word on what a key does now."""
+    """Return the state of a key in one word."""
     if row.retired_at is not None:
         return "retired"
     if row.signs_from > utcnow():
@@ -86,12 +86,12 @@ def key_state(row: SigningKey) -> str:
 
 
 def _in_use() -> QuerySet[SigningKey]:
-    """Newest first."""
+    """Return the keys that aren't retired, newest first."""
     return SigningKey.objects.filter(retired_at=None).order_by("-generation")
 
 
 def _successor(row: SigningKey) -> SigningKey | None:
-    """The first to sign in place of `row`, if one does by now."""
+    """Return the first key that signs in place of `row`, if one does by now."""
     later = SigningKey.objects.filter(generation__gt=row.generation, signs_from__lte=utcnow())
     return later.order_by("signs_from").first()
 

@@ -1,4 +1,4 @@
-"""OAuth scopes: what a token may be used for, whoever its bearer is. Pure."""
+"""OAuth scopes: what a token may be used for, whoever bears it. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 
 CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
-#: Any of these opens the API, where policies say what its bearer may do. Others, such as `openid` and `email`, which
-#: tokens for signing in have, open nothing.
+#: Each of these opens the API; the policies say what the bearer may do. Other scopes open nothing, such as `openid` and
+#: `email`, which tokens for signing in have.
 OPENING = frozenset(
     {
         CLOUD_PLATFORM,
@@ -22,10 +22,10 @@ SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}", re.ASCII)
 
 
 def scopes_read(scope: object) -> list[str]:
-    """The scopes of a claim, which separates them by blanks; none if it is malformed."""
+    """Return the scopes of a claim, which separates them by blanks. A malformed claim has none."""
     words = scope.split(" ") if isinstance(scope, str) else []
-    found = list(dict.fromkeys(word for word in words if word))
-    return found if len(found) <= MAX_SCOPES and all(SCOPE.fullmatch(word) for word in found) else []
+    scopes = list(dict.fromkeys(word for word in words if word))
+    return scopes if len(scopes) <= MAX_SCOPES and all(SCOPE.fullmatch(scope) for scope in scopes) else []
 
 
 def opens_the_api(scopes: Iterable[str]) -> bool:

@@ -1,4 +1,4 @@
-"""OpenID Connect tokens: minting them for push requests, and checking one for `/tokeninfo`."""
+"""OpenID Connect tokens: minting them for push requests, and verifying one for `/tokeninfo`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from subscriptions.models import ServiceAccount
 from subscriptions.models.iam import SigningKey
 
 LIFETIME_SECONDS = 3600
-#: google-auth for Python allows no clock skew, so that a token made "now" could come from its future.
+#: google-auth for Python allows no clock skew, and would refuse a token from its future.
 BACKDATE_SECONDS = 10
-#: Ours are about a thousand characters; nothing near this long is worth decoding.
+#: PushHub's tokens have about a thousand characters. Much longer ones are not decoded.
 MAX_TOKEN_CHARACTERS = 8192
 #: As long as the `oidcToken.audience` of a push config may be.
 MAX_AUDIENCE_CHARACTERS = 2048
@@ -29,7 +29,7 @@ REQUIRED_CLAIMS = ["iss", "aud", "sub", "iat", "exp"]
 
 
 class TokenDenied(PushHubError):
-    """No token for this account. `reason` is one of a few words, fit for a metric label."""
+    """No token for this account. `reason` is a bounded word, which a metric label can hold."""
 
     code: ClassVar[str] = "PERMISSION_DENIED"
     http_status: ClassVar[int] = 403
@@ -48,9 +48,9 @@ class IdToken:
 
 
 def id_token_mint(*, email: str, audience: str, caller: Principal | None = None) -> IdToken:
-    """A token as Cloud Pub/Sub attaches to push requests, for any number of them until it expires.
+    """Return a token as Cloud Pub/Sub attaches it to push requests. It can be reused until it expires.
 
-    Without a `caller` it is the service agent of the account's project that signs, and the policies must let it.
+    Without a `caller`, the service agent of the account's project signs, if the policies allow it.
     """
     account = ServiceAccount.objects.filter(email=email).select_related("project").first()
     if account is None:
@@ -65,7 +65,7 @@ def id_token_mint(*, email: str, audience: str, caller: Principal | None = None)
 def id_token_sign(
     account: ServiceAccount, *, audience: str, include_email: bool = True, azp_is_email: bool = False
 ) -> IdToken:
-    """A token for an account whose right to one has been checked."""
+    """Return a token for an account. The caller of this function has checked the permission."""
     issued_at = int(time.time()) - BACKDATE_SECONDS
     claims = {
         "aud": audience,
@@ -83,7 +83,7 @@ def id_token_sign(
 
 
 def id_token_claims(token: str) -> dict[str, Any]:
-    """Header and claims of a token of ours that is valid now; InvalidArgument for any other."""
+    """Return the header and claims of a token that PushHub signed and that is valid now; else InvalidArgument."""
     refused = InvalidArgument("Invalid Value", field="id_token")
     if len(token) > MAX_TOKEN_CHARACTERS:
         raise refused

@@ -1,4 +1,4 @@
-"""Arguments that several commands take."""
+"""Arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def lifetime(text: str) -> timedelta:
-    """`90s`, `30m`, `12h` or `7d`."""
-    found = re.fullmatch(r"([0-9]{1,9})([smhd])", text, re.ASCII)
-    if found is None:
+    """Parse `90s`, `30m`, `12h` or `7d`."""
+    match = re.fullmatch(r"([0-9]{1,9})([smhd])", text, re.ASCII)
+    if match is None:
         raise ArgumentTypeError(f"{text!r}: give a number and one of s, m, h, d: 90s, 30m, 12h, 7d")
-    return timedelta(**{UNITS[found[2]]: int(found[1])})
+    return timedelta(**{UNITS[match[2]]: int(match[1])})

@@ -32,7 +32,7 @@ class Migration(migrations.Migration):
                 ('generation', models.PositiveIntegerField(unique=True)),
                 ('kid', models.CharField(max_length=40, unique=True)),
                 ('certificate', models.TextField(help_text='Public: X.509 in PEM')),
-                ('private_key', models.TextField(help_text='Encrypted; see iam/keys.py')),
+                ('private_key', models.TextField(help_text='Encrypted; see identity/keys.py')),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('retired_at', models.DateTimeField(blank=True, null=True)),
             ],

@@ -19,6 +19,6 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='signingkey',
             name='private_key',
-            field=models.TextField(help_text='Encrypted; see iam/keys.py. Empty once it is retired'),
+            field=models.TextField(help_text='Encrypted; see identity/keys.py. Empty once it is retired'),
         ),
     ]

@@ -1,4 +1,4 @@
-"""The tables of the control plane, where Django looks for them."""
+"""The tables of the control plane. Django expects them in this module."""
 
 from __future__ import annotations
 

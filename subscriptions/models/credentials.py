@@ -1,4 +1,4 @@
-"""What callers prove themselves with. Of each secret only what verifies it is kept: a digest, or a public key."""
+"""The credentials of callers. PushHub keeps only what verifies a secret: its digest, or a public key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pushhub.common.clock import utcnow
 
 
 class ServiceAccountKey(models.Model):
-    """The public half of a key pair whose private half the account's user has in a key file."""
+    """The public half of a key pair. The account's user has the private half in a key file."""
 
     account = models.ForeignKey(
         "subscriptions.ServiceAccount", on_delete=models.CASCADE, related_name="keys", verbose_name=_("service account")
@@ -35,7 +35,7 @@ class ServiceAccountKey(models.Model):
 
 
 class AccessToken(models.Model):
-    """An opaque bearer token, by its SHA-256."""
+    """An opaque bearer token, stored as its SHA-256 digest."""
 
     digest = models.CharField(max_length=64, unique=True)
     member = models.CharField(_("member"), max_length=340, db_index=True, help_text="user:ada@example.com")
@@ -63,11 +63,11 @@ class AccessToken(models.Model):
 
 
 class UsedAssertion(models.Model):
-    """An assertion that was exchanged at /token, so that it is not exchanged for ever."""
+    """An assertion that was exchanged at /token, so that it isn't exchanged again."""
 
     digest = models.CharField(max_length=64, unique=True)
     first_used_at = models.DateTimeField()
-    #: From here on the assertion is refused for its age alone.
+    #: From this moment on the assertion is refused because it has expired.
     expires_at = models.DateTimeField(db_index=True)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Who may do what: policies, custom roles, groups, the keys that sign, perimeters, and the log of it all."""
+"""Policies, custom roles, groups, the keys that sign tokens, perimeters, and the audit log."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ from django.utils.translation import gettext_lazy as _
 from pushhub.common.clock import utcnow
 
 
+class AccessEpoch(models.Model):
+    """Changes whenever the answer to "may this caller do that?" may have changed (iam/epoch.py). There is one row."""
+
+    token = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return str(self.token)
+
+
 class Policy(models.Model):
-    """Who holds which roles on one resource, named by its kind and primary key (iam/tree.py)."""
+    """The roles that members hold on one resource, which is named by its kind and primary key (iam/tree.py)."""
 
     kind = models.CharField(max_length=20)
     resource_pk = models.BigIntegerField()
-    #: Grows with each write; the etag is made of it.
+    #: Grows with each write. The etag is derived from it.
     generation = models.BigIntegerField()
     bindings = models.JSONField(default=list, blank=True)
     audit_configs = models.JSONField(default=list, blank=True)
@@ -30,7 +39,7 @@ class Policy(models.Model):
 
 
 class RoleResource(models.Model):
-    """A custom role, of a project or of an organization."""
+    """A custom role of a project or an organization."""
 
     project = models.ForeignKey(
         "subscriptions.Project",
@@ -80,7 +89,7 @@ class RoleResource(models.Model):
 
 
 class Group(models.Model):
-    """What `group:{email}` stands for in a policy."""
+    """A group, which policies name as `group:{email}`."""
 
     email = models.CharField(_("email"), max_length=320, unique=True)
 
@@ -94,7 +103,7 @@ class Group(models.Model):
 
 
 class GroupMember(models.Model):
-    """One member of a group: `user:`, `serviceAccount:` or another `group:`."""
+    """A member of a group: `user:`, `serviceAccount:` or another `group:`."""
 
     group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="members")
     member = models.CharField(_("member"), max_length=340, db_index=True, help_text="user:ada@example.com")
@@ -110,13 +119,13 @@ class GroupMember(models.Model):
 
 
 class SigningKey(models.Model):
-    """An RSA key that signs push tokens. Its public half is served until it is retired."""
+    """An RSA key that signs push tokens. Its public half is published until the key is retired."""
 
-    #: Counts the keys. Being unique, it lets only one of two processes make the next key.
+    #: Numbers the keys. Because it is unique, only one of two processes can create the next key.
     generation = models.PositiveIntegerField(unique=True)
     kid = models.CharField(_("key id"), max_length=40, unique=True)
     certificate = models.TextField(_("certificate"), help_text="Public: X.509 in PEM")
-    private_key = models.TextField(help_text="Encrypted; see iam/keys.py. Empty once it is retired")
+    private_key = models.TextField(help_text="Encrypted; see identity/keys.py. Empty once it is retired")
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     signs_from = models.DateTimeField(_("signs from"), default=utcnow, help_text="Verifiers are told of it before")
     retired_at = models.DateTimeField(_("retired"), null=True, blank=True)
@@ -131,7 +140,7 @@ class SigningKey(models.Model):
 
 
 class Perimeter(models.Model):
-    """Projects that VPC Service Controls protect; see perimeters.py for what they may not do."""
+    """Projects that VPC Service Controls protect. services/perimeters.py has the restrictions."""
 
     title = models.CharField(_("title"), max_length=100, unique=True)
     enabled = models.BooleanField(_("enabled"), default=True)
@@ -154,10 +163,10 @@ class Perimeter(models.Model):
 
 
 class AuditEntry(models.Model):
-    """One administrative change, or one that was refused. Written by audit.py, changed by nobody."""
+    """An administrative change, or a call that was denied. audit.py writes it; nothing changes it."""
 
     class Outcome(models.TextChoices):
-        """What became of it."""
+        """Whether the change was carried out."""
 
         DONE = "done", _("done")
         DENIED = "denied", _("denied")

@@ -1,4 +1,4 @@
-"""What the control plane keeps. Columns for what the engine uses; JSON, in canonical proto form, for the rest."""
+"""The resources of the control plane. What the engine uses has columns; the rest is JSON in canonical proto form."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pushhub.common.clock import utcnow
 
 
 def new_project_number() -> int:
-    """Twelve digits, as Google's are."""
+    """Return twelve digits, as Google's project numbers have."""
     return 100_000_000_000 + secrets.randbelow(900_000_000_000)
 
 
 def new_unique_id() -> str:
-    """Twenty-one digits, as a Google service account's are: the `sub` of its tokens."""
+    """Return twenty-one digits, as the unique id of a Google service account has. It is the `sub` of its tokens."""
     return "1" + "".join(secrets.choice("0123456789") for _ in range(20))
 
 
@@ -42,7 +42,7 @@ class Organization(models.Model):
 
 
 class Folder(models.Model):
-    """Groups projects and other folders below an organization."""
+    """A group of projects and other folders below an organization."""
 
     number = models.BigIntegerField(_("number"), unique=True, default=new_project_number)
     display_name = models.CharField(_("display name"), max_length=255)
@@ -92,7 +92,7 @@ class Project(models.Model):
 
     project_id = models.CharField(_("project id"), max_length=100, unique=True)
     number = models.BigIntegerField(_("number"), unique=True, default=new_project_number)
-    #: A default and not auto_now_add, as the age of a project decides what its service agent may do (iam/agents.py).
+    #: A default and not auto_now_add: a project's age decides what its service agent may do (identity/agents.py).
     created_at = models.DateTimeField(_("created"), default=utcnow)
     organization = models.ForeignKey(
         Organization, on_delete=models.PROTECT, related_name="projects", null=True, blank=True
@@ -125,7 +125,7 @@ class Project(models.Model):
 
     @property
     def service_agent(self) -> str:
-        """The Google-managed account that mints the push tokens of this project."""
+        """The address of the Google-managed account that mints the push tokens of this project."""
         return names.service_agent_email(self.number)
 
 
@@ -157,10 +157,10 @@ class Topic(models.Model):
 
 
 class Subscription(models.Model):
-    """What is owed each message of its topic, and how it wants them: pushed to an endpoint, or pulled."""
+    """A subscription to a topic: which messages it gets, and whether they are pushed to an endpoint or pulled."""
 
     class Wrapper(models.TextChoices):
-        """How a push request carries its message."""
+        """The form of a message in a push request."""
 
         UNSET = "", "default (wrapped)"
         PUBSUB = "pubsub", "wrapped in JSON"
@@ -271,7 +271,7 @@ class ServiceAccount(models.Model):
     disabled = models.BooleanField(_("disabled"), default=False)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
-    #: Set while it can be undeleted; its email is free for another account meanwhile (iam/service_accounts.py).
+    #: Set while it can be undeleted; its email is free for another account meanwhile (services/service_accounts.py).
     deleted_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -288,5 +288,5 @@ class ServiceAccount(models.Model):
 
     @property
     def is_disabled(self) -> bool:
-        """Whether nobody may act or sign as it. An account that has the address of a service agent always is."""
+        """Whether it may neither act nor sign. An account with the address of a service agent never may."""
         return self.disabled or names.is_agent_email(self.email)

@@ -12,15 +12,15 @@ from pushhub.common.clock import utcnow
 
 
 def new_revision_id() -> str:
-    """Eight hexadecimal digits, as production's are."""
+    """Return eight hexadecimal digits, as in production."""
     return secrets.token_hex(4)
 
 
 class Schema(models.Model):
-    """What the messages of a topic must look like."""
+    """The format of a topic's messages."""
 
     class Type(models.TextChoices):
-        """The language of the definitions; it never changes."""
+        """The language of the definitions, which never changes."""
 
         PROTOCOL_BUFFER = "PROTOCOL_BUFFER", "Protocol Buffer"
         AVRO = "AVRO", "Avro"
@@ -45,12 +45,12 @@ class Schema(models.Model):
 
 
 class SchemaRevision(models.Model):
-    """A definition, which never changes once it is committed. Of two revisions the one with the higher key is newer."""
+    """A definition, which never changes after its commit. A revision with a higher key is newer."""
 
     schema = models.ForeignKey(Schema, on_delete=models.CASCADE, related_name="revisions")
     revision_id = models.CharField(max_length=8, default=new_revision_id)
     definition = models.TextField()
-    #: What messages are read with: of a Protocol Buffer definition its compiled form, of an Avro one nothing.
+    #: What messages are parsed with: the compiled form of a Protocol Buffer definition; empty for Avro.
     compiled = models.BinaryField(default=bytes, blank=True, editable=False)
     created_at = models.DateTimeField(default=utcnow)
 

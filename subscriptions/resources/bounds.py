@@ -1,4 +1,4 @@
-"""Bounds and defaults of the API's values, pure: pubsub-spec.md, sections 1.4, 1.6 (the texts) and 2 (the limits)."""
+"""Bounds and defaults of the API's values, pure (docs/spec.md#subscription-fields, docs/spec.md#error-texts)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pushhub.common.errors import InvalidArgument, clipped
 
 DAY_SECONDS = 86_400
 DEFAULT_ACK_DEADLINE_SECONDS = 10
-#: With exactly-once delivery, measured in production.
+#: The default with exactly-once delivery, as measured in production.
 EXACTLY_ONCE_ACK_DEADLINE_SECONDS = 60
 ACK_DEADLINE_SECONDS = (10, 600)
 RETENTION_SECONDS = (600, 31 * DAY_SECONDS)
@@ -23,15 +23,14 @@ DELIVERY_ATTEMPTS = (5, 100)
 DEFAULT_DELIVERY_ATTEMPTS = 5
 MAX_LABELS = 64
 TOPICS_PER_PROJECT = 10_000
-#: Attached or not.
+#: Detached subscriptions count, too.
 SUBSCRIPTIONS_PER_PROJECT = 10_000
 SUBSCRIPTIONS_PER_TOPIC = 10_000
 LABEL_KEY = r"[\p{Ll}\p{Lo}][\p{Ll}\p{Lo}\p{N}_-]{0,62}"
 LABEL_VALUE = r"[\p{Ll}\p{Lo}\p{N}_-]{0,63}"
-MAX_PUSH_ATTRIBUTES = 100
-#: The only form of push request there is; an older one can no longer be asked for.
+#: The only supported form of push requests. Older ones can no longer be configured.
 ENDPOINT_VERSIONS = ("v1",)
-#: Push settings that only PushHub has, and the range of each.
+#: Push attributes that only PushHub has, with their ranges.
 PUSHHUB_ATTRIBUTES = {
     "x-pushhub-rate": (0.001, 1_000_000.0),
     "x-pushhub-burst": (1, 1_000_000),
@@ -40,7 +39,7 @@ PUSHHUB_ATTRIBUTES = {
 
 
 def duration_text(milliseconds: int) -> str:
-    """A duration as production's error texts have it: `9m59s`, `744h`."""
+    """Return a duration as production writes it in error texts: `9m59s`, `744h`."""
     sign = "-" if milliseconds < 0 else ""
     seconds, rest = divmod(abs(milliseconds), 1000)
     hours, seconds = divmod(seconds, 3600)
@@ -61,7 +60,7 @@ def whole_seconds(milliseconds: int, *, field: str) -> int:
 
 
 def ack_deadline(value: int | None, *, exactly_once: bool) -> int:
-    """0 and absent mean the default."""
+    """Return the ack deadline in seconds. 0 and None stand for the default."""
     if not value:
         return EXACTLY_ONCE_ACK_DEADLINE_SECONDS if exactly_once else DEFAULT_ACK_DEADLINE_SECONDS
     low, high = ACK_DEADLINE_SECONDS
@@ -75,7 +74,7 @@ def ack_deadline(value: int | None, *, exactly_once: bool) -> int:
 
 
 def retention(milliseconds: int) -> int:
-    """Seconds, for topics and subscriptions alike."""
+    """Return the retention of a topic or a subscription, in seconds."""
     low, high = RETENTION_SECONDS
     if not low * 1000 <= milliseconds <= high * 1000:
         raise InvalidArgument(
@@ -88,7 +87,7 @@ def retention(milliseconds: int) -> int:
 
 
 def default_retention(ttl_seconds: int | None) -> int:
-    """A subscription is not to keep messages for longer than it lives unused."""
+    """Return the default retention. It is never longer than the time that a subscription may be unused."""
     return DEFAULT_RETENTION_SECONDS if ttl_seconds is None else min(DEFAULT_RETENTION_SECONDS, ttl_seconds)
 
 
@@ -104,7 +103,7 @@ def expiration_ttl(milliseconds: int) -> int:
 
 
 def backoffs(minimum_ms: int | None, maximum_ms: int | None) -> tuple[int, int]:
-    """The bounds of a retry policy that is present; whichever is absent gets its default."""
+    """Return the bounds of a retry policy in milliseconds, with the default for each that is None."""
     minimum = DEFAULT_BACKOFF_MS[0] if minimum_ms is None else minimum_ms
     maximum = DEFAULT_BACKOFF_MS[1] if maximum_ms is None else maximum_ms
     low, high = BACKOFF_MS
@@ -137,13 +136,13 @@ def delivery_attempts(value: int | None) -> int:
     return value
 
 
-def labels(given: Mapping[str, str]) -> dict[str, str]:
-    for key, value in given.items():
+def labels(values: Mapping[str, str] | None) -> dict[str, str]:
+    for key, value in (values or {}).items():
         if not key or not _is_label_text(key, 63) or not _is_letter(key[0]):
             raise _bad_label("key", key, LABEL_KEY, key)
         if not _is_label_text(value, 63):
             raise _bad_label("value", value, LABEL_VALUE, key)
-    return dict(given)
+    return dict(values or {})
 
 
 def _bad_label(part: str, text: str, pattern: str, key: str) -> InvalidArgument:
@@ -164,19 +163,19 @@ def _is_label_text(text: str, max_characters: int) -> bool:
     )
 
 
-def push_attributes(given: Mapping[str, str]) -> dict[str, str]:
-    version = given.get("x-goog-version")
+def push_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
+    version = attributes.get("x-goog-version")
     if version is not None and version not in ENDPOINT_VERSIONS:
         raise InvalidArgument(
             f"Invalid push endpoint version given in push config (version={clipped(version)}).",
             field="pushConfig.attributes.x-goog-version",
         )
-    for key, value in given.items():
+    for key, value in attributes.items():
         if not key:
             raise InvalidArgument("A push attribute's key must not be empty.", field="pushConfig.attributes")
         if key != "x-goog-version":
             _check_own_attribute(key, value)
-    return dict(given)
+    return dict(attributes)
 
 
 def _check_own_attribute(key: str, value: str) -> None:

@@ -1,4 +1,4 @@
-"""Which push endpoints may be configured, pure (pubsub-spec.md, section 3.7).
+"""Which push endpoints may be configured, pure (docs/spec.md#push-endpoints).
 
 A courtesy to the caller only: the push client judges the address again where the socket opens.
 """
@@ -13,7 +13,7 @@ from pushhub.common.pushurls import BadEndpoint, UrlFault, push_url_parse
 def push_endpoint(
     url: str, *, allow_http: bool, allowed_ports: frozenset[int] = frozenset(), guard: AddressGuard | None = None
 ) -> str:
-    """Return `url` itself; InvalidArgument for one that PushHub would refuse to push to.
+    """Return `url`, or raise InvalidArgument if PushHub would refuse to push to it.
 
     The guard judges what the URL itself says of the address. What a name leads to may change until the push.
     """
@@ -29,8 +29,8 @@ def push_endpoint(
     if why:
         raise _invalid(
             url,
-            f"The host {origin.host} is not one to push to ({why}), unless PUSHHUB_ALLOW_PRIVATE or "
-            "PUSHHUB_ALLOWED_NETWORKS lets it.",
+            f"The host {origin.host} is not allowed ({why}), unless PUSHHUB_ALLOW_PRIVATE or "
+            "PUSHHUB_ALLOWED_NETWORKS allows it.",
         )
     return url
 

@@ -1,12 +1,19 @@
-"""The resources of the API, field by field, with their kinds in `pubsub.proto` (pubsub-spec.md, section 1.4)."""
+"""The messages of the API (docs/spec.md#json-form): what each field holds, its size, and which ones callers can't set.
+
+Names and types of Pub/Sub's own messages come from Google's protocol buffers. Those of IAM v1 and Resource Manager v1
+are written out, because no library that PushHub needs anyway has their descriptors.
+"""
 
 from __future__ import annotations
+
+from typing import Any
+
+from google.pubsub_v1.types import pubsub, schema
 
 from pushhub.common.protojson import (
     Bool,
     Duration,
     Enum,
-    Integer,
     Message,
     Repeated,
     String,
@@ -14,245 +21,121 @@ from pushhub.common.protojson import (
     Struct,
     Timestamp,
 )
+from subscriptions.resources.descriptors import message_of
 
 NAME = String(1024)
 LABELS = StringMap(max_entries=64, max_key_bytes=256, max_value_bytes=256)
 TAGS = StringMap(max_entries=64)
-STATE = Enum("STATE_UNSPECIFIED", "ACTIVE", "RESOURCE_ERROR")
-STATE_ONLY = frozenset({"state"})
-#: A user-defined function may have 20 KB of code.
-CODE = String(20_480)
+EMAIL = String(320)
+REVISION_ID = String(64)
 
-MESSAGE_TRANSFORM = Message(
-    "MessageTransform",
-    {
-        "javascriptUdf": Message("JavaScriptUDF", {"functionName": String(), "code": CODE}),
-        "aiInference": Message(
-            "AIInference",
-            {
-                "endpoint": String(),
-                "serviceAccountEmail": String(320),
-                "unstructuredInference": Message("UnstructuredInference", {"parameters": Struct()}),
-            },
-        ),
-        "compression": Message(
-            "Compression",
-            {
-                "compressionAlgorithm": Enum("COMPRESSION_ALGORITHM_UNSPECIFIED", "ZLIB", "ZSTD"),
-                "compressionMode": Enum("COMPRESSION_MODE_UNSPECIFIED", "COMPRESS", "DECOMPRESS"),
-            },
-        ),
-        "disabled": Bool(),
-        "enabled": Bool(),
-    },
-    oneofs={"transform": ("javascriptUdf", "aiInference", "compression")},
-)
-MESSAGE_TRANSFORMS = Repeated(MESSAGE_TRANSFORM, max_items=5)
-
-INGESTION = Message(
-    "IngestionDataSourceSettings",
-    {
-        "awsKinesis": Message(
-            "AwsKinesis",
-            {
-                "state": STATE,
-                "streamArn": String(),
-                "consumerArn": String(),
-                "awsRoleArn": String(),
-                "gcpServiceAccount": String(320),
-            },
-            output_only=STATE_ONLY,
-        ),
-        "cloudStorage": Message(
-            "CloudStorage",
-            {
-                "state": STATE,
-                "bucket": String(),
-                "textFormat": Message("TextFormat", {"delimiter": String()}),
-                "avroFormat": Message("AvroFormat", {}),
-                "pubsubAvroFormat": Message("PubSubAvroFormat", {}),
-                "minimumObjectCreateTime": Timestamp(),
-                "matchGlob": String(),
-            },
-            output_only=STATE_ONLY,
-            oneofs={"input_format": ("textFormat", "avroFormat", "pubsubAvroFormat")},
-        ),
-        "azureEventHubs": Message(
-            "AzureEventHubs",
-            {
-                "state": STATE,
-                "resourceGroup": String(),
-                "namespace": String(),
-                "eventHub": String(),
-                "clientId": String(),
-                "tenantId": String(),
-                "subscriptionId": String(),
-                "gcpServiceAccount": String(320),
-            },
-            output_only=STATE_ONLY,
-        ),
-        "awsMsk": Message(
-            "AwsMsk",
-            {
-                "state": STATE,
-                "clusterArn": String(),
-                "topic": String(),
-                "awsRoleArn": String(),
-                "gcpServiceAccount": String(320),
-            },
-            output_only=STATE_ONLY,
-        ),
-        "confluentCloud": Message(
-            "ConfluentCloud",
-            {
-                "state": STATE,
-                "bootstrapServer": String(),
-                "clusterId": String(),
-                "topic": String(),
-                "identityPoolId": String(),
-                "gcpServiceAccount": String(320),
-            },
-            output_only=STATE_ONLY,
-        ),
-        "platformLogsSettings": Message(
-            "PlatformLogsSettings",
-            {"severity": Enum("SEVERITY_UNSPECIFIED", "DISABLED", "DEBUG", "INFO", "WARNING", "ERROR")},
-        ),
-    },
-    oneofs={"source": ("awsKinesis", "cloudStorage", "azureEventHubs", "awsMsk", "confluentCloud")},
-)
-
-ENCODING = Enum("ENCODING_UNSPECIFIED", "JSON", "BINARY")
-TOPIC = Message(
-    "Topic",
-    {
-        "name": NAME,
-        "labels": LABELS,
-        "messageStoragePolicy": Message(
-            "MessageStoragePolicy",
-            {"allowedPersistenceRegions": Repeated(String(64), max_items=100), "enforceInTransit": Bool()},
-        ),
-        "kmsKeyName": NAME,
-        "schemaSettings": Message(
-            "SchemaSettings",
-            {
-                "schema": NAME,
-                "encoding": ENCODING,
-                "firstRevisionId": String(64),
-                "lastRevisionId": String(64),
-            },
-        ),
-        "satisfiesPzs": Bool(),
-        "messageRetentionDuration": Duration(),
-        "state": Enum("STATE_UNSPECIFIED", "ACTIVE", "INGESTION_RESOURCE_ERROR"),
-        "ingestionDataSourceSettings": INGESTION,
-        "messageTransforms": MESSAGE_TRANSFORMS,
-        "tags": TAGS,
-    },
-    output_only=frozenset({"satisfiesPzs", "state"}),
-)
-
-PUSH_CONFIG = Message(
-    "PushConfig",
-    {
-        "pushEndpoint": String(),
-        "attributes": StringMap(),
-        "oidcToken": Message("OidcToken", {"serviceAccountEmail": String(320), "audience": String(2048)}),
-        "pubsubWrapper": Message("PubsubWrapper", {}),
-        "noWrapper": Message("NoWrapper", {"writeMetadata": Bool()}),
-    },
-    oneofs={"wrapper": ("pubsubWrapper", "noWrapper")},
-)
-
-EXPORTS = {
-    "bigqueryConfig": Message(
-        "BigQueryConfig",
-        {
-            "table": String(),
-            "useTopicSchema": Bool(),
-            "useTableSchema": Bool(),
-            "writeMetadata": Bool(),
-            "dropUnknownFields": Bool(),
-            "serviceAccountEmail": String(320),
-            "state": STATE,
-        },
-        output_only=STATE_ONLY,
+TRANSFORMS = Repeated(
+    message_of(
+        pubsub.MessageTransform.pb().DESCRIPTOR,
+        # A user-defined function may have 20 KB of code.
+        kinds={"AIInference.serviceAccountEmail": EMAIL, "JavaScriptUDF.code": String(20_480)},
     ),
-    "cloudStorageConfig": Message(
-        "CloudStorageConfig",
-        {
-            "bucket": String(),
-            "filenamePrefix": String(),
-            "filenameSuffix": String(),
-            "filenameDatetimeFormat": String(),
-            "textConfig": Message("TextConfig", {}),
-            "avroConfig": Message("AvroConfig", {"writeMetadata": Bool(), "useTopicSchema": Bool()}),
-            "maxDuration": Duration(),
-            "maxBytes": Integer(64),
-            "maxMessages": Integer(64),
-            "serviceAccountEmail": String(320),
-            "state": STATE,
-        },
-        output_only=STATE_ONLY,
-        oneofs={"output_format": ("textConfig", "avroConfig")},
-    ),
-    "bigtableConfig": Message(
-        "BigtableConfig",
-        {
-            "table": String(),
-            "appProfileId": String(),
-            "serviceAccountEmail": String(320),
-            "writeMetadata": Bool(),
-            "columnFamilyMapping": Message(
-                "ColumnFamilyMapping",
-                {
-                    "delimitedKey": Message(
-                        "DelimitedKey", {"delimiter": String(64), "keyFields": Repeated(String(256))}
-                    ),
-                    "rowKeySchema": Message("RowKeySchema", {}),
-                },
-                oneofs={"key_definition": ("delimitedKey", "rowKeySchema")},
-            ),
-            "state": STATE,
-        },
-        output_only=STATE_ONLY,
-    ),
+    max_items=5,
+)
+
+#: The fields whose values have bounds of their own.
+KINDS = {
+    "BigQueryConfig.serviceAccountEmail": EMAIL,
+    "BigtableConfig.ColumnFamilyMapping.DelimitedKey.delimiter": String(64),
+    "BigtableConfig.ColumnFamilyMapping.DelimitedKey.keyFields": Repeated(String(256)),
+    "BigtableConfig.serviceAccountEmail": EMAIL,
+    "CloudStorageConfig.serviceAccountEmail": EMAIL,
+    "CommitSchemaRequest.name": NAME,
+    "CreateSnapshotRequest.labels": LABELS,
+    "CreateSnapshotRequest.name": NAME,
+    "CreateSnapshotRequest.subscription": NAME,
+    "CreateSnapshotRequest.tags": TAGS,
+    "DeadLetterPolicy.deadLetterTopic": NAME,
+    "DetachSubscriptionRequest.subscription": NAME,
+    "IngestionDataSourceSettings.AwsKinesis.gcpServiceAccount": EMAIL,
+    "IngestionDataSourceSettings.AwsMsk.gcpServiceAccount": EMAIL,
+    "IngestionDataSourceSettings.AzureEventHubs.gcpServiceAccount": EMAIL,
+    "IngestionDataSourceSettings.ConfluentCloud.gcpServiceAccount": EMAIL,
+    "MessageStoragePolicy.allowedPersistenceRegions": Repeated(String(64)),
+    "ModifyPushConfigRequest.subscription": NAME,
+    "PushConfig.OidcToken.audience": String(2048),
+    "PushConfig.OidcToken.serviceAccountEmail": EMAIL,
+    "RollbackSchemaRequest.name": NAME,
+    "RollbackSchemaRequest.revisionId": REVISION_ID,
+    # schemarules sets the real bound, because the text of its error is production's.
+    "Schema.definition": String(1_000_000),
+    "Schema.name": NAME,
+    "Schema.revisionId": REVISION_ID,
+    "SchemaSettings.firstRevisionId": REVISION_ID,
+    "SchemaSettings.lastRevisionId": REVISION_ID,
+    "SchemaSettings.schema": NAME,
+    "SeekRequest.snapshot": NAME,
+    "SeekRequest.subscription": NAME,
+    "Snapshot.labels": LABELS,
+    "Snapshot.name": NAME,
+    "Snapshot.topic": NAME,
+    "Subscription.filter": String(256),
+    "Subscription.labels": LABELS,
+    "Subscription.messageTransforms": TRANSFORMS,
+    "Subscription.name": NAME,
+    "Subscription.tags": TAGS,
+    "Subscription.topic": NAME,
+    "Topic.kmsKeyName": NAME,
+    "Topic.labels": LABELS,
+    "Topic.messageTransforms": TRANSFORMS,
+    "Topic.name": NAME,
+    "Topic.tags": TAGS,
+    # 10 MB in base64.
+    "ValidateMessageRequest.message": String(14_000_000),
+    "ValidateMessageRequest.name": NAME,
+    "ValidateMessageRequest.parent": NAME,
+    "ValidateSchemaRequest.parent": NAME,
 }
-
-SUBSCRIPTION = Message(
-    "Subscription",
+#: Fields that only PushHub sets. Callers may send them, as they do when they send back what they read.
+OUTPUT_ONLY = frozenset(
     {
-        "name": NAME,
-        "topic": NAME,
-        "pushConfig": PUSH_CONFIG,
-        "ackDeadlineSeconds": Integer(32),
-        "retainAckedMessages": Bool(),
-        "messageRetentionDuration": Duration(),
-        "labels": LABELS,
-        "enableMessageOrdering": Bool(),
-        "expirationPolicy": Message("ExpirationPolicy", {"ttl": Duration()}),
-        "filter": String(256),
-        "deadLetterPolicy": Message("DeadLetterPolicy", {"deadLetterTopic": NAME, "maxDeliveryAttempts": Integer(32)}),
-        "retryPolicy": Message("RetryPolicy", {"minimumBackoff": Duration(), "maximumBackoff": Duration()}),
-        "detached": Bool(),
-        "enableExactlyOnceDelivery": Bool(),
-        "topicMessageRetentionDuration": Duration(),
-        **EXPORTS,
-        "state": STATE,
-        "analyticsHubSubscriptionInfo": Message(
-            "AnalyticsHubSubscriptionInfo", {"listing": String(), "subscription": String()}
-        ),
-        "messageTransforms": MESSAGE_TRANSFORMS,
-        "tags": TAGS,
-    },
-    output_only=frozenset({"detached", "topicMessageRetentionDuration", "state", "analyticsHubSubscriptionInfo"}),
+        "BigQueryConfig.state",
+        "BigtableConfig.state",
+        "CloudStorageConfig.state",
+        "IngestionDataSourceSettings.AwsKinesis.state",
+        "IngestionDataSourceSettings.AwsMsk.state",
+        "IngestionDataSourceSettings.AzureEventHubs.state",
+        "IngestionDataSourceSettings.CloudStorage.state",
+        "IngestionDataSourceSettings.ConfluentCloud.state",
+        "Schema.revisionCreateTime",
+        "Schema.revisionId",
+        "Snapshot.expireTime",
+        "Snapshot.topic",
+        "Subscription.analyticsHubSubscriptionInfo",
+        "Subscription.detached",
+        "Subscription.state",
+        "Subscription.topicMessageRetentionDuration",
+        "Topic.satisfiesPzs",
+        "Topic.state",
+    }
 )
 
-SNAPSHOT = Message(
-    "Snapshot",
-    {"name": NAME, "topic": NAME, "expireTime": Timestamp(), "labels": LABELS},
-    output_only=frozenset({"topic", "expireTime"}),
-)
+
+def _message(proto: Any) -> Message:
+    """The field table of one of the client library's message classes."""
+    return message_of(proto.pb().DESCRIPTOR, kinds=KINDS, output_only=OUTPUT_ONLY)
+
+
+TOPIC = _message(pubsub.Topic)
+UPDATE_TOPIC = _message(pubsub.UpdateTopicRequest)
+SUBSCRIPTION = _message(pubsub.Subscription)
+UPDATE_SUBSCRIPTION = _message(pubsub.UpdateSubscriptionRequest)
+MODIFY_PUSH_CONFIG = _message(pubsub.ModifyPushConfigRequest)
+DETACH_SUBSCRIPTION = _message(pubsub.DetachSubscriptionRequest)
+SEEK = _message(pubsub.SeekRequest)
+SNAPSHOT = _message(pubsub.Snapshot)
+CREATE_SNAPSHOT = _message(pubsub.CreateSnapshotRequest)
+UPDATE_SNAPSHOT = _message(pubsub.UpdateSnapshotRequest)
+SCHEMA = _message(schema.Schema)
+COMMIT_SCHEMA = _message(schema.CommitSchemaRequest)
+ROLLBACK_SCHEMA = _message(schema.RollbackSchemaRequest)
+VALIDATE_SCHEMA = _message(schema.ValidateSchemaRequest)
+VALIDATE_MESSAGE = _message(schema.ValidateMessageRequest)
 
 SERVICE_ACCOUNT = Message(
     "ServiceAccount",
@@ -270,40 +153,6 @@ SERVICE_ACCOUNT = Message(
     output_only=frozenset({"projectId", "uniqueId", "email", "oauth2ClientId", "disabled", "etag"}),
 )
 
-SCHEMA_TYPE = Enum("TYPE_UNSPECIFIED", "PROTOCOL_BUFFER", "AVRO")
-SCHEMA = Message(
-    "Schema",
-    {
-        "name": NAME,
-        "type": SCHEMA_TYPE,
-        # Bounded for good by schemarules, whose error has production's form.
-        "definition": String(1_000_000),
-        "compiledProtoSchema": Message("CompiledProtoSchema", {"rootMessage": String(), "compiledBytes": String()}),
-        "revisionId": String(64),
-        "revisionCreateTime": Timestamp(),
-    },
-    output_only=frozenset({"revisionId", "revisionCreateTime"}),
-)
-COMMIT_SCHEMA = Message("CommitSchemaRequest", {"name": NAME, "schema": SCHEMA})
-ROLLBACK_SCHEMA = Message("RollbackSchemaRequest", {"name": NAME, "revisionId": String(64)})
-VALIDATE_SCHEMA = Message("ValidateSchemaRequest", {"parent": NAME, "schema": SCHEMA})
-VALIDATE_MESSAGE = Message(
-    "ValidateMessageRequest",
-    # 10 MB in base64.
-    {"parent": NAME, "name": NAME, "schema": SCHEMA, "message": String(14_000_000), "encoding": ENCODING},
-)
-
-UPDATE_TOPIC = Message("UpdateTopicRequest", {"topic": TOPIC, "updateMask": String(4096)})
-UPDATE_SUBSCRIPTION = Message("UpdateSubscriptionRequest", {"subscription": SUBSCRIPTION, "updateMask": String(4096)})
-MODIFY_PUSH_CONFIG = Message("ModifyPushConfigRequest", {"subscription": NAME, "pushConfig": PUSH_CONFIG})
-DETACH_SUBSCRIPTION = Message("DetachSubscriptionRequest", {"subscription": NAME})
-CREATE_SNAPSHOT = Message("CreateSnapshotRequest", {"name": NAME, "subscription": NAME, "labels": LABELS, "tags": TAGS})
-UPDATE_SNAPSHOT = Message("UpdateSnapshotRequest", {"snapshot": SNAPSHOT, "updateMask": String(4096)})
-SEEK = Message(
-    "SeekRequest",
-    {"subscription": NAME, "time": Timestamp(), "snapshot": NAME},
-    oneofs={"target": ("time", "snapshot")},
-)
 CREATE_SERVICE_ACCOUNT = Message(
     "CreateServiceAccountRequest", {"accountId": String(100), "serviceAccount": SERVICE_ACCOUNT}
 )

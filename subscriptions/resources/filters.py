@@ -1,4 +1,4 @@
-"""The filter language of subscriptions, pure (pubsub-spec.md, section 4.3).
+"""The filter language of subscriptions, pure (docs/spec.md#filters).
 
 expr    := term { AND term } | term { OR term }      mixing the two needs parentheses
 term    := [ NOT | - ] factor
@@ -33,21 +33,21 @@ NAMED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": 
 
 
 class Algebra(Protocol[T]):
-    """What a filter's parts become: predicates here, Spark's columns in the pipeline."""
+    """What the parts of a filter become: predicates here, Spark columns in the pipeline."""
 
-    #: The words that paths begin with, and whether a path may have several keys.
+    #: The first word of a path, and whether the path may have several keys.
     roots: Mapping[str, bool]
 
     def has(self, root: str, path: Sequence[str]) -> T: ...
     def equal(self, root: str, path: Sequence[str], value: str) -> T: ...
     def starts(self, root: str, path: Sequence[str], start: str) -> T: ...
-    def negate(self, one: T) -> T: ...
+    def negate(self, operand: T) -> T: ...
     def every(self, terms: Sequence[T]) -> T: ...
     def some(self, terms: Sequence[T]) -> T: ...
 
 
 class Predicates:
-    """Functions of a message's attributes."""
+    """Predicates on the attributes of a message."""
 
     roots: Mapping[str, bool] = {"attributes": False}
 
@@ -60,8 +60,8 @@ class Predicates:
     def starts(self, root: str, path: Sequence[str], start: str) -> Matcher:
         return lambda attributes: path[0] in attributes and attributes[path[0]].startswith(start)
 
-    def negate(self, one: Matcher) -> Matcher:
-        return lambda attributes: not one(attributes)
+    def negate(self, matcher: Matcher) -> Matcher:
+        return lambda attributes: not matcher(attributes)
 
     def every(self, terms: Sequence[Matcher]) -> Matcher:
         return lambda attributes: all(term(attributes) for term in terms)
@@ -72,7 +72,7 @@ class Predicates:
 
 @lru_cache(maxsize=4096)
 def matcher(text: str) -> Matcher:
-    """Whether a message with such attributes passes; an empty filter lets all pass. Raises InvalidArgument."""
+    """Return the predicate of a filter; an empty filter matches everything. Raises InvalidArgument."""
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_FILTER_BYTES:
         raise InvalidArgument(
@@ -84,7 +84,7 @@ def matcher(text: str) -> Matcher:
 
 
 def filter_read(text: str, algebra: Algebra[T]) -> T:
-    """A filter that isn't empty, in terms of `algebra`; InvalidArgument says at which character it goes wrong."""
+    """Return a filter, which isn't empty, in terms of `algebra`. Errors name the position of the fault."""
     return _Parser(text, algebra).whole()
 
 
@@ -93,7 +93,7 @@ def _everything(_attributes: Attributes) -> bool:
 
 
 class _Parser(Generic[T]):
-    """Reads one token ahead. A filter is short, so parentheses cannot nest deep."""
+    """A recursive-descent parser with one token of lookahead. A filter is short, so parentheses can't nest deep."""
 
     def __init__(self, text: str, algebra: Algebra[T]) -> None:
         self._text = text
@@ -102,10 +102,10 @@ class _Parser(Generic[T]):
         self._next()
 
     def whole(self) -> T:
-        found = self._expression()
+        result = self._expression()
         if self._kind:
             self._refuse("AND, OR or the end of the filter")
-        return found
+        return result
 
     def _expression(self) -> T:
         terms = [self._term()]
@@ -183,9 +183,9 @@ class _Parser(Generic[T]):
     def _string(self, expected: str = "a string in double quotes") -> str:
         if self._kind != "string":
             self._refuse(expected)
-        found = ESCAPE.sub(self._unescaped, self._symbol[1:-1])
+        text = ESCAPE.sub(self._unescaped, self._symbol[1:-1])
         self._next()
-        return found
+        return text
 
     def _unescaped(self, match: re.Match[str]) -> str:
         unicode, hexadecimal, octal, named, unknown = match.groups()

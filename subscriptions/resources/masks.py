@@ -1,4 +1,4 @@
-"""Field masks of update requests, pure (pubsub-spec.md, section 1.5).
+"""Field masks of update requests, pure (docs/spec.md#field-masks).
 
 A path is a tuple of lowerCamelCase names, whichever spelling the caller used.
 """
@@ -16,7 +16,7 @@ Path = tuple[str, ...]
 
 
 def mask_paths(mask: str, message: Message, *, mutable: frozenset[str]) -> list[Path]:
-    """The paths of a comma-joined mask over `message`; each must exist and lead to something mutable."""
+    """Return the paths of a comma-separated mask. Each must exist in `message` and lead to a mutable field."""
     words = [word.strip() for word in mask.split(",")]
     if not mask.strip() or not all(words):
         raise InvalidArgument(
@@ -27,7 +27,7 @@ def mask_paths(mask: str, message: Message, *, mutable: frozenset[str]) -> list[
 
 
 def mask_of_snake_paths(paths: Iterable[str], message: Message) -> str:
-    """The comma-joined mask of a gRPC request, whose paths are in snake_case only (pubsub-spec.md, section 1.5)."""
+    """Return the comma-joined mask of a gRPC request, whose paths are in snake_case only (docs/spec.md#field-masks)."""
     for path in paths:
         if path != path.lower():
             raise _unknown(path, message)
@@ -35,7 +35,7 @@ def mask_of_snake_paths(paths: Iterable[str], message: Message) -> str:
 
 
 def mask_words(mask: str, *, known: frozenset[str]) -> list[str]:
-    """The fields of a mask that names whole fields only, in either spelling."""
+    """Return the fields of a mask that can name whole fields only, in either spelling."""
     spellings = {spelling: field for field in known for spelling in (field, snake_case(field))}
     words = [word.strip() for word in mask.split(",")]
     for word in words:
@@ -46,11 +46,16 @@ def mask_words(mask: str, *, known: frozenset[str]) -> list[str]:
     return [spellings[word] for word in words]
 
 
-def masked(current: Mapping[str, Any], given: Mapping[str, Any], paths: list[Path], message: Message) -> dict[str, Any]:
-    """`current` with each path taken from `given`; one that `given` lacks is cleared."""
+def masked(
+    current: Mapping[str, Any], values: Mapping[str, Any], paths: list[Path], message: Message
+) -> dict[str, Any]:
+    """Return `current` with the value of each path taken from `values`. A path that `values` lacks is cleared.
+
+    FieldMask.MergeMessage differs: it doesn't clear a path whose parent `values` lacks, and it creates empty parents.
+    """
     result = deepcopy(dict(current))
     for path in paths:
-        _take(result, given, path, message)
+        _take(result, values, path, message)
     return result
 
 
@@ -89,7 +94,7 @@ def _take(target: dict[str, Any], source: Mapping[str, Any], path: Path, message
         return
     inside = message.fields[name]
     assert isinstance(inside, Message)
-    # To clear something inside of a part that isn't there must not bring the part into being.
+    # Clearing a field inside a message that isn't there must not create the message.
     if name not in target and not _holds(source, path):
         return
     for sibling in message.siblings(name):

@@ -1,11 +1,11 @@
-"""How a method is called over gRPC: who calls, whether they may, what is answered; and errors always have a status.
+"""How gRPC methods are called: authentication, permissions, the response, and a status for every error.
 
 A call is authenticated by its metadata before its request is read. gRPC reads, inflates and parses the request of a
 unary method before it calls the method's handler, so every method is served as one that takes a stream, which is the
 same on the wire: then the handler reads the request, as bytes, when it chooses to.
 
-Django's database layer is synchronous: a method runs in a thread of the pool, and whatever waits, waits in the event
-loop.
+Django's database layer is synchronous, so each method runs in a thread of the pool. Waiting happens in the event loop.
+Django's database layer is synchronous, so each method runs in a thread of the pool. Waiting happens in the event loop.
 """
 
 from __future__ import annotations
@@ -36,42 +36,47 @@ from subscriptions.rpc.wire import fields_check
 
 T = TypeVar("T")
 
-#: Of a request after inflation, where its method doesn't allow more.
+#: The largest inflated request of a method that doesn't allow more.
 REQUEST_BYTES = 1024 * 1024
-#: A publish request of the largest size, with room for its framing.
+#: The largest publish request, with its framing.
 LARGE_REQUEST_BYTES = 11 * 1024 * 1024
-#: Of the requests above this size, each caller may have LARGE_CALLS worked on at once.
+#: Of requests above this size, PushHub works on LARGE_CALLS per caller at once.
 SMALL_REQUEST_BYTES = 256 * 1024
 LARGE_CALLS = 2
-#: How many calls of one caller may wait for others of the same caller.
+#: Requests up to this size may be parsed in the event loop.
+QUICK_REQUEST_BYTES = 64 * 1024
+#: How many calls of one caller may wait for other calls of this caller.
 WAITING_CALLS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """A method of one request and one answer, made in a thread."""
+    """A method with one request and one response, which runs in a thread."""
 
     request: type[Message]
     answer: type[Message]
     respond: Callable[[Any, Principal], Message]
-    #: Completes a request before anybody is asked whether the caller may do it.
+    #: Completes a request before the permission check.
     complete: Callable[[Any], None] | None = None
     most_bytes: int = REQUEST_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """As Unary, for what needs to know the call itself."""
+    """As Unary, for methods that need the call itself."""
 
     request: type[Message]
     answer: type[Message]
     respond: Callable[[Any, Call], Message]
     most_bytes: int = REQUEST_BYTES
+    #: Answers small requests in the event loop, which it authorizes by itself; None for those that `respond` has to
+    #: answer.
+    quick: Callable[[Any, Call], Awaitable[Message | None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A method of one request that may take its time: a coroutine, which gives way to others while it waits."""
+    """A method with one request that may take long: a coroutine, so that it blocks no thread while it waits."""
 
     request: type[Message]
     answer: type[Message]
@@ -80,7 +85,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Bidirectional:
-    """A method in which both sides stream; it authorizes by itself, once it has the first request."""
+    """A method that streams in both directions. It checks permissions itself, after the first request."""
 
     request: type[Message]
     answer: type[Message]
@@ -99,12 +104,12 @@ class Call:
     context: Context
 
     def seconds_left(self) -> float:
-        """Until the caller gives up; very long where it named no deadline."""
+        """Return the time until the caller's deadline; a very long time if there is none."""
         left = self.context.time_remaining()
         return 1e9 if left is None else max(left, 0.0)
 
     def caller(self) -> Principal:
-        """Who calls; somebody who means to be somebody is never taken for the anonymous caller."""
+        """Return the caller. A call with credentials never falls back to the anonymous principal."""
         if self.authorization is not None:
             return caller_from_authorization(self.authorization)
         if settings.ANONYMOUS:
@@ -112,14 +117,14 @@ class Call:
         raise NotAuthenticated
 
     async def authenticated(self) -> Principal:
-        """The caller, found out in a thread where that takes a query."""
+        """Return the caller. If that needs a query, it runs in a thread."""
         known = recent_caller(self.authorization) if self.authorization is not None else None
         if known is not None or self.authorization is None:
             return known or self.caller()
         return await in_thread(self.caller)
 
     def authorized(self, request: Message) -> Principal:
-        """The caller, who may call this method on what the request names; PermissionDenied otherwise."""
+        """Return the caller, who may call this method on the resources in the request; else PermissionDenied."""
         caller = self.caller()
         audit.origin_refine(caller=caller.member)
         names = request_names(self.method, request)
@@ -132,18 +137,18 @@ class Call:
         return caller
 
     def metadata(self, key: str) -> str:
-        """The first value of a text key, or nothing."""
+        """Return the first value of a text key, or an empty string."""
         return next((str(value) for name, value in self.context.invocation_metadata() or () if name == key), "")
 
     def origin(self) -> audit.Origin:
-        """For the audit log; the caller is not known yet."""
+        """Return the origin for the audit log, before the caller is known."""
         return audit.Origin(
             caller="", surface="grpc", address=peers.address_of(self.context.peer()), method=self.method
         )
 
 
 def stopping() -> asyncio.Event:
-    """Set when the server is asked to stop: whoever waits for messages should go elsewhere."""
+    """Return the event that is set when the server stops, so that waiting calls can end."""
     return _stopping_of(asyncio.get_running_loop())
 
 
@@ -166,7 +171,7 @@ def _with_connections(work: Callable[..., T], *args: object) -> T:
 
 
 def service_handler(service: str, methods: Mapping[str, Method]) -> grpc.GenericRpcHandler:
-    """What the server asks for the methods of `service`; others are UNIMPLEMENTED."""
+    """Return the handler for the methods of `service`. gRPC answers others with UNIMPLEMENTED."""
     handlers = {name: _handler(f"{service}.{name}", method) for name, method in methods.items()}
     return grpc.method_handlers_generic_handler(service, handlers)
 
@@ -180,12 +185,12 @@ def _handler(name: str, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
 
 
 def _call(name: str, context: Context) -> Call:
-    found = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
-    return Call(name, str(found[0]) if found else None, context)
+    values = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
+    return Call(name, str(values[0]) if values else None, context)
 
 
 class _CallerSlots:
-    """What each caller may have under way at once."""
+    """How many calls of each caller run at once."""
 
     def __init__(self) -> None:
         self.calls = Slots(settings.GRPC_CALLER_CALLS, most_waiting=WAITING_CALLS)
@@ -202,7 +207,7 @@ def _slots() -> _CallerSlots:
 
 
 async def read_request(context: Context, *, most_bytes: int) -> bytes:
-    """The request of a unary call. gRPC bounds what it inflates to by the size of the largest request of any method."""
+    """Read the request of a unary call. gRPC's own limit is that of the method with the largest requests."""
     try:
         async with asyncio.timeout(settings.BODY_SECONDS):
             data = await context.read()
@@ -241,6 +246,10 @@ def _unary(name: str, method: Unary | Direct) -> Callable[[Any, Context], Awaita
                 caller = (await call.authenticated()).member
                 async with _slots().calls.held(caller):
                     data = await read_request(context, most_bytes=method.most_bytes)
+                    if isinstance(method, Direct) and method.quick is not None and len(data) <= QUICK_REQUEST_BYTES:
+                        answer = await method.quick(_parsed(method.request, data), call)
+                        if answer is not None:
+                            return answer.SerializeToString()
                     if len(data) <= SMALL_REQUEST_BYTES:
                         return await in_thread(work, data, call)
                     async with _slots().large.held(caller):

@@ -1,4 +1,4 @@
-"""Errors as gRPC knows them: the one place where a canonical code becomes a status with its details."""
+"""Errors in gRPC: the only place where a canonical code becomes a status with its details."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from google.rpc import error_details_pb2, status_pb2
 from pushhub.common.errors import PushHubError
 from subscriptions.api.errors import error_details, known_error
 
-#: Where clients look for a google.rpc.Status.
+#: The metadata key of a google.rpc.Status, where clients expect it.
 DETAILS_KEY = "grpc-status-details-bin"
-#: Kinds of details that a status may hold; their names are looked up in the pool that importing them filled.
+#: The types of details. Importing them registers their names in the descriptor pool.
 KINDS = (error_details_pb2.BadRequest, error_details_pb2.ErrorInfo)
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 async def refuse(context: Context, error: Exception) -> NoReturn:
-    """End the call with the status of `error`, whatever error it is."""
+    """End the call with the status of any exception."""
     known = known_error(error)
     await context.abort(grpc.StatusCode[known.code], known.message, trailing_metadata(known))
     raise AssertionError("abort() raises")

@@ -1,4 +1,4 @@
-"""google.iam.v1.IAMPolicy: the policies of everything that has one."""
+"""google.iam.v1.IAMPolicy: the policies of all resources that have one."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from subscriptions.services.projects import project_ensure
 
 def _resource(name: str, caller: Principal) -> Resource:
     words = name.split("/")
-    if len(words) == 2 and words[0] == "projects":  # in development it comes into being at its first use
+    if len(words) == 2 and words[0] == "projects":  # in development, its first use creates it
         return project_ensure(project=words[1], caller=caller)
     return resource_get(name)
 
 
 def policy_get(request: Any, caller: Principal) -> Any:
-    found = grants.policy_get(_resource(request.resource, caller), options=to_dict(request.options))
-    return to_message(found, policy_pb2.Policy)
+    policy = grants.policy_get(_resource(request.resource, caller), options=to_dict(request.options))
+    return to_message(policy, policy_pb2.Policy)
 
 
 def policy_set(request: Any, caller: Principal) -> Any:
-    given: dict[str, Any] = {"policy": to_dict(request.policy)} if request.HasField("policy") else {}
+    values: dict[str, Any] = {"policy": to_dict(request.policy)} if request.HasField("policy") else {}
     if request.update_mask.paths:
-        given["updateMask"] = ",".join(request.update_mask.paths)
-    set_now = grants.policy_set(_resource(request.resource, caller), given, caller=caller)
-    return to_message(set_now, policy_pb2.Policy)
+        values["updateMask"] = ",".join(request.update_mask.paths)
+    policy = grants.policy_set(_resource(request.resource, caller), values, caller=caller)
+    return to_message(policy, policy_pb2.Policy)
 
 
 def permissions_test(request: Any, caller: Principal) -> Any:

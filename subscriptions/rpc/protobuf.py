@@ -1,4 +1,4 @@
-"""Between gRPC's messages and the dicts in proto JSON that the services take and give."""
+"""Conversion between gRPC's messages and the proto JSON that the services use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ M = TypeVar("M", bound=Message)
 
 
 def parsed(kind: type[M], data: bytes) -> M:
-    """The message that these bytes stand for; InvalidArgument for what is none."""
+    """Parse a message; InvalidArgument if the bytes are malformed."""
     try:
         return kind.FromString(data)
     except DecodeError:
@@ -24,10 +24,10 @@ def parsed(kind: type[M], data: bytes) -> M:
 
 
 def to_dict(message: Message) -> dict[str, Any]:
-    """In proto JSON, as REST would have brought it."""
+    """Return a message in proto JSON, as a REST request would have it."""
     try:
         return json_format.MessageToDict(message)
-    except (json_format.Error, ValueError) as error:  # a Duration or Timestamp that JSON cannot say
+    except (json_format.Error, ValueError) as error:  # a Duration or Timestamp that JSON can't represent
         raise InvalidArgument(f"Invalid value in {message.DESCRIPTOR.name}: {error}") from None
 
 
@@ -36,6 +36,6 @@ def to_message(resource: Mapping[str, Any], kind: type[M]) -> M:
 
 
 def update_request(message: Any, field: str, kind: protojson.Message) -> dict[str, Any]:
-    """An Update...Request, of which gRPC writes the mask in snake_case, path by path (pubsub-spec.md, section 1.5)."""
+    """Return an Update...Request as a dict; gRPC has the mask as snake_case paths (docs/spec.md#field-masks)."""
     mask = mask_of_snake_paths(message.update_mask.paths, kind)
     return {field: to_dict(getattr(message, field)), "updateMask": mask}

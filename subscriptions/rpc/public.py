@@ -1,4 +1,4 @@
-"""The services that anybody may call without credentials, health and reflection: how much of a request they read."""
+"""Limits for the services that need no credentials: health and reflection."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from subscriptions.rpc.calls import check_size, read_request
 from subscriptions.rpc.errors import Context, refuse
 from subscriptions.rpc.slots import Slots
 
-#: The name of a service or of a symbol.
+#: Enough for the name of a service or of a symbol.
 REQUEST_BYTES = 4096
-#: How many requests of one address are read at once, and how many may wait for that.
+#: How many requests of one address are read at once, and how many may wait.
 ADDRESS_CALLS = 2
 WAITING_CALLS = 100
 
 
 class PublicServices(grpc.aio.ServerInterceptor):
-    """Bounds the requests of every service whose requests gRPC would parse by itself; PushHub's own come as bytes."""
+    """Limits the requests that gRPC would parse itself. PushHub's own methods get theirs as bytes."""
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: Any

@@ -1,4 +1,4 @@
-"""What server reflection tells of our services: the client library's classes describe messages only."""
+"""Descriptors of our services for server reflection. The client library's classes describe messages only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from subscriptions.rpc.calls import Bidirectional, Method
 
 
 def reflected_pool(services: Mapping[str, Mapping[str, Method]]) -> DescriptorPool:
-    """The process' descriptors, with a file for each service that none of them describes yet."""
+    """Return the process's descriptor pool, with a file for each service that it doesn't describe yet."""
     pool = descriptor_pool.Default()
     for name, methods in services.items():
         try:

@@ -10,9 +10,9 @@ from google.pubsub_v1.types import schema
 
 from pushhub.common import names
 from pushhub.common.principals import Principal
-from subscriptions import selectors
+from subscriptions import lists, selectors
 from subscriptions.models.schemas import SchemaRevision
-from subscriptions.paging import Page, paged
+from subscriptions.paging import Page
 from subscriptions.resources.render import schema_resource
 from subscriptions.rpc.calls import LARGE_REQUEST_BYTES, Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message
@@ -34,8 +34,8 @@ def _page(request: Any) -> tuple[Page, bool]:
 
 
 def schema_create(request: Any, caller: Principal) -> Any:
-    given = to_dict(request.schema)
-    row = schemas.schema_create(parent=request.parent, schema_id=request.schema_id, schema=given, caller=caller)
+    resource = to_dict(request.schema)
+    row = schemas.schema_create(parent=request.parent, schema_id=request.schema_id, schema=resource, caller=caller)
     return _answer(row)
 
 
@@ -46,18 +46,18 @@ def schema_get(request: Any, caller: Principal) -> Any:
 def schema_list(request: Any, caller: Principal) -> Any:
     page, full = _page(request)
     owner = project_ensure(project=names.parse_project(request.parent, field="parent"), caller=caller)
-    rows, token = paged(selectors.schemas_of(owner), page, keys=("schema_id",), scope=f"schemas {owner.pk}")
+    rows, token = lists.schemas(owner, page)
     latest = selectors.schema_revisions_latest(rows)
-    found = [_answer(latest[row.pk], full=full) for row in rows]
-    return schema.ListSchemasResponse.pb()(schemas=found, next_page_token=token)
+    resources = [_answer(latest[row.pk], full=full) for row in rows]
+    return schema.ListSchemasResponse.pb()(schemas=resources, next_page_token=token)
 
 
 def schema_revisions(request: Any, caller: Principal) -> Any:
     page, full = _page(request)
     row = selectors.schema_get(name=request.name)
-    rows, token = paged(selectors.schema_revisions_of(row), page, keys=("pk",), scope=f"revisions {row.pk}")
-    found = [_answer(one, full=full) for one in rows]
-    return schema.ListSchemaRevisionsResponse.pb()(schemas=found, next_page_token=token)
+    rows, token = lists.schema_revisions(row, page)
+    resources = [_answer(revision, full=full) for revision in rows]
+    return schema.ListSchemaRevisionsResponse.pb()(schemas=resources, next_page_token=token)
 
 
 def schema_commit(request: Any, caller: Principal) -> Any:
@@ -85,11 +85,11 @@ def schema_validate(request: Any, caller: Principal) -> Any:
 
 def message_validate(request: Any, caller: Principal) -> Any:
     names.parse_project(request.parent, field="parent")
-    given = {"parent": request.parent, "message": base64.b64encode(request.message).decode()}
+    values = {"parent": request.parent, "message": base64.b64encode(request.message).decode()}
     if request.WhichOneof("schema_spec"):
         spec = request.WhichOneof("schema_spec")
-        given[spec] = request.name if spec == "name" else to_dict(request.schema)
-    schemas.message_validate(request={**given, "encoding": request.encoding})
+        values[spec] = request.name if spec == "name" else to_dict(request.schema)
+    schemas.message_validate(request={**values, "encoding": request.encoding})
     return schema.ValidateMessageResponse.pb()()
 
 

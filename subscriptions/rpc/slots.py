@@ -1,4 +1,4 @@
-"""Bounds on what one caller has under way at once, so that no caller takes the memory or the threads of all."""
+"""Limits on what one caller has under way at once, so that no caller takes all memory or all threads."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pushhub.common.errors import ResourceExhausted
 
 
 class Slots:
-    """A number of slots for each key, such as a caller. A call that finds none free waits its turn."""
+    """A number of slots per key, such as a caller. Without a free slot, a call waits."""
 
     def __init__(self, size: int, *, most_waiting: int) -> None:
         self._size = size
         self._most = size + most_waiting
-        #: The slots of a key, and how many hold one or wait for one.
+        #: The semaphore of each key, and how many calls hold a slot or wait for it.
         self._by_key: dict[str, tuple[asyncio.Semaphore, int]] = {}
 
     @asynccontextmanager
     async def held(self, key: str) -> AsyncIterator[None]:
-        """Hold a slot in this block; ResourceExhausted where too many wait already."""
+        """Hold a slot in this block; ResourceExhausted if too many calls wait already."""
         semaphore, users = self._by_key.get(key) or (asyncio.Semaphore(self._size), 0)
         if users >= self._most:
             raise ResourceExhausted("Too many calls at once: wait for some to be answered.")

@@ -1,4 +1,4 @@
-"""google.pubsub.v1.Subscriber but for messages and snapshots."""
+"""google.pubsub.v1.Subscriber, without messages and snapshots."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from google.pubsub_v1.types import pubsub
 
 from pushhub.common import names
 from pushhub.common.principals import Principal
-from subscriptions import selectors
-from subscriptions.paging import paged
+from subscriptions import lists, selectors
 from subscriptions.resources import fields
-from subscriptions.resources.render import subscription_resource
+from subscriptions.resources.subscriptions import subscription_resource, subscription_resource_updated
 from subscriptions.rpc.calls import Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message, update_request
 from subscriptions.rpc.topics import page_of
@@ -24,7 +23,7 @@ Subscription = pubsub.Subscription.pb()
 
 
 def name_complete(request: Any) -> None:
-    """Over gRPC a subscription without a name gets a random one, in the project of its topic (pubsub.proto)."""
+    """Give a subscription without a name a random one, in the project of its topic (pubsub.proto)."""
     if not request.name:
         project, _topic = names.parse_topic(request.topic, field="topic")
         request.name = names.subscription_name(project, f"auto-{secrets.token_hex(12)}")
@@ -40,23 +39,16 @@ def subscription_get(request: Any, caller: Principal) -> Any:
 
 
 def subscription_update(request: Any, caller: Principal) -> Any:
-    given = update_request(request, "subscription", fields.SUBSCRIPTION)
-    row = services.subscription_update(name=request.subscription.name, request=given, caller=caller)
-    resource = subscription_resource(row)
-    resource.pop("detached", None)  # production's answer to an update leaves it out
-    return to_message(resource, Subscription)
+    values = update_request(request, "subscription", fields.SUBSCRIPTION)
+    row = services.subscription_update(name=request.subscription.name, request=values, caller=caller)
+    return to_message(subscription_resource_updated(row), Subscription)
 
 
 def subscription_list(request: Any, caller: Principal) -> Any:
     owner = project_ensure(project=names.parse_project(request.project), caller=caller)
-    rows, token = paged(
-        selectors.subscriptions_of(owner),
-        page_of(request),
-        keys=("subscription_id",),
-        scope=f"subscriptions {owner.pk}",
-    )
-    found = [to_message(subscription_resource(row), Subscription) for row in rows]
-    return pubsub.ListSubscriptionsResponse.pb()(subscriptions=found, next_page_token=token)
+    rows, token = lists.subscriptions(owner, page_of(request))
+    resources = [to_message(subscription_resource(row), Subscription) for row in rows]
+    return pubsub.ListSubscriptionsResponse.pb()(subscriptions=resources, next_page_token=token)
 
 
 def subscription_delete(request: Any, caller: Principal) -> Empty:

@@ -1,4 +1,4 @@
-"""google.pubsub.v1.Publisher but for Publish."""
+"""google.pubsub.v1.Publisher, without Publish."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from google.pubsub_v1.types import pubsub
 
 from pushhub.common import names
 from pushhub.common.principals import Principal
-from subscriptions import selectors
-from subscriptions.paging import Page, paged
+from subscriptions import lists, selectors
+from subscriptions.paging import Page
 from subscriptions.resources import fields
-from subscriptions.resources.render import topic_resource
+from subscriptions.resources.topics import topic_resource
 from subscriptions.rpc.calls import Method, Unary
 from subscriptions.rpc.protobuf import to_dict, to_message, update_request
 from subscriptions.services import subscriptions as subscription_services
@@ -44,7 +44,7 @@ def topic_get(request: Any, caller: Principal) -> Any:
 
 def topic_list(request: Any, caller: Principal) -> Any:
     owner = project_ensure(project=names.parse_project(request.project), caller=caller)
-    rows, token = paged(selectors.topics_of(owner), page_of(request), keys=("topic_id",), scope=f"topics {owner.pk}")
+    rows, token = lists.topics(owner, page_of(request))
     topics = [to_message(topic_resource(row), Topic) for row in rows]
     return pubsub.ListTopicsResponse.pb()(topics=topics, next_page_token=token)
 
@@ -56,12 +56,7 @@ def topic_delete(request: Any, caller: Principal) -> Empty:
 
 def topic_subscriptions(request: Any, caller: Principal) -> Any:
     row = selectors.topic_get(name=request.topic)
-    rows, token = paged(
-        selectors.subscriptions_attached_to(row),
-        page_of(request),
-        keys=("project__project_id", "subscription_id"),
-        scope=f"topic subscriptions {row.pk}",
-    )
+    rows, token = lists.topic_subscriptions(row, page_of(request))
     attached = [subscription.name for subscription in rows]
     return pubsub.ListTopicSubscriptionsResponse.pb()(subscriptions=attached, next_page_token=token)
 

@@ -1,4 +1,4 @@
-"""Counts what a serialized request holds, before protobuf makes objects of it.
+"""Counts the fields of a serialized request before protobuf creates objects from it.
 
 An empty message in a repeated field takes two bytes on the wire and a hundred in memory, so a bound on bytes alone does
 not bound the memory of a request.
@@ -15,26 +15,26 @@ from pushhub.common.errors import InvalidArgument
 
 #: A publish request of 1000 messages with 100 attributes each has 104,001 fields.
 MOST_FIELDS = 110_000
-#: A field takes two bytes at least.
+#: The smallest size of a field.
 LEAST_FIELD_BYTES = 2
-#: Shorter messages inside a request aren't looked into, because a publish request has a thousand of them: they count as
-#: a field for each SMALL_FIELD_BYTES.
+#: Shorter messages inside a request aren't parsed, because a publish request has a thousand of them. They count as one
+#: field per SMALL_FIELD_BYTES.
 SMALL_MESSAGE_BYTES = 2048
 SMALL_FIELD_BYTES = 32
 
 VARINT, FIXED64, LENGTH, START_GROUP, END_GROUP, FIXED32 = range(6)
 SIZES = {FIXED64: 8, FIXED32: 4, START_GROUP: 0, END_GROUP: 0}
 
-#: Stands for a repeated field of numbers, which may hold many of them in its packed form, a byte each.
+#: Marks a repeated field of numbers. In packed form, each number may take a single byte.
 PACKED = object()
 
 
 class _Malformed(Exception):
-    """These bytes end in the middle of a field; the parser gives the error."""
+    """The bytes end in the middle of a field. The real parser reports the error."""
 
 
 def fields_check(kind: type[Message], data: bytes) -> None:
-    """Refuse a request with more than MOST_FIELDS fields, those of messages inside it included."""
+    """Refuse a request with more than MOST_FIELDS fields, including those of nested messages."""
     if len(data) <= MOST_FIELDS * LEAST_FIELD_BYTES:
         return
     try:
@@ -50,7 +50,7 @@ def _too_many() -> InvalidArgument:
 
 
 def _count(kind: Any, data: bytes, at: int, end: int, *, left: int) -> int:
-    """How many fields may still come after those of the message at `data[at:end]`."""
+    """Return how many fields may still come after those of the message at `data[at:end]`."""
     inside = _inside_of(kind)
     while at < end:
         left -= 1
@@ -80,7 +80,7 @@ def _count(kind: Any, data: bytes, at: int, end: int, *, left: int) -> int:
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The number at a position, and the position after it."""
+    """Return the number at a position, and the position after it."""
     if at < end and data[at] < 0x80:
         return data[at], at + 1
     value = shift = 0
@@ -96,7 +96,7 @@ def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 @cache
 def _inside_of(kind: Any) -> dict[int, Any]:
-    """What the length-delimited fields of a message hold, by number: another message, packed numbers."""
+    """Return, by field number, what length-delimited fields contain: another message or packed numbers."""
     return {field.number: what for field in kind.fields if (what := _inside(field)) is not None}
 
 
@@ -105,5 +105,5 @@ def _inside(field: Any) -> Any:
         return PACKED if field.is_packed else None
     kind = field.message_type
     if kind.GetOptions().map_entry and kind.fields_by_name["value"].message_type is None:
-        return None  # a key and a value, whatever is in it
+        return None  # one key and one value, whatever they contain
     return kind

@@ -1,4 +1,4 @@
-"""Avro definitions, parsed by fastavro once their size and depth are known to be harmless."""
+"""Avro definitions. fastavro parses them after their size and depth are known to be harmless."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from fastavro.schema import SchemaParseException, UnknownType
 from pushhub.common.errors import InvalidArgument, clipped
 from subscriptions.schemarules.limits import MAX_DEFINITION_BYTES, MAX_DEFINITION_DEPTH
 
-#: A part of a definition: the name of a type, a union's list of parts, or an object with a `type`.
+#: A part of a definition: the name of a type, a list of the parts of a union, or an object with a `type`.
 Part = Any
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 COMPLEX = ("record", "error", "enum", "fixed", "array", "map")
-#: fastavro looks into what it is given as if it were in order.
+#: fastavro assumes that a definition is well-formed.
 PARSE_ERRORS = (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """A parsed definition, and those of its parts that have names."""
+    """A parsed definition and its named parts."""
 
     root: Part
     named: dict[str, Part]
 
     def resolved(self, part: Part) -> Part:
-        """What a name stands for; primitive types stand for themselves."""
+        """Return the part that a name stands for. Primitive types stand for themselves."""
         while True:
             if isinstance(part, dict) and part["type"] not in COMPLEX:
                 part = part["type"]
@@ -40,30 +40,30 @@ class AvroSchema:
 
 
 def avro_parse(definition: str) -> AvroSchema:
-    """The schema of an Avro definition; InvalidArgument if it is none. Its top must be a record."""
+    """Return the schema of an Avro definition, whose top must be a record; else InvalidArgument."""
     try:
-        given = orjson.loads(definition)
+        parsed = orjson.loads(definition)
     except orjson.JSONDecodeError as error:
         raise invalid_definition(f"not valid JSON: {error}") from None
-    _check_depth(given)
-    if not isinstance(given, dict) or given.get("type") != "record":
+    _check_depth(parsed)
+    if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise invalid_definition("an Avro definition must be a record.")
     named: dict[str, Part] = {}
     try:
-        found = AvroSchema(fastavro.parse_schema(given, named, _write_hint=False), named)
-        _check_parts(found)
+        schema = AvroSchema(fastavro.parse_schema(parsed, named, _write_hint=False), named)
+        _check_parts(schema)
     except (*PARSE_ERRORS, RecursionError) as error:
         raise invalid_definition(f"{type(error).__name__}: {error}") from None
-    return found
+    return schema
 
 
 def invalid_definition(why: str) -> InvalidArgument:
     return InvalidArgument(f"Schema definition is invalid: {clipped(why)}", field="schema.definition")
 
 
-def _check_depth(given: object) -> None:
-    """Level by level, so that the check itself does not recurse."""
-    level: list[object] = [given]
+def _check_depth(definition: object) -> None:
+    """Check the nesting level by level, so that the check itself doesn't recurse."""
+    level: list[object] = [definition]
     for _ in range(MAX_DEFINITION_DEPTH):
         level = [inside for part in level for inside in _inside(part)]
         if not level:
@@ -78,7 +78,7 @@ def _inside(part: object) -> Iterable[object]:
 
 
 def _check_parts(schema: AvroSchema) -> None:
-    """A message of few bytes must not stand for billions of values: items of a list must take room."""
+    """Check that items of a list take room, so that a message of few bytes can't stand for billions of values."""
     parts = [schema.root, *schema.named.values()]
     while parts:
         part = parts.pop()
@@ -97,7 +97,7 @@ def _check_parts(schema: AvroSchema) -> None:
 
 
 def _takes_room(schema: AvroSchema, part: Part, *, seen: set[int]) -> bool:
-    """Whether each value has a byte at least. A record that holds itself has no end, and thus no values at all."""
+    """Whether each value has at least one byte. A record that contains itself has no finite values at all."""
     part = schema.resolved(part)
     if not isinstance(part, dict):
         return bool(part != "null")

@@ -1,4 +1,4 @@
-"""Reads Avro's binary encoding to see whether it is what a schema says. Keeps no values.
+"""Checks Avro's binary encoding against a schema. It keeps no values.
 
 Not by fastavro: a message of two megabytes that fits a schema which refers to itself ends its process (segmentation
 fault in 1.13.1), and messages come from anybody.
@@ -11,11 +11,11 @@ from subscriptions.schemarules.limits import MAX_VALUE_DEPTH
 
 
 class Mismatch(Exception):
-    """The message is not what the schema says; the text is for the publisher."""
+    """The message doesn't match the schema. The text is for the publisher."""
 
 
 def binary_check(schema: AvroSchema, data: bytes) -> None:
-    """Raise Mismatch unless `data` is one value of the schema and nothing after it."""
+    """Raise Mismatch unless `data` is exactly one value of the schema."""
     reader = _Reader(schema, data)
     reader.value(schema.root, MAX_VALUE_DEPTH)
     if reader.at != len(data):
@@ -23,7 +23,7 @@ def binary_check(schema: AvroSchema, data: bytes) -> None:
 
 
 class _Reader:
-    """Where in the bytes the reading is."""
+    """A position in the bytes."""
 
     def __init__(self, schema: AvroSchema, data: bytes) -> None:
         self.schema = schema
@@ -31,7 +31,7 @@ class _Reader:
         self.at = 0
 
     def value(self, part: Part, depth: int) -> None:
-        """Step over one value of a part of the schema."""
+        """Skip one value of a part of the schema."""
         if depth <= 0:
             raise Mismatch(f"The message is nested more than {MAX_VALUE_DEPTH} levels deep.")
         part = self.schema.resolved(part)
@@ -71,7 +71,7 @@ class _Reader:
             raise Mismatch("A string must be UTF-8.") from None
 
     def blocks(self, part: Part, depth: int) -> None:
-        """An array or a map: blocks of a count and that many items. A negative count has the block's size after it."""
+        """Skip an array or a map: blocks of a count and that many items. After a negative count, the block's size."""
         while count := self.integer(64):
             if count < 0:
                 self.integer(64)
@@ -81,13 +81,13 @@ class _Reader:
                 self.value(part["values"] if part["type"] == "map" else part["items"], depth - 1)
 
     def index(self, length: int, what: str) -> int:
-        found = self.integer(32)
-        if not 0 <= found < length:
-            raise Mismatch(f"The {what} has no member {found}.")
-        return found
+        index = self.integer(32)
+        if not 0 <= index < length:
+            raise Mismatch(f"The {what} has no member {index}.")
+        return index
 
     def integer(self, bits: int) -> int:
-        """A zigzag number of variable length."""
+        """Read a zigzag number of variable length."""
         number = shift = 0
         while True:
             byte = self.skip(1)[0]

@@ -1,4 +1,4 @@
-"""Checks JSON against an Avro schema, in Avro's own JSON encoding: a union's value is wrapped in its type's name."""
+"""Checks JSON against an Avro schema. In Avro's JSON encoding, a union's value is wrapped in the name of its type."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ def _check_union(schema: AvroSchema, part: Part, value: object, path: str, depth
 
 
 def _branch_name(schema: AvroSchema, branch: Part) -> str:
-    """Named types by their full names, others by their types."""
-    found = schema.resolved(branch)
-    if isinstance(found, str):
-        return found
-    return str(found["name"] if "name" in found else found["type"])
+    """Return the full name of a named type, and the type of any other."""
+    part = schema.resolved(branch)
+    if isinstance(part, str):
+        return part
+    return str(part["name"] if "name" in part else part["type"])
 
 
 def _is_primitive(name: str, value: object) -> bool:
@@ -102,7 +102,7 @@ def _is_primitive(name: str, value: object) -> bool:
 
 
 def _is_bytes(value: object) -> bool:
-    """Bytes are a text of the first 256 characters."""
+    """Check that bytes are a text of the first 256 characters."""
     return isinstance(value, str) and all(character <= "\xff" for character in value)
 
 

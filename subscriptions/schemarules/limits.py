@@ -1,11 +1,11 @@
-"""What bounds the schemas and the messages that are checked against them."""
+"""The limits of schemas, and of messages that are validated against them."""
 
 from __future__ import annotations
 
 MAX_DEFINITION_BYTES = 300 * 1024
-#: Of a definition's own nesting. Its parsers recurse, and one that is written in C would take the process along.
+#: The nesting of a definition. Its parsers recurse, and the one written in C would crash the process.
 MAX_DEFINITION_DEPTH = 64
-#: Of a message, which a definition that refers to itself leaves open.
+#: The nesting of a message, which a recursive definition leaves open.
 MAX_VALUE_DEPTH = 100
 MAX_REVISIONS = 20
 MAX_SCHEMAS = 10_000

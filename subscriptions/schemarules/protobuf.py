@@ -1,4 +1,4 @@
-"""Protocol Buffer definitions: compiled by protoc when they are committed, and messages read with what that made.
+"""Protocol Buffer definitions: protoc compiles them when they are committed, and the result parses messages.
 
 protoc runs as a process of its own with bounds on its time and memory, as definitions come from anybody.
 """
@@ -21,7 +21,7 @@ from subscriptions.schemarules.limits import MAX_VALUE_DEPTH
 FILE = "schema.proto"
 COMPILE_SECONDS = 20
 COMPILE_MEMORY_BYTES = 1 << 30
-#: Run by an interpreter that sees none of ours: it bounds itself and becomes protoc.
+#: Runs in an interpreter without our modules: it limits itself and becomes protoc.
 COMPILER = f"""
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, ({COMPILE_MEMORY_BYTES},) * 2)
@@ -31,15 +31,15 @@ sys.exit(protoc.main(sys.argv))
 
 
 def proto_compile(definition: str) -> bytes:
-    """A serialized FileDescriptorProto; InvalidArgument for what does not compile or has not one message at its top.
+    """Return a serialized FileDescriptorProto; InvalidArgument unless it compiles and has one message at its top.
 
-    Nothing can be imported, as production says too: the folder it is compiled in has no other file.
+    Nothing can be imported, as in production: the folder in which it is compiled has no other file.
     """
     with tempfile.TemporaryDirectory(prefix="pushhub-schema-") as folder:
         Path(folder, FILE).write_text(definition, encoding="utf-8")
         arguments = [f"--proto_path={folder}", "--descriptor_set_out=compiled", FILE]
         try:
-            done = subprocess.run(  # noqa: S603 - our own command; the definition is in a file
+            done = subprocess.run(  # noqa: S603 - a fixed command; the definition is in a file
                 [sys.executable, "-c", COMPILER, *arguments],
                 cwd=folder,
                 capture_output=True,
@@ -63,7 +63,7 @@ def _only_file(descriptor_set: bytes) -> bytes:
 
 
 def message_class(compiled: bytes) -> type[Message]:
-    """The class of the definition's message."""
+    """Return the class of the definition's message."""
     file = descriptor_pb2.FileDescriptorProto.FromString(compiled)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
@@ -74,26 +74,26 @@ def message_class(compiled: bytes) -> type[Message]:
 
 
 def proto_binary_check(kind: type[Message], data: bytes) -> None:
-    """Raise Mismatch unless `data` is the binary form of a message. Fields that the definition lacks may be there."""
+    """Raise Mismatch unless `data` is the binary form of a message. It may have fields that the definition lacks."""
     try:
-        found = kind.FromString(data)
+        message = kind.FromString(data)
     except DecodeError as error:
         raise Mismatch(f"The message is not a valid {kind.DESCRIPTOR.full_name}: {error}") from None
-    _check_required(found)
+    _check_required(message)
 
 
 def proto_json_check(kind: type[Message], data: bytes) -> None:
-    """Raise Mismatch unless `data` is the JSON of a message, without any unknown fields."""
-    found = kind()
+    """Raise Mismatch unless `data` is the JSON of a message without unknown fields."""
+    message = kind()
     try:
-        json_format.Parse(data, found, max_recursion_depth=MAX_VALUE_DEPTH)
+        json_format.Parse(data, message, max_recursion_depth=MAX_VALUE_DEPTH)
     except (json_format.Error, ValueError, RecursionError) as error:
         raise Mismatch(f"The message is not a valid {kind.DESCRIPTOR.full_name}: {clipped(str(error))}") from None
-    _check_required(found)
+    _check_required(message)
 
 
-def _check_required(found: Message) -> None:
-    """Neither reader asks for them by itself."""
-    missing = found.FindInitializationErrors()  # type: ignore[attr-defined]
+def _check_required(message: Message) -> None:
+    """Check the required fields, which the parsers don't do."""
+    missing = message.FindInitializationErrors()  # type: ignore[attr-defined]
     if missing:
         raise Mismatch(f"The message lacks the required fields {clipped(', '.join(missing))}.")

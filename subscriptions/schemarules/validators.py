@@ -1,4 +1,4 @@
-"""One way to check a definition and a message, whatever the language of the schema."""
+"""Validation of definitions and messages, whatever the language of the schema."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from subscriptions.schemarules.protobuf import message_class, proto_binary_check
 
 AVRO = "AVRO"
 PROTOCOL_BUFFER = "PROTOCOL_BUFFER"
-#: Raises Mismatch for data that is not as the schema says, in one of the two encodings.
+#: Raises Mismatch for data in one of the encodings that doesn't match the schema.
 Validator = Callable[[bytes], None]
 
 
 def definition_compile(kind: str, definition: str) -> bytes:
-    """What messages will be read with, for a definition that is in order; InvalidArgument otherwise."""
+    """Return the compiled form that parses messages of a valid definition; else InvalidArgument."""
     if not definition:
         raise invalid_definition("it is empty.")
     size = len(definition.encode())
@@ -36,7 +36,7 @@ def definition_compile(kind: str, definition: str) -> bytes:
 
 
 def validators(kind: str, definition: str, compiled: bytes) -> dict[str, Validator]:
-    """How a message is checked in each encoding."""
+    """Return the validator of each encoding."""
     if kind == PROTOCOL_BUFFER:
         message = message_class(compiled)
         return {"BINARY": partial(proto_binary_check, message), "JSON": partial(proto_json_check, message)}

@@ -1,4 +1,4 @@
-"""Organizations, folders, and which of them a project lies in."""
+"""Organizations and folders, and which of them contains a project."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from subscriptions.iam import access, grants, tree
 from subscriptions.models import Folder, Organization, Project
 
 MAX_NAME_CHARACTERS = 255
-#: As deep as Google lets folders lie.
+#: The depth to which Google nests folders.
 MAX_FOLDER_DEPTH = 10
 CREATE_PROJECT = "resourcemanager.projects.create"
 
@@ -19,7 +19,7 @@ Parent = Organization | Folder
 
 
 def organization_create(*, display_name: str, caller: Principal = OPERATOR) -> Organization:
-    """The root of a tree, which `caller` then owns: for those to make who may do everything."""
+    """Create an organization owned by `caller`. Superusers only."""
     row = Organization(display_name=_name(display_name))
     if not access.is_root(caller):
         raise access.denied("resourcemanager.organizations.create", row.name)
@@ -30,7 +30,7 @@ def organization_create(*, display_name: str, caller: Principal = OPERATOR) -> O
 
 
 def folder_create(*, display_name: str, parent: Parent, caller: Principal = OPERATOR) -> Folder:
-    """A folder below `parent`, which `caller` then owns."""
+    """Create a folder below `parent`, owned by `caller`."""
     access.require(caller, "resourcemanager.folders.create", parent)
     row = Folder(display_name=_name(display_name), **parent_columns(parent))
     depth_check(parent)
@@ -41,14 +41,14 @@ def folder_create(*, display_name: str, parent: Parent, caller: Principal = OPER
 
 
 def parent_rename(row: Parent, *, display_name: str) -> Parent:
-    """Give an organization or a folder another name to be shown by."""
+    """Change the display name of an organization or a folder."""
     row.display_name = _name(display_name)
     row.save(update_fields=["display_name"])
     return row
 
 
 def parent_delete(row: Parent) -> None:
-    """Delete an organization or a folder; FailedPrecondition while a folder or a project lies in it."""
+    """Delete an organization or a folder. Raises FailedPrecondition while it contains a folder or a project."""
     try:
         row.delete()
     except ProtectedError:
@@ -56,13 +56,13 @@ def parent_delete(row: Parent) -> None:
 
 
 def depth_check(parent: Parent) -> None:
-    """Raise FailedPrecondition where no folder may be made below `parent`."""
+    """Raise FailedPrecondition if no folder may be created below `parent`."""
     if sum(isinstance(above, Folder) for above in tree.lineage(parent)) >= MAX_FOLDER_DEPTH:
         raise FailedPrecondition(f"Folders lie at most {MAX_FOLDER_DEPTH} deep.")
 
 
 def project_move(*, project: Project, parent: Parent | None, caller: Principal = OPERATOR) -> Project:
-    """Put a project below another parent, whose policies then count for it instead of the old one's."""
+    """Move a project below another parent, whose policies then apply to it instead of the old parent's."""
     access.require(caller, "resourcemanager.projects.move", project)
     if parent is not None:
         access.require(caller, CREATE_PROJECT, parent)
@@ -73,18 +73,18 @@ def project_move(*, project: Project, parent: Parent | None, caller: Principal =
 
 
 def parent_get(name: str, *, caller: Principal = OPERATOR, field: str = "parent") -> Parent | None:
-    """The parent of a full name, `organizations/{number}` or `folders/{number}`; none for an empty one.
+    """Return the parent of a full name, `organizations/{number}` or `folders/{number}`; None for an empty name.
 
-    Whether it exists is told to those only who may make a project below it.
+    Only callers who may create a project below it learn whether it exists.
     """
     if not name:
         return None
     if tree.kind_of_name(name, field=field).word not in ("organization", "folder"):
         raise InvalidArgument("The parent must be an organization or a folder.", field=field)
     access.require_named(caller, CREATE_PROJECT, name, field=field)
-    found = tree.resource_get(name, field=field)
-    assert isinstance(found, (Organization, Folder))
-    return found
+    parent = tree.resource_get(name, field=field)
+    assert isinstance(parent, (Organization, Folder))
+    return parent
 
 
 def parent_columns(parent: Parent | None) -> dict[str, Parent | None]:

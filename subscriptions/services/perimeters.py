@@ -1,6 +1,6 @@
-"""Service perimeters: what projects that VPC Service Controls protect may not do with push.
+"""Service perimeters: what push subscriptions may not do in projects that VPC Service Controls protect.
 
-Source: the seeds' "Push subscription and VPC Service Controls"; pubsub-spec.md, section 5.4.
+The rules are those of docs/spec.md#service-perimeters.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def is_protected(project: Project) -> bool:
 
 
 def push_check(subscription: Subscription, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Raise PermissionDenied where a perimeter forbids to create or update a subscription.
+    """Raise PermissionDenied if a perimeter forbids creating or updating a subscription.
 
-    `before` and `after` are its PushConfigs in JSON form; one without an endpoint is that of a pull subscription, or of
-    none yet. Nothing of an existing push subscription may be updated, its labels included. A new one may push to a
-    default run.app URL; a pull subscription that begins to push is a new push subscription.
+    `before` and `after` are its PushConfigs in JSON form. A pull subscription, or one that doesn't exist yet, has no
+    endpoint. Nothing about an existing push subscription may be updated, not even its labels. A new push subscription
+    may push to a default run.app URL only. A pull subscription that starts to push counts as a new one.
     """
     endpoint = after.get("pushEndpoint", "")
     is_free = not before.get("pushEndpoint") and (not endpoint or is_run_app(endpoint))

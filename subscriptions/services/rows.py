@@ -1,4 +1,4 @@
-"""What creating and updating has in common for all resources: names, quotas, masks and rows that are taken."""
+"""What creating and updating share for all resources: names, quotas, masks and unique rows."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from subscriptions.models import Subscription, Topic
 from subscriptions.resources import masks
 
 
-def check_name(given: Mapping[str, Any], name: str, *, field: str = "name") -> None:
-    """The name in a body may be left out, as the address has it too; the two must not differ."""
-    if given.get(field, name) != name:
+def check_name(values: Mapping[str, Any], name: str, *, field: str = "name") -> None:
+    """Check that a name in the body agrees with the one in the URL. The body may omit it."""
+    if values.get(field, name) != name:
         raise InvalidArgument(
-            f"The {field} in the body ({clipped(given[field])}) must agree with the one in the URL ({clipped(name)}).",
+            f"The {field} in the body ({clipped(values[field])}) must agree with the one in the URL ({clipped(name)}).",
             field=field,
         )
 
@@ -30,13 +30,13 @@ def update_request(
     message = kind.fields[resource]
     assert isinstance(message, Message)
     paths = masks.mask_paths(read.get("updateMask", ""), message, mutable=mutable)
-    given = read.get(resource, {})
-    check_name(given, name)
-    return given, paths
+    values = read.get(resource, {})
+    check_name(values, name)
+    return values, paths
 
 
 def insert(row: Topic | Subscription, resource_id: str, taken: bool) -> None:
-    """A look first is what usually finds the name taken; the constraint decides between two at the same time."""
+    """Store a new row. `taken` is the result of a query for its name; a constraint decides between two at once."""
     if taken:
         raise already_exists(resource_id)
     try:
@@ -51,6 +51,6 @@ def already_exists(resource_id: str) -> AlreadyExists:
 
 
 def check_quota(what: str, rows: QuerySet[Any], limit: int) -> None:
-    """Two at the same time may both be the last: a quota is there against running away, and one over does no harm."""
+    """Raise ResourceExhausted at the limit. Two calls at the same time may exceed it by one, which does no harm."""
     if rows.count() >= limit:
         raise ResourceExhausted(f"Quota exceeded: there are {limit} {what}, which is the maximum.")

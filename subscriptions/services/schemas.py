@@ -1,4 +1,4 @@
-"""Schemas and their revisions, and messages checked against them. Requests come as decoded JSON, as in services.py."""
+"""Schemas, their revisions, and messages checked against them. Requests come as decoded JSON, as for topics."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ENCODINGS = ("JSON", "BINARY")
 
 
 def schema_create(*, parent: str, schema_id: str, schema: object, caller: Principal = OPERATOR) -> SchemaRevision:
-    """The first revision of a new schema."""
+    """Create a schema and return its first revision."""
     project_id = names.parse_project(parent, field="parent")
     name = names.schema_name(project_id, schema_id)
     _plain(name, field="schemaId")
-    given = schema_read(schema)
-    check_name(given, name)
-    compiled = definition_compile(given["type"], given["definition"])
+    resource = schema_read(schema)
+    check_name(resource, name)
+    compiled = definition_compile(resource["type"], resource["definition"])
     with transaction.atomic():
         project = project_ensure(project=project_id, caller=caller)
         if Schema.objects.filter(project=project, schema_id=schema_id).exists():
@@ -40,29 +40,29 @@ def schema_create(*, parent: str, schema_id: str, schema: object, caller: Princi
             raise ResourceExhausted(f"Project {project.project_id} has {MAX_SCHEMAS} schemas, which is the most.")
         try:
             with transaction.atomic():
-                row = Schema.objects.create(project=project, schema_id=schema_id, type=given["type"])
+                row = Schema.objects.create(project=project, schema_id=schema_id, type=resource["type"])
         except IntegrityError:
             raise already_exists(schema_id) from None
-        return _add_revision(row, given["definition"], compiled)
+        return _add_revision(row, resource["definition"], compiled)
 
 
 def schema_commit(*, name: str, request: object) -> SchemaRevision:
-    """A new revision of a schema, from a CommitSchemaRequest."""
+    """Add a revision to a schema. `request` is a CommitSchemaRequest."""
     _plain(name)
     read = fields.COMMIT_SCHEMA.read(request)
     check_name(read, name)
-    given = schema_read(read.get("schema", {}))
-    check_name(given, name)
-    compiled = definition_compile(given["type"], given["definition"])
+    resource = schema_read(read.get("schema", {}))
+    check_name(resource, name)
+    compiled = definition_compile(resource["type"], resource["definition"])
     with transaction.atomic():
         row = selectors.schema_get(name=name, lock=True)
-        if row.type != given["type"]:
+        if row.type != resource["type"]:
             raise InvalidArgument(f"The schema's type is {row.type} and cannot change.", field="schema.type")
-        return _add_revision(row, given["definition"], compiled)
+        return _add_revision(row, resource["definition"], compiled)
 
 
 def schema_rollback(*, name: str, request: object) -> SchemaRevision:
-    """A new revision that has the definition of an older one."""
+    """Add a revision with the definition of an older one. `request` is a RollbackSchemaRequest."""
     _plain(name)
     read = fields.ROLLBACK_SCHEMA.read(request)
     check_name(read, name)
@@ -73,7 +73,7 @@ def schema_rollback(*, name: str, request: object) -> SchemaRevision:
 
 
 def schema_delete(*, name: str) -> None:
-    """Topics that use it say so from then on, and take no more messages."""
+    """Delete a schema. Topics that use it show its deletion from then on and refuse messages."""
     _plain(name)
     with transaction.atomic():
         row = selectors.schema_get(name=name, lock=True)
@@ -84,7 +84,7 @@ def schema_delete(*, name: str) -> None:
 
 
 def schema_revision_delete(*, name: str, revision_id: str = "") -> SchemaRevision:
-    """Delete the revision of `{name}@{revision}`; returns the latest of those that are left."""
+    """Delete the revision of `{name}@{revision}` and return the latest of the others."""
     revision_id = names.parse_schema(name)[2] or revision_id
     with transaction.atomic():
         row = selectors.schema_get(name=name, lock=True)
@@ -95,7 +95,7 @@ def schema_revision_delete(*, name: str, revision_id: str = "") -> SchemaRevisio
             raise FailedPrecondition("The only revision of a schema cannot be deleted. Delete the schema instead.")
         for topic in Topic.objects.filter(schema_settings__schema=row.name):
             if revision_id in ((topic.schema_settings or {}).get(end) for end in ("firstRevisionId", "lastRevisionId")):
-                # Which topic it is may not be for the schema's owner to know.
+                # The error doesn't name the topic, which the owner of the schema may not know.
                 raise FailedPrecondition("The revision is the first or the last that the settings of a topic allow.")
         revision.delete()
         return selectors.schema_revision_get(schema=row)
@@ -103,12 +103,12 @@ def schema_revision_delete(*, name: str, revision_id: str = "") -> SchemaRevisio
 
 def schema_validate(*, schema: object) -> None:
     """Raise InvalidArgument unless a ValidateSchemaRequest's schema could be created."""
-    given = schema_read(fields.VALIDATE_SCHEMA.read(schema).get("schema", {}))
-    definition_compile(given["type"], given["definition"])
+    resource = schema_read(fields.VALIDATE_SCHEMA.read(schema).get("schema", {}))
+    definition_compile(resource["type"], resource["definition"])
 
 
 def message_validate(*, request: object) -> None:
-    """Raise InvalidArgument unless a ValidateMessageRequest's message is as a schema, named or given, says."""
+    """Raise InvalidArgument unless the message of a ValidateMessageRequest matches the schema."""
     read = fields.VALIDATE_MESSAGE.read(request)
     encoding = _encoding(read.get("encoding", ""), field="encoding")
     if ("name" in read) == ("schema" in read):
@@ -118,9 +118,9 @@ def message_validate(*, request: object) -> None:
         row = selectors.schema_revision_get(schema=schema, revision_id=names.parse_schema(read["name"])[2])
         check = _validators(row.pk, row.revision_id)[encoding]
     else:
-        given = schema_read(read["schema"])
-        compiled = definition_compile(given["type"], given["definition"])
-        check = validators(given["type"], given["definition"], compiled)[encoding]
+        resource = schema_read(read["schema"])
+        compiled = definition_compile(resource["type"], resource["definition"])
+        check = validators(resource["type"], resource["definition"], compiled)[encoding]
     try:
         check(bytes_parse(read.get("message", ""), field="message"))
     except Mismatch as error:
@@ -128,9 +128,10 @@ def message_validate(*, request: object) -> None:
 
 
 def message_stamps(settings: Mapping[str, Any], messages: Sequence[bytes]) -> list[dict[str, str]]:
-    """For each message the attributes that say which revision it matches; InvalidArgument for one that matches none.
+    """Return, for each message, the attributes that name the schema revision which it matches.
 
-    The newest revision that a topic's settings allow is tried first.
+    Tries the newest revision that the topic's settings allow first. Raises InvalidArgument for a message that matches
+    none of them.
     """
     name = settings["schema"]
     if name == names.DELETED_SCHEMA:
@@ -161,7 +162,7 @@ def failed_validation(why: str, *, field: str) -> InvalidArgument:
 
 
 def _allowed(settings: Mapping[str, Any], revisions: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    """From the last revision of the range back to the first; `revisions` begin with the newest."""
+    """Return the revisions in the allowed range. Both lists begin with the newest."""
     keys = {revision_id: pk for pk, revision_id in revisions}
     first = keys.get(settings.get("firstRevisionId", ""), 0)
     last = keys.get(settings.get("lastRevisionId", ""), revisions[0][0] if revisions else 0)
@@ -170,7 +171,7 @@ def _allowed(settings: Mapping[str, Any], revisions: Sequence[tuple[int, str]]) 
 
 @lru_cache(maxsize=256)
 def _validators(pk: int, revision_id: str) -> dict[str, Validator]:
-    """A revision never changes. Its random id is in the key because a database may give a key a second time."""
+    """Return the validators of a revision, which never changes. Its random id is here because keys can be reused."""
     row = SchemaRevision.objects.select_related("schema").filter(pk=pk, revision_id=revision_id).first()
     if row is None:
         raise NotFound(f"Schema revision not found (revision={revision_id}).")
@@ -178,13 +179,13 @@ def _validators(pk: int, revision_id: str) -> dict[str, Validator]:
 
 
 def schema_read(schema: object) -> dict[str, Any]:
-    """A Schema as a caller gives it, with a type and a definition, which may be empty."""
-    given = fields.SCHEMA.read(schema)
-    if "compiledProtoSchema" in given:
+    """Read a Schema from a request. The result has a type and a definition, which may be empty."""
+    resource = fields.SCHEMA.read(schema)
+    if "compiledProtoSchema" in resource:
         raise Unimplemented("compiledProtoSchema is not implemented. Send the definition.", field="compiledProtoSchema")
-    if "type" not in given:
+    if "type" not in resource:
         raise InvalidArgument("The schema's type must be PROTOCOL_BUFFER or AVRO.", field="schema.type")
-    return {"definition": "", **given}
+    return {"definition": "", **resource}
 
 
 def _encoding(value: str, *, field: str) -> str:
@@ -194,7 +195,7 @@ def _encoding(value: str, *, field: str) -> str:
 
 
 def _plain(name: str, *, field: str = "name") -> None:
-    """A name without a revision."""
+    """Refuse a name that includes a revision."""
     if names.parse_schema(name, field=field)[2]:
         raise names.invalid_name(name, field=field)
 

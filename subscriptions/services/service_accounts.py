@@ -1,4 +1,4 @@
-"""Service accounts: the identities that push requests are signed as (IAM v1)."""
+"""Service accounts (IAM v1): the identities that sign push requests."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from subscriptions.services.projects import project_ensure
 from subscriptions.services.rows import check_name
 
 MUTABLE = frozenset({"displayName", "description"})
-#: As at Google.
+#: How long a deleted account can be undeleted, as at Google.
 UNDELETE_FOR = timedelta(days=30)
 DELETED = "deleted:"
 
 
 def service_account_create(*, project: str, request: object, caller: Principal = OPERATOR) -> ServiceAccount:
-    """`project` is a project's id or number, `request` a CreateServiceAccountRequest."""
-    given = fields.CREATE_SERVICE_ACCOUNT.read(request)
-    account_id = given.get("accountId", "")
+    """Create an account. `project` is the project's id or number, `request` a CreateServiceAccountRequest."""
+    account_request = fields.CREATE_SERVICE_ACCOUNT.read(request)
+    account_id = account_request.get("accountId", "")
     if not names.ACCOUNT_PATTERN.fullmatch(account_id):
         raise InvalidArgument(
             f"Invalid service account id given (account_id={clipped(account_id)}). It must be 6 to 30 characters "
             "long and match [a-z]([-a-z0-9]*[a-z0-9]).",
             field="accountId",
         )
-    details = given.get("serviceAccount", {})
+    details = account_request.get("serviceAccount", {})
     with transaction.atomic():
         owner = project_ensure(project=project, caller=caller)
         email = names.service_account_email(owner.project_id, account_id)
@@ -61,14 +61,14 @@ def service_account_create(*, project: str, request: object, caller: Principal =
 
 
 def service_account_update(*, name: str, request: object) -> ServiceAccount:
-    """`request` is a PatchServiceAccountRequest: the account and the mask of what to take from it."""
+    """Update an account. `request` is a PatchServiceAccountRequest with the account and a mask."""
     read = fields.PATCH_SERVICE_ACCOUNT.read(request)
-    given = read.get("serviceAccount", {})
+    values = read.get("serviceAccount", {})
     paths = masks.mask_paths(read.get("updateMask", ""), fields.SERVICE_ACCOUNT, mutable=MUTABLE)
-    check_name(given, name)
+    check_name(values, name)
     with transaction.atomic():
         account = selectors.service_account_get(name=name)
-        wanted = masks.masked(service_account_resource(account), given, paths, fields.SERVICE_ACCOUNT)
+        wanted = masks.masked(service_account_resource(account), values, paths, fields.SERVICE_ACCOUNT)
         account.display_name = wanted.get("displayName", "")
         account.description = wanted.get("description", "")
         account.save()
@@ -76,7 +76,7 @@ def service_account_update(*, name: str, request: object) -> ServiceAccount:
 
 
 def service_account_disable(*, name: str) -> None:
-    """No caller has its name from now on. Push tokens that are out stay valid until they end, an hour at most."""
+    """Disable an account at once. Push tokens that it already signed stay valid for up to one hour."""
     _set_disabled(name, disabled=True)
 
 
@@ -85,14 +85,14 @@ def service_account_enable(*, name: str) -> None:
 
 
 def service_account_delete(*, name: str) -> None:
-    """It can be undeleted for a while, by its unique id; its email is free at once.
+    """Delete an account. It can be undeleted for a while by its unique id; its email is free at once.
 
-    Subscriptions that use it keep its name; their pushes fail for want of a token.
+    Subscriptions that use it keep its name, and their pushes fail because they get no token.
     """
     with transaction.atomic():
         account = selectors.service_account_get(name=name, lock=True)
         account.access_tokens.all().delete()
-        # Whoever gets the email next must not get what this account was granted.
+        # The next account with this email must not inherit the grants of this one.
         grants.member_rename(
             old=f"serviceAccount:{account.email}", new=deleted_account(account.email, unique_id=account.unique_id)
         )
@@ -103,7 +103,7 @@ def service_account_delete(*, name: str) -> None:
 
 
 def service_account_undelete(*, name: str) -> ServiceAccount:
-    """`name` has the account's unique id: there may be more than one that was called by the email."""
+    """Undelete an account. `name` has its unique id, because several deleted accounts may have had its email."""
     with transaction.atomic():
         account = selectors.service_account_deleted_get(name=name)
         email = account.email.removeprefix(DELETED).rpartition("?uid=")[0]
@@ -119,17 +119,17 @@ def service_account_undelete(*, name: str) -> ServiceAccount:
 
 
 def service_accounts_purge() -> int:
-    """Delete for good what nobody has undeleted in time; how many."""
+    """Remove the accounts that can no longer be undeleted. Returns how many."""
     late = ServiceAccount.objects.filter(deleted_at__lt=utcnow() - UNDELETE_FOR)
     count = 0
     for account in late:
-        account.delete()  # one by one, as each takes its policy along
+        account.delete()  # one at a time, because each deletes its policy
         count += 1
     return count
 
 
 def deleted_email(account: ServiceAccount) -> str:
-    """Nobody is looked for under it, and the unique id keeps it unique."""
+    """Return an email that no lookup finds, kept unique by the unique id."""
     return f"{DELETED}{account.email}?uid={account.unique_id}"
 
 

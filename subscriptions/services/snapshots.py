@@ -16,29 +16,29 @@ SNAPSHOT_MUTABLE = frozenset({"labels"})
 
 
 def snapshot_update(*, name: str, request: object) -> Snapshot:
-    """`request` is an UpdateSnapshotRequest; only labels can be changed."""
+    """Update the labels of a snapshot. `request` is an UpdateSnapshotRequest; nothing else can change."""
     names.parse_snapshot(name)
     read = fields.UPDATE_SNAPSHOT.read(request)
-    given = read.get("snapshot", {})
+    values = read.get("snapshot", {})
     paths = masks.mask_paths(read.get("updateMask", ""), fields.SNAPSHOT, mutable=SNAPSHOT_MUTABLE)
-    check_name(given, name)
+    check_name(values, name)
     with transaction.atomic():
         row = selectors.snapshot_get(name=name, lock=True)
-        wanted = masks.masked(snapshot_resource(row), given, paths, fields.SNAPSHOT)
+        wanted = masks.masked(snapshot_resource(row), values, paths, fields.SNAPSHOT)
         row.labels = bounds.labels(wanted.get("labels", {}))
         row.save()
     return row
 
 
 def snapshot_delete(*, name: str) -> None:
-    """Messages that only it kept are let go in the next sweep."""
+    """Delete a snapshot. The next sweep removes the messages that only it kept."""
     with transaction.atomic():
         selectors.snapshot_get(name=name, lock=True).delete()
 
 
 def snapshots_sweep() -> int:
-    """Remove snapshots whose time is over; how many."""
-    gone = list(Snapshot.objects.filter(expire_at__lte=utcnow()).select_related("project"))
-    for row in gone:
+    """Delete the snapshots that have expired. Returns how many."""
+    expired = list(Snapshot.objects.filter(expire_at__lte=utcnow()).select_related("project"))
+    for row in expired:
         row.delete()
-    return len(gone)
+    return len(expired)

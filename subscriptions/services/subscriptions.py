@@ -1,6 +1,6 @@
-"""Create, update, detach and delete subscriptions. Requests are decoded JSON and are read here, for all surfaces alike.
+"""Create, update, detach and delete subscriptions. All surfaces pass requests as decoded JSON, which is read here.
 
-A refused request leaves nothing behind: everything is checked before anything is stored, in one transaction.
+A refused request changes nothing: everything is checked before anything is stored, in one transaction.
 """
 
 from __future__ import annotations
@@ -16,30 +16,27 @@ from pushhub.common.principals import OPERATOR, Principal
 from subscriptions import selectors, signals
 from subscriptions.identity import agents
 from subscriptions.models import Subscription
-from subscriptions.resources import assign, bounds, fields, masks
-from subscriptions.resources.render import push_config, subscription_fields
+from subscriptions.resources import bounds, fields, masks
+from subscriptions.resources.subscriptions import FIELDS, check_combination, push_config_show, push_config_store
 from subscriptions.services import perimeters
 from subscriptions.services.projects import project_ensure
 from subscriptions.services.rows import check_name, check_quota, insert, update_request
 
-SUBSCRIPTION_MUTABLE = frozenset(assign.SUBSCRIPTION_FIELDS) - {"filter", "enableMessageOrdering"}
-
 
 def subscription_create(*, name: str, subscription: object, caller: Principal = OPERATOR) -> Subscription:
     project_id, subscription_id = names.parse_subscription(name)
-    given = fields.SUBSCRIPTION.read(subscription)
-    check_name(given, name)
-    topic = given.get("topic", "")
+    values = fields.SUBSCRIPTION.read(subscription)
+    check_name(values, name)
+    topic = values.get("topic", "")
     names.parse_topic(topic, field="topic")
     with transaction.atomic():
-        row = Subscription(subscription_id=subscription_id, tags=given.get("tags", {}))
+        row = Subscription(subscription_id=subscription_id, tags=values.get("tags", {}))
         row.project = project_ensure(project=project_id, caller=caller)
-        agents.references_check(row, given, given, caller=caller)
+        agents.references_check(row, values, values, caller=caller)
         row.topic = selectors.topic_get(name=topic, field="topic", lock=True)
-        for field, assigned in assign.SUBSCRIPTION_FIELDS.items():
-            assigned(row, given.get(field))
-        assign.check_whole(row)
-        perimeters.push_check(row, {}, push_config(row))
+        FIELDS.store(row, values)
+        check_combination(row)
+        perimeters.push_check(row, {}, push_config_show(row))
         _check_subscription_quotas(row)
         taken = Subscription.objects.filter(project=row.project, subscription_id=subscription_id).exists()
         insert(row, subscription_id, taken)
@@ -48,47 +45,45 @@ def subscription_create(*, name: str, subscription: object, caller: Principal = 
 
 
 def subscription_update(*, name: str, request: object, caller: Principal = OPERATOR) -> Subscription:
-    """`request` is an UpdateSubscriptionRequest: the subscription and the mask of what to take from it."""
+    """Update a subscription. `request` is an UpdateSubscriptionRequest with the subscription and a mask."""
     names.parse_subscription(name)
-    given, paths = update_request(request, name, fields.UPDATE_SUBSCRIPTION, "subscription", SUBSCRIPTION_MUTABLE)
+    values, paths = update_request(request, name, fields.UPDATE_SUBSCRIPTION, "subscription", FIELDS.mutable)
     with transaction.atomic():
         row = selectors.subscription_get(name=name, lock=True)
-        before = push_config(row)
-        wanted = masks.masked(subscription_fields(row), given, paths, fields.SUBSCRIPTION)
+        before = push_config_show(row)
+        wanted = masks.masked(FIELDS.show(row), values, paths, fields.SUBSCRIPTION)
         if ("pushConfig",) in paths:
             wanted["pushConfig"] = _with_kept_version(wanted.get("pushConfig", {}), before)
         changed = {path[0] for path in paths}
         agents.references_check(row, wanted, changed, caller=caller)
-        for field, assigned in assign.SUBSCRIPTION_FIELDS.items():
-            if field in changed:
-                assigned(row, wanted.get(field))
-        perimeters.push_check(row, before, push_config(row))
+        FIELDS.store(row, wanted, changed)
+        perimeters.push_check(row, before, push_config_show(row))
         _store_change(row)
     return row
 
 
 def push_config_modify(*, name: str, request: object, caller: Principal = OPERATOR) -> Subscription:
-    """`request` is a ModifyPushConfigRequest; an empty config stops the pushing."""
+    """Replace the push config. `request` is a ModifyPushConfigRequest; an empty config makes a pull subscription."""
     names.parse_subscription(name)
     read = fields.MODIFY_PUSH_CONFIG.read(request)
     check_name(read, name, field="subscription")
-    given = read.get("pushConfig")
-    if given is None:
+    config = read.get("pushConfig")
+    if config is None:
         raise InvalidArgument(
             "You have passed an invalid argument to the service (argument=push_config).", field="pushConfig"
         )
     with transaction.atomic():
         row = selectors.subscription_get(name=name, lock=True)
-        before = push_config(row)
+        before = push_config_show(row)
         agents.references_check(row, read, {"pushConfig"}, caller=caller)
-        assign.push_config(row, _with_kept_version(given, before) if given.get("pushEndpoint") else given)
-        perimeters.push_check(row, before, push_config(row))
+        push_config_store(row, _with_kept_version(config, before) if config.get("pushEndpoint") else config)
+        perimeters.push_check(row, before, push_config_show(row))
         _store_change(row)
     return row
 
 
 def subscription_detach(*, name: str) -> None:
-    """Let go of the topic, and of the messages that wait."""
+    """Detach a subscription from its topic and drop its backlog."""
     with transaction.atomic():
         row = selectors.subscription_get(name=name, lock=True)
         if row.detached:
@@ -111,19 +106,19 @@ def _check_subscription_quotas(row: Subscription) -> None:
     check_quota("subscriptions attached to the topic", of_topic, bounds.SUBSCRIPTIONS_PER_TOPIC)
 
 
-def _with_kept_version(given: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
-    """A config without the endpoint's version doesn't change it (pubsub.proto, PushConfig.attributes).
+def _with_kept_version(config: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep the endpoint's version if the new config has none (pubsub.proto, PushConfig.attributes).
 
-    An update keeps it even with an empty config, as Google's integration tests of its Go client expect of production.
+    An update keeps it even with an empty config, as the integration tests of Google's Go client expect.
     """
     version = current.get("attributes", {}).get("x-goog-version")
-    attributes = given.get("attributes", {})
+    attributes = config.get("attributes", {})
     if not version or "x-goog-version" in attributes:
-        return dict(given)
-    return {**given, "attributes": {**attributes, "x-goog-version": version}}
+        return dict(config)
+    return {**config, "attributes": {**attributes, "x-goog-version": version}}
 
 
 def _store_change(row: Subscription) -> None:
-    assign.check_whole(row)
+    check_combination(row)
     row.save()
     signals.announce(signals.subscription_changed, subscription_id=row.pk, name=row.name)

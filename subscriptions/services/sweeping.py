@@ -1,4 +1,4 @@
-"""Removing what is refused for its age anyway."""
+"""Removal of credentials that have expired."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from subscriptions.services.service_accounts import service_accounts_purge
 
 
 def credentials_sweep() -> dict[str, int]:
-    """Expired tokens and assertions, and accounts that nobody has undeleted in time; how many."""
+    """Remove expired tokens and assertions, and accounts that can't be undeleted any more. Returns how many of each."""
     expired = {
         "tokens": AccessToken.objects.filter(expires_at__lte=utcnow()),
         "assertions": UsedAssertion.objects.filter(expires_at__lte=utcnow()),

@@ -1,8 +1,8 @@
-"""Metro's weak points (LESSONS.md, section 1) that no other test has: one test a row, by its number.
+"""Metro's weak points (docs/design.md#lessons-from-metro) that no other test has: one test for each row, by its number.
 
-Elsewhere: 1 and 2 in test_delivery.py (killed workers), 5 in test_rest_subscriptions.py (every field, every mask), 9 in
-test_push_answers.py (redirects) and test_push_dials.py, 10 in test_outages.py, 11 in test_environment.py, 14 in
-test_publish.py.
+The others: 1 and 2 in push/test_delivery.py (killed workers), 5 in api/test_subscriptions.py (every field, every mask),
+9 in push/test_answers.py (redirects) and client/test_dials.py, 10 in push/test_outages.py, 11 in
+tests/unit/test_environment.py, 14 in publish/test_publish.py.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ from subscriptions.services.projects import project_create
 from subscriptions.services.topics import topic_create
 from tests.grpcservers import GrpcServer
 
+pytestmark = pytest.mark.any_database
+
 PUBLISH = "/google.pubsub.v1.Publisher/Publish"
 STREAM = "/google.pubsub.v1.Subscriber/StreamingPull"
 #: 5.5 million empty messages, 11 KB once compressed.

@@ -13,6 +13,8 @@ from subscriptions.api.parsers import MOST_ELEMENTS, has_few_elements
 from tests.restapi import Api
 from tests.webservers import WebServer
 
+pytestmark = pytest.mark.any_database
+
 EMPTY_OBJECTS = b'{"messages":[' + b"{}," * 3_400_000 + b"{}]}"
 
 

@@ -14,6 +14,8 @@ from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
 from tests.webservers import WebServer
 
+pytestmark = pytest.mark.any_database
+
 HALF_A_HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
 HALF_A_BODY = b"POST /token HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\nx"
 WHOLE = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"

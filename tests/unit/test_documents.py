@@ -1,4 +1,4 @@
-"""What is written down agrees with the code: settings, the compose file, the Makefile's targets."""
+"""Documents agree with the code: settings, metrics, nack reasons, the compose file, the image."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import jsonschema
 import pytest
 import yaml
 
+from deliveries.metrics.kinds import KINDS as METRICS
+from deliveries.metrics.kinds import OWN_PREFIX
+from deliveries.rules.outcome import Reason, ResponseClass
 from pushhub.runtime.processes import BY_NAME
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +39,22 @@ def test_docs_settings_names_every_setting_and_no_other() -> None:
     assert {name for name, meaning in rows.items() if meaning.startswith("*secret*")} == {
         name for name, is_secret in read.items() if is_secret
     }
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def test_docs_metrics_names_every_metric_and_the_specification_those_of_pubsub() -> None:
+    names = {metric.rpartition("/")[2]: metric for metric in METRICS}
+    assert [name for name in names if f"/{name}`" not in page("metrics.md")] == []
+    pubsub = [name for name, metric in names.items() if not metric.startswith(OWN_PREFIX)]
+    assert [name for name in pubsub if f"/{name}`" not in page("spec.md")] == []
+
+
+def test_docs_push_client_names_every_nack_reason_and_the_specification_every_response_class() -> None:
+    assert [reason for reason in Reason if f"`{reason}`" not in page("push-client.md")] == []
+    assert [value for value in ResponseClass if f"`{value}`" not in page("spec.md")] == []
 
 
 @pytest.fixture(scope="module")

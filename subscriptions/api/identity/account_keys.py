@@ -1,4 +1,4 @@
-"""Keys of service accounts over REST, as IAM v1 has them."""
+"""Keys of service accounts over REST, in the form of IAM v1."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class ServiceAccountKeyList(ApiView):
     def get(self, request: Request, project: str, account: str) -> Response:
         owner = selectors.service_account_get(name=names.service_account_name(project, account))
         rows = account_keys.service_account_keys_of(owner, kinds=request.query_params.getlist("keyTypes"))
-        found = [service_account_key_resource(row) for row in rows]
-        return Response({"keys": found} if found else {})
+        keys = [service_account_key_resource(row) for row in rows]
+        return Response({"keys": keys} if keys else {})
 
     @extend_schema(
         operation_id="serviceAccounts_keys_create",
@@ -47,7 +47,7 @@ class ServiceAccountKeyList(ApiView):
         responses=message(fields.SERVICE_ACCOUNT_KEY),
     )
     def post(self, request: Request, project: str, account: str) -> Response:
-        """The one answer that has the private half in it."""
+        """Create a key. Only this response has its private half."""
         issued = account_keys.service_account_key_create(
             name=names.service_account_name(project, account), request=request.data
         )
@@ -60,7 +60,7 @@ class ServiceAccountKeyList(ApiView):
 
 
 class ServiceAccountKeyUpload(ApiView):
-    """A public key whose private half never comes here."""
+    """Upload the public half of a key."""
 
     methods = {"POST": "google.iam.admin.v1.UploadServiceAccountKey"}
 
@@ -103,7 +103,7 @@ class ServiceAccountKeyDetail(ApiView):
 
 
 class ServiceAccountKeyDisable(ApiView):
-    """Nothing that it signs is believed until it is enabled."""
+    """Disable a key: its signatures aren't accepted until it is enabled again."""
 
     methods = {"POST": "google.iam.admin.v1.DisableServiceAccountKey"}
 
@@ -115,7 +115,7 @@ class ServiceAccountKeyDisable(ApiView):
 
 
 class ServiceAccountKeyEnable(ApiView):
-    """What it signs is believed again."""
+    """Enable a key again."""
 
     methods = {"POST": "google.iam.admin.v1.EnableServiceAccountKey"}
 
@@ -127,9 +127,9 @@ class ServiceAccountKeyEnable(ApiView):
 
 
 class AccountCerts(PublicView):
-    """The certificates of an account's keys by key id: the key file's `client_x509_cert_url`."""
+    """The certificates of an account's keys, by key id: `client_x509_cert_url` in the key file."""
 
     @extend_schema(operation_id="robot_certs", tags=TAGS, responses=ANY_OBJECT)
     def get(self, request: Request, account: str) -> Response:
-        found: dict[str, Any] = account_keys.certificates_of(account)
-        return Response(found)
+        certificates: dict[str, Any] = account_keys.certificates_of(account)
+        return Response(certificates)

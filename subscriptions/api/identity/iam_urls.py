@@ -1,4 +1,4 @@
-"""The addresses of policies and roles. They come before those of the resources, whose last segment may hold a colon."""
+"""The URLs of policies and roles. They precede those of the resources, whose last segment may contain a colon."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ORGANIZATION = r"^v1/organizations/(?P<organization>[^/]+)"
 FOLDER = r"^v1/folders/(?P<folder>[^/]+)"
 PROJECT = r"^v1/projects/(?P<project>[^/]+)"
 
-#: The collections with policies, their addresses, and how a policy is read there.
+#: The collections that have policies, their URLs, and the view that reads a policy.
 COLLECTIONS: dict[str, tuple[str, type[policies.PolicyView]]] = {
     "organizations": (ORGANIZATION, policies.PolicyPosted),
     "folders": (FOLDER, policies.PolicyPosted),
@@ -23,12 +23,12 @@ COLLECTIONS: dict[str, tuple[str, type[policies.PolicyView]]] = {
     "serviceAccounts": (PROJECT + r"/serviceAccounts/(?P<account>[^/]+)", policies.PolicyPosted),
 }
 
-#: Resource Manager has its policies in later versions as well, of folders nowhere else. Their form is the same.
+#: Resource Manager has policies in later versions, too; folders only there. Their form is the same.
 LATER = {"organizations": ("v3",), "folders": ("v2", "v3"), "projects": ("v3",)}
 
 
 def _policy_patterns() -> list[URLPattern]:
-    found = []
+    patterns = []
     for collection, (address, reading) in COLLECTIONS.items():
         views: dict[str, type[policies.PolicyView]] = {
             "getIamPolicy": reading,
@@ -37,11 +37,11 @@ def _policy_patterns() -> list[URLPattern]:
         }
         for verb, view in views.items():
             shown = policies.documented(view, collection)
-            found.append(re_path(f"{address}:{verb}$", shown.as_view()))
+            patterns.append(re_path(f"{address}:{verb}$", shown.as_view()))
             for version in LATER.get(collection, ()):
                 later = address.replace("v1", version, 1)
-                found.append(re_path(f"{later}:{verb}$", shown.as_view(schema=None)))
-    return found
+                patterns.append(re_path(f"{later}:{verb}$", shown.as_view(schema=None)))
+    return patterns
 
 
 urlpatterns: list[URLPattern] = [

@@ -1,4 +1,4 @@
-"""The public side of the push tokens: what a receiver needs to verify one, in the forms of Google's own addresses."""
+"""What a receiver needs to verify a push token, in the forms of Google's own URLs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from pushhub.common.errors import InvalidArgument
 from subscriptions.api.base import PublicView
-from subscriptions.api.openapi import ANY_OBJECT
+from subscriptions.api.openapi import ANY_OBJECT, OAUTH_OBJECT
 from subscriptions.identity import keys, tokens
 from subscriptions.identity.exchange import GRANT_TYPE
 from subscriptions.identity.rotation import CERTS_MAX_AGE_SECONDS
@@ -37,13 +37,13 @@ class JwkCerts(PublicView):
 
 
 class TokenInfo(PublicView):
-    """The claims of a token that is valid now, as text; for receivers that would rather ask than verify."""
+    """The claims of a valid token, as text. For receivers that don't verify tokens themselves."""
 
     @extend_schema(
         operation_id="tokeninfo",
         tags=TAGS,
         parameters=[OpenApiParameter("id_token", str, required=True)],
-        responses=ANY_OBJECT,
+        responses=OAUTH_OBJECT,
     )
     def get(self, request: Request) -> Response:
         try:

@@ -1,4 +1,4 @@
-"""`/token` and `/revoke`: forms in, errors in the form of RFC 6749, whose clients know nothing of Google's."""
+"""`/token` and `/revoke`: form requests, with errors in the form of RFC 6749, which their clients expect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rest_framework.views import set_rollback
 from pushhub.common.errors import InvalidArgument
 from subscriptions.api.base import PublicView
 from subscriptions.api.errors import known_error
-from subscriptions.api.openapi import ANY_OBJECT
+from subscriptions.api.openapi import OAUTH_OBJECT
 from subscriptions.api.parsers import read_body
 from subscriptions.identity import access_tokens
 from subscriptions.identity.exchange import GrantRefused, token_grant
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class FormParser(BaseParser):
-    """Reads a form of a bounded size, whatever its declared content type."""
+    """Reads a form of a bounded size, whatever the declared content type is."""
 
     media_type = "*/*"
 
@@ -53,12 +53,12 @@ class FormParser(BaseParser):
             raise InvalidArgument("The body must be a form: application/x-www-form-urlencoded.") from None
         form = dict(pairs)
         if len(form) < len(pairs):
-            raise InvalidArgument("A parameter is given more than once.")
+            raise InvalidArgument("A parameter occurs more than once.")
         return form
 
 
 class FormView(PublicView):
-    """A form in; what goes wrong is told in RFC 6749's words (section 5.2)."""
+    """A view that reads a form. Errors have RFC 6749's form (section 5.2)."""
 
     parser_classes = [FormParser]
 
@@ -67,17 +67,17 @@ class FormView(PublicView):
 
 
 class Token(FormView):
-    """The JWT bearer grant: an access token or an id token for an assertion that a service account's key has signed."""
+    """The JWT bearer grant: an access token or an id token, for an assertion that a service account's key signed."""
 
-    @extend_schema(operation_id="token", tags=TAGS, request=FORM, responses=ANY_OBJECT)
+    @extend_schema(operation_id="token", tags=TAGS, request=FORM, responses=OAUTH_OBJECT)
     def post(self, request: Request) -> Response:
         return _uncached(token_grant(_form(request)))
 
 
 class Revoke(FormView):
-    """Ends an access token (RFC 7009). One that is not there is as good as ended."""
+    """Revokes an access token (RFC 7009). An unknown token is no error."""
 
-    @extend_schema(operation_id="revoke", tags=TAGS, request=REVOCATION, responses=ANY_OBJECT)
+    @extend_schema(operation_id="revoke", tags=TAGS, request=REVOCATION, responses=OAUTH_OBJECT)
     def post(self, request: Request) -> Response:
         token = _form(request).get("token") or request.query_params.get("token")
         if not token:
@@ -88,7 +88,7 @@ class Revoke(FormView):
 
 def _form(request: Request) -> dict[str, str]:
     form = request.data
-    assert isinstance(form, dict), "FormParser made it"
+    assert isinstance(form, dict), "FormParser returns a dict"
     return form
 
 

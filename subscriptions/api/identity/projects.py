@@ -1,4 +1,4 @@
-"""Projects over REST, as Resource Manager v1 has them."""
+"""Projects over REST, in the form of Resource Manager v1."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class ProjectList(ApiView):
         operation_id="projects_create", tags=TAGS, request=body(fields.PROJECT), responses=message(fields.OPERATION)
     )
     def post(self, request: Request) -> Response:
-        made = projects.project_request_create(request=request.data, caller=caller_of(request))
-        return Response(_creation(made))
+        project_row = projects.project_request_create(request=request.data, caller=caller_of(request))
+        return Response(_creation(project_row))
 
 
 class ProjectDetail(ApiView):
@@ -78,7 +78,7 @@ class ProjectDetail(ApiView):
 
 
 class ProjectUndelete(ApiView):
-    """Takes back the mark of a deletion."""
+    """Undelete a project."""
 
     methods = {"POST": f"{SERVICE}.UndeleteProject"}
 
@@ -90,7 +90,7 @@ class ProjectUndelete(ApiView):
 
 
 class ProjectAncestry(ApiView):
-    """The project and what it lies in, nearest first."""
+    """The project and the folders and organization above it, nearest first."""
 
     methods = {"POST": f"{SERVICE}.GetAncestry"}
 
@@ -100,11 +100,11 @@ class ProjectAncestry(ApiView):
     def post(self, request: Request, project: str) -> Response:
         fields.EMPTY.read(request.data)
         lineage = tree.lineage(selectors.project_get(project=project))
-        return Response({"ancestor": [{"resourceId": projects.resource_id(one)} for one in lineage]})
+        return Response({"ancestor": [{"resourceId": projects.resource_id(resource)} for resource in lineage]})
 
 
 def _creation(project: Project) -> dict[str, Any]:
-    """A long-running operation that is over already."""
+    """Return a long-running operation that has finished."""
     return {
         "name": f"operations/cp.{project.number}",
         "metadata": {

@@ -1,4 +1,4 @@
-"""Roles over REST, as IAM v1 has them: the predefined ones, and the custom ones of projects and organizations."""
+"""Roles over REST, in the form of IAM v1: the predefined ones, and the custom ones of projects and organizations."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from subscriptions.paging import Page, paged
 from subscriptions.services.projects import project_ensure
 
 TAGS = ["roles"]
-#: IAM's own.
+#: IAM's page sizes.
 DEFAULT_PAGE, LARGEST_PAGE = 300, 1000
 IAM = "google.iam.admin.v1."
-MASK = OpenApiParameter("updateMask", str, description="Which fields to change; without it, those that are given")
-ETAG = OpenApiParameter("etag", str, description="Of the role as last seen")
-VIEW = OpenApiParameter("view", str, description="FULL: with the permissions of each")
-DELETED = OpenApiParameter("showDeleted", bool, description="true: with the deleted ones")
+MASK = OpenApiParameter("updateMask", str, description="The fields to change; by default all fields of the body")
+ETAG = OpenApiParameter("etag", str, description="The etag of the role when it was last read")
+VIEW = OpenApiParameter("view", str, description="FULL: with the permissions of each role")
+DELETED = OpenApiParameter("showDeleted", bool, description="true: with the deleted roles")
 
 
 class PredefinedRoleList(ApiView):
-    """The roles that there are everywhere."""
+    """The predefined roles."""
 
     methods = {"GET": IAM + "ListPredefinedRoles"}
 
@@ -41,7 +41,7 @@ class PredefinedRoleList(ApiView):
 
 
 class PredefinedRoleDetail(ApiView):
-    """One of the roles that there are everywhere."""
+    """One predefined role."""
 
     methods = {"GET": IAM + "GetPredefinedRole"}
 
@@ -51,17 +51,17 @@ class PredefinedRoleDetail(ApiView):
 
 
 class RoleOwnerView(ApiView):
-    """What the views of custom roles share: whose roles they are about."""
+    """What the views of custom roles share: the owner of the roles."""
 
     def owner(self, request: Request, **kwargs: str) -> Owner:
         if "project" in kwargs:
             return project_ensure(project=kwargs["project"], caller=caller_of(request))
-        found = resource_get(names.organization_name(kwargs["organization"]))
-        assert isinstance(found, Organization)
-        return found
+        organization = resource_get(names.organization_name(kwargs["organization"]))
+        assert isinstance(organization, Organization)
+        return organization
 
     def role_name(self, request: Request, *, role: str, **kwargs: str) -> str:
-        """With the project's id, whether the address has that or the number."""
+        """Return the full name of a role, with the project's id even if the URL has its number."""
         return f"{self.owner(request, **kwargs).name}/roles/{role}"
 
 
@@ -106,7 +106,7 @@ class RoleDetail(RoleOwnerView):
 
 
 class RoleUndelete(RoleOwnerView):
-    """A deleted role grants again what it did."""
+    """Undelete a role."""
 
     methods = {"POST": IAM + "UndeleteRole"}
 
@@ -120,7 +120,7 @@ def _is_full(request: Request) -> bool:
 
 
 def _documented(view: type[RoleOwnerView], collection: str) -> type[ApiView]:
-    """The view for one collection, with entries of its own in the OpenAPI document."""
+    """Return the view of one collection, with its own entries in the OpenAPI document."""
     operations = {
         (RoleList, "get"): ("list", {"parameters": [*PAGING, VIEW, DELETED], "responses": list_of("roles", ROLE)}),
         (RoleList, "post"): ("create", {"request": body(CREATE_ROLE), "responses": message(ROLE)}),
@@ -134,8 +134,8 @@ def _documented(view: type[RoleOwnerView], collection: str) -> type[ApiView]:
         for (shown, verb), (word, options) in operations.items()
         if shown is view
     }
-    made = type(f"{collection}{view.__name__}", (view,), {"__doc__": view.__doc__})
-    return extend_schema_view(**schemas)(made)
+    documented_view = type(f"{collection}{view.__name__}", (view,), {"__doc__": view.__doc__})
+    return extend_schema_view(**schemas)(documented_view)
 
 
 ProjectRoleList, OrganizationRoleList = (_documented(RoleList, of) for of in ("projects", "organizations"))

@@ -1,4 +1,4 @@
-"""Service accounts over REST, as IAM v1 has them."""
+"""Service accounts over REST, in the form of IAM v1."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from subscriptions.services import service_accounts
 from subscriptions.services.projects import project_ensure
 
 TAGS = ["service accounts"]
-#: IAM's own, unlike Pub/Sub's.
+#: IAM's page sizes, which differ from Pub/Sub's.
 DEFAULT_PAGE, LARGEST_PAGE = 20, 100
 UNDELETE = "iam.serviceAccounts.undelete"
 
@@ -92,7 +92,7 @@ class ServiceAccountDetail(ApiView):
 
 
 class ServiceAccountDisable(ApiView):
-    """No more tokens for it."""
+    """Disable a service account: it gets no more tokens."""
 
     methods = {"POST": "google.iam.admin.v1.DisableServiceAccount"}
 
@@ -104,7 +104,7 @@ class ServiceAccountDisable(ApiView):
 
 
 class ServiceAccountEnable(ApiView):
-    """Tokens for it again."""
+    """Enable a service account again."""
 
     methods = {"POST": "google.iam.admin.v1.EnableServiceAccount"}
 
@@ -116,16 +116,16 @@ class ServiceAccountEnable(ApiView):
 
 
 class ServiceAccountUndelete(ApiView):
-    """An account that was deleted in the last 30 days, as it was."""
+    """Undelete an account that was deleted in the last 30 days."""
 
     methods = {"POST": "google.iam.admin.v1.UndeleteServiceAccount"}
 
     def check_access(self, request: Request, kwargs: Mapping[str, str]) -> None:
-        """The permission is asked of the project, which `-` leaves to be found, and names to nobody else."""
+        """Check the permission on the account's project, which a name with `-` doesn't tell."""
         if kwargs["project"] == "-":
-            found = selectors.service_account_deleted_find(unique_id=kwargs["account"])
-            if found is not None and access.allowed(caller_of(request), UNDELETE, found.project):
-                kwargs = {**kwargs, "project": found.project.project_id}
+            account = selectors.service_account_deleted_find(unique_id=kwargs["account"])
+            if account is not None and access.allowed(caller_of(request), UNDELETE, account.project):
+                kwargs = {**kwargs, "project": account.project.project_id}
         super().check_access(request, kwargs)
 
     @extend_schema(

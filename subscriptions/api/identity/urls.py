@@ -1,4 +1,4 @@
-"""The addresses of who callers are: service accounts and their keys, tokens, projects."""
+"""The URLs of identities: service accounts and their keys, tokens, projects."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from subscriptions.services import hierarchy
 
 
 class Command(BaseCommand):
-    """Makes a folder."""
+    """Creates a folder."""
 
-    help = "Make a folder, and print its resource name."
+    help = "Create a folder and print its resource name."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("display_name")
@@ -23,8 +23,8 @@ class Command(BaseCommand):
         try:
             parent = hierarchy.parent_get(options["parent"])
             if parent is None:
-                raise CommandError("--parent: give organizations/NUMBER or folders/NUMBER")
-            made = hierarchy.folder_create(display_name=options["display_name"], parent=parent)
+                raise CommandError("--parent must be organizations/NUMBER or folders/NUMBER")
+            folder = hierarchy.folder_create(display_name=options["display_name"], parent=parent)
         except PushHubError as error:
             raise CommandError(error.message) from error
-        self.stdout.write(made.name)
+        self.stdout.write(folder.name)

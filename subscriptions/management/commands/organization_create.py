@@ -11,16 +11,16 @@ from subscriptions.services import hierarchy
 
 
 class Command(BaseCommand):
-    """Makes an organization."""
+    """Creates an organization."""
 
-    help = "Make an organization, and print its resource name."
+    help = "Create an organization and print its resource name."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("display_name")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            made = hierarchy.organization_create(display_name=options["display_name"])
+            organization = hierarchy.organization_create(display_name=options["display_name"])
         except PushHubError as error:
             raise CommandError(error.message) from error
-        self.stdout.write(made.name)
+        self.stdout.write(organization.name)

@@ -14,7 +14,7 @@ from subscriptions.models.iam import Perimeter
 
 
 class Command(BaseCommand):
-    """Makes, removes and lists service perimeters."""
+    """Creates, deletes and lists service perimeters."""
 
     help = (
         "Service perimeters. Projects inside one get new push subscriptions for default run.app URLs only, and "
@@ -26,8 +26,8 @@ class Command(BaseCommand):
         create = verbs.add_parser("create", help="protect projects")
         create.add_argument("title")
         create.add_argument("projects", nargs="+", metavar="PROJECT")
-        verbs.add_parser("delete", help="protect them no more").add_argument("title")
-        verbs.add_parser("list", help="one line each: title, on or off, projects")
+        verbs.add_parser("delete", help="end the protection").add_argument("title")
+        verbs.add_parser("list", help="per line: title, on or off, projects")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -39,8 +39,8 @@ class Command(BaseCommand):
         with transaction.atomic():
             perimeter, is_new = Perimeter.objects.get_or_create(title=options["title"])
             if not is_new:
-                raise CommandError(f"There is a perimeter {perimeter.title} already.")
-            projects = [names.parse_project(f"projects/{one}", field="project") for one in options["projects"]]
+                raise CommandError(f"A perimeter named {perimeter.title} exists already.")
+            projects = [names.parse_project(f"projects/{project}", field="project") for project in options["projects"]]
             perimeter.projects.set([selectors.project_get(project=project) for project in projects])
 
     def _delete(self, options: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py project_create ID`: where projects don't come into being by themselves."""
+"""`manage.py project_create ID`: for deployments in which the first use of a project doesn't create it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from subscriptions.services.projects import project_create
 
 
 class Command(BaseCommand):
-    """Makes a project."""
+    """Creates a project."""
 
-    help = "Make a project, and print its number and service agent."
+    help = "Create a project and print its number and service agent."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("project_id")
@@ -23,7 +23,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--created",
             type=date.fromisoformat,
-            help="the day the project claims to be from; up to 2021-04-08, its service agent needs a grant",
+            help="the creation date of the project; up to 2021-04-08, its service agent needs a grant",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py role_grant RESOURCE ROLE MEMBER`: one member more or less in a policy, by whoever runs the service."""
+"""`manage.py role_grant RESOURCE ROLE MEMBER`: add a member to a policy, as the operator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from subscriptions.iam.tree import resource_get
 class Command(BaseCommand):
     """Binds a member to a role."""
 
-    help = "Binds a member to a role, on a resource such as projects/shop or projects/shop/topics/orders."
+    help = "Bind a member to a role on a resource such as projects/shop or projects/shop/topics/orders."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("resource")

@@ -1,4 +1,4 @@
-"""`manage.py role_revoke RESOURCE ROLE MEMBER`: one member more or less in a policy, by whoever runs the service."""
+"""`manage.py role_revoke RESOURCE ROLE MEMBER`: remove a member from a policy, as the operator."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from subscriptions.iam.tree import resource_get
 
 
 class Command(BaseCommand):
-    """Unbinds a member from a role."""
+    """Removes a member from a role."""
 
-    help = "Unbinds a member from a role, on a resource such as projects/shop or projects/shop/topics/orders."
+    help = "Remove a member from a role on a resource such as projects/shop or projects/shop/topics/orders."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("resource")

@@ -14,9 +14,9 @@ from subscriptions.identity import account_keys
 
 
 class Command(BaseCommand):
-    """Makes a key of a service account."""
+    """Creates a key of a service account."""
 
-    help = "Make a key of a service account and write its key file, which its owner alone may read."
+    help = "Create a key of a service account and write its key file, which only its owner may read."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("email")

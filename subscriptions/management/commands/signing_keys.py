@@ -12,7 +12,7 @@ from subscriptions.models.iam import SigningKey
 
 
 class Command(BaseCommand):
-    """Shows the signing keys, and turns them over."""
+    """Lists and rotates the signing keys."""
 
     help = "The keys that sign push tokens. Private halves are never shown."
 
@@ -20,8 +20,8 @@ class Command(BaseCommand):
         actions: dict[str, tuple[Callable[[], None], str]] = {
             "list": (self.list, "show the keys: id, what it does now, since when it signs"),
             "rotate": (self.rotate, "make the next key, which verifiers hear of before it signs"),
-            "replace": (self.replace, "a private key got out: a new one at once, and no word for the old ones' tokens"),
-            "reencrypt": (self.reencrypt, "encrypt under PUSHHUB_KEY_ENCRYPTION_KEY what is under the previous one"),
+            "replace": (self.replace, "after a private key was disclosed: sign with a new key, distrust the old ones"),
+            "reencrypt": (self.reencrypt, "encrypt with PUSHHUB_KEY_ENCRYPTION_KEY what the previous one encrypted"),
         }
         commands = parser.add_subparsers(required=True, metavar="list | rotate | replace | reencrypt")
         for name, (action, help_text) in actions.items():
@@ -43,4 +43,4 @@ class Command(BaseCommand):
         self.stdout.write(f"{row.kid} signs from now on. Restart the push workers: they have tokens of the old keys.")
 
     def reencrypt(self) -> None:
-        self.stdout.write(f"encrypted anew: {rotation.keys_reencrypt()}")
+        self.stdout.write(f"re-encrypted keys: {rotation.keys_reencrypt()}")

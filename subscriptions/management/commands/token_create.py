@@ -12,11 +12,9 @@ from subscriptions.management.arguments import lifetime
 
 
 class Command(BaseCommand):
-    """Makes an access token."""
+    """Creates an access token."""
 
-    help = (
-        "Make an access token for a user or a service account and print it. It is not kept: nobody can show it again."
-    )
+    help = "Create an access token for a user or a service account and print it. PushHub can't show it a second time."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--member", required=True, help="user:ada@example.com or serviceAccount:EMAIL")
@@ -28,4 +26,5 @@ class Command(BaseCommand):
         except PushHubError as error:
             raise CommandError(error.message) from error
         self.stdout.write(issued.token)
-        self.stderr.write(f"token {issued.row.pk} of {issued.row.member}, good until {issued.row.expires_at:%F %T} UTC")
+        row = issued.row
+        self.stderr.write(f"token {row.pk} of {row.member}, valid until {row.expires_at:%F %T} UTC")

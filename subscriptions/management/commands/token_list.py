@@ -1,4 +1,4 @@
-"""`manage.py token_list`: the access tokens that are out, without the tokens."""
+"""`manage.py token_list`: the access tokens that are valid now, without their text."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from subscriptions.identity import access_tokens
 class Command(BaseCommand):
     """Lists access tokens."""
 
-    help = "List the access tokens that are good now: id, end, member."
+    help = "List the access tokens that are valid now: id, expiry, member."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--member", default="", help="only those of user:ada@example.com")
+        parser.add_argument("--member", default="", help="only the tokens of user:ada@example.com")
 
     def handle(self, *args: Any, **options: Any) -> None:
         for row in access_tokens.access_tokens_list(member=options["member"]):

@@ -1,4 +1,4 @@
-"""`manage.py token_revoke 17 18` or `--member user:ada@example.com`: tokens that are good no longer."""
+"""`manage.py token_revoke 17 18` or `--member user:ada@example.com`: revoke access tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from subscriptions.identity import access_tokens
 class Command(BaseCommand):
     """Revokes access tokens."""
 
-    help = "Revoke access tokens: those of the ids that token_list shows, or all of a member."
+    help = "Revoke access tokens by the ids that token_list shows, or all tokens of a member."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("ids", nargs="*", type=int)
@@ -20,7 +20,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if bool(options["ids"]) == bool(options["member"]):
-            raise CommandError("Give either ids or --member.")
+            raise CommandError("Pass either ids or --member.")
         revoked = access_tokens.access_tokens_revoke(ids=options["ids"], member=options["member"])
         self.stdout.write(f"revoked {revoked}")
         if not revoked:

@@ -1,4 +1,4 @@
-"""Every limit of pubsub-spec.md, section 2, and the texts of section 1.6: within is taken, over is refused."""
+"""Every limit of docs/spec.md#resource-limits is accepted and one more refused, with docs/spec.md#error-texts."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ def test_a_page_is_bounded_and_its_token_is_checked(shop: Api) -> None:
     assert shop.get("topics?pageToken=bad").fields == ["pageToken"]
 
 
-#: (call, body, status, the whole text), for what section 1.6 lists beside the limits.
+#: (call, body, status, the whole text), for what docs/spec.md#error-texts has beside the limits.
 TEXTS = [
     ("GET topics/none", None, "NOT_FOUND", "Resource not found (resource=none)."),
     ("PUT topics/orders", {}, "ALREADY_EXISTS", "Resource already exists in the project (resource=orders)."),

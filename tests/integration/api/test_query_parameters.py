@@ -79,7 +79,7 @@ def compressed(api: Api, path: str, accepted: str) -> Any:
     return api.client.get(path, headers={"Accept-Encoding": accepted})
 
 
-def test_long_answers_are_compressed_for_those_who_take_gzip(api: Api) -> None:
+def test_long_responses_are_compressed_for_clients_that_accept_gzip(api: Api) -> None:
     for number in range(30):
         api.made(f"topics/topic-{number}")
     plain = compressed(api, api.root + "topics", "")

@@ -1,4 +1,4 @@
-"""Subscriptions over REST (pubsub-spec.md, sections 1.2, 1.4 to 1.6, 2, 3.1, 3.7 and 4.8)."""
+"""Subscriptions over REST (docs/spec.md#subscriptions, docs/spec.md#field-masks, docs/spec.md#push-endpoints)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_every_field_comes_back(shop: Api) -> None:
 
 
 @pytest.mark.parametrize("field", sorted(UNSUPPORTED))
-def test_what_is_not_supported_is_said_to_be(shop: Api, field: str) -> None:
+def test_unsupported_fields_are_refused_by_name(shop: Api, field: str) -> None:
     """Taken silently, an export would lose its messages."""
     answer = shop.put("subscriptions/export", {"topic": TOPIC, field: UNSUPPORTED[field]})
     assert (answer.status, answer.error["status"]) == (501, "UNIMPLEMENTED")
@@ -115,7 +115,7 @@ def test_what_is_not_supported_is_said_to_be(shop: Api, field: str) -> None:
 def test_a_patch_takes_what_its_mask_names_and_leaves_the_rest(
     shop: Api, before: set[str], given_fields: set[str], mask: set[str]
 ) -> None:
-    """LESSONS.md, section 1, row 5: any update of Metro's turned ordering off."""
+    """docs/design.md#lessons-from-metro, row 5: any update in Metro turns ordering off."""
     # Given a subscription with some of its fields set
     Subscription.objects.all().delete()
     current = shop.made("subscriptions/any", {"topic": TOPIC, **{field: FULL[field] for field in before}})
@@ -264,7 +264,7 @@ def test_a_bad_mask_is_refused_in_productions_words(shop: Api, mask: str, text: 
     assert text in answer.error["message"]
 
 
-def test_a_topic_that_is_not_there_is_not_found(shop: Api) -> None:
+def test_a_missing_topic_is_not_found(shop: Api) -> None:
     answer = shop.put("subscriptions/sub", {"topic": "projects/shop/topics/nothing"})
 
     assert (answer.status, answer.error["message"]) == (404, "Resource not found (resource=nothing).")
@@ -292,7 +292,7 @@ def test_a_name_that_exists_is_a_conflict(shop: Api) -> None:
     assert answer.error["message"] == "Resource already exists in the project (resource=sub)."
 
 
-def test_defaults_depend_on_what_else_is_given(shop: Api) -> None:
+def test_defaults_depend_on_other_fields(shop: Api) -> None:
     once = shop.made("subscriptions/once", {"topic": TOPIC, "enableExactlyOnceDelivery": True})
     short = shop.made("subscriptions/short", {"topic": TOPIC, "expirationPolicy": {"ttl": "86400s"}})
     never = shop.made("subscriptions/never", {"topic": TOPIC, "expirationPolicy": {}})

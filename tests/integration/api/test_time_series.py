@@ -288,7 +288,7 @@ def test_what_cannot_be_asked_is_refused_by_name(api: Api, query: dict[str, str]
     assert (answer.status, answer.fields) == (400, [field])
 
 
-def test_metrics_are_for_those_who_may_see_them(api: Api) -> None:
+def test_metrics_need_a_permission(api: Api) -> None:
     """Given a caller without a role, when it asks for metrics, then it is refused, with the permission's name."""
     api.sign_in("nobody@example.com")
 

@@ -1,4 +1,4 @@
-"""Topics over REST (pubsub-spec.md, sections 1.2, 1.4 to 1.6 and 2)."""
+"""Topics over REST (docs/spec.md#topics, docs/spec.md#protocols, docs/spec.md#names)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_topic_is_created_and_read_back(api: Api) -> None:
 
 
 @pytest.mark.parametrize("field", sorted(UNSUPPORTED))
-def test_what_is_not_supported_is_said_to_be(api: Api, field: str) -> None:
+def test_unsupported_fields_are_refused_by_name(api: Api, field: str) -> None:
     answer = api.put("topics/orders", {field: UNSUPPORTED[field]})
     assert (answer.status, answer.error["status"]) == (501, "UNIMPLEMENTED")
     assert field in answer.error["message"]
@@ -171,7 +171,7 @@ def test_a_schema_that_does_not_exist_is_not_found(api: Api) -> None:
     assert not Topic.objects.exists()
 
 
-def test_what_is_output_only_is_not_taken_over(api: Api) -> None:
+def test_output_only_fields_are_ignored(api: Api) -> None:
     topic = api.made("topics/orders", {"state": "INGESTION_RESOURCE_ERROR", "satisfiesPzs": True, "tags": {"1/a": "b"}})
 
     assert topic == {"name": "projects/shop/topics/orders", "state": "ACTIVE"}
@@ -380,7 +380,7 @@ def test_the_declared_type_of_a_body_does_not_matter(api: Api, content_type: str
     assert Topic.objects.get().labels == {"a": "b"}
 
 
-def test_any_answer_is_json_whatever_is_asked_for(api: Api) -> None:
+def test_every_answer_is_json_whatever_the_client_accepts(api: Api) -> None:
     response = api.client.get("/v1/projects/shop/topics/nothing", headers={"Accept": "text/html"})
 
     assert response.status_code == 404
@@ -436,14 +436,16 @@ def test_a_body_without_a_length_is_refused_and_not_taken_for_an_empty_one(api: 
 
 
 @pytest.mark.parametrize("path", ["nothing", "topics/orders/more/of/it", "/v1/", "/v1/projects/shop"])
-def test_other_addresses_are_not_found_as_json(api: Api, path: str) -> None:
+def test_unknown_urls_are_not_found_in_json(api: Api, path: str) -> None:
     answer = api.get(path)
 
     assert (answer.status, answer.error["status"]) == (404, "NOT_FOUND")
     assert api.post("topics/orders:frobnicate").status == 404
 
 
-def test_what_nobody_expected_is_an_internal_error_that_says_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_is_an_internal_error_without_details(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(**_: object) -> None:
         raise RuntimeError("the secret is 42")
 

@@ -1,4 +1,4 @@
-"""The command line against a running server: the seeds' own lines, exit codes, and errors of one line."""
+"""The command line against a running server: Google's documented lines, exit codes, and errors of one line."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 COMMANDS = {"pubsub": pubsub.Command, "iam": iam.Command, "projects": projects.Command}
 PUSHER = "pusher@shop.iam.gserviceaccount.com"
-#: As the seeds write it, under "gcloud"; the variables are the reader's.
-SEED = """
+#: From Google's page "Push subscriptions", under "gcloud"; the reader fills in the variables.
+DOCUMENTED = """
 # Configure the push subscription
 gcloud pubsub subscriptions VERB ${SUBSCRIPTION} \\
  --topic=${TOPIC} \\
@@ -72,7 +72,7 @@ def cli(
 
 
 def filled(text: str, **variables: str) -> str:
-    """A line of the seeds with its variables, and without the word `gcloud`."""
+    """Return a documented line with its variables filled in and without the word `gcloud`."""
     text = re.sub(r"\$\{(\w+)\}", lambda match: variables[match[1]], text.replace('"\\\n', '" \\\n'))
     return text.replace("gcloud ", "").replace("\\\n", " ").partition("# Configure the push subscription")[2] or (
         text.replace("gcloud ", "").replace("\\\n", " ")
@@ -80,13 +80,13 @@ def filled(text: str, **variables: str) -> str:
 
 
 @pytest.mark.parametrize("verb", ["create", "update", "modify-push-config"])
-def test_the_seeds_command_lines(cli: Any, verb: str) -> None:
+def test_the_documented_command_lines(cli: Any, verb: str) -> None:
     cli("pubsub topics create orders")
     cli("iam service-accounts create pusher")
     if verb != "create":
         cli("pubsub subscriptions create hello --topic=orders")
     line = filled(
-        SEED.replace("VERB", verb),
+        DOCUMENTED.replace("VERB", verb),
         SUBSCRIPTION="hello",
         TOPIC="orders",
         PUSH_ENDPOINT_URI="https://example.com/push",
@@ -102,7 +102,7 @@ def test_the_seeds_command_lines(cli: Any, verb: str) -> None:
     }
 
 
-def test_the_seeds_grant(cli: Any) -> None:
+def test_the_documented_grant(cli: Any) -> None:
     cli("pubsub topics create orders")
     number = json.loads(cli("projects describe shop --format=json").out)["projectNumber"]
     agent = f"service-{number}@gcp-sa-pubsub.iam.gserviceaccount.com"

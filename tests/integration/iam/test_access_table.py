@@ -29,7 +29,7 @@ PUBLIC_VIEWS = {"PemCerts", "JwkCerts", "AccountCerts", "TokenInfo", "OpenidConf
 #: What asks for a proof of its own: an assertion, or the token that is to end.
 PUBLIC_VIEWS |= {"Token", "Revoke"}
 #: Addresses that are not of the API, and ask (or don't) in ways of their own.
-OTHER_ADDRESSES = {"", "healthz", "schema", "docs"}
+OTHER_ADDRESSES = {"", "healthz", "metrics", "readyz", "schema", "docs"}
 
 
 def matrix() -> dict[str, set[str]]:
@@ -129,7 +129,7 @@ def test_the_operator_may_call_everything(shop: Api) -> None:
         authorize(OPERATOR, method, names_for(method))
 
 
-def test_a_method_without_an_entry_is_nobodys_to_call() -> None:
+def test_a_method_without_an_entry_is_refused() -> None:
     with pytest.raises(PermissionDenied, match="no entry"):
         authorize(OPERATOR, "google.pubsub.v1.Publisher.NoSuch", {})
 

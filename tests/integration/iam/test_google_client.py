@@ -1,4 +1,4 @@
-"""Policies and roles through Google's own generated clients, as the seeds' `gcloud` commands set them."""
+"""Policies and roles through Google's own generated clients, as documented `gcloud` commands set them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def bound(policy: Any, role: str) -> list[str]:
 
 
 def test_grant_the_google_managed_service_account_the_token_creator_role(client: Client) -> None:
-    """The seeds' set-up: `gcloud projects add-iam-policy-binding` for `service-{PROJECT_NUMBER}@gcp-sa-pubsub...`."""
+    """`gcloud projects add-iam-policy-binding`, as documented (docs/spec.md#push-token-preconditions)."""
     project = Project.objects.get()
     project.created_at = project.created_at.replace(year=2021, month=4, day=8)
     project.save()

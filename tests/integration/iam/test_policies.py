@@ -150,7 +150,7 @@ def test_permissions_come_down_from_the_organization_to_the_topic(ada: Api) -> N
         grants.role_revoke(above, role="roles/pubsub.viewer", member=ADA)
 
 
-def test_a_grant_on_one_topic_is_for_that_topic(api: Api, ada: Api) -> None:
+def test_a_grant_on_one_topic_does_not_cover_others(api: Api, ada: Api) -> None:
     api.made("topics/returns")
     grant("projects/shop/topics/orders", "roles/pubsub.viewer")
 
@@ -176,7 +176,7 @@ def test_members_of_each_kind_are_recognised(ada: Api, member: str) -> None:
     assert ada.get("topics/orders").status == 200
 
 
-def test_whoever_leaves_a_group_loses_what_it_holds(ada: Api) -> None:
+def test_a_former_member_of_a_group_loses_its_roles(ada: Api) -> None:
     crew = Group.objects.create(email="crew@example.com")
     crew.members.create(member=ADA)
     grant("projects/shop", "roles/viewer", "group:crew@example.com")
@@ -187,7 +187,7 @@ def test_whoever_leaves_a_group_loses_what_it_holds(ada: Api) -> None:
     assert ada.get("topics/orders").status == 403
 
 
-def test_a_topic_made_anew_does_not_inherit_the_policy_of_the_old_one(api: Api, ada: Api) -> None:
+def test_a_recreated_topic_does_not_inherit_the_old_policy(api: Api, ada: Api) -> None:
     grant("projects/shop/topics/orders", "roles/pubsub.viewer")
     api.delete("topics/orders")
     assert not Policy.objects.filter(kind="topic").exists()
@@ -197,7 +197,7 @@ def test_a_topic_made_anew_does_not_inherit_the_policy_of_the_old_one(api: Api, 
     assert api.get("topics/orders:getIamPolicy").body == {"etag": "ACAB"}
 
 
-def test_an_account_made_anew_has_nothing_of_what_the_deleted_one_was_granted(api: Api) -> None:
+def test_a_recreated_account_does_not_inherit_the_grants_of_the_deleted_one(api: Api) -> None:
     api.made("topics/orders")
     account = api.post("serviceAccounts", {"accountId": "pusher"}).body
     email, uid = account["email"], account["uniqueId"]
@@ -220,7 +220,7 @@ def test_an_account_made_anew_has_nothing_of_what_the_deleted_one_was_granted(ap
     assert access.allowed(caller, "pubsub.topics.publish", topic)
 
 
-def test_whoever_creates_a_project_owns_it_and_its_service_agent_has_its_role(api: Api) -> None:
+def test_the_creator_owns_a_project_and_its_service_agent_has_its_role(api: Api) -> None:
     api.made("topics/orders")
     agent = Project.objects.get().service_agent
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -94,10 +95,10 @@ def test_an_expired_token_is_refused(db: None) -> None:
 
 
 def test_a_remembered_caller_is_forgotten_when_its_token_ends(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent, "CACHE_SECONDS", 3600.0)
+    monkeypatch.setattr(recent.recent_callers, "_seconds", 3600.0)
     token = token_of()
-    clock = recent.time.monotonic()
-    monkeypatch.setattr(recent.time, "monotonic", lambda: clock)
+    clock = time.monotonic()
+    monkeypatch.setattr(recent.recent_callers, "_clock", lambda: clock)
     assert caller_of(token) == ADA
     AccessToken.objects.update(expires_at=utcnow())
     assert caller_of(token) == ADA
@@ -163,7 +164,7 @@ def test_a_digest_of_the_table_is_no_token(db: None) -> None:
     assert is_refused(AccessToken.objects.get().digest)
 
 
-def test_where_nobody_in_particular_is_let_in_the_word_owner_stands_for_nobody(api: Api, settings: Any) -> None:
+def test_where_anonymous_callers_are_allowed_the_emulator_token_is_anonymous(api: Api, settings: Any) -> None:
     settings.ANONYMOUS = "user:developer@localhost"
 
     assert caller_of("owner") == "user:developer@localhost"

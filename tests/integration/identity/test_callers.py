@@ -19,7 +19,7 @@ from tests.restapi import Api
 TOPIC = "/v1/projects/shop/topics/orders"
 
 
-def test_without_credentials_and_without_the_setting_nobody_gets_in(api: Api, settings: Any) -> None:
+def test_without_credentials_and_without_the_setting_calls_are_refused(api: Api, settings: Any) -> None:
     settings.ANONYMOUS = ""
 
     answer = api.put("topics/orders")
@@ -84,7 +84,7 @@ def test_an_admin_session_may_write_with_the_csrf_token_only(session: Client) ->
 
 
 @pytest.mark.parametrize("flags", [{"is_staff": False}, {"is_staff": True, "is_active": False}])
-def test_a_session_of_somebody_else_is_no_caller(db: None, settings: Any, flags: dict[str, bool]) -> None:
+def test_a_session_without_staff_status_is_no_caller(db: None, settings: Any, flags: dict[str, bool]) -> None:
     settings.ANONYMOUS = ""
     client = Client()
     client.force_login(User.objects.create_user("bob", **flags))

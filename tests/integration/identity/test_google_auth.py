@@ -27,6 +27,8 @@ from subscriptions.models import Project, ServiceAccount
 from subscriptions.services import service_accounts
 from subscriptions.services.projects import project_create
 
+pytestmark = pytest.mark.any_database
+
 EMAIL = "pusher@shop.iam.gserviceaccount.com"
 NAME = f"projects/shop/serviceAccounts/{EMAIL}"
 SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
@@ -146,7 +148,7 @@ def _token_of(credentials: Any) -> bytes:
     return token
 
 
-def test_impersonated_credentials_are_minted_for_who_may_and_refused_to_others(
+def test_impersonation_needs_a_permission(
     hub: str, key_file: str, transport: google.auth.transport.requests.Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service_accounts.service_account_create(project="shop", request={"accountId": "target"})

@@ -48,7 +48,7 @@ def test_an_id_token_has_the_email_where_it_is_asked_for(api: Api, account: dict
     assert (full["email"], full["email_verified"], full["azp"]) == (EMAIL, True, EMAIL)
 
 
-def test_tokeninfo_knows_one_without_an_email(api: Api, account: dict[str, Any]) -> None:
+def test_tokeninfo_accepts_a_token_without_an_email(api: Api, account: dict[str, Any]) -> None:
     token = api.post(f"/v1/{NAME}:generateIdToken", {"audience": "x"}).body["token"]
 
     assert api.get(f"/tokeninfo?id_token={token}").status == 200

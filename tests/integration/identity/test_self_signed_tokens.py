@@ -1,4 +1,4 @@
-"""JSON Web Tokens that a service account signs itself, in place of access tokens (pubsub-spec.md, section 8)."""
+"""JSON Web Tokens that a service account signs itself, in place of access tokens (docs/spec.md#credentials)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.integration.identity.keyfiles import (
     signed,
 )
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ OWN = ["https://hub.example", "http://127.0.0.1:8000"]
         "https://cloudresourcemanager.googleapis.com/",
     ],
 )
-def test_an_audience_of_ours(audience: str) -> None:
+def test_an_audience_of_pushhub(audience: str) -> None:
     assert audiences.is_service(audience, own=OWN)
 
 
@@ -113,11 +113,11 @@ def test_an_audience_of_ours(audience: str) -> None:
         "https://hub.example/" + "x" * 1000,
     ],
 )
-def test_an_audience_of_somebody_else(audience: object) -> None:
+def test_a_foreign_audience(audience: object) -> None:
     assert not audiences.is_service(audience, own=OWN)
 
 
-def test_a_jwt_for_another_audience_is_refused_whatever_its_scopes(key: dict[str, Any]) -> None:
+def test_a_jwt_for_another_audience_is_refused_with_any_scopes(key: dict[str, Any]) -> None:
     assert is_refused(signed(key, bearer_claims(aud="https://storage.googleapis.com/", scope=SCOPE)))
 
 
@@ -151,7 +151,7 @@ def test_a_key_or_an_account_that_is_out_of_use_signs_nothing_any_more(key: dict
     assert caller_of(token)
 
     keyfiles.take_out_of_use(key, what)
-    recent.recent_callers.forget()  # only a key that has expired needs this second
+    recent.recent_callers.clear()  # only a key that has expired needs this second
 
     assert is_refused(token)
 

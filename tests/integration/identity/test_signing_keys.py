@@ -132,21 +132,21 @@ def test_whenever_a_verifier_asked_it_knows_each_token_that_may_reach_it(
     assert SigningKey.objects.filter(retired_at=None).count() <= 2
 
 
-@pytest.mark.parametrize(("days", "age", "made"), [(30, 29, 0), (30, 30, 1), (0, 400, 0)])
-def test_the_next_key_is_made_when_the_last_is_old_enough(
-    db: None, settings: Any, days: int, age: int, made: int
+@pytest.mark.parametrize(("days", "age", "created"), [(30, 29, 0), (30, 30, 1), (0, 400, 0)])
+def test_the_next_key_is_created_when_the_last_is_old_enough(
+    db: None, settings: Any, days: int, age: int, created: int
 ) -> None:
     settings.KEY_ROTATION_DAYS = days
     keys.signing_key()
     SigningKey.objects.update(created_at=utcnow() - timedelta(days=age))
 
-    assert rotation.keys_maintain() == {"made": made, "retired": 0}
-    assert rotation.keys_maintain() == {"made": 0, "retired": 0}
-    assert SigningKey.objects.count() == 1 + made
+    assert rotation.keys_maintain() == {"created": created, "retired": 0}
+    assert rotation.keys_maintain() == {"created": 0, "retired": 0}
+    assert SigningKey.objects.count() == 1 + created
 
 
-def test_the_schedule_does_not_make_the_first_key(db: None) -> None:
-    assert rotation.keys_maintain() == {"made": 0, "retired": 0}
+def test_the_schedule_does_not_create_the_first_key(db: None) -> None:
+    assert rotation.keys_maintain() == {"created": 0, "retired": 0}
     assert not SigningKey.objects.exists()
 
 
@@ -188,7 +188,7 @@ def test_a_new_secret_takes_over_without_a_new_key(db: None, settings: Any) -> N
     assert rotation.keys_reencrypt() == 0
 
 
-def test_what_nobody_can_decrypt_is_left_as_it_is(db: None, settings: Any) -> None:
+def test_a_key_that_cannot_be_decrypted_stays_unchanged(db: None, settings: Any) -> None:
     keys.signing_key()
     before = SigningKey.objects.get().private_key
     settings.KEY_ENCRYPTION_KEY = "another secret"
@@ -197,7 +197,7 @@ def test_what_nobody_can_decrypt_is_left_as_it_is(db: None, settings: Any) -> No
     assert SigningKey.objects.get().private_key == before
 
 
-def test_a_next_key_that_verifiers_know_signs_before_one_that_they_do_not(db: None, settings: Any) -> None:
+def test_a_published_next_key_is_preferred_to_a_new_one(db: None, settings: Any) -> None:
     keys.signing_key()
     settings.KEY_ENCRYPTION_KEY = "another secret"
     with_new_secret = SigningKey.objects.count()

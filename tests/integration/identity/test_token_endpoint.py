@@ -20,7 +20,7 @@ from tests.integration.identity import keyfiles
 from tests.integration.identity.keyfiles import EMAIL, FORGERIES, GRANT, OUT_OF_USE, assertion_claims, signed
 from tests.restapi import Answer
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -129,7 +129,7 @@ def test_an_assertion_without_sense_is_refused(key: dict[str, Any], claims: dict
 @pytest.mark.parametrize(
     "assertion", ["x", "a.b.c", "..", "é.é.é", "." * 10_000, "eyJhbGciOiJSUzI1NiJ9." + "A" * 9000 + ".x"]
 )
-def test_what_is_no_jwt_is_refused(key: dict[str, Any], assertion: str) -> None:
+def test_malformed_jwts_are_refused(key: dict[str, Any], assertion: str) -> None:
     assert refusal(exchanged(assertion)) == "invalid_grant"
 
 
@@ -147,7 +147,7 @@ def test_one_account_does_not_speak_for_another(key: dict[str, Any]) -> None:
     assert refusal(exchanged(signed(thief, assertion_claims(), kid=None))) == "invalid_grant"
 
 
-def test_nobody_is_impersonated_by_the_subject_of_an_assertion(key: dict[str, Any]) -> None:
+def test_the_subject_of_an_assertion_impersonates_nobody(key: dict[str, Any]) -> None:
     assert refusal(exchanged(signed(key, assertion_claims(sub="ceo@example.com")))) == "unauthorized_client"
 
 
@@ -183,7 +183,7 @@ def test_an_id_that_another_account_has_used_is_not_used(key: dict[str, Any]) ->
     assert exchanged(signed(key, assertion_claims(jti="one"))).status == 200
 
 
-def test_one_without_an_id_may_be_sent_again_within_a_minute_and_no_later(key: dict[str, Any]) -> None:
+def test_an_assertion_without_an_id_may_be_repeated_within_a_minute_only(key: dict[str, Any]) -> None:
     assertion = signed(key, assertion_claims())
     assert exchanged(assertion).status == 200
     assert exchanged(assertion).status == 200
@@ -248,7 +248,7 @@ def test_only_post_is_a_token_request() -> None:
 
 
 @pytest.mark.parametrize("token", ["good", "unknown"])
-def test_a_token_is_revoked_by_whoever_has_it(key: dict[str, Any], token: str) -> None:
+def test_a_bearer_can_revoke_a_token(key: dict[str, Any], token: str) -> None:
     good = exchanged(signed(key, assertion_claims())).body["access_token"]
 
     assert posted("/revoke", urlencode({"token": good if token == "good" else "pushhub_x"})).body == {}

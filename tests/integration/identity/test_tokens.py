@@ -1,4 +1,4 @@
-"""Push tokens, verified as the documentation tells receivers to (seeds, "Validate tokens")."""
+"""Push tokens, verified as Google tells receivers to (docs/spec.md#push-tokens, docs/spec.md#verifying-push-tokens)."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_tokeninfo_tells_the_claims_as_text(api: Api, account: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("token", ["", "x", "a.b.c", "é", "." * 10_000, "eyJhbGciOiJSUzI1NiJ9.e30."])
-def test_tokeninfo_refuses_what_is_no_token(api: Api, token: str) -> None:
+def test_tokeninfo_refuses_malformed_tokens(api: Api, token: str) -> None:
     answer = api.get(f"/tokeninfo?id_token={token}")
 
     assert (answer.status, answer.body) == (400, {"error": "invalid_token", "error_description": "Invalid Value"})
@@ -230,11 +230,11 @@ def test_a_private_key_is_not_readable_in_the_database(db: None) -> None:
     assert "PRIVATE" not in row.certificate
 
 
-def test_there_is_one_key_however_often_it_is_asked_for(db: None) -> None:
+def test_repeated_calls_create_one_key_only(db: None) -> None:
     assert {keys.signing_key().kid for _ in range(3)} == {SigningKey.objects.get().kid}
 
 
-def test_two_who_make_the_first_key_at_once_agree_on_one(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_that_create_the_first_key_at_once_agree(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given another process that makes the key while this one is at it
     certificate = keys.certificate_of
     made: list[str] = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import gzip
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import orjson
@@ -15,6 +17,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import page_in
 from deliveries.models import Delivery, Message
 from deliveries.rules.ids import publish_time_ms
+from tests.integration.publish.directapi import direct_api
 from tests.lanes import lane_state
 from tests.restapi import Api
 
@@ -24,12 +27,13 @@ TOPIC = "projects/shop/topics/orders"
 HELLO = base64.b64encode(b"hello").decode()
 
 
-@pytest.fixture
-def api(redis_url: str) -> Api:
-    api = Api()
-    api.put("topics/orders")
-    api.put("subscriptions/pulled", {"topic": "projects/shop/topics/orders"})
-    return api
+@pytest.fixture(params=["django", "direct"])
+def api(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Api]:
+    """Both ways that a publish request may take (deliveries/api/direct.py)."""
+    with nullcontext(Api()) if request.param == "django" else direct_api() as api:
+        api.put("topics/orders")
+        api.put("subscriptions/pulled", {"topic": "projects/shop/topics/orders"})
+        yield api
 
 
 def publish(api: Api, *messages: Any) -> Any:
@@ -146,7 +150,7 @@ def test_an_unknown_region_is_refused_and_the_known_ones_are_named(api: Api, set
 
 
 def test_each_publish_region_has_a_window_of_its_own(api: Api, settings: Any) -> None:
-    """Cloud Pub/Sub push page, Delivery rate: "3 times N, where N is the number of publish regions"."""
+    """docs/spec.md#push-window: N publish regions have N windows."""
     settings.REGIONS = ["local", "europe-west1"]
     api.put("subscriptions/pushed", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:1024/"}})
     body = {"messages": [{"data": HELLO}] * 10}

@@ -9,6 +9,8 @@ import pytest
 from tests.integration.client.push_client import client_of, eventually, on_uvloop, outcome
 from tests.misbehaving import NO_CONTENT, Misbehaving, Peer, answering
 
+pytestmark = pytest.mark.any_database
+
 V = b"HTTP/1.1 "
 OK = V + b"200 OK\r\n"
 

@@ -26,7 +26,7 @@ from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.workers import Worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 LARGE, SMALL = "projects/shop/topics/large", "projects/shop/topics/small"
 HANGING = "projects/shop/subscriptions/hanging"
@@ -35,12 +35,12 @@ COUNT, SIZE = 30, 6_000_000
 FAILS_ONCE = """
 import django
 django.setup()
-from deliveries.store import statements as store
-real = store.payload_sizes
+from deliveries.store import statements
+real = statements.payload_sizes
 def payload_sizes(message_ids):
-    store.payload_sizes = real
+    statements.payload_sizes = real
     raise RuntimeError("unforeseen")
-store.payload_sizes = payload_sizes
+statements.payload_sizes = payload_sizes
 """
 
 

@@ -75,7 +75,7 @@ def ids_received(receiver: Receiver) -> Counter[str]:
     return Counter(request.json["message"]["messageId"] for request in receiver.requests)
 
 
-def test_a_message_published_over_rest_arrives_in_the_seeds_form_and_is_acked(
+def test_a_message_published_over_rest_arrives_in_the_documented_form_and_is_acked(
     api: Api, receiver: Receiver, redis_url: str
 ) -> None:
     subscribe(api, receiver)
@@ -110,7 +110,7 @@ def test_a_retry_after_is_obeyed(api: Api, receiver: Receiver, redis_url: str, s
 
 
 def test_only_the_five_success_statuses_acknowledge(api: Api, receiver: Receiver, redis_url: str) -> None:
-    """Cloud Pub/Sub push page: 102, 200, 201, 202 and 204 acknowledge, "any other status code" makes it come again."""
+    """102, 200, 201, 202 and 204 acknowledge; any other status is a nack (docs/spec.md#push-acknowledgement)."""
     acks, nacks = [102, 200, 201, 202, 204], [203, 206, 301, 400, 404, 429, 500, 503]
     seen: Counter[int] = Counter()
 

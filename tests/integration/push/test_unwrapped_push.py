@@ -1,4 +1,4 @@
-"""Unwrapped pushes as receivers get them, and the endpoint's version (pubsub-spec.md, sections 3.1 and 3.2)."""
+"""Unwrapped pushes and the endpoint's version (docs/spec.md#unwrapped-push, docs/spec.md#push-attributes)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.receiver import Receiver, Request
 from tests.restapi import Api
 from tests.workers import Worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 TOPIC = "projects/shop/topics/orders"
 NAME = "projects/shop/subscriptions/push"

@@ -108,7 +108,7 @@ def snapshot(api: Api, name: str = "before", **fields: Any) -> Any:
 def sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeping, "SETTLED_GRACE_MS", -1000)
     sweeping.expired_sweep()
-    while sweep.settled_sweep():
+    while sweeping.settled_sweep():
         pass
 
 

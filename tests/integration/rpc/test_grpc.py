@@ -168,7 +168,7 @@ def test_an_unknown_method_is_unimplemented(channel: grpc.Channel) -> None:
     assert refused(channel, "google.pubsub.v1.Publisher.Nonsense", Empty()).code() == grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_bytes_that_are_no_message_are_refused(channel: grpc.Channel) -> None:
+def test_malformed_messages_are_refused(channel: grpc.Channel) -> None:
     error = refused(channel, "google.pubsub.v1.Publisher.GetTopic", b"\xff\xff\xff")
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
 
@@ -227,7 +227,7 @@ def test_refused_changes_are_audited_and_refused_publishes_are_not(strict: GrpcS
     assert (entry.caller, entry.method) == (ADA, "google.pubsub.v1.Publisher.DeleteTopic")
 
 
-def test_policies_of_what_is_no_pubsub_resource(channel: grpc.Channel) -> None:
+def test_policies_of_resources_outside_of_pubsub(channel: grpc.Channel) -> None:
     request = iam_policy_pb2.TestIamPermissionsRequest(resource=PROJECT, permissions=["pubsub.topics.list"])
     answer = iam_policy_pb2.TestIamPermissionsResponse
     project_create(project_id="shop")
@@ -436,3 +436,37 @@ def test_a_revoked_token_ends_its_stream(strict: GrpcServer) -> None:
             list(answers)
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
         requests_.put(None)
+
+
+def test_compressed_requests_are_read(channel: grpc.Channel) -> None:
+    make()
+
+    for compression in (grpc.Compression.Gzip, grpc.Compression.Deflate):
+        request = pubsub.PublishRequest.pb()(topic=TOPIC, messages=[{"data": b"a" * 100_000}])
+        answer = call(
+            channel, "google.pubsub.v1.Publisher.Publish", request, pubsub.PublishResponse.pb(), compression=compression
+        )
+        assert len(answer.message_ids) == 1
+
+    pulled = call(
+        channel,
+        "google.pubsub.v1.Subscriber.Pull",
+        pubsub.PullRequest.pb()(subscription=SUBSCRIPTION, max_messages=2),
+        pubsub.PullResponse.pb(),
+        compression=grpc.Compression.Gzip,
+    )
+    assert [received.message.data for received in pulled.received_messages] == [b"a" * 100_000] * 2
+
+
+def test_a_keep_alive_ping_is_answered(server: GrpcServer) -> None:
+    """The frames by hand, because gRPC's own clients wait ten seconds before they ping."""
+    host, _, port = server.address.partition(":")
+    settings_frame, ping = b"\0\0\0\x04\0\0\0\0\0", b"\0\0\x08\x06%s\0\0\0\0are here"
+
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings_frame + ping % b"\0")
+        received = b""
+        while ping % b"\x01" not in received:
+            data = connection.recv(4096)
+            assert data, "the server closed the connection"
+            received += data

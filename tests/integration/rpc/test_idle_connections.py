@@ -17,6 +17,8 @@ from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
 from tests.webservers import WebServer
 
+pytestmark = pytest.mark.any_database
+
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 

@@ -32,7 +32,7 @@ def made_by(capsys: pytest.CaptureFixture[str], *command: str) -> str:
     return capsys.readouterr().out.strip()
 
 
-def test_a_tree_is_made_by_commands(db: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_create_a_tree(db: None, capsys: pytest.CaptureFixture[str]) -> None:
     organization = made_by(capsys, "organization_create", "Example")
     folder = made_by(capsys, "folder_create", "Shops", "--parent", organization)
     inner = made_by(capsys, "folder_create", "Inner", "--parent", folder)
@@ -148,6 +148,6 @@ def test_the_console_makes_groups(console: Client) -> None:
 @pytest.mark.parametrize(
     "form", [group_form("ada"), group_form("allUsers"), group_form("domain:x.com"), group_form(email="a")]
 )
-def test_the_console_refuses_what_is_no_member(console: Client, form: dict[str, str]) -> None:
+def test_the_console_refuses_malformed_members(console: Client, form: dict[str, str]) -> None:
     assert console.post("/admin/subscriptions/group/add/", form).status_code == 200
     assert not Group.objects.exists()

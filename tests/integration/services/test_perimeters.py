@@ -1,4 +1,4 @@
-"""Projects that VPC Service Controls protect; the sentences are those of the seeds."""
+"""Projects that VPC Service Controls protect (docs/spec.md#service-perimeters)."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_nothing_of_them_can_be_updated_whether_or_not_it_is_their_push_configur
     assert stored(Subscription) == before
 
 
-def test_nor_can_one_that_pushes_to_run_app(api: Api) -> None:
+def test_a_subscription_that_pushes_to_run_app_cannot_be_updated_either(api: Api) -> None:
     protect()
     assert create(api, RUN_APP).status == 200
     other = {"pushConfig": {"pushEndpoint": RUN_APP + "/other"}}
@@ -178,12 +178,12 @@ def test_a_pull_subscription_may_begin_to_push_to_run_app_only(api: Api) -> None
     assert api.post(modify, {"pushConfig": {"pushEndpoint": RUN_APP}}).status == 200
 
 
-def test_a_pull_subscription_may_be_made(api: Api) -> None:
+def test_a_pull_subscription_may_be_created(api: Api) -> None:
     protect()
     assert api.put("subscriptions/pulled", {"topic": TOPIC}).status == 200
 
 
-def test_projects_beside_it_and_perimeters_that_are_off_forbid_nothing(api: Api) -> None:
+def test_other_projects_and_disabled_perimeters_are_unrestricted(api: Api) -> None:
     project_create(project_id="depot")
     protect("depot")
     assert create(api, ELSEWHERE).status == 200

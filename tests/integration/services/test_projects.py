@@ -134,12 +134,12 @@ def test_projects_are_listed_in_pages(managed: Any) -> None:
         {"projectId": "web-shop", "colour": "red"},
     ],
 )
-def test_a_bad_request_is_refused_and_nothing_is_made(api: Api, body: dict[str, Any]) -> None:
+def test_a_bad_request_is_refused_and_creates_nothing(api: Api, body: dict[str, Any]) -> None:
     assert api.post("/v1/projects", body).status == 400
     assert not Project.objects.exists()
 
 
-def test_a_project_that_is_taken_or_whose_parent_is_missing_is_not_made(api: Api) -> None:
+def test_an_existing_id_or_a_missing_parent_creates_no_project(api: Api) -> None:
     assert api.post("/v1/projects", {"projectId": "web-shop"}).status == 200
     missing = {"projectId": "another", "parent": {"type": "folder", "id": "1"}}
 
@@ -147,7 +147,7 @@ def test_a_project_that_is_taken_or_whose_parent_is_missing_is_not_made(api: Api
     assert api.post("/v1/projects", missing).error["status"] == "NOT_FOUND"
 
 
-def test_nothing_new_is_made_in_a_project_that_is_marked_for_deletion(api: Api) -> None:
+def test_a_deleted_project_takes_no_new_resources(api: Api) -> None:
     topic = api.made("topics/orders")
     assert api.delete("/v1/projects/shop").status == 200
 

@@ -222,7 +222,7 @@ def test_published_messages_say_what_they_were_checked_against(api: Api) -> None
     assert attributes_of(api, answer) == [stamp, {**stamp, "own": "1"}]
 
 
-def test_one_message_that_does_not_match_refuses_the_request(api: Api) -> None:
+def test_a_single_mismatching_message_refuses_the_request(api: Api) -> None:
     created(api)
     topic_with(api)
     answer = publish(api, GOOD, b'{"id":"seven","note":null}')
@@ -251,7 +251,7 @@ def test_the_newest_revision_of_the_range_that_matches_is_named(api: Api) -> Non
     assert answer.fields == ["schemaSettings.firstRevisionId"]
 
 
-def test_the_topic_of_a_deleted_schema_says_so_and_takes_no_messages(api: Api) -> None:
+def test_the_topic_of_a_deleted_schema_shows_that_and_refuses_messages(api: Api) -> None:
     created(api)
     topic_with(api)
     api.delete("schemas/order")
@@ -290,7 +290,7 @@ def test_a_publish_without_a_schema_makes_no_more_queries(api: Api, django_asser
     assert not [query for query in found.captured_queries if "schema" in query["sql"]]
 
 
-def test_a_topic_uses_a_schema_only_by_leave_of_who_owns_it(api: Api) -> None:
+def test_a_topic_needs_a_permission_on_its_schema(api: Api) -> None:
     created(api)
     api.made("topics/plain")
     api.sign_in("ada@example.com")

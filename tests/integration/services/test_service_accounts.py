@@ -22,7 +22,7 @@ def account(api: Api) -> dict[str, Any]:
     return made
 
 
-def test_an_account_is_made_with_an_email_and_a_number(account: dict[str, Any]) -> None:
+def test_a_new_account_has_an_email_and_a_number(account: dict[str, Any]) -> None:
     unique_id = account["uniqueId"]
 
     assert len(unique_id) == 21
@@ -40,13 +40,13 @@ def test_an_account_is_made_with_an_email_and_a_number(account: dict[str, Any]) 
 
 @pytest.mark.parametrize("project", ["shop", "-"])
 @pytest.mark.parametrize("key", ["email", "uniqueId"])
-def test_it_is_found_by_email_and_by_number_with_and_without_its_project(
+def test_an_account_is_found_by_email_and_by_number_with_and_without_its_project(
     api: Api, account: dict[str, Any], project: str, key: str
 ) -> None:
     assert api.get(f"/v1/projects/{project}/serviceAccounts/{account[key]}").body == account
 
 
-def test_it_is_not_found_under_another_project(api: Api, account: dict[str, Any]) -> None:
+def test_an_account_is_not_found_under_another_project(api: Api, account: dict[str, Any]) -> None:
     api.made("/v1/projects/other/topics/any")
 
     assert api.get(f"/v1/projects/other/serviceAccounts/{EMAIL}").status == 404

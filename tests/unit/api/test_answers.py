@@ -93,7 +93,7 @@ def test_any_selector_is_read_or_refused(fields: str) -> None:
         ({"prettyPrint": "yes"}, "prettyPrint"),
     ],
 )
-def test_a_form_that_is_not_given_is_refused_by_name(query: dict[str, str], field: str) -> None:
+def test_an_unsupported_form_is_refused_by_name(query: dict[str, str], field: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         AnswerForm.read(query)
     assert refused.value.field == field

@@ -245,7 +245,7 @@ def test_a_topic_that_is_not_the_subscriptions_own_is_refused() -> None:
         run(subscriptions.VERBS, "update", "worker", "--topic=x", "--ack-deadline=60")
 
 
-def test_bindings_are_added_to_what_is_there_and_removed() -> None:
+def test_bindings_are_added_and_removed() -> None:
     words = ["t", "--member=user:b@x", "--role=roles/viewer"]
     bindings = [{"role": "roles/viewer", "members": ["user:a@x"]}]
     added = run(topics.VERBS, "add-iam-policy-binding", *words, bindings=bindings)[-1][2]["policy"]
@@ -266,7 +266,7 @@ def test_durations(text: str, found: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "5w", "-5s", "5 m", "m5", "1d12"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_malformed_durations_are_refused(text: str) -> None:
     with pytest.raises(ArgumentTypeError, match="give a number and one of"):
         values.duration(text)
 
@@ -289,5 +289,23 @@ def test_formats() -> None:
     assert rendered(rows, "none", columns=()) == ""
 
 
-def test_a_table_aligns_whatever_the_script() -> None:
+def test_tables_are_aligned_in_any_script() -> None:
     assert table([["世界", "x"], ["é", "y"]], heads=["data", "ackId"]) == "DATA  ACK_ID\n世界  x\né     y"
+
+
+def test_diagnose_prints_the_steps_and_the_summary() -> None:
+    steps = [
+        {"name": "url", "status": "ok", "message": "Fine."},
+        {"name": "name", "status": "failed", "message": "No."},
+    ]
+    client = Recorder(steps=steps, summary="name: No. Correct it.")
+    options = {"subscription": "worker", "project": "p", "send_probe": True, "format": None}
+    said = subscriptions.VERBS["diagnose"].run(client, options)  # type: ignore[arg-type]
+    assert client.calls == [("POST", "projects/p/subscriptions/worker:diagnose", {"sendProbe": True})]
+    assert said.value.splitlines() == [
+        "STEP  STATUS  MESSAGE",
+        "url   ok      Fine.",
+        "name  failed  No.",
+        "",
+        "name: No. Correct it.",
+    ]

@@ -1,4 +1,4 @@
-"""Resource names (pubsub-spec.md, section 2)."""
+"""Resource names (docs/spec.md#resource-names)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pushhub.common.errors import InvalidArgument
 
 
 @pytest.mark.parametrize("topic_id", ["abc", "A-b_c.d~e+f%g", "a" * 255, "xgoog", "go-og"])
-def test_a_topic_name_comes_apart_into_what_it_was_made_of(topic_id: str) -> None:
+def test_a_topic_name_is_parsed_into_its_parts(topic_id: str) -> None:
     name = names.topic_name("shop", topic_id)
 
     assert name == f"projects/shop/topics/{topic_id}"
@@ -46,7 +46,7 @@ def test_a_bad_id_is_refused_in_productions_words(topic_id: str) -> None:
         "//projects/shop/topics/abc",
     ],
 )
-def test_what_is_not_a_topics_full_name_is_refused(name: str) -> None:
+def test_malformed_topic_names_are_refused(name: str) -> None:
     with pytest.raises(InvalidArgument, match="Invalid resource name given"):
         names.parse_topic(name, field="topic")
 
@@ -111,7 +111,7 @@ def test_and_is_no_number_and_shares_no_domain_with_another(project: str) -> Non
         "iam.gserviceaccount.com:x",
     ],
 )
-def test_nor_is_it_one_of_googles_own(project: str) -> None:
+def test_ids_of_googles_own_projects_are_reserved(project: str) -> None:
     with pytest.raises(InvalidArgument, match="is reserved"):
         names.check_new_project(project, field="projectId")
 
@@ -134,7 +134,7 @@ def test_a_service_agent_goes_by_the_number_of_its_project() -> None:
         "service-٤٧١١@gcp-sa-pubsub.iam.gserviceaccount.com",
     ],
 )
-def test_other_addresses_of_its_domain_are_no_agent_of_ours_and_nobody_elses(email: str) -> None:
+def test_other_addresses_of_the_agent_domain_belong_to_no_account(email: str) -> None:
     assert names.service_agent_number(email) is None
     assert names.is_agent_email(email)
     assert not names.is_agent_email("service-4711@shop.iam.gserviceaccount.com")

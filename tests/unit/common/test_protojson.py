@@ -1,4 +1,4 @@
-"""The JSON form of protocol buffers (pubsub-spec.md, section 1.5)."""
+"""The JSON form of protocol buffers (docs/spec.md#json-form)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_null_is_absent_and_defaults_are_left_out_but_empty_messages_stay() -> N
     assert DOG.read(body) == {"homeAddress": {}, "birthDay": "0s"}
 
 
-def test_what_is_output_only_may_be_sent_and_is_not_taken_over() -> None:
+def test_output_only_fields_may_be_sent_and_are_ignored() -> None:
     assert DOG.read({"state": "AWAKE"}) == {}
 
 
@@ -152,7 +152,7 @@ def test_integers_may_be_text_and_long_ones_are_answered_as_text() -> None:
     assert Integer(64).read(2**53, "x") == str(2**53)
 
 
-def test_an_enum_may_be_given_by_number() -> None:
+def test_an_enum_is_read_by_number() -> None:
     assert Enum("UNSPECIFIED", "A", "B").read(2, "x") == "B"
     assert Enum("UNSPECIFIED", "A", "B").read("UNSPECIFIED", "x") == ""
 
@@ -177,7 +177,7 @@ def test_durations_are_written_with_no_digits_or_three() -> None:
 
 
 @pytest.mark.parametrize("value", ["600", "s", "1m", "+1s", " 1s", "1.s", ".5s", "1.0000000001s", 600, None, "٣s"])
-def test_what_is_not_a_duration_is_refused(value: Any) -> None:
+def test_values_other_than_durations_are_refused(value: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"google\.protobuf\.Duration") as caught:
         duration_parse(value, field="ttl")
 
@@ -209,7 +209,7 @@ def test_timestamps_are_written_with_as_few_digits_as_they_need(microsecond: int
 @pytest.mark.parametrize(
     "value", ["2021-02-26", "2021-02-30T00:00:00Z", "2021-02-26T19:13:55", 5, "0001-01-01T00:00:00+01:00"]
 )
-def test_what_is_not_a_timestamp_is_refused(value: Any) -> None:
+def test_values_other_than_timestamps_are_refused(value: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"google\.protobuf\.Timestamp"):
         timestamp_parse(value, field="x")
 

@@ -1,4 +1,4 @@
-"""Policies as values (pubsub-spec.md, section 5.3)."""
+"""Policies as values (docs/spec.md#policies)."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_an_unwrapped_push_is_read_from_its_headers() -> None:
     [b"", b"not json", b"[]", b"{}", b'{"message": 1}', b'{"message": {"messageId": "1"}}', b"\xff",
      b'{"message": {"messageId": "1", "data": "*"}, "subscription": "s"}'],
 )  # fmt: skip
-def test_what_is_not_a_push_is_refused_as_such(body: bytes) -> None:
+def test_requests_other_than_pushes_are_refused(body: bytes) -> None:
     with pytest.raises(NotAPushError):
         pushed_read(headers={}, body=body)
 

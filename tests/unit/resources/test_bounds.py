@@ -1,4 +1,4 @@
-"""Bounds, defaults and their texts (pubsub-spec.md, sections 1.4, 1.6 and 2), and which endpoints may be configured."""
+"""Bounds, defaults and their texts (docs/spec.md#subscription-fields), and which endpoints may be configured."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_http_is_for_where_a_setting_allows_it() -> None:
 @pytest.mark.parametrize("port", [22, 25, 6379, 5432, 1023])
 def test_ports_of_other_services_are_refused_unless_allowed(port: int) -> None:
     url = f"https://example.com:{port}/push"
-    with pytest.raises(InvalidArgument, match=f"Port {port} is not one to push to") as caught:
+    with pytest.raises(InvalidArgument, match=f"Port {port} is not allowed") as caught:
         endpoints.push_endpoint(url, allow_http=False)
     assert caught.value.field == "pushConfig.pushEndpoint"
     assert endpoints.push_endpoint(url, allow_http=False, allowed_ports=frozenset({port})) == url
@@ -237,7 +237,7 @@ def test_hosts_that_the_push_would_be_denied_are_refused_by_name(url: str, why: 
     with pytest.raises(InvalidArgument) as caught:
         endpoints.push_endpoint(url, allow_http=False, guard=guard)
     assert caught.value.field == "pushConfig.pushEndpoint"
-    assert f"is not one to push to ({why}), unless PUSHHUB_ALLOW_PRIVATE" in caught.value.message
+    assert f"is not allowed ({why}), unless PUSHHUB_ALLOW_PRIVATE" in caught.value.message
 
 
 @pytest.mark.parametrize("url", ["https://8.8.8.8/", "https://[2606:4700::1]/", "https://example.com/"])

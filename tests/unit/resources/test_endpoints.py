@@ -6,8 +6,11 @@ import pytest
 
 from deliveries.client.endpoint import parse_url
 from deliveries.client.options import ClientOptions
+from pushhub.common.addresses import AddressGuard
+from pushhub.common.errors import InvalidArgument
 from pushhub.common.ports import is_port_allowed
 from pushhub.common.pushurls import BadEndpoint, Origin
+from subscriptions.resources.endpoints import push_endpoint
 
 OPEN = ClientOptions(allow_http=True)
 
@@ -119,6 +122,45 @@ def test_bad_url(url: str) -> None:
         parse_url(url, OPEN)
     assert caught.value.fault == BAD[url]
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *GOOD,
+        *BAD,
+        "https://10.0.0.1/",
+        "https://１０。0。0.1/",
+        "https://127.0.0.1/",
+        "https://169.254.169.254/",
+        "https://[::1]/",
+        "https://[::ffff:10.0.0.1]/",
+        "https://[fd00:ec2::254]/",
+        "https://8.8.8.8/",
+    ],
+)
+@pytest.mark.parametrize("allow_private", [True, False])
+def test_configuration_accepts_what_a_push_can_reach_and_nothing_else(url: str, allow_private: bool) -> None:
+    guard = AddressGuard(allow_private=allow_private)
+
+    assert _can_be_configured(url, guard) == _can_be_pushed_to(url, guard)
+
+
+def _can_be_configured(url: str, guard: AddressGuard) -> bool:
+    try:
+        return push_endpoint(url, allow_http=OPEN.allow_http, guard=guard) == url
+    except InvalidArgument:
+        return False
+
+
+def _can_be_pushed_to(url: str, guard: AddressGuard) -> bool:
+    """What the push client does with a URL: it parses it, and asks the guard if the host is an address."""
+    try:
+        origin, _head = parse_url(url, OPEN)
+    except BadEndpoint:
+        return False
+    is_address = ":" in origin.host or origin.host.replace(".", "").isdecimal()
+    return not is_address or not guard.why_denied(origin.host, origin.port)
 
 
 def test_look_alike_digits_are_judged_as_digits() -> None:

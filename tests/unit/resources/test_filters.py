@@ -89,7 +89,7 @@ def test_what_passes(text: str, passing: str) -> None:
         ("attributes:a; DROP", 13, "an attribute, a string or a sign"),
     ],
 )
-def test_what_is_no_filter_is_refused_and_says_where(text: str, position: int, expected: str) -> None:
+def test_a_malformed_filter_is_refused_with_its_position(text: str, position: int, expected: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         matcher(text)
     assert caught.value.field == "filter"
@@ -105,7 +105,7 @@ def test_a_filter_has_up_to_256_bytes() -> None:
 
 
 @given(st.text(max_size=80))
-def test_whatever_is_given_is_read_or_refused(text: str) -> None:
+def test_any_value_is_read_or_refused(text: str) -> None:
     try:
         assert matcher(text)({"a": "b"}) in (True, False)
     except InvalidArgument as error:
@@ -113,7 +113,7 @@ def test_whatever_is_given_is_read_or_refused(text: str) -> None:
 
 
 @given(st.text(alphabet='()-NOTAND "ORattributes:.=!', max_size=120))
-def test_whatever_looks_like_a_filter_is_read_or_refused(text: str) -> None:
+def test_any_text_like_a_filter_is_read_or_refused(text: str) -> None:
     try:
         assert matcher(text)({"a": "b"}) in (True, False)
     except InvalidArgument as error:

@@ -1,4 +1,4 @@
-"""Field masks (pubsub-spec.md, section 1.5)."""
+"""Field masks (docs/spec.md#field-masks)."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def test_a_nested_path_changes_only_what_it_names() -> None:
     assert current["pushConfig"]["pushEndpoint"] == "https://a"
 
 
-def test_clearing_inside_of_what_is_not_there_does_not_bring_it_into_being() -> None:
+def test_clearing_inside_a_missing_message_does_not_create_it() -> None:
     assert apply("retryPolicy.minimumBackoff", current={}, given={}) == {}
     assert apply("pushConfig.noWrapper.writeMetadata", current={}, given={"pushConfig": {"noWrapper": {}}}) == {}
 
 
-def test_taking_one_of_a_oneof_lets_the_other_go() -> None:
+def test_setting_one_member_of_a_oneof_clears_the_other() -> None:
     current = {"pushConfig": {"pushEndpoint": "https://a", "pubsubWrapper": {}}}
     given = {"pushConfig": {"noWrapper": {"writeMetadata": True}}}
 

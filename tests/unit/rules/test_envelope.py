@@ -1,4 +1,4 @@
-"""The body and headers of a push, against the push page's example and the shapes an attacker would try."""
+"""The body and headers of a push, against the documented example and the shapes an attacker would try."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MESSAGE: dict[str, Any] = {
     "messageId": "2070443601311540",
     "publishTime": "2021-02-26T19:13:55.749Z",
 }
-#: Copied from Cloud Pub/Sub's push page, "Receive messages".
+#: The example of Google's page "Push subscriptions" (docs/spec.md#push-request).
 EXAMPLE = """
 {
     "message": {

@@ -1,4 +1,4 @@
-"""The push window, against "Delivery rate" on Cloud Pub/Sub's push page."""
+"""The push window, against docs/spec.md#push-window."""
 
 from __future__ import annotations
 

@@ -1,0 +1,73 @@
+"""`make up`: how long it takes to be ready once it is installed, and how much memory all its processes hold."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.processes import ROOT, BenchError, family, say
+from bench.stand import Row, clean_environment
+from tests.ports import free_port
+
+#: What the processes do once they are ready, such as their first timed tasks, is over by then.
+SETTLE_SECONDS = 15
+
+
+def up(quick: bool) -> Row:
+    """Starts on a data folder that is there already; without the rollup, whose Java has a memory of its own."""
+    starts, memory = [], 0.0
+    with tempfile.TemporaryDirectory(prefix="pushhub-bench-up-") as folder:
+        with _running(folder):
+            pass
+        for _ in range(1 if quick else 3):
+            began = time.monotonic()
+            with _running(folder) as supervisor:
+                starts.append(time.monotonic() - began)
+                time.sleep(2 if quick else SETTLE_SECONDS)
+                memory = sum(pss_mb(pid) for pid in family(supervisor.pid))
+    say(f"  make up: {statistics.median(starts):.1f} s to be ready, {memory:.0f} MB")
+    return {"up_start_seconds": round(statistics.median(starts), 1), "up_pss_mb": round(memory)}
+
+
+@contextmanager
+def _running(folder: str) -> Iterator[subprocess.Popen[str]]:
+    """The supervisor, once everything is ready."""
+    environment = clean_environment() | {
+        "PUSHHUB_DATA": folder,
+        "PUSHHUB_JOURNAL": "off",
+        **{f"PUSHHUB_{name}": f"127.0.0.1:{free_port()}" for name in ("HTTP", "GRPC", "FLOWER")},
+    }
+    command = [sys.executable, "-m", "pushhub.runtime.supervisor"]
+    supervisor = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        _wait_until_ready(supervisor)
+        yield supervisor
+    finally:
+        supervisor.terminate()
+        supervisor.communicate(timeout=60)
+
+
+def _wait_until_ready(supervisor: subprocess.Popen[str]) -> None:
+    assert supervisor.stdout is not None
+    printed = []
+    for line in supervisor.stdout:
+        if "PushHub is ready" in line:
+            return
+        printed.append(line)
+    raise BenchError("make up did not become ready: " + "".join(printed)[-500:])
+
+
+def pss_mb(pid: int) -> float:
+    """A process' share of memory: pages that several processes share count in parts."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    match = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
+    return int(match[1]) / 1000 if match else 0.0

@@ -1,0 +1,116 @@
+"""Answers the usual publish request of a few messages without Django: it recognizes one, and has it stored.
+
+A request that is unusual in any way, or that has an error, is left to Django, where PublishView serves it. So this
+module knows no error, and its answer is the one that Django would give.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any
+
+import orjson
+from django.conf import settings
+from django.http.request import split_domain_port, validate_host
+
+from deliveries.publish.request import publish_request_parse
+from deliveries.publish.writer import PublishWriter, SmallPublish
+from deliveries.rules.payload import NewMessage
+from pushhub.common.errors import PushHubError
+
+TARGET = re.compile(rb"/v1/(projects/[A-Za-z0-9.:-]+/topics/[A-Za-z0-9._~-]+):publish")
+#: The answer to more messages may be long enough to be compressed.
+MAX_MESSAGES = 30
+#: Django's answer depends on these in no other way than the code below, or not at all.
+KNOWN_HEADERS = frozenset(
+    [
+        *(b"accept", b"accept-encoding", b"authorization", b"cache-control", b"connection", b"content-length"),
+        *(b"content-type", b"forwarded", b"host", b"traceparent", b"tracestate", b"user-agent", b"via", b"x-real-ip"),
+        *(b"x-request-id", b"x-client-version", b"x-cloud-trace-context"),
+    ]
+)
+KNOWN_PREFIXES = (b"x-goog-", b"x-forwarded-")
+#: What Django's middleware and Django REST framework send with each answer to a publish.
+ANSWER_HEADERS = (
+    ("Content-Type", "application/json; charset=UTF-8"),
+    ("Allow", "POST, OPTIONS"),
+    ("X-Frame-Options", "DENY"),
+    ("Vary", "Accept-Language, Cookie, Accept-Encoding"),
+    ("Content-Language", "en"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "same-origin"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+)
+HEAD = "".join(f"{name}: {value}\r\n" for name, value in ANSWER_HEADERS).encode()
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+class DirectPublish:
+    """Takes publish requests of the web server."""
+
+    def __init__(self, writer: PublishWriter) -> None:
+        self._writer = writer
+
+    def __call__(
+        self,
+        target: bytes,
+        headers: Headers,
+        body: bytes,
+        answer: Callable[[tuple[bytes, bytes] | None], None],
+    ) -> bool:
+        """Take a POST request; return False for one that is left to Django.
+
+        `answer` is called later, with header fields and body, or with None if the request is left to Django after all.
+        """
+        match = TARGET.fullmatch(target)
+        fields = _fields(headers) if match is not None else None
+        if match is None or fields is None:
+            return False
+        messages = _messages(body)
+        if messages is None:
+            return False
+
+        def done(ids: list[str] | None) -> None:
+            answer(None if ids is None else (HEAD, orjson.dumps({"messageIds": ids})))
+
+        authorization = fields.get(b"authorization")
+        self._writer.submit(
+            SmallPublish(
+                None if authorization is None else authorization.decode("latin-1"),
+                match[1].decode(),
+                messages,
+                done,
+            )
+        )
+        return True
+
+
+def _fields(headers: Headers) -> dict[bytes, bytes] | None:
+    """The header fields by name; None if one is unknown, is there twice or asks for something unusual."""
+    fields: dict[bytes, bytes] = {}
+    for raw_name, value in headers:
+        name = raw_name.lower()
+        if (name not in KNOWN_HEADERS and not name.startswith(KNOWN_PREFIXES)) or name in fields:
+            return None
+        fields[name] = value
+    if not fields.get(b"content-type", b"application/json").startswith(b"application/json"):
+        return None
+    return fields if _is_allowed(fields.get(b"host", b""), tuple(settings.ALLOWED_HOSTS)) else None
+
+
+@lru_cache(maxsize=64)
+def _is_allowed(host: bytes, allowed_hosts: tuple[str, ...]) -> bool:
+    domain, _ = split_domain_port(host.decode("latin-1"))
+    return bool(domain) and validate_host(domain, allowed_hosts)
+
+
+def _messages(body: bytes) -> list[NewMessage] | None:
+    try:
+        content: Any = orjson.loads(body)
+        messages = publish_request_parse(content)
+    except (orjson.JSONDecodeError, PushHubError):
+        return None
+    return messages if len(messages) <= MAX_MESSAGES else None

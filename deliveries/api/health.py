@@ -1,0 +1,64 @@
+"""`/metrics` for Prometheus and `/readyz` for whatever watches the deployment."""
+
+from __future__ import annotations
+
+import hmac
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.http import require_safe
+
+from deliveries.observability.exposition import CONTENT_TYPE
+from deliveries.observability.probes import Status
+from deliveries.observability.prometheus import metrics_text
+from deliveries.observability.readiness import CHECKS, overall, probes
+from pushhub import environment as env
+from subscriptions.api.authentication import session_principal
+
+
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """The metrics of all processes, for those with the token of PUSHHUB_METRICS_TOKEN; on loopback for everyone."""
+    if not settings.METRICS:
+        return HttpResponse("PUSHHUB_METRICS is off.\n", status=404, content_type="text/plain")
+    if not _may_read_metrics(request):
+        response = HttpResponse("Show the token of PUSHHUB_METRICS_TOKEN.\n", status=401, content_type="text/plain")
+        response["WWW-Authenticate"] = 'Bearer realm="pushhub metrics"'
+        return response
+    return HttpResponse(metrics_text(), content_type=CONTENT_TYPE)
+
+
+def _may_read_metrics(request: HttpRequest) -> bool:
+    caller = session_principal(request)
+    if caller is not None and caller.is_superuser:
+        return True
+    if settings.METRICS_TOKEN:
+        expected = f"Bearer {settings.METRICS_TOKEN}".encode()
+        return hmac.compare_digest(request.headers.get("Authorization", "").encode(), expected)
+    # The gRPC port leads to REST as well, and a proxy brings callers from everywhere.
+    hosts = (settings.HTTP_ADDRESS[0], settings.GRPC_ADDRESS[0])
+    return all(map(env.is_loopback, hosts)) and not settings.SECURE_PROXY_SSL_HEADER
+
+
+@require_safe
+def readyz(request: HttpRequest) -> HttpResponse:
+    """200 while messages can be taken and delivered, else 503, within a second. `?exclude=NAME` leaves a check out."""
+    excluded = frozenset(request.GET.getlist("exclude"))
+    unknown = sorted(excluded - CHECKS.keys())
+    if unknown:
+        reason = f"exclude={unknown[0][:40]!r}: there are {', '.join(CHECKS)}"
+        return JsonResponse({"status": "invalid", "reason": reason}, status=400)
+    components = probes().results(exclude=excluded)
+    status = overall(components)
+    body = {
+        "status": status,
+        "components": {
+            name: {
+                "status": component.status,
+                **({"reason": component.reason} if component.reason else {}),
+                **{figure: round(value, 3) for figure, value in component.figures.items()},
+            }
+            for name, component in components.items()
+        },
+    }
+    return JsonResponse(body, status=503 if status == Status.UNAVAILABLE else 200)

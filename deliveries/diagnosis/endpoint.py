@@ -1,0 +1,174 @@
+"""The endpoint's side of a diagnosis: name, address guard, connection, certificate, and a probe on request.
+
+Everything goes through the guard that pushes go through, and dials only addresses that it has passed. The steps tell
+what the reasons of nacks tell anyway (`dns_failed`, `address_denied`, `connect_failed`, `tls_failed`): never an
+address, never which block of addresses the guard denies, never anything that the endpoint sent but its status. Only a
+certificate that does not verify is described further, and only at an address that may be pushed to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from deliveries.diagnosis.steps import Step, StepName, failed, ok, skipped
+from deliveries.push.httpclient import ClientOptions, Headers, PushClient, PushResult, client_context
+from deliveries.rules.outcome import ACK_STATUSES, Reason
+from pushhub.common.addresses import AddressGuard
+from pushhub.common.pushurls import Origin
+
+#: Addresses of one name that are tried.
+MAX_ADDRESSES = 8
+#: How long a probe may take; a push may take its ack deadline.
+PROBE_SECONDS = 10.0
+_UNKNOWN_AUTHORITY = (
+    "comes from an unknown authority, or its chain is incomplete",
+    "Send the intermediate certificates as well, or name the authority in PUSHHUB_PUSH_CA_FILE.",
+)
+#: OpenSSL's X509_V_ERR codes of a certificate that does not verify.
+CERTIFICATE_FAULTS = {
+    7: _UNKNOWN_AUTHORITY,  # one with the name of a known authority
+    9: ("is not valid yet", "Check the clock of the endpoint, or wait."),
+    10: ("has expired", "Renew it."),
+    18: ("is self-signed", "Use one of a public authority, or name it in PUSHHUB_PUSH_CA_FILE."),
+    19: _UNKNOWN_AUTHORITY,
+    20: _UNKNOWN_AUTHORITY,
+    21: _UNKNOWN_AUTHORITY,
+    62: ("is for another host name", "Use a certificate for the endpoint's host name."),
+    64: ("is for another address", "Use a certificate for the endpoint's address."),
+}
+REASON_ADVICE = {
+    Reason.DEADLINE_EXCEEDED: "Answer before the ack deadline, or raise the deadline.",
+    Reason.RESET: "Find out why the endpoint closes the connection before it answers.",
+    Reason.INVALID_RESPONSE: "Let the endpoint speak HTTP/1.1.",
+}
+
+
+def endpoint_steps(origin: Origin, options: ClientOptions) -> Iterator[Step]:
+    """Yield the steps up to the certificate, until one fails."""
+    addresses = _addresses(origin.host, options.dns_timeout_s)
+    if not addresses:
+        yield failed(
+            StepName.NAME, "The endpoint's host name has no address.", "Correct the name, or add it to the DNS."
+        )
+        return
+    yield ok(StepName.NAME, "The endpoint's host name has an address.")
+    guard = AddressGuard(
+        allow_private=options.allow_private,
+        allowed_networks=options.allowed_networks,
+        own_listeners=options.own_listeners,
+    )
+    permitted = [address for address in addresses if not guard.why_denied(address, origin.port)]
+    if not permitted:
+        yield failed(
+            StepName.GUARD,
+            "The address guard denies the endpoint's address.",
+            "Push to a public address, or have an operator add the network to PUSHHUB_ALLOWED_NETWORKS.",
+        )
+        return
+    yield ok(StepName.GUARD, "The address guard permits the endpoint's address.")
+    connected = _connected(permitted, origin.port, options.connect_timeout_s)
+    if connected is None:
+        yield failed(
+            StepName.CONNECTION,
+            f"Nothing answers at port {origin.port} of the endpoint.",
+            "Start the endpoint, or open its firewall for PushHub.",
+        )
+        return
+    with connected:
+        yield ok(StepName.CONNECTION, f"Port {origin.port} of the endpoint takes connections.")
+        yield _certificate(connected, origin, options)
+
+
+def _certificate(plain: socket.socket, origin: Origin, options: ClientOptions) -> Step:
+    if not origin.tls:
+        return skipped(StepName.CERTIFICATE, "An http endpoint has no certificate.")
+    context = client_context(ca_file=options.ca_file, verify=options.tls_verify)
+    plain.settimeout(options.tls_timeout_s)
+    try:
+        with context.wrap_socket(plain, server_hostname=origin.host):
+            return ok(StepName.CERTIFICATE, "The endpoint's certificate is valid.")
+    except ssl.SSLCertVerificationError as error:
+        fault, advice = CERTIFICATE_FAULTS.get(error.verify_code, ("does not verify", "Replace it."))
+        return failed(StepName.CERTIFICATE, f"The endpoint's certificate {fault}.", advice)
+    except OSError:
+        return failed(
+            StepName.CERTIFICATE,
+            "The TLS handshake fails.",
+            "Let the endpoint speak TLS 1.2 or newer at this port, with a certificate.",
+        )
+
+
+def _addresses(host: str, seconds: float) -> list[str]:
+    """Return the addresses of a host, in the system's order; none where the look-up fails or takes too long."""
+    addresses: dict[str, None] = {}
+
+    def look_up() -> None:
+        with contextlib.suppress(OSError, UnicodeError):
+            for row in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
+                addresses[str(row[4][0])] = None
+
+    # The system's resolver has no time limit of its own.
+    thread = threading.Thread(target=look_up, name="diagnosis-resolver", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return list(addresses)[:MAX_ADDRESSES]
+
+
+def _connected(addresses: Sequence[str], port: int, seconds: float) -> socket.socket | None:
+    ends = time.monotonic() + seconds
+    for position, address in enumerate(addresses):
+        share = max(ends - time.monotonic(), 0.1) / (len(addresses) - position)
+        with contextlib.suppress(OSError):
+            return socket.create_connection((address, port), timeout=share)
+    return None
+
+
+def probe(url: str, headers: Headers, body: bytes, options: ClientOptions, *, seconds: float) -> Step:
+    """POST one message to the endpoint, as a push does."""
+    return answer_step(asyncio.run(_probe(url, headers, body, options, seconds)))
+
+
+async def _probe(url: str, headers: Headers, body: bytes, options: ClientOptions, seconds: float) -> PushResult:
+    loop = asyncio.get_running_loop()
+    client = PushClient(loop, options=options)
+    answered: asyncio.Future[PushResult] = loop.create_future()
+    try:
+        endpoint = client.prepare(url, headers=headers)
+        client.post(endpoint, body, timeout_s=seconds, on_done=answered.set_result)
+        return await answered
+    finally:
+        await client.close(drain_s=0)
+
+
+def answer_step(result: PushResult) -> Step:
+    """Return what the answer to a probe means."""
+    if result.reason:
+        words = result.reason.replace("_", " ")
+        advice = REASON_ADVICE.get(Reason(result.reason), "Repeat the diagnosis: the steps above have passed.")
+        return failed(StepName.ANSWER, f"The probe failed: {words}.", advice)
+    if result.status in ACK_STATUSES:
+        return ok(StepName.ANSWER, f"The endpoint answered {result.status} in {result.latency_ms:.0f} ms.")
+    return failed(StepName.ANSWER, f"The endpoint answered {result.status}.", status_advice(result.status))
+
+
+def status_advice(status: int) -> str:
+    """Return what to do about an answer that is no ack."""
+    if status in (401, 403):
+        return "Check how the endpoint verifies the token: issuer, audience and email."
+    if status in (404, 405):
+        return "Correct the path of the push endpoint, and let it take POST."
+    if status == 413:
+        return "Let the endpoint take bodies as large as the messages."
+    if status == 429:
+        return "Let the endpoint take more requests, or set x-pushhub-rate."
+    if 300 <= status < 400:
+        return "Configure the address that it redirects to: pushes do not follow redirects."
+    if status >= 500:
+        return "Look at the endpoint's own log: the fault is there."
+    return "Answer 102, 200, 201, 202 or 204 to acknowledge."

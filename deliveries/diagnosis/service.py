@@ -1,0 +1,239 @@
+"""Says why the messages of a subscription are not delivered, and what to do about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import redis
+from django.conf import settings
+
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.lanes import lane_agrees
+from deliveries.backlog.lanestate import LaneState, lane_state_parse
+from deliveries.backlog.regions import regions_unserved
+from deliveries.diagnosis.endpoint import PROBE_SECONDS, endpoint_steps, probe, status_advice
+from deliveries.diagnosis.steps import Diagnosis, Step, StepName, StepStatus, failed, ok, skipped, warning
+from deliveries.models import Delivery, Message
+from deliveries.observability.readiness import impatient_redis, push_workers
+from deliveries.push.httpclient import Headers, client_options
+from deliveries.push.plans import JSON_HEADER
+from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
+from deliveries.rules.payload import attributes_parse, wire_message
+from deliveries.store import statements
+from pushhub.common.errors import PushHubError
+from pushhub.common.principals import Principal
+from pushhub.common.pushurls import BadEndpoint, Origin, push_url_parse
+from subscriptions.iam import access
+from subscriptions.iam.roles import ACT_AS
+from subscriptions.identity.tokens import TokenDenied, id_token_mint
+from subscriptions.models import ServiceAccount, Subscription
+from subscriptions.resources.filters import matcher
+from subscriptions.selectors import PushSettings, push_settings_of
+
+#: The newest messages of the topic that a filter is tried on.
+FILTERED_MESSAGES = 100
+#: Attribute of a probe, for the endpoint to tell it from messages.
+PROBE_ATTRIBUTE = "pushhub-probe"
+ORDER = tuple(StepName)
+
+
+def subscription_diagnose(subscription: Subscription, *, caller: Principal, send_probe: bool = False) -> Diagnosis:
+    """Check each step of a push. `send_probe` sends one message without data to the endpoint."""
+    steps = {step.name: step for step in _steps(subscription, caller, send_probe=send_probe)}
+    reached = [steps.get(name) or skipped(name, "An earlier step fails.") for name in ORDER]
+    return Diagnosis(subscription.name, reached)
+
+
+def _steps(subscription: Subscription, caller: Principal, *, send_probe: bool) -> Iterator[Step]:
+    """Yield the steps; what the endpoint needs for a push comes first, and the first failure there ends its part."""
+    push_settings = push_settings_of(subscription.pk)
+    step = _subscription(subscription, push_settings)
+    yield step
+    if push_settings is None or step.status == StepStatus.FAILED:
+        return
+    yield from _inside(subscription, push_settings)
+    try:
+        origin = push_url_parse(
+            push_settings.endpoint, allow_http=settings.ALLOW_HTTP, allowed_ports=frozenset(settings.ALLOWED_PORTS)
+        ).origin
+    except BadEndpoint as error:
+        yield failed(StepName.URL, f"The endpoint's URL cannot be pushed to: {error}.", "Correct the push endpoint.")
+        return
+    yield ok(StepName.URL, "The endpoint's URL can be pushed to.")
+    token, authorization = _token(push_settings, caller)
+    yield token
+    yield from _endpoint(
+        push_settings, origin, authorization, can_probe=token.status != StepStatus.FAILED and send_probe
+    )
+
+
+def _subscription(subscription: Subscription, push_settings: PushSettings | None) -> Step:
+    name = StepName.SUBSCRIPTION
+    if subscription.detached:
+        return failed(name, "The subscription is detached from its topic.", "Create a new one: it cannot be attached.")
+    if push_settings is None or not push_settings.endpoint:
+        return failed(name, "It is a pull subscription.", "Set a push endpoint, or pull the messages.")
+    if subscription.topic_id is None:
+        return failed(
+            name, "The topic was deleted: nothing is published to it.", "Create a subscription of another topic."
+        )
+    return ok(name, "It is a push subscription of an existing topic.")
+
+
+def _inside(subscription: Subscription, push_settings: PushSettings) -> Iterator[Step]:
+    """Yield what is to be checked inside PushHub."""
+    yield _filter(subscription)
+    try:
+        workers = push_workers()
+        if workers.status != "ok":
+            yield failed(
+                StepName.WORKER,
+                "No push worker gives a sign of life.",
+                "Start one, or look at the log of those there are.",
+            )
+        else:
+            yield ok(StepName.WORKER, f"{workers.figures['workers']:.0f} push workers give signs of life.")
+        yield _region(subscription)
+        yield _flow(push_settings)
+    except redis.RedisError as error:
+        yield failed(StepName.WORKER, f"Redis does not answer ({type(error).__name__}).", "Start Redis.")
+
+
+def _filter(subscription: Subscription) -> Step:
+    if not subscription.filter:
+        return ok(StepName.FILTER, "It has no filter.")
+    is_match = matcher(subscription.filter)
+    rows = Message.objects.filter(topic=subscription.topic_id).order_by("-pk").values_list("attributes", flat=True)
+    newest = [attributes_parse(attributes) for attributes in rows[:FILTERED_MESSAGES]]
+    matches = sum(map(is_match, newest))
+    if newest and not matches:
+        return warning(
+            StepName.FILTER,
+            f"The filter matches none of the newest {len(newest)} messages of the topic.",
+            "Compare the filter with the messages' attributes; a new filter takes a new subscription.",
+        )
+    return ok(StepName.FILTER, f"The filter matches {matches} of the newest {len(newest)} messages of the topic.")
+
+
+def _region(subscription: Subscription) -> Step:
+    unserved = {row.region for row in regions_unserved()}
+    waiting = sorted(unserved.intersection(statements.lanes_waiting(subscription.pk)))
+    if waiting:
+        return warning(
+            StepName.REGION,
+            f"Messages wait in {', '.join(waiting)}, where no push worker lives.",
+            f"Start a push worker with PUSHHUB_REGION={waiting[0]}; else workers of other regions take over.",
+        )
+    return ok(StepName.REGION, "Every region with messages has a push worker.")
+
+
+def _flow(push_settings: PushSettings) -> Step:
+    """Window and backoff of each lane."""
+    lanes = [
+        Lane(push_settings.id, region) for region in {settings.REGION, *statements.lanes_waiting(push_settings.id)}
+    ]
+    with impatient_redis() as client:
+        for lane in lanes:
+            step = _lane_flow(lane, push_settings, lane_state_parse(client.hgetall(lane.state_key)))
+            if step is not None:
+                return step
+    return ok(StepName.FLOW, "The push window has room, and there is no push backoff.")
+
+
+def _lane_flow(lane: Lane, push_settings: PushSettings, state: LaneState | None) -> Step | None:
+    if state is None:
+        return None
+    if not lane_agrees(state, push_settings):
+        return warning(
+            StepName.FLOW,
+            f"Redis has other settings of the subscription in {lane.region}.",
+            "Wait for the next audit of the maintenance worker, at most a minute; is it running?",
+        )
+    pause_ms = state.flow.backoff.resume_ms - time.time() * 1000
+    if pause_ms > 0:
+        return warning(
+            StepName.FLOW,
+            f"The push backoff pauses pushes for {max(pause_ms / 1000, 0.1):.1f} s, as too many were nacked.",
+            _last_result_advice(push_settings.id) or "It ends by itself when pushes are acknowledged.",
+        )
+    if state.outstanding >= max(state.window, 1):
+        return warning(
+            StepName.FLOW,
+            f"The push window of {state.window} is full: the endpoint has yet to answer {state.outstanding} pushes.",
+            "Answer faster; the window grows with acks.",
+        )
+    return None
+
+
+def _token(push_settings: PushSettings, caller: Principal) -> tuple[Step, Headers]:
+    """Check the account, the service agent and the caller's actAs, and mint the token."""
+    email = push_settings.service_account_email
+    if not email:
+        return ok(StepName.TOKEN, "Pushes carry no token."), []
+    try:
+        token = id_token_mint(email=email, audience=push_settings.audience)
+    except TokenDenied as denied:
+        message, advice = {
+            "account_unknown": (f"The service account {email} does not exist.", "Create it, or choose another one."),
+            "account_disabled": (f"The service account {email} is disabled.", "Enable it."),
+            "token_denied": (
+                f"The project's service agent may not mint tokens for {email}.",
+                "Grant it roles/iam.serviceAccountTokenCreator on the account.",
+            ),
+        }[denied.reason]
+        return failed(StepName.TOKEN, message, advice), []
+    except PushHubError as error:
+        return failed(StepName.TOKEN, "The token cannot be signed.", error.message), []
+    authorization = [("Authorization", f"Bearer {token.token}")]
+    account = ServiceAccount.objects.get(email=email)
+    if not access.allowed(caller, ACT_AS, account):
+        return ok(
+            StepName.TOKEN, f"The token can be minted. You may not change the push settings: that needs {ACT_AS}."
+        ), authorization
+    return ok(StepName.TOKEN, "The token can be minted."), authorization
+
+
+def _endpoint(
+    push_settings: PushSettings, origin: Origin, authorization: Headers, *, can_probe: bool
+) -> Iterator[Step]:
+    options = client_options()
+    steps = list(endpoint_steps(origin, options))
+    yield from steps
+    if steps[-1].status == StepStatus.FAILED:
+        return
+    if not can_probe:
+        yield _last_answer(push_settings.id)
+        return
+    message = wire_message(0, b"", {PROBE_ATTRIBUTE: "true"}, "")
+    if push_settings.no_wrapper:
+        headers, body = [*authorization], unwrapped_body(message)
+        if push_settings.write_metadata:
+            headers += metadata_headers(message, subscription=push_settings.name)
+    else:
+        headers = [JSON_HEADER, *authorization]
+        body = push_body(message, subscription=push_settings.name)
+    seconds = min(PROBE_SECONDS, push_settings.ack_deadline_seconds)
+    yield probe(push_settings.endpoint, headers, body, options, seconds=seconds)
+
+
+def _last_answer(subscription_id: int) -> Step:
+    """Tell of the last nack among the messages that wait."""
+    result = _last_result(subscription_id)
+    if not result:
+        return skipped(StepName.ANSWER, "No probe was asked for, and no waiting message was nacked.")
+    return warning(
+        StepName.ANSWER,
+        f"The last push that was nacked ended with {result.replace('_', ' ')}.",
+        _last_result_advice(subscription_id) or "Send a probe to see whether that has changed.",
+    )
+
+
+def _last_result(subscription_id: int) -> str:
+    rows = Delivery.objects.filter(subscription_id=subscription_id, last_attempt_at__isnull=False)
+    return rows.order_by("-last_attempt_at").values_list("last_result", flat=True).first() or ""
+
+
+def _last_result_advice(subscription_id: int) -> str:
+    result = _last_result(subscription_id)
+    return status_advice(int(result)) if result.isdecimal() else ""

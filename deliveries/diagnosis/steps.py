@@ -1,0 +1,103 @@
+"""The result of a diagnosis: steps in the order of a push, each with what is wrong and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class StepName(StrEnum):
+    """What is checked, in this order."""
+
+    SUBSCRIPTION = "subscription"
+    URL = "url"
+    TOKEN = "token"  # noqa: S105 - a name, no secret
+    WORKER = "worker"
+    REGION = "region"
+    FILTER = "filter"
+    NAME = "name"
+    GUARD = "guard"
+    CONNECTION = "connection"
+    CERTIFICATE = "certificate"
+    ANSWER = "answer"
+    FLOW = "flow"
+
+
+class StepStatus(StrEnum):
+    """`warning` explains why messages may wait although each push would work; `skipped` was not reached."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One check. `advice` says what to do about a failure or a warning."""
+
+    name: StepName
+    status: StepStatus
+    message: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All steps of one subscription, those that were not reached included."""
+
+    subscription: str
+    steps: Sequence[Step]
+
+    @property
+    def culprit(self) -> Step | None:
+        """The first step that failed, or else the first with a warning."""
+        for status in (StepStatus.FAILED, StepStatus.WARNING):
+            for step in self.steps:
+                if step.status == status:
+                    return step
+        return None
+
+    @property
+    def summary(self) -> str:
+        """One line: which step fails and what to do."""
+        culprit = self.culprit
+        if culprit is None:
+            return "Nothing is wrong: messages can be pushed."
+        return f"{culprit.name}: {culprit.message} {culprit.advice}".strip()
+
+
+def ok(name: StepName, message: str) -> Step:
+    return Step(name, StepStatus.OK, message)
+
+
+def failed(name: StepName, message: str, advice: str) -> Step:
+    return Step(name, StepStatus.FAILED, message, advice)
+
+
+def warning(name: StepName, message: str, advice: str) -> Step:
+    return Step(name, StepStatus.WARNING, message, advice)
+
+
+def skipped(name: StepName, message: str) -> Step:
+    return Step(name, StepStatus.SKIPPED, message)
+
+
+def diagnosis_format(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return the JSON form."""
+    return {
+        "subscription": diagnosis.subscription,
+        "healthy": diagnosis.culprit is None,
+        "summary": diagnosis.summary,
+        "steps": [
+            {
+                "name": step.name,
+                "status": step.status,
+                "message": step.message,
+                **({"advice": step.advice} if step.advice else {}),
+            }
+            for step in diagnosis.steps
+        ],
+    }

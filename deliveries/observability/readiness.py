@@ -1,0 +1,123 @@
+"""Whether PushHub can take and deliver messages: database, Redis, workers and the data pipeline."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from pathlib import Path
+
+import orjson
+import redis
+from django.conf import settings
+from django.db import connection
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from deliveries.backlog.backlog import DEAD_AFTER_MS, PREFIX
+from deliveries.backlog.regions import KEY as AUDIT_KEY
+from deliveries.backlog.regions import KEY_SECONDS as AUDIT_KEPT_SECONDS
+from deliveries.journal.alarm import KEY as JOURNAL_ALARMS_KEY
+from deliveries.journal.alarm import STALE_SECONDS as JOURNAL_ALARM_SECONDS
+from deliveries.observability.probes import Component, Probes, Status
+from deliveries.pipeline.counting.lag import LAG_SECONDS, lag_seconds
+
+#: When each push worker last gave a sign of life (beat.lua).
+WORKERS_KEY = f"{PREFIX}workers"
+#: The whole answer comes within a second.
+DEADLINE_SECONDS = 0.8
+REDIS_SECONDS = 0.5
+#: The maintenance worker audits every 30 seconds (pushhub/celery.py).
+AUDIT_LATE_SECONDS = 90.0
+
+
+def database() -> Component:
+    began = time.monotonic()
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        return Component(Status.OK, figures={"seconds": time.monotonic() - began})
+    finally:
+        connection.close()
+
+
+def redis_answers() -> Component:
+    began = time.monotonic()
+    with impatient_redis() as client:
+        client.ping()
+    return Component(Status.OK, figures={"seconds": time.monotonic() - began})
+
+
+def push_workers() -> Component:
+    """Push workers that gave a sign of life lately, in all regions."""
+    with impatient_redis() as client:
+        seconds, microseconds = client.time()
+        now_ms = seconds * 1000 + microseconds / 1000
+        beats: list[float] = [score for _, score in client.zrange(WORKERS_KEY, 0, -1, withscores=True)]
+    silences = [(now_ms - beat) / 1000 for beat in beats]
+    living = [silence for silence in silences if silence * 1000 < DEAD_AFTER_MS]
+    if not living:
+        return Component(Status.UNAVAILABLE, "no push worker gives a sign of life", {"workers": 0})
+    return Component(Status.OK, figures={"workers": len(living), "last_sign_of_life_seconds": min(living)})
+
+
+def maintenance() -> Component:
+    """The maintenance worker, by its last audit."""
+    with impatient_redis() as client:
+        left_ms = client.pttl(AUDIT_KEY)
+    if left_ms < 0:
+        return Component(Status.DEGRADED, f"no audit for {AUDIT_KEPT_SECONDS} s or more")
+    silence = max(AUDIT_KEPT_SECONDS - left_ms / 1000, 0.0)
+    status = Status.OK if silence < AUDIT_LATE_SECONDS else Status.DEGRADED
+    reason = "" if status == Status.OK else f"no audit for {silence:.0f} s"
+    return Component(status, reason, {"last_sign_of_life_seconds": silence})
+
+
+def journal() -> Component:
+    """Processes whose journal stands still: their attempts are missing in the metrics of the pipeline."""
+    with impatient_redis() as client:
+        alarms = client.hvals(JOURNAL_ALARMS_KEY)
+    stopped = sum(time.time() - orjson.loads(alarm)["at"] < JOURNAL_ALARM_SECONDS for alarm in alarms)
+    reason = f"the journals of {stopped} processes stand still" if stopped else ""
+    return Component(Status.DEGRADED if stopped else Status.OK, reason, {"stopped": stopped})
+
+
+def pipeline() -> Component:
+    """How far the rollup is behind. Without a rollup on this machine there is no lag to tell."""
+    lag = lag_seconds(Path(settings.JOURNAL), now=time.time()) if settings.JOURNAL else None
+    if lag is None:
+        return Component(Status.OK, "no rollup runs on this machine's journal")
+    if lag > LAG_SECONDS:
+        return Component(Status.DEGRADED, f"no segment was counted for {lag:.0f} s", {"lag_seconds": lag})
+    return Component(Status.OK, figures={"lag_seconds": lag})
+
+
+CHECKS = {
+    "database": database,
+    "redis": redis_answers,
+    "push_workers": push_workers,
+    "maintenance": maintenance,
+    "journal": journal,
+    "pipeline": pipeline,
+}
+
+
+@cache
+def probes() -> Probes:
+    """Return the probes of this process."""
+    return Probes(CHECKS, deadline_seconds=DEADLINE_SECONDS)
+
+
+def overall(components: dict[str, Component]) -> Status:
+    """Return the worst status among the components."""
+    statuses = {component.status for component in components.values()}
+    return next((status for status in (Status.UNAVAILABLE, Status.DEGRADED) if status in statuses), Status.OK)
+
+
+def impatient_redis() -> redis.Redis:
+    """Return a client that gives up at once; the ordinary one waits for a busy Redis."""
+    return redis.Redis.from_url(
+        settings.REDIS_URL,
+        socket_timeout=REDIS_SECONDS,
+        socket_connect_timeout=REDIS_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+    )

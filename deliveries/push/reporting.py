@@ -1,0 +1,139 @@
+"""What the push worker says of settled deliveries: counters, the health of endpoints, one event for each attempt."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from operator import attrgetter
+from typing import Any
+
+from django.conf import settings
+
+from deliveries.backlog.backlog import Lane, LaneFlow, by_lane
+from deliveries.counters import recording
+from deliveries.observability.endpointhealth import Change, EndpointHealth, Result
+from deliveries.observability.sampling import Sample
+from deliveries.push.flight import Flight
+from deliveries.rules.outcome import Reason, Verdict, response_class
+from deliveries.rules.payload import data_size
+from pushhub.common import names
+
+logger = logging.getLogger(__name__)
+attempt_logger = logging.getLogger("pushhub.attempts")
+
+ATTEMPTED = "delivery.attempted"
+DEAD_LETTERED = "delivery.dead_lettered"
+#: Settled deliveries with one of these verdicts were attempted.
+ATTEMPT_VERDICTS = frozenset({Verdict.ACK, Verdict.NACK, Verdict.DEAD_LETTER})
+OUTCOMES = {Verdict.ACK: "ack", Verdict.NACK: "nack", Verdict.DEAD_LETTER: "nack"}
+#: Not the endpoint's failures.
+NOT_THE_ENDPOINTS = frozenset({str(Reason.ABORTED), str(Reason.INTERNAL)})
+
+
+class Reporter:
+    """Called by the settler's thread with each round, and by the heart now and then."""
+
+    def __init__(self, worker: str, *, clock: Callable[[], float] = time.time) -> None:
+        self._worker = worker
+        self._clock = clock
+        #: Only of endpoints with a recent nack.
+        self._health: dict[int, tuple[str, EndpointHealth]] = {}
+        self._lock = threading.Lock()
+        rate = settings.LOG_ATTEMPTS_PER_SECOND if settings.LOG_FORMAT == "JSON" else 0
+        self._samples = {outcome: Sample(rate) for outcome in ("ack", "nack")} if rate else {}
+
+    def settled(self, flights: Sequence[Flight], flows: Mapping[Lane, LaneFlow]) -> None:
+        attempted = [flight for flight in flights if flight.verdict in ATTEMPT_VERDICTS]
+        if self._samples:
+            self._log(attempted, flows)
+        lanes = by_lane(attempted, attrgetter("lane"))
+        with self._lock:
+            for lane, group in lanes.items():
+                attempts_count(lane.subscription_id, group)
+                self._observe(lane, group, flows.get(lane))
+
+    def look(self) -> None:
+        """Report endpoints that recovered and then had nothing more to answer."""
+        with self._lock:
+            for subscription_id, (name, health) in list(self._health.items()):
+                change = health.settle(self._clock())
+                if change is not None:
+                    _report(name, change, backoff_ms=0)
+                    del self._health[subscription_id]
+
+    def _observe(self, lane: Lane, flights: list[Flight], flow: LaneFlow | None) -> None:
+        kept = self._health.get(lane.subscription_id)
+        if kept is None and all(flight.verdict is Verdict.ACK for flight in flights):
+            return
+        name, health = kept or (_shown_name(flights[0]), EndpointHealth())
+        self._health[lane.subscription_id] = (name, health)
+        change = health.observe(
+            Result(flight.verdict is Verdict.ACK, flight.result_text, flight.ended)
+            for flight in flights
+            if flight.reason not in NOT_THE_ENDPOINTS
+        )
+        if change is not None:
+            _report(name, change, backoff_ms=flow.backoff_ms if flow else 0)
+        if health.is_forgettable:
+            del self._health[lane.subscription_id]
+
+    def _log(self, flights: Iterable[Flight], flows: Mapping[Lane, LaneFlow]) -> None:
+        groups: dict[str, list[Flight]] = {"nack": [], "ack": []}
+        for flight in flights:
+            groups[OUTCOMES[flight.verdict]].append(flight)
+        for outcome, group in groups.items():
+            for flight, weight in zip(group, self._samples[outcome].take(len(group)), strict=False):
+                fields = attempt_fields(flight, flows.get(flight.lane), worker=self._worker, stands_for=weight)
+                event = DEAD_LETTERED if flight.verdict is Verdict.DEAD_LETTER else ATTEMPTED
+                attempt_logger.info("%s", outcome, extra={"event": event, "fields": fields})
+
+
+def attempts_count(subscription_id: int, flights: Sequence[Flight]) -> None:
+    """Count attempts of one subscription in PushHub's metrics."""
+    acks = [flight for flight in flights if flight.verdict is Verdict.ACK]
+    nacks = [flight for flight in flights if flight.verdict is not Verdict.ACK] if len(acks) < len(flights) else []
+    recording.attempts_count(subscription_id=subscription_id, acks=acks, nacks=nacks)
+
+
+def attempt_fields(flight: Flight, flow: LaneFlow | None, *, worker: str, stands_for: int) -> dict[str, Any]:
+    """Return the keys of one attempt's event, which are always the same: no token, no payload, no attribute, no URL."""
+    plan = flight.plan
+    return {
+        "subscription": plan.settings.name if plan and plan.settings else None,
+        "message_id": str(flight.message_id),
+        "attempt": flight.task.attempt,
+        "outcome": OUTCOMES[flight.verdict],
+        "status": flight.status or None,
+        "reason": flight.reason or None,
+        "response_class": response_class(flight.status, flight.reason),
+        "latency_ms": round(flight.latency_ms, 3),
+        "bytes": flight.data_bytes or data_size(flight.task.message),
+        "ended": datetime.fromtimestamp(flight.ended, UTC).isoformat(timespec="milliseconds"),
+        "host": plan.endpoint.origin.host if plan and plan.endpoint else None,
+        "region": flight.lane.region,
+        "push_window": flow.window if flow else None,
+        "backoff_ms": flow.backoff_ms if flow else None,
+        "worker": worker,
+        "stands_for": stands_for,
+    }
+
+
+def _report(name: str, change: Change, *, backoff_ms: float) -> None:
+    fields = {
+        "subscription": f"projects/{name.replace('/', '/subscriptions/')}",
+        "reason": change.reason or None,
+        "failed": change.failed,
+    }
+    level = logging.WARNING if change.reason else logging.INFO
+    extra = {"event": "endpoint.failing" if change.reason else "endpoint.healthy", "fields": fields}
+    logger.log(level, "%s", change.describe(name, backoff_ms=backoff_ms), extra=extra)
+
+
+def _shown_name(flight: Flight) -> str:
+    """Return `project/subscription`, which is shorter than the full name."""
+    if flight.plan is None or flight.plan.settings is None:
+        return f"subscription {flight.lane.subscription_id}"
+    return "/".join(names.parse_subscription(flight.plan.settings.name))

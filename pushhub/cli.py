@@ -1,0 +1,51 @@
+"""The command `pushhub`: the emulator, the whole service, and everything that `manage.py` has."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+USAGE = """\
+usage: pushhub COMMAND ...
+
+  emulator         PushHub in one process without authentication, for development and tests
+  up               the whole service on this machine, until Ctrl-C
+  pubsub           topics, subscriptions and snapshots of a running PushHub, with gcloud's words
+  iam, projects    access and projects of a running PushHub
+  receive          print the pushes that arrive, after checking their tokens
+  help             the commands for operators
+
+`pushhub COMMAND --help` says more about each.
+"""
+
+
+def main() -> None:
+    """Run the command that the arguments name."""
+    name, *arguments = sys.argv[1:] or ["--help"]
+    if name in ("-h", "--help"):
+        sys.stdout.write(USAGE)
+    elif name == "emulator":
+        from pushhub.emulator.command import main as emulator
+
+        sys.exit(emulator(arguments))
+    elif name == "up":
+        from pushhub.runtime.supervisor import main as supervisor
+
+        sys.exit(supervisor())
+    else:
+        manage(sys.argv)
+
+
+def manage(arguments: list[str]) -> None:
+    """Run one of Django's management commands or ours."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
+    if arguments[1:2] and arguments[1] in ("receive", "pubsub", "iam", "projects"):
+        os.environ.setdefault("PUSHHUB_SECRET_KEY", "not used: these speak to a PushHub and are none")
+    from django.core.management import execute_from_command_line
+
+    from pushhub.environment import SettingError
+
+    try:
+        execute_from_command_line(arguments)
+    except SettingError as error:
+        sys.exit(str(error))

@@ -1,0 +1,1 @@
+"""PushHub as an emulator: one process without authentication, for development and tests."""

@@ -1,0 +1,139 @@
+"""`pushhub emulator`: parse the options, prepare the environment, run the emulator."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from pushhub import environment as env
+from pushhub.emulator.resources import ResourcesError, StartResources, resources_read
+
+DEFAULT_ADDRESS = "127.0.0.1:8085"
+#: Who every caller is.
+ANONYMOUS = "user:developer@localhost"
+
+EPILOG = """\
+Projects in short form: PROJECT,TOPIC:SUBSCRIPTION:SUBSCRIPTION,TOPIC,...
+The environment may hold more of them: PUBSUB_PROJECT1, PUBSUB_PROJECT2, and so on.
+
+A resources file is YAML. Bodies are those of the REST API:
+
+  projects:
+    demo:
+      topics:
+        orders: {}
+      subscriptions:
+        billing: {topic: orders, pushConfig: {pushEndpoint: "http://127.0.0.1:9000/"}}
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="pushhub emulator",
+        description="PushHub in one process, for development and tests. Callers need no credentials.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = made.add_argument
+    add(
+        "--host-port",
+        default=DEFAULT_ADDRESS,
+        help=f"where gRPC and REST listen ({DEFAULT_ADDRESS}); port 0 is a free one",
+    )
+    add("--http", default="127.0.0.1:0", help="where REST and the console listen besides (a free port on loopback)")
+    add("--data-dir", type=Path, help="keep everything in this folder; without it nothing outlives the process")
+    add("--project", action="append", default=[], metavar="PROJECT,TOPIC:SUB,...", help="create these at the start")
+    add("--resources", type=Path, help="a YAML file of resources to create at the start")
+    add("--time-scale", type=float, default=1.0, help="multiply backoffs by this, for instance 0.01 (default 1)")
+    add("--log-level", default="WARNING", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="(default WARNING)")
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the emulator until it is told to stop. Return the exit status."""
+    options = parser().parse_args(arguments)
+    with ExitStack() as cleanup:
+        try:
+            resources = resources_read(projects=[*options.project, *_of_environment()], path=options.resources)
+            address = _address("--host-port", options.host_port)
+            environment_prepare(options, address, cleanup)
+            # Everything below reads the settings, so it is imported once they are complete.
+            from pushhub.emulator.process import Emulator, StartError
+
+            return Emulator(resources).run()
+        except (env.SettingError, ResourcesError) as error:
+            return _refuse(str(error))
+        except OSError as error:
+            return _refuse(f"{error.strerror}: {error.filename}" if error.filename else str(error))
+        except RuntimeError as error:
+            if error.__class__.__name__ != StartError.__name__:
+                raise
+            return _refuse(str(error))
+
+
+def environment_prepare(options: argparse.Namespace, address: tuple[str, int], cleanup: ExitStack) -> None:
+    """Put the options into the environment, where the settings are read from."""
+    if not 0 < options.time_scale <= 1:
+        raise env.SettingError(f"--time-scale={options.time_scale}: give a number above 0 and up to 1")
+    web = _address("--http", options.http)
+    if options.data_dir is None:
+        folder = Path(tempfile.mkdtemp(prefix="pushhub-emulator-"))
+        cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+    else:
+        folder = options.data_dir.absolute()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ |= {
+        "DJANGO_SETTINGS_MODULE": "pushhub.settings",
+        "PUSHHUB_EMULATOR": "folder" if options.data_dir else "memory",
+        "PUSHHUB_DATA": str(folder),
+        "PUSHHUB_DEVELOPMENT": "1",
+        "PUSHHUB_ALLOW_HTTP": "1",
+        "PUSHHUB_ALLOW_PRIVATE": "1",
+        "PUSHHUB_ANONYMOUS": ANONYMOUS,
+        "PUSHHUB_GRPC": _joined(address),
+        "PUSHHUB_HTTP": _joined(web),
+        "PUSHHUB_LOG_LEVEL": options.log_level,
+        "PUSHHUB_TIME_SCALE": str(options.time_scale),
+        "PUSHHUB_JOURNAL": os.environ.get("PUSHHUB_JOURNAL", "on" if options.data_dir else "off"),
+    }
+    for name in ("PUSHHUB_DATABASE_URL", "PUSHHUB_REDIS_URL"):
+        os.environ.pop(name, None)
+
+
+def _of_environment() -> list[str]:
+    numbered = [(name.removeprefix("PUBSUB_PROJECT"), text) for name, text in os.environ.items()]
+    return [text for number, text in sorted(numbered) if number.isdigit()]
+
+
+def _address(option: str, text: str) -> tuple[str, int]:
+    """Return the host and port; a free port of the host in place of port 0."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise env.SettingError(f"{option}={text}: give HOST:PORT, for example {DEFAULT_ADDRESS}")
+    host = host.strip("[]") or "127.0.0.1"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.create_server((host, int(port)), family=family) as probe:
+            return host, probe.getsockname()[1]
+    except OSError as error:
+        raise env.SettingError(f"{option}={text}: cannot listen there: {error.strerror}") from None
+
+
+def _joined(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _refuse(reason: str) -> int:
+    print(f"The emulator cannot start: {reason}", file=sys.stderr)  # noqa: T201
+    return 1
+
+
+__all__ = ["StartResources", "main", "parser"]

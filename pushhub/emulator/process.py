@@ -1,0 +1,197 @@
+"""The emulator's process: Redis beside it, REST and gRPC in a thread, beat in another, the worker in the main one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import django
+import redis
+import uvloop
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connections
+
+from pushhub import environment as env
+from pushhub.emulator.resources import StartResources, resources_create
+from pushhub.runtime import embedded
+from pushhub.runtime.crew import WITH_US
+
+logger = logging.getLogger(__name__)
+
+REDIS_SECONDS = 20.0
+SERVERS_SECONDS = 60.0
+#: How long requests that are under way may go on once the emulator is told to stop.
+GRACE_SECONDS = 2.0
+
+
+class StartError(RuntimeError):
+    """A part of the emulator doesn't start; the text is the line that the user sees."""
+
+
+class Emulator:
+    """All of PushHub in this process."""
+
+    def __init__(self, resources: StartResources) -> None:
+        self._resources = resources
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._listening = threading.Event()
+        self._error: BaseException | None = None
+
+    def run(self) -> int:
+        """Run until SIGTERM or Ctrl-C. Return the exit status."""
+        redis_process = self._redis_start()
+        try:
+            django.setup()
+            self._database_prepare()
+            _redis_wait(redis_process)
+            self._resources_use()
+            servers = threading.Thread(target=self._serve, name="servers")
+            servers.start()
+            try:
+                self._servers_wait()
+                return self._work()
+            finally:
+                self._servers_stop()
+                servers.join()
+        finally:
+            connections.close_all()
+            redis_process.terminate()
+            redis_process.wait()
+
+    def _redis_start(self) -> subprocess.Popen[bytes]:
+        folder = settings.DATA_DIR / "redis"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        server = embedded.RedisServer(url=settings.REDIS_URL, folder=folder)
+        server.prepare()
+        try:
+            command = embedded.command(socket=server.socket, folder=folder)
+        except embedded.RedisServerMissingError as error:
+            raise StartError(str(error)) from None
+        return subprocess.Popen([*WITH_US, *command])  # noqa: S603
+
+    def _database_prepare(self) -> None:
+        """Create the tables. A database that nobody keeps gets them directly, without the history of migrations."""
+        in_memory = settings.EMULATOR == "MEMORY"
+        call_command("migrate", interactive=False, verbosity=0, skip_checks=True, run_syncdb=in_memory)
+
+    def _resources_use(self) -> None:
+        from pushhub.emulator import views  # imports REST, which needs the apps to be ready
+
+        resources_create(self._resources)
+        views.use(self._resources)
+
+    def _serve(self) -> None:
+        try:
+            uvloop.run(self._serve_all())
+        except BaseException as error:
+            self._error = error
+            self._listening.set()
+
+    async def _serve_all(self) -> None:
+        from pushhub.runtime import grpcserver
+        from pushhub.runtime.httpserver import HttpServer
+        from pushhub.runtime.limits import limits_read, open_files_raise
+        from pushhub.wsgi import application
+
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        with ThreadPoolExecutor(settings.WEB_THREADS, "web") as pool:
+            web = HttpServer(application, pool=pool, limits=limits_read(), files=open_files_raise())
+            host, port = settings.HTTP_ADDRESS
+            await web.start(host=host, port=port)
+            grpc = asyncio.create_task(grpcserver.serve(self._stop))
+            try:
+                await self._grpc_wait(grpc)
+                self._listening.set()
+                await grpc
+            finally:
+                await web.stop(seconds=GRACE_SECONDS)
+
+    async def _grpc_wait(self, task: asyncio.Task[None]) -> None:
+        while not task.done():
+            with contextlib.suppress(OSError), socket.create_connection(_reachable(settings.GRPC_ADDRESS), timeout=1):
+                return
+            await asyncio.sleep(0.01)
+        task.result()
+
+    def _servers_wait(self) -> None:
+        if not self._listening.wait(SERVERS_SECONDS):
+            raise StartError("REST and gRPC do not listen")
+        if self._error is not None:
+            raise StartError(f"REST and gRPC do not listen: {self._error}")
+
+    def _servers_stop(self) -> None:
+        if self._loop is not None and self._stop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+                self._loop.call_soon_threadsafe(self._stop.set)
+
+    def _work(self) -> int:
+        """Run the worker of pushes and timed tasks, which also takes the signals."""
+        from celery.apps.worker import Worker
+        from celery.beat import EmbeddedService
+        from celery.signals import worker_ready
+
+        from pushhub.celery import app
+
+        beat: Any = EmbeddedService(app, thread=True, schedule_filename=str(settings.DATA_DIR / "beat-schedule"))
+
+        def ready(**_: Any) -> None:
+            beat.start()
+            self._say_ready()
+
+        worker_ready.connect(ready, weak=False)
+        worker = Worker(
+            app=app,
+            hostname=f"emulator@{socket.gethostname()}",
+            queues=[f"deliveries.{settings.REGION}", "maintenance"],
+            pool_cls="solo",
+            loglevel=settings.LOG_LEVEL,
+            task_events=False,
+            without_gossip=True,
+            without_mingle=True,
+            quiet=True,
+        )
+        try:
+            worker.start()
+        finally:
+            beat.stop()
+        return int(worker.exitcode or 0)
+
+    def _say_ready(self) -> None:
+        host, port = settings.GRPC_ADDRESS
+        say = _say
+        if not env.is_loopback(host):
+            say(f"WARNING: whoever reaches {host}:{port} may do everything: the emulator asks for no credentials.")
+        say(f"INFO: console and REST at {env.url(settings.HTTP_ADDRESS)}/")
+        say(f"INFO: PUBSUB_EMULATOR_HOST={'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}")  # noqa: S104
+        # Test containers wait for this line of Google's emulator.
+        say(f"INFO: Server started, listening on {port}")
+
+
+def _redis_wait(process: subprocess.Popen[bytes]) -> None:
+    give_up = time.monotonic() + REDIS_SECONDS
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        while process.poll() is None and time.monotonic() < give_up:
+            with contextlib.suppress(redis.RedisError):
+                if client.ping():
+                    return
+            time.sleep(0.01)
+    raise StartError("the embedded Redis does not answer")
+
+
+def _reachable(address: tuple[str, int]) -> tuple[str, int]:
+    """Return where a server that listens on `address` is reached from this machine."""
+    host, port = address
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port  # noqa: S104
+
+
+def _say(line: str) -> None:
+    print(f"[pubsub] {line}", flush=True)  # noqa: T201

@@ -1,0 +1,135 @@
+"""What the emulator creates at its start: read from short forms and a YAML file, created through the services."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Bodies = dict[str, dict[str, Any]]
+
+
+class ResourcesError(ValueError):
+    """The resources to create at the start cannot be read or created. The text says which and why."""
+
+
+@dataclass
+class StartResources:
+    """Bodies of topics and subscriptions, as REST takes them, by full name."""
+
+    topics: Bodies = field(default_factory=dict)
+    subscriptions: Bodies = field(default_factory=dict)
+    projects: list[str] = field(default_factory=list)
+
+    def add_project(self, project: str) -> None:
+        if project not in self.projects:
+            self.projects.append(project)
+
+
+def resources_read(*, projects: Iterable[str], path: Path | None) -> StartResources:
+    """Read short forms such as `demo,orders:billing` and the file; ResourcesError names what cannot be read."""
+    resources = StartResources()
+    for text in projects:
+        _add_short_form(resources, text)
+    if path is not None:
+        _add_file(resources, path)
+    return resources
+
+
+def _add_short_form(resources: StartResources, text: str) -> None:
+    project, *topics = [word.strip() for word in text.split(",")]
+    if not project or not all(topics):
+        raise ResourcesError(f"{text!r}: give PROJECT,TOPIC:SUBSCRIPTION:SUBSCRIPTION,TOPIC,...")
+    resources.add_project(project)
+    for word in topics:
+        topic, *subscriptions = word.split(":")
+        resources.topics[f"projects/{project}/topics/{topic}"] = {}
+        for subscription in subscriptions:
+            name = f"projects/{project}/subscriptions/{subscription}"
+            resources.subscriptions[name] = {"topic": f"projects/{project}/topics/{topic}"}
+
+
+def _add_file(resources: StartResources, path: Path) -> None:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ResourcesError(f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ResourcesError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    for project, kinds in _mapping(path, "projects", _mapping(path, "the file", content).get("projects", {})).items():
+        resources.add_project(project)
+        kinds = _mapping(path, f"projects.{project}", kinds)
+        if unknown := sorted(set(kinds) - {"topics", "subscriptions"}):
+            raise ResourcesError(f"{path}: projects.{project}.{unknown[0]}: give topics and subscriptions")
+        for kind, bodies in (("topics", resources.topics), ("subscriptions", resources.subscriptions)):
+            place = f"projects.{project}.{kind}"
+            for name, body in _mapping(path, place, kinds.get(kind)).items():
+                body = dict(_mapping(path, f"{place}.{name}", body))
+                _complete(project, body)
+                bodies[f"projects/{project}/{kind}/{name}"] = body
+
+
+def _complete(project: str, body: dict[str, Any]) -> None:
+    """Let a topic of the same project be named by its id alone."""
+    places = [(body, "topic")]
+    if isinstance(body.get("deadLetterPolicy"), dict):
+        places.append((body["deadLetterPolicy"], "deadLetterTopic"))
+    for holder, key in places:
+        if isinstance(holder.get(key), str) and "/" not in holder[key]:
+            holder[key] = f"projects/{project}/topics/{holder[key]}"
+
+
+def _mapping(path: Path, place: str, value: object) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ResourcesError(f"{path}: {place}: give a mapping of names")
+    return value
+
+
+def resources_create(resources: StartResources) -> None:
+    """Create what doesn't exist yet; ResourcesError names the first that is refused."""
+    from pushhub.common.errors import AlreadyExists, PushHubError
+    from subscriptions.services.projects import project_ensure
+    from subscriptions.services.subscriptions import subscription_create
+    from subscriptions.services.topics import topic_create
+
+    name = ""
+    try:
+        for name in resources.projects:
+            project_ensure(project=name)
+        for name, body in resources.topics.items():
+            try:
+                topic_create(name=name, topic=body)
+            except AlreadyExists:
+                continue
+        for name, body in resources.subscriptions.items():
+            try:
+                subscription_create(name=name, subscription=body)
+            except AlreadyExists:
+                continue
+    except PushHubError as error:
+        raise ResourcesError(f"{name}: {error}") from None
+
+
+def resources_reset(resources: StartResources) -> None:
+    """Delete every snapshot, subscription, topic and schema, then create those of the start again."""
+    from subscriptions.models import Snapshot, Subscription, Topic
+    from subscriptions.models.schemas import Schema
+    from subscriptions.services.schemas import schema_delete
+    from subscriptions.services.snapshots import snapshot_delete
+    from subscriptions.services.subscriptions import subscription_delete
+    from subscriptions.services.topics import topic_delete
+
+    for snapshot in Snapshot.objects.select_related("project"):
+        snapshot_delete(name=snapshot.name)
+    for subscription in Subscription.objects.select_related("project"):
+        subscription_delete(name=subscription.name)
+    for topic in Topic.objects.select_related("project"):
+        topic_delete(name=topic.name)
+    for schema in Schema.objects.select_related("project"):
+        schema_delete(name=schema.name)
+    resources_create(resources)

@@ -1,0 +1,31 @@
+"""The emulator's own address: `POST /emulator/reset` brings back the resources of the start, and nothing else."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST
+
+from pushhub.common.errors import PermissionDenied
+from pushhub.emulator.resources import StartResources, resources_reset
+from subscriptions.api.authentication import refuse_other_sites
+
+_start = StartResources()
+
+
+def use(resources: StartResources) -> None:
+    """Set what a reset creates again."""
+    global _start
+    _start = resources
+
+
+@csrf_exempt
+@require_POST
+def reset(request: HttpRequest) -> HttpResponse:
+    """Delete every resource and message, then create the resources of the start again."""
+    try:
+        refuse_other_sites(request)
+    except PermissionDenied as error:
+        return HttpResponse(str(error), status=403, content_type="text/plain")
+    resources_reset(_start)
+    return HttpResponse(status=204)

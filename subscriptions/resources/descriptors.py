@@ -1,0 +1,87 @@
+"""Field tables of the API's messages, derived from the descriptors of the protocol buffers that Google publishes.
+
+A descriptor gives the names and types of the fields. It doesn't give what PushHub adds: how large a value may be, and
+which fields callers can't set. Those are passed in, keyed by the message's name and the field's JSON name, for example
+`PushConfig.OidcToken.audience`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+
+from pushhub.common.protojson import (
+    Bool,
+    Duration,
+    Enum,
+    Integer,
+    Kind,
+    Message,
+    Repeated,
+    String,
+    StringMap,
+    Struct,
+    Timestamp,
+)
+
+WELL_KNOWN: Mapping[str, Kind] = {
+    "google.protobuf.Duration": Duration(),
+    "google.protobuf.FieldMask": String(),
+    "google.protobuf.Struct": Struct(),
+    "google.protobuf.Timestamp": Timestamp(),
+}
+SCALARS: Mapping[int, Kind] = {
+    FieldDescriptor.TYPE_BOOL: Bool(),
+    FieldDescriptor.TYPE_BYTES: String(),
+    FieldDescriptor.TYPE_INT32: Integer(32),
+    FieldDescriptor.TYPE_INT64: Integer(64),
+    FieldDescriptor.TYPE_STRING: String(),
+}
+
+NO_KINDS: Mapping[str, Kind] = {}
+
+
+def message_of(
+    descriptor: Descriptor, *, kinds: Mapping[str, Kind] = NO_KINDS, output_only: Collection[str] = ()
+) -> Message:
+    """Return the field table of a message and of every message in it. `kinds` replaces the derived type of a field."""
+    name = _name_in_package(descriptor)
+    return Message(
+        descriptor.name,
+        {
+            field.json_name: kinds.get(f"{name}.{field.json_name}")
+            or _kind_of(field, kinds=kinds, output_only=output_only)
+            for field in descriptor.fields
+        },
+        output_only=frozenset(
+            field.json_name for field in descriptor.fields if f"{name}.{field.json_name}" in output_only
+        ),
+        oneofs={
+            oneof.name: tuple(field.json_name for field in oneof.fields)
+            for oneof in descriptor.oneofs
+            if len(oneof.fields) > 1
+        },
+    )
+
+
+def _name_in_package(descriptor: Descriptor) -> str:
+    return descriptor.full_name.removeprefix(descriptor.file.package).removeprefix(".")
+
+
+def _kind_of(field: FieldDescriptor, *, kinds: Mapping[str, Kind], output_only: Collection[str]) -> Kind:
+    message = field.message_type
+    if message is not None and message.GetOptions().map_entry:
+        return StringMap()
+    if message is not None:
+        kind = WELL_KNOWN.get(message.full_name) or message_of(message, kinds=kinds, output_only=output_only)
+    elif field.enum_type is not None:
+        kind = _enum_of(field.enum_type)
+    else:
+        kind = SCALARS[field.type]
+    return Repeated(kind) if field.is_repeated else kind
+
+
+def _enum_of(descriptor: EnumDescriptor) -> Enum:
+    values = sorted(descriptor.values, key=lambda value: value.number)
+    return Enum(*(value.name for value in values), numbers=[value.number for value in values])

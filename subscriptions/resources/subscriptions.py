@@ -1,0 +1,216 @@
+"""Subscriptions: from the values of a request to the columns of a row, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+
+from pushhub.common.addresses import AddressGuard
+from pushhub.common.errors import InvalidArgument
+from pushhub.common.names import DELETED_TOPIC
+from pushhub.common.protojson import duration_format
+from subscriptions import selectors
+from subscriptions.models import ServiceAccount, Subscription
+from subscriptions.resources import bounds, endpoints, filters
+from subscriptions.resources.fields import SUBSCRIPTION
+from subscriptions.resources.table import Field, Table, Values, column, duration_ms, duration_text, present
+
+
+def subscription_resource(subscription: Subscription) -> dict[str, Any]:
+    topic = subscription.topic
+    output = {
+        "detached": subscription.detached,
+        "topicMessageRetentionDuration": duration_text(topic.message_retention_seconds) if topic else None,
+        "state": "ACTIVE",
+    }
+    return {
+        "name": subscription.name,
+        "topic": topic.name if topic else DELETED_TOPIC,
+        **FIELDS.show(subscription),
+        **present(output),
+    }
+
+
+def subscription_resource_updated(subscription: Subscription) -> dict[str, Any]:
+    """The answer to an update. Production leaves `detached` out of it."""
+    resource = subscription_resource(subscription)
+    resource.pop("detached", None)
+    return resource
+
+
+def push_config_store(subscription: Subscription, config: Values) -> None:
+    """Set the columns of a PushConfig. An empty one makes the subscription a pull subscription."""
+    endpoint = config.get("pushEndpoint", "")
+    if endpoint:
+        _check_endpoint(endpoint)
+    subscription.push_endpoint = endpoint
+    subscription.push_attributes = bounds.push_attributes(config.get("attributes", {}))
+    oidc_token = config.get("oidcToken")
+    if oidc_token is not None:
+        if not endpoint:
+            raise InvalidArgument("An oidcToken needs a pushEndpoint that it is sent to.", field="pushConfig.oidcToken")
+        _check_account(subscription, oidc_token.get("serviceAccountEmail", ""))
+    subscription.oidc_service_account_email = (oidc_token or {}).get("serviceAccountEmail", "")
+    subscription.oidc_audience = (oidc_token or {}).get("audience", "")
+    subscription.push_wrapper = Subscription.Wrapper.UNSET
+    if "pubsubWrapper" in config:
+        subscription.push_wrapper = Subscription.Wrapper.PUBSUB
+    if "noWrapper" in config:
+        subscription.push_wrapper = Subscription.Wrapper.NONE
+    subscription.push_write_metadata = config.get("noWrapper", {}).get("writeMetadata", False)
+
+
+def push_config_show(subscription: Subscription) -> dict[str, Any]:
+    """The PushConfig of a subscription, empty for a pull subscription."""
+    oidc_token = {
+        "serviceAccountEmail": subscription.oidc_service_account_email,
+        "audience": subscription.oidc_audience,
+    }
+    config = present(
+        {
+            "pushEndpoint": subscription.push_endpoint,
+            "attributes": subscription.push_attributes,
+            "oidcToken": present(oidc_token),
+        }
+    )
+    if subscription.push_wrapper == Subscription.Wrapper.PUBSUB:
+        config["pubsubWrapper"] = {}
+    if subscription.push_wrapper == Subscription.Wrapper.NONE:
+        config["noWrapper"] = {"writeMetadata": True} if subscription.push_write_metadata else {}
+    return config
+
+
+def check_combination(subscription: Subscription) -> None:
+    """Check the rules that involve more than one field."""
+    if subscription.enable_exactly_once_delivery and subscription.push_endpoint:
+        raise InvalidArgument(
+            "Exactly-once delivery is for pull subscriptions only.", field="enableExactlyOnceDelivery"
+        )
+
+
+def _check_endpoint(endpoint: str) -> None:
+    guard = AddressGuard(
+        allow_private=settings.ALLOW_PRIVATE,
+        allowed_networks=settings.ALLOWED_NETWORKS,
+        own_listeners=(settings.HTTP_ADDRESS, settings.GRPC_ADDRESS, settings.FLOWER_ADDRESS),
+    )
+    allowed_ports = frozenset(settings.ALLOWED_PORTS)
+    endpoints.push_endpoint(endpoint, allow_http=settings.ALLOW_HTTP, allowed_ports=allowed_ports, guard=guard)
+
+
+def _check_account(subscription: Subscription, email: str) -> None:
+    """The account must exist in the subscription's own project."""
+    project = subscription.project
+    if not ServiceAccount.objects.filter(email=email, project__project_id=project.project_id).exists():
+        raise InvalidArgument(
+            "You have passed an invalid argument to the service "
+            "(argument=PushConfig::oidc_token::service_account_email).",
+            field="pushConfig.oidcToken.serviceAccountEmail",
+        )
+
+
+def _store_push_config(subscription: Subscription, values: Values) -> None:
+    push_config_store(subscription, values.get("pushConfig", {}))
+
+
+def _store_ack_deadline(subscription: Subscription, values: Values) -> None:
+    subscription.ack_deadline_seconds = bounds.ack_deadline(
+        values.get("ackDeadlineSeconds"), exactly_once=values.get("enableExactlyOnceDelivery", False)
+    )
+
+
+def _store_expiration(subscription: Subscription, values: Values) -> None:
+    subscription.expiration_ttl_seconds = _ttl_seconds(values)
+
+
+def _ttl_seconds(values: Values) -> int | None:
+    """How long the subscription may be unused; None for ever."""
+    policy = values.get("expirationPolicy")
+    if policy is None:
+        return bounds.DEFAULT_TTL_SECONDS
+    milliseconds = duration_ms(policy.get("ttl"), "expirationPolicy.ttl")
+    return None if milliseconds is None else bounds.expiration_ttl(milliseconds)
+
+
+def _show_expiration(subscription: Subscription) -> dict[str, Any]:
+    """An empty policy says that the subscription never expires."""
+    ttl = subscription.expiration_ttl_seconds
+    return {} if ttl is None else {"ttl": duration_text(ttl)}
+
+
+def _store_retention(subscription: Subscription, values: Values) -> None:
+    milliseconds = duration_ms(values.get("messageRetentionDuration"), "messageRetentionDuration")
+    subscription.message_retention_seconds = (
+        bounds.default_retention(_ttl_seconds(values)) if milliseconds is None else bounds.retention(milliseconds)
+    )
+
+
+def _store_filter(subscription: Subscription, values: Values) -> None:
+    subscription.filter = values.get("filter", "")
+    filters.matcher(subscription.filter)
+
+
+def _store_dead_letter_policy(subscription: Subscription, values: Values) -> None:
+    policy = values.get("deadLetterPolicy")
+    if policy is None:
+        subscription.dead_letter_topic = None
+        subscription.max_delivery_attempts = 0
+        return
+    attempts = bounds.delivery_attempts(policy.get("maxDeliveryAttempts"))
+    field = "deadLetterPolicy.deadLetterTopic"
+    subscription.dead_letter_topic = selectors.topic_get(name=policy.get("deadLetterTopic", ""), field=field)
+    subscription.max_delivery_attempts = attempts
+
+
+def _show_dead_letter_policy(subscription: Subscription) -> dict[str, Any] | None:
+    if not subscription.max_delivery_attempts:
+        return None
+    topic = subscription.dead_letter_topic
+    return {
+        "deadLetterTopic": topic.name if topic else DELETED_TOPIC,
+        "maxDeliveryAttempts": subscription.max_delivery_attempts,
+    }
+
+
+def _store_retry_policy(subscription: Subscription, values: Values) -> None:
+    policy = values.get("retryPolicy")
+    if policy is None:
+        subscription.minimum_backoff_ms = subscription.maximum_backoff_ms = None
+        return
+    subscription.minimum_backoff_ms, subscription.maximum_backoff_ms = bounds.backoffs(
+        duration_ms(policy.get("minimumBackoff"), "retryPolicy.minimumBackoff"),
+        duration_ms(policy.get("maximumBackoff"), "retryPolicy.maximumBackoff"),
+    )
+
+
+def _show_retry_policy(subscription: Subscription) -> dict[str, Any] | None:
+    if subscription.minimum_backoff_ms is None or subscription.maximum_backoff_ms is None:
+        return None
+    return {
+        "minimumBackoff": duration_format(subscription.minimum_backoff_ms),
+        "maximumBackoff": duration_format(subscription.maximum_backoff_ms),
+    }
+
+
+FIELDS: Table[Subscription] = Table(
+    SUBSCRIPTION,
+    [
+        Field("pushConfig", _store_push_config, push_config_show),
+        Field("ackDeadlineSeconds", _store_ack_deadline, lambda subscription: subscription.ack_deadline_seconds),
+        column("retainAckedMessages", "retain_acked_messages", bool),
+        Field(
+            "messageRetentionDuration",
+            _store_retention,
+            lambda subscription: duration_text(subscription.message_retention_seconds),
+        ),
+        column("labels", "labels", bounds.labels),
+        column("enableMessageOrdering", "enable_message_ordering", bool, is_mutable=False),
+        Field("expirationPolicy", _store_expiration, _show_expiration),
+        Field("filter", _store_filter, lambda subscription: subscription.filter, is_mutable=False),
+        Field("deadLetterPolicy", _store_dead_letter_policy, _show_dead_letter_policy),
+        Field("retryPolicy", _store_retry_policy, _show_retry_policy),
+        column("enableExactlyOnceDelivery", "enable_exactly_once_delivery", bool),
+    ],
+    fixed=frozenset({"name", "topic", "tags"}),
+)

@@ -1,0 +1,88 @@
+"""How a resource is kept: for each of its fields, how to store it in the columns of a row and how to show it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pushhub.common.errors import Unimplemented
+from pushhub.common.protojson import Message, duration_format, duration_parse
+
+Row = TypeVar("Row")
+#: A resource in canonical JSON form: fields at their default are left out.
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Field(Generic[Row]):
+    """How one field is kept in the columns of a row.
+
+    `store` gets the whole resource, because a default may depend on another field; that way the order of the fields
+    doesn't matter. `show` returns None, or the default of the field's type, where the field is left out.
+    """
+
+    name: str
+    store: Callable[[Row, Values], None]
+    show: Callable[[Row], Any]
+    is_mutable: bool = True
+
+
+class Table(Generic[Row]):
+    """The fields that callers can set on a resource.
+
+    PushHub refuses those that `fields` doesn't have: to accept them and do nothing would lose messages or leave them
+    as they are. `fixed` names the fields that only the creation of the resource handles.
+    """
+
+    def __init__(self, message: Message, fields: Sequence[Field[Row]], *, fixed: frozenset[str]) -> None:
+        self._message = message
+        self.fields = {field.name: field for field in fields}
+        unsupported = message.fields.keys() - self.fields.keys() - message.output_only - fixed
+        self.names = (*self.fields, *sorted(unsupported))
+        self.mutable = frozenset(unsupported | {field.name for field in fields if field.is_mutable})
+
+    def store(self, row: Row, values: Values, names: Collection[str] | None = None) -> None:
+        """Set the columns of the named fields, or of all, to what `values` has of them."""
+        for name in self.names:
+            if names is not None and name not in names:
+                continue
+            field = self.fields.get(name)
+            if field is not None:
+                field.store(row, values)
+            elif values.get(name) not in (None, []):
+                raise unsupported(name)
+
+    def show(self, row: Row) -> dict[str, Any]:
+        """What a caller can set on the resource, as it is now."""
+        shown = {name: field.show(row) for name, field in self.fields.items()}
+        kinds = self._message.fields
+        return {
+            name: value for name, value in shown.items() if value or (value is not None and kinds[name].has_presence)
+        }
+
+
+def unsupported(name: str) -> Unimplemented:
+    return Unimplemented(f"The field {name} is not supported by PushHub.", field=name)
+
+
+def column(name: str, attribute: str, convert: Callable[[Any], Any], *, is_mutable: bool = True) -> Field[Any]:
+    """A field that is one column. `convert` gets None for an absent field."""
+
+    def store(row: Any, values: Values) -> None:
+        setattr(row, attribute, convert(values.get(name)))
+
+    return Field(name, store, lambda row: getattr(row, attribute), is_mutable=is_mutable)
+
+
+def present(values: Values) -> dict[str, Any]:
+    """The values without those that are empty."""
+    return {name: value for name, value in values.items() if value}
+
+
+def duration_ms(value: str | None, field: str) -> int | None:
+    return None if value is None else duration_parse(value, field=field)
+
+
+def duration_text(seconds: int | None) -> str | None:
+    return None if seconds is None else duration_format(seconds * 1000)

@@ -1,0 +1,139 @@
+"""`pushhub emulator`: what a developer's test suite does with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from google.api_core.exceptions import NotFound
+from google.cloud import pubsub_v1
+
+from pushhub.testing import Emulator, EmulatorError
+from tests.ports import wait_for
+from tests.receiver import Receiver
+
+ORDERS = "projects/demo/topics/orders"
+BILLING = "projects/demo/subscriptions/billing"
+RESOURCES = """
+projects:
+  demo:
+    topics: {orders: {}}
+    subscriptions: {billing: {topic: orders, ackDeadlineSeconds: 20}}
+"""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    path = tmp_path_factory.mktemp("emulator") / "resources.yaml"
+    path.write_text(RESOURCES)
+    with Emulator(projects=["other,news"], resources=path) as emulator:
+        yield emulator
+
+
+@pytest.fixture
+def emulator(running: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    running.reset()
+    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", running.host_port)
+    return running
+
+
+def test_it_says_the_line_that_test_containers_wait_for(emulator: Emulator) -> None:
+    port = emulator.host_port.rpartition(":")[2]
+    assert f"Server started, listening on {port}\n" in emulator.printed
+    assert f"PUBSUB_EMULATOR_HOST={emulator.host_port}\n" in emulator.printed
+
+
+def test_resources_of_the_start_are_there_and_messages_are_pulled(emulator: Emulator) -> None:
+    with pubsub_v1.PublisherClient() as publisher, pubsub_v1.SubscriberClient() as subscriber:
+        assert [topic.name for topic in publisher.list_topics(project="projects/other")] == [
+            "projects/other/topics/news"
+        ]
+        assert subscriber.get_subscription(subscription=BILLING).ack_deadline_seconds == 20
+        publisher.publish(ORDERS, b"one", kind="a").result(timeout=60)
+        pulled = subscriber.pull(subscription=BILLING, max_messages=5).received_messages
+        assert [(item.message.data, dict(item.message.attributes)) for item in pulled] == [(b"one", {"kind": "a"})]
+
+
+def test_messages_are_pushed_and_a_refused_one_comes_again(emulator: Emulator, receiver: Receiver) -> None:
+    receiver.script([503, 204])
+    with pubsub_v1.PublisherClient() as publisher, pubsub_v1.SubscriberClient() as subscriber:
+        subscriber.create_subscription(
+            name="projects/demo/subscriptions/hook", topic=ORDERS, push_config={"push_endpoint": receiver.url}
+        )
+        publisher.publish(ORDERS, b"two").result(timeout=60)
+        wait_for(lambda: len(receiver.requests) == 2, what="the second attempt")
+
+
+def test_a_reset_leaves_the_resources_of_the_start_alone(emulator: Emulator) -> None:
+    with pubsub_v1.PublisherClient() as publisher, pubsub_v1.SubscriberClient() as subscriber:
+        publisher.create_topic(name="projects/demo/topics/extra")
+        publisher.publish(ORDERS, b"old").result(timeout=60)
+
+        emulator.reset()
+
+        with pytest.raises(NotFound):
+            publisher.get_topic(topic="projects/demo/topics/extra")
+        publisher.publish(ORDERS, b"new").result(timeout=60)
+        pulled = subscriber.pull(subscription=BILLING, max_messages=5).received_messages
+        assert [item.message.data for item in pulled] == [b"new"]
+
+
+def test_a_page_of_another_site_cannot_reset_it(emulator: Emulator) -> None:
+    address = f"http://{emulator.host_port}/emulator/reset"
+    assert requests.post(address, headers={"Origin": "https://evil.example"}, timeout=30).status_code == 403
+    assert requests.get(address, timeout=30).status_code == 405
+
+
+def test_rest_and_the_console_need_no_credentials(emulator: Emulator) -> None:
+    topics = requests.get(f"http://{emulator.host_port}/v1/projects/demo/topics", timeout=30).json()
+    assert [topic["name"] for topic in topics["topics"]] == [ORDERS]
+    assert requests.get(f"{emulator.console_url}/v1/{ORDERS}", timeout=30).status_code == 200
+
+
+def test_a_data_folder_keeps_everything_over_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for life in ("first", "second"):
+        with Emulator(projects=["demo,orders:billing"], data_dir=tmp_path / "data") as emulator:
+            monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator.host_port)
+            with pubsub_v1.PublisherClient() as publisher, pubsub_v1.SubscriberClient() as subscriber:
+                if life == "first":
+                    publisher.publish(ORDERS, b"kept").result(timeout=60)
+                else:
+                    pulled = subscriber.pull(subscription=BILLING, max_messages=5).received_messages
+                    assert [item.message.data for item in pulled] == [b"kept"]
+
+
+def test_an_address_in_reach_of_others_is_said_aloud() -> None:
+    command = [sys.executable, "-m", "pushhub.emulator", "--host-port=0.0.0.0:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        warning = process.stdout.readline()
+        process.terminate()
+    assert "WARNING: whoever reaches 0.0.0.0:" in warning
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("--host-port=nowhere", "--host-port=nowhere: give HOST:PORT"),
+        ("--project=demo,orders:b!d", "projects/demo/subscriptions/b!d: "),
+        ("--resources=/nowhere.yaml", "/nowhere.yaml: No such file or directory"),
+        ("--time-scale=0", "--time-scale=0.0: give a number above 0"),
+    ],
+)
+def test_what_is_wrong_is_one_line(option: str, reason: str) -> None:
+    command = [sys.executable, "-m", "pushhub.emulator", "--host-port=127.0.0.1:0", option]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert ended.returncode != 0
+    assert "Traceback" not in ended.stderr
+    assert reason in ended.stderr.splitlines()[-1]
+
+
+def test_a_start_that_fails_is_an_error_with_its_reason(tmp_path: Path) -> None:
+    with pytest.raises(EmulatorError, match="is not YAML"):
+        (tmp_path / "broken.yaml").write_text("projects: {")
+        Emulator(resources=tmp_path / "broken.yaml").start()

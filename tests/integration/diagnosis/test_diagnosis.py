@@ -1,0 +1,283 @@
+"""Each broken set-up is diagnosed: the step that fails, and what to do."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.regions import KEY as UNSERVED_KEY
+from deliveries.models import Delivery
+from subscriptions.iam import grants
+from subscriptions.iam.tree import resource_get
+from subscriptions.models import Project, ServiceAccount, Subscription
+from tests.certificates import Authority
+from tests.ports import free_port
+from tests.receiver import Answer, Receiver
+from tests.restapi import Api
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
+
+TOPIC = "projects/shop/topics/orders"
+NAME = "projects/shop/subscriptions/hello"
+EMAIL = "pusher@shop.iam.gserviceaccount.com"
+
+
+class SetUp:
+    """A subscription that works, and ways to break it."""
+
+    def __init__(self, api: Api, settings: Any, folder: Path, stack: ExitStack) -> None:
+        self.api = api
+        self.settings = settings
+        self.stack = stack
+        self.authority = Authority(folder)
+        other_folder = folder / "other"
+        other_folder.mkdir()
+        self.other_authority = Authority(other_folder)
+        self.receiver = stack.enter_context(Receiver(default=204))
+        settings.PUSH_CA_FILE = str(self.authority.ca_file)
+        api.made("topics/orders")
+        api.made("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": self.receiver.url}})
+        self.revive_worker()
+
+    @property
+    def row(self) -> Subscription:
+        return Subscription.objects.get(subscription_id="hello")
+
+    @property
+    def lane(self) -> Lane:
+        return Lane(self.row.pk, "local")
+
+    def revive_worker(self) -> None:
+        default_backlog().client.zadd("ph:workers", {"push@test": time.time() * 1000})
+
+    def change(self, **columns: Any) -> None:
+        Subscription.objects.filter(subscription_id="hello").update(**columns)
+
+    def endpoint(self, url: str) -> None:
+        self.change(push_endpoint=url)
+
+    def serve_tls(self, *names: str, expired: bool = False, authority: Authority | None = None) -> None:
+        context = (authority or self.authority).server_context(*names, expired=expired)
+        receiver = Receiver(default=204)
+        receiver._server.socket = context.wrap_socket(receiver._server.socket, server_side=True)
+        self.stack.enter_context(receiver)
+        self.endpoint(f"https://localhost:{receiver.port}/push")
+
+    def account(self) -> ServiceAccount:
+        self.api.post("serviceAccounts", {"accountId": "pusher"})
+        self.change(oidc_service_account_email=EMAIL)
+        return ServiceAccount.objects.get(email=EMAIL)
+
+    def publish(self, **attributes: str) -> None:
+        assert (
+            self.api.post("topics/orders:publish", {"messages": [{"attributes": attributes or {"kind": "any"}}]}).status
+            == 200
+        )
+
+    def lane_state(self, **fields: Any) -> None:
+        default_backlog().client.hset(f"ph:{self.lane.key}:s", mapping=fields)
+
+    def diagnose(self, *, send_probe: bool = False) -> dict[str, Any]:
+        answer = self.api.post("subscriptions/hello:diagnose", {"sendProbe": send_probe})
+        assert answer.status == 200, answer
+        body: dict[str, Any] = answer.body
+        return body
+
+
+@pytest.fixture
+def setup(api: Api, redis_url: str, settings: Any, tmp_path: Path) -> Iterator[SetUp]:
+    with ExitStack() as stack:
+        yield SetUp(api, settings, tmp_path, stack)
+
+
+def no_topic(setup: SetUp) -> None:
+    assert setup.api.delete("topics/orders").status == 200
+
+
+def unknown_account(setup: SetUp) -> None:
+    setup.change(oidc_service_account_email=EMAIL)
+
+
+def disabled_account(setup: SetUp) -> None:
+    setup.account()
+    assert setup.api.post(f"serviceAccounts/{EMAIL}:disable").status == 200
+
+
+def agent_without_role(setup: SetUp) -> None:
+    setup.account()
+    project = Project.objects.get(project_id="shop")
+    agent = f"serviceAccount:{project.service_agent}"
+    grants.role_revoke(resource_get("projects/shop"), role="roles/pubsub.serviceAgent", member=agent)
+
+
+def no_worker(setup: SetUp) -> None:
+    default_backlog().client.delete("ph:workers")
+
+
+def no_redis(setup: SetUp) -> None:
+    setup.settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}/0"
+
+
+def unserved_region(setup: SetUp) -> None:
+    setup.publish()
+    default_backlog().client.set(UNSERVED_KEY, orjson.dumps([["local", 100, 1]]))
+
+
+def filter_without_match(setup: SetUp) -> None:
+    setup.api.made("subscriptions/all", {"topic": TOPIC})
+    setup.change(filter='attributes.kind = "order"')
+    setup.publish(kind="refund")
+
+
+def own_listener(setup: SetUp) -> None:
+    setup.settings.HTTP_ADDRESS = ("127.0.0.1", setup.receiver.port)
+
+
+def private_address(setup: SetUp) -> None:
+    setup.settings.ALLOW_PRIVATE = False
+
+
+def plain_server(setup: SetUp) -> None:
+    setup.endpoint(setup.receiver.url.replace("http:", "https:"))
+
+
+def paused_by_backoff(setup: SetUp) -> None:
+    setup.lane_state(resume=time.time() * 1000 + 60_000)
+
+
+def full_window(setup: SetUp) -> None:
+    setup.lane_state(w=3, out=3)
+
+
+def other_mode(setup: SetUp) -> None:
+    setup.lane_state(mode=2)
+
+
+def nacked_before(setup: SetUp) -> None:
+    setup.publish()
+    Delivery.objects.update(last_result="404", last_attempt_at="2026-11-22T05:00:00Z")
+
+
+#: How a set-up is broken, the step that says so, and words of the summary.
+BROKEN: dict[str, tuple[Callable[[SetUp], Any], str, str]] = {
+    "pull subscription": (lambda setup: setup.endpoint(""), "subscription", "pull subscription"),
+    "detached": (lambda setup: setup.change(detached=True), "subscription", "detached"),
+    "topic deleted": (no_topic, "subscription", "topic was deleted"),
+    "http denied": (lambda setup: setattr(setup.settings, "ALLOW_HTTP", False), "url", "scheme"),
+    "port denied": (lambda setup: setup.endpoint("https://example.com:22/"), "url", "port 22"),
+    "no URL": (lambda setup: setup.endpoint("https://user@example.com/"), "url", "Correct the push endpoint"),
+    "unknown account": (unknown_account, "token", "does not exist"),
+    "disabled account": (disabled_account, "token", "Enable it"),
+    "agent may not mint": (agent_without_role, "token", "roles/iam.serviceAccountTokenCreator"),
+    "no push worker": (no_worker, "worker", "No push worker"),
+    "no Redis": (no_redis, "worker", "Redis does not answer"),
+    "unserved region": (unserved_region, "region", "PUSHHUB_REGION=local"),
+    "filter without match": (filter_without_match, "filter", "none of the newest 1 messages"),
+    "no address": (lambda setup: setup.endpoint("http://nowhere.invalid/"), "name", "has no address"),
+    "metadata server": (lambda setup: setup.endpoint("http://169.254.169.254/"), "guard", "PUSHHUB_ALLOWED_NETWORKS"),
+    "own listener": (own_listener, "guard", "denies"),
+    "private address": (private_address, "guard", "denies"),
+    "nothing listens": (lambda setup: setup.endpoint(f"http://127.0.0.1:{free_port()}/"), "connection", "Start"),
+    "no TLS": (plain_server, "certificate", "TLS handshake fails"),
+    "expired": (lambda setup: setup.serve_tls("localhost", expired=True), "certificate", "has expired. Renew it."),
+    "other host name": (lambda setup: setup.serve_tls("other.test"), "certificate", "another host name"),
+    "unknown authority": (
+        lambda setup: setup.serve_tls("localhost", authority=setup.other_authority),
+        "certificate",
+        "PUSHHUB_PUSH_CA_FILE",
+    ),
+    "push backoff": (paused_by_backoff, "flow", "push backoff pauses"),
+    "full window": (full_window, "flow", "push window of 3 is full"),
+    "other settings in Redis": (other_mode, "flow", "next audit"),
+    "nacked before": (nacked_before, "answer", "Correct the path"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_set_up_is_diagnosed(setup: SetUp, name: str) -> None:
+    break_it, step, words = BROKEN[name]
+    break_it(setup)
+    diagnosis = setup.diagnose()
+    assert not diagnosis["healthy"], diagnosis
+    assert diagnosis["summary"].startswith(f"{step}: "), diagnosis
+    assert words in diagnosis["summary"]
+    [culprit] = [one for one in diagnosis["steps"] if one["name"] == step]
+    assert culprit["advice"]
+    assert setup.receiver.requests == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (503, "answered 503. Look at the endpoint's own log"),
+        (403, "answered 403. Check how the endpoint verifies the token"),
+        (405, "answered 405. Correct the path"),
+        (Answer(302, headers={"Location": "/"}), "pushes do not follow redirects"),
+        (429, "x-pushhub-rate"),
+        (Answer(hang_up=True), "The probe failed: reset"),
+    ],
+)
+def test_a_probe_tells_what_the_endpoint_answers(setup: SetUp, answer: int | Answer, words: str) -> None:
+    setup.receiver.default = answer
+    diagnosis = setup.diagnose(send_probe=True)
+    assert diagnosis["summary"].startswith("answer: ") and words in diagnosis["summary"], diagnosis
+
+
+def test_nothing_is_wrong_and_no_message_was_sent(setup: SetUp) -> None:
+    diagnosis = setup.diagnose()
+    assert diagnosis["healthy"], diagnosis
+    assert diagnosis["summary"] == "Nothing is wrong: messages can be pushed."
+    assert setup.receiver.requests == []
+
+
+def test_a_probe_is_a_push_with_a_token_and_an_attribute(setup: SetUp) -> None:
+    setup.account()
+    diagnosis = setup.diagnose(send_probe=True)
+    assert diagnosis["healthy"], diagnosis
+    [request] = setup.receiver.requests
+    assert request.json["message"]["attributes"] == {"pushhub-probe": "true"}
+    assert request.json["subscription"] == NAME
+    token = request.headers["authorization"].removeprefix("Bearer ")
+    assert token.count(".") == 2 and token not in str(diagnosis)
+
+
+def test_a_certificate_of_a_trusted_authority_is_valid(setup: SetUp) -> None:
+    setup.serve_tls("localhost")
+    assert setup.diagnose(send_probe=True)["healthy"]
+
+
+def test_no_step_tells_an_address_or_why_it_is_denied(setup: SetUp) -> None:
+    """A name may lead into the network around PushHub; the answer must not be a map of that network."""
+    private_address(setup)
+    setup.endpoint(f"http://localhost.localdomain:{setup.receiver.port}/")
+    setup.settings.ALLOWED_NETWORKS = []
+    text = str(setup.diagnose())
+    assert "127.0.0.1" not in text and "::1" not in text and "loopback" not in text
+
+
+def test_viewers_may_not_diagnose(setup: SetUp) -> None:
+    grants.role_grant(resource_get("projects/shop"), role="roles/pubsub.viewer", member="user:ada@example.com")
+    ada = Api()
+    ada.sign_in("ada@example.com")
+    answer = ada.post("subscriptions/hello:diagnose", {})
+    assert (answer.status, answer.error["status"]) == (403, "PERMISSION_DENIED")
+
+
+def test_send_probe_must_be_true_or_false(setup: SetUp) -> None:
+    answer = setup.api.post("subscriptions/hello:diagnose", {"sendProbe": "yes"})
+    assert (answer.status, answer.fields) == (400, ["sendProbe"])
+
+
+def test_a_server_that_never_shakes_hands_does_not_hold_up_the_diagnosis(setup: SetUp) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        setup.endpoint(f"https://127.0.0.1:{silent.getsockname()[1]}/")
+        assert setup.diagnose()["summary"].startswith("certificate: The TLS handshake fails.")

@@ -1,0 +1,77 @@
+"""`/readyz`: what it says of each component, and that it answers in time when one of them hangs."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.regions import regions_audit
+from deliveries.observability.readiness import CHECKS, DEADLINE_SECONDS
+from tests.ports import wait_for
+from tests.workers import Worker
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
+
+
+@pytest.fixture
+def hanging_redis(settings: Any) -> Iterator[None]:
+    """A Redis that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        settings.REDIS_URL = f"redis://127.0.0.1:{server.getsockname()[1]}/0"
+        yield
+
+
+def readyz(query: str = "") -> tuple[int, Any]:
+    response = Client().get(f"/readyz{query}")
+    return response.status_code, response.json()
+
+
+def test_without_a_push_worker_pushhub_is_not_ready(redis_url: str) -> None:
+    status, body = readyz()
+    assert (status, body["status"]) == (503, "unavailable")
+    assert body["components"]["push_workers"]["reason"] == "no push worker gives a sign of life"
+    assert body["components"]["database"]["status"] == body["components"]["redis"]["status"] == "ok"
+
+
+def test_a_check_can_be_left_out(redis_url: str) -> None:
+    status, body = readyz("?exclude=push_workers")
+    assert (status, body["status"]) == (200, "degraded")
+    assert body["components"].keys() == CHECKS.keys() - {"push_workers"}
+
+
+def test_an_unknown_check_cannot_be_left_out() -> None:
+    status, body = readyz("?exclude=workers")
+    assert status == 400
+    assert "exclude='workers'" in body["reason"]
+
+
+def test_with_a_push_worker_and_an_audit_everything_is_ok(redis_url: str) -> None:
+    with Worker(redis_url):
+        wait_for(lambda: readyz()[0] == 200, what="a ready PushHub")
+        regions_audit({})
+        status, body = readyz()
+    assert (status, body["status"]) == (200, "ok"), body
+    assert body["components"]["push_workers"]["workers"] == 1
+    assert body["components"]["maintenance"]["last_sign_of_life_seconds"] < 90
+
+
+def test_a_worker_that_stopped_giving_signs_of_life_does_not_count(redis_url: str) -> None:
+    default_backlog().client.zadd("ph:workers", {"dead": 1})
+    assert readyz()[1]["components"]["push_workers"]["status"] == "unavailable"
+
+
+def test_a_redis_that_hangs_is_named_before_the_deadline(hanging_redis: None) -> None:
+    began = time.monotonic()
+    status, body = readyz()
+    seconds = time.monotonic() - began
+    assert (status, body["status"]) == (503, "unavailable")
+    assert body["components"]["redis"] == {"status": "unavailable", "reason": "TimeoutError"}
+    assert body["components"]["database"]["status"] == "ok"
+    # The promise is a second. The machine of the tests may be busy; without a deadline this takes 10 seconds and more.
+    assert seconds < 5 * DEADLINE_SECONDS

@@ -1,0 +1,204 @@
+"""Publish requests that are answered without Django: which they are, and that nobody can tell the difference."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import orjson
+import pytest
+
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.default import default_backlog
+from deliveries.models import Delivery, Message
+from subscriptions.iam import grants, tree
+from subscriptions.identity.access_tokens import access_token_create, access_token_revoke
+from subscriptions.models import Subscription, Topic
+from tests.integration.publish.directapi import DirectApi, direct_api
+from tests.restapi import Api
+from tests.webservers import WebServer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PUBLISH = "topics/orders:publish"
+MESSAGE = {"data": base64.b64encode(b"hello").decode(), "attributes": {"a": "1"}}
+BODY: dict[str, Any] = {"messages": [MESSAGE]}
+ADA = "user:ada@example.com"
+
+
+@pytest.fixture
+def api(redis_url: str) -> Iterator[DirectApi]:
+    with direct_api() as api:
+        api.made("topics/orders")
+        api.made("subscriptions/pulled", {"topic": "projects/shop/topics/orders"})
+        yield api
+
+
+def lane() -> Lane:
+    return Lane(Subscription.objects.get(subscription_id="pulled").pk, "local")
+
+
+def test_the_answer_has_the_header_fields_of_djangos(api: DirectApi) -> None:
+    def fields(**headers: str) -> tuple[set[tuple[str, str]], str]:
+        status, fields, content = api.exchange("POST", PUBLISH, BODY, **headers)
+        assert status == 200
+        [message_id] = orjson.loads(content)["messageIds"]
+        return {field for field in fields if field[0] != "Date"}, message_id
+
+    direct, first_id = fields()
+    django, second_id = fields(**{"X-Unknown": "1"})
+    assert api.outcomes == ["direct", "left"]
+    assert direct == django
+    assert int(first_id) < int(second_id)
+
+
+def test_a_message_is_stored_and_offered_before_the_answer(api: DirectApi) -> None:
+    [message_id] = api.post(PUBLISH, {"messages": [{**MESSAGE, "orderingKey": "k"}]}).body["messageIds"]
+    assert api.outcomes == ["direct"]
+    message = Message.objects.get()
+    assert (str(message.pk), bytes(message.data), message.attributes) == (message_id, b"hello", '{"a":"1"}')
+    assert (message.ordering_key, message.region) == ("k", "local")
+    assert default_backlog().known(lane(), [message.pk]) == [True]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Accept-Language": "zh"},
+        {"Cookie": "pushhub_session=x"},
+        {"Content-Type": "text/plain"},
+        {"Origin": "http://elsewhere.example.com"},
+        {"X-PushHub-Region": "local"},
+    ],
+    ids=lambda headers: next(iter(headers)),
+)
+def test_a_request_with_an_unusual_header_is_left_to_django(api: DirectApi, headers: dict[str, str]) -> None:
+    status = api.exchange("POST", PUBLISH, BODY, **headers)[0]
+    assert (status, api.outcomes) == (403 if "Origin" in headers else 200, ["left"])
+
+
+@pytest.mark.parametrize(
+    "path", [f"{PUBLISH}?fields=messageIds", f"{PUBLISH}?access_token=x", "topics/%6Frders:publish", f"{PUBLISH}/"]
+)
+def test_a_request_with_an_unusual_address_is_left_to_django(api: DirectApi, path: str) -> None:
+    api.exchange("POST", path, BODY)
+    assert api.outcomes == ["left"]
+
+
+def test_many_messages_are_left_to_django(api: DirectApi) -> None:
+    assert api.post(PUBLISH, {"messages": [MESSAGE] * 31}).status == 200
+    assert api.outcomes == ["left"]
+
+
+def test_a_host_that_is_not_ours_is_refused(api: DirectApi) -> None:
+    status = api.exchange("POST", PUBLISH, BODY, Host="elsewhere.example.com")[0]
+    assert (status, api.outcomes) == (400, ["left"])
+
+
+def test_messages_for_a_topic_with_a_storage_policy_are_given_back(api: DirectApi) -> None:
+    policy = {"messageStoragePolicy": {"allowedPersistenceRegions": ["local"]}}
+    assert api.patch("topics/orders", {"topic": policy, "updateMask": "messageStoragePolicy"}).status == 200
+    assert api.post(PUBLISH, BODY).status == 200
+    assert api.outcomes == ["given back"]
+    assert Message.objects.count() == 1
+
+
+def test_a_topic_with_a_schema_checks_what_is_published_directly(api: DirectApi) -> None:
+    definition = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}'
+    schema = {"type": "AVRO", "definition": definition}
+    assert api.post("schemas?schemaId=numbers", schema).status == 200
+    settings = {"schema": "projects/shop/schemas/numbers", "encoding": "JSON"}
+    api.made("topics/checked", {"schemaSettings": settings})
+    answer = api.post("topics/checked:publish", BODY)
+    assert (answer.status, api.outcomes) == (400, ["given back"])
+    assert not Message.objects.exists()
+
+
+def test_a_request_with_many_deliveries_is_given_back(api: DirectApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deliveries.publish.writer.MAX_DELIVERIES", 1)
+    assert api.post(PUBLISH, {"messages": [MESSAGE] * 2}).status == 200
+    assert api.outcomes == ["given back"]
+    assert Delivery.objects.count() == 2
+
+
+def test_filters_are_applied(api: DirectApi) -> None:
+    api.made("subscriptions/some", {"topic": "projects/shop/topics/orders", "filter": 'attributes.a = "2"'})
+    api.post(PUBLISH, BODY)
+    assert Delivery.objects.count() == 1
+    api.post(PUBLISH, {"messages": [{"attributes": {"a": "2"}}]})
+    assert Delivery.objects.count() == 3
+    assert api.outcomes == ["direct", "direct"]
+
+
+def test_nothing_is_lost_while_redis_is_away(api: DirectApi, settings: Any) -> None:
+    settings.REDIS_URL = "unix:///nowhere/redis.sock"
+    assert api.post(PUBLISH, BODY).status == 200
+    assert api.outcomes == ["direct"]
+    assert Delivery.objects.count() == 1
+
+
+def test_publishers_at_once_all_get_ids_of_their_own(api: DirectApi) -> None:
+    api.made("topics/other")
+    api.made("subscriptions/ordered", {"topic": "projects/shop/topics/orders", "enableMessageOrdering": True})
+
+    def publish(number: int) -> list[str]:
+        topic = "orders" if number % 2 else "other"
+        ids: list[str] = api.post(f"topics/{topic}:publish", BODY).body["messageIds"]
+        return ids
+
+    with ThreadPoolExecutor(16) as pool:
+        ids = [int(name) for names in pool.map(publish, range(200)) for name in names]
+    assert set(api.outcomes) == {"direct"}
+    assert set(Message.objects.values_list("pk", flat=True)) == set(ids)
+    assert len(set(ids)) == 200
+    owed = list(Delivery.objects.filter(subscription_id=lane().subscription_id).values_list("message_id", flat=True))
+    assert len(owed) == 100
+    assert default_backlog().known(lane(), owed) == [True] * 100
+
+
+def test_a_caller_without_credentials_is_left_to_django_where_nobody_is_anonymous(
+    api: DirectApi, settings: Any
+) -> None:
+    settings.ANONYMOUS = ""
+    assert api.post(PUBLISH, BODY).status == 401
+    assert api.post(PUBLISH, BODY, Authorization="Bearer nonsense").status == 401
+    assert api.outcomes == ["given back", "given back"]
+
+
+def test_what_another_process_changes_holds_from_its_answer_on(redis_url: str) -> None:
+    """The server keeps callers and decisions for a second, and this test changes them meanwhile."""
+    api = Api()
+    api.made("topics/orders")
+    topic = Topic.objects.get()
+    token = access_token_create(member=ADA).token
+
+    with WebServer(redis_url, PUSHHUB_ANONYMOUS="") as server:
+
+        def publish(bearer: str = token) -> int:
+            client = http.client.HTTPConnection(*server.address, timeout=60)
+            try:
+                client.request(
+                    "POST", f"/v1/{topic.name}:publish", orjson.dumps(BODY), {"Authorization": f"Bearer {bearer}"}
+                )
+                return client.getresponse().status
+            finally:
+                client.close()
+
+        assert publish() == 403
+        grants.role_grant(topic, role="roles/pubsub.publisher", member=ADA)
+        assert publish() == 200
+        api.made("subscriptions/late", {"topic": topic.name})
+        assert (publish(), Delivery.objects.count()) == (200, 1)
+        grants.role_revoke(topic, role="roles/pubsub.publisher", member=ADA)
+        assert publish() == 403
+        grants.role_grant(tree.resource_get("projects/shop"), role="roles/pubsub.publisher", member=ADA)
+        assert publish() == 200
+        access_token_revoke(token=token)
+        assert publish() == 401
+        other = access_token_create(member=ADA).token
+        assert publish(other) == 200
+        assert api.delete("topics/orders").status == 200
+        assert publish(other) == 404

@@ -1,0 +1,77 @@
+"""What the emulator reads of resources to create at its start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pushhub.emulator.resources import ResourcesError, resources_read
+
+ORDERS = "projects/demo/topics/orders"
+
+
+def test_a_short_form_names_a_project_its_topics_and_their_subscriptions() -> None:
+    resources = resources_read(projects=["demo,orders:billing:mail,returns", "empty"], path=None)
+    assert resources.projects == ["demo", "empty"]
+    assert resources.topics == {ORDERS: {}, "projects/demo/topics/returns": {}}
+    assert resources.subscriptions == {
+        "projects/demo/subscriptions/billing": {"topic": ORDERS},
+        "projects/demo/subscriptions/mail": {"topic": ORDERS},
+    }
+
+
+def test_a_file_has_the_bodies_of_rest_and_may_shorten_names_of_its_project(tmp_path: Path) -> None:
+    path = tmp_path / "resources.yaml"
+    path.write_text(
+        """
+        projects:
+          demo:
+            topics:
+              orders: {labels: {team: shop}}
+              dead:
+            subscriptions:
+              billing:
+                topic: orders
+                ackDeadlineSeconds: 20
+                deadLetterPolicy: {deadLetterTopic: dead, maxDeliveryAttempts: 5}
+              foreign: {topic: projects/other/topics/news}
+        """
+    )
+    resources = resources_read(projects=[], path=path)
+    assert resources.projects == ["demo"]
+    assert resources.topics == {ORDERS: {"labels": {"team": "shop"}}, "projects/demo/topics/dead": {}}
+    policy = {"deadLetterTopic": "projects/demo/topics/dead", "maxDeliveryAttempts": 5}
+    assert resources.subscriptions == {
+        "projects/demo/subscriptions/billing": {"topic": ORDERS, "ackDeadlineSeconds": 20, "deadLetterPolicy": policy},
+        "projects/demo/subscriptions/foreign": {"topic": "projects/other/topics/news"},
+    }
+
+
+@pytest.mark.parametrize("text", ["", ",orders", "demo,", "demo,,orders"])
+def test_a_short_form_with_a_gap_is_refused(text: str) -> None:
+    with pytest.raises(ResourcesError, match="give PROJECT,TOPIC"):
+        resources_read(projects=[text], path=None)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("projects: [demo]", "projects: give a mapping"),
+        ("- projects", "the file: give a mapping"),
+        ("projects: {demo: {topic: {}}}", "projects.demo.topic: give topics and subscriptions"),
+        ("projects: {demo: {topics: {orders: 5}}}", "projects.demo.topics.orders: give a mapping"),
+        ("projects: {demo: {topics: {7: {}}}}", "projects.demo.topics: give a mapping of names"),
+        ("projects: {", "is not YAML"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused_with_the_place(tmp_path: Path, content: str, reason: str) -> None:
+    path = tmp_path / "resources.yaml"
+    path.write_text(content)
+    with pytest.raises(ResourcesError, match=reason):
+        resources_read(projects=[], path=path)
+
+
+def test_a_missing_file_is_refused() -> None:
+    with pytest.raises(ResourcesError, match="/nowhere.yaml: No such file"):
+        resources_read(projects=[], path=Path("/nowhere.yaml"))
