@@ -28,7 +28,7 @@ import uvloop
 from deliveries.client.client import ClientOptions, PushClient, PushResult
 
 #: About what a signed push request carries: a JWT of 700 bytes and an envelope of 300.
-HEADERS = b"Content-Type: application/json\r\nAuthorization: Bearer " + b"x" * 700 + b"\r\n"
+HEADERS = [("Content-Type", "application/json"), ("Authorization", "Bearer " + "x" * 700)]
 BODY = json.dumps({"message": {"data": "eA==" * 50, "messageId": "1"}, "subscription": "projects/p/subscriptions/s"})
 
 NGINX = """
@@ -48,7 +48,7 @@ class Load:
 
     def __init__(self, client: PushClient, url: str, outstanding: int) -> None:
         self.client = client
-        self.endpoint = client.prepare(url)
+        self.endpoint = client.prepare(url, headers=HEADERS)
         self.outstanding = outstanding
         self.body = BODY.encode()
         self.acked = 0
@@ -60,7 +60,7 @@ class Load:
             self._post()
 
     def _post(self) -> None:
-        self.client.post(self.endpoint, HEADERS, self.body, 10.0, self._done)
+        self.client.post(self.endpoint, self.body, timeout_s=10.0, on_done=self._done)
 
     def _done(self, result: PushResult) -> None:
         if result.status == 204:
@@ -111,8 +111,7 @@ def _wait_for_port(port: int) -> None:
 def wrk(url: str, outstanding: int, seconds: float, folder: Path) -> float:
     """Requests a second of wrk with one thread, sending the same headers and body."""
     script = folder / "post.lua"
-    headers = dict(line.split(": ", 1) for line in HEADERS.decode().strip().split("\r\n"))
-    lines = [f"wrk.headers[{json.dumps(name)}] = {json.dumps(value)}" for name, value in headers.items()]
+    lines = [f"wrk.headers[{json.dumps(name)}] = {json.dumps(value)}" for name, value in HEADERS]
     script.write_text("\n".join(['wrk.method = "POST"', f"wrk.body = {json.dumps(BODY)}", *lines]))
     command = ["wrk", "-t1", f"-c{outstanding}", f"-d{int(seconds)}s", "-s", str(script), url]
     shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout

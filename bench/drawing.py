@@ -1,4 +1,4 @@
-"""Draws histories of lanes as one small SVG: window and rate over time, on a logarithmic scale."""
+"""Draws histories of lanes as one small SVG: push window and rate over time, on a logarithmic scale."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WINDOW, RATE = "#1f6feb", "#2da44e"
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One row of the table: what it is, what came out, and its samples."""
+    """One scenario: its title, its figures, and its samples."""
 
     title: str
     figures: str
@@ -75,6 +75,6 @@ def _line(points: Iterable[tuple[float, float]], seconds: float, colour: str) ->
 
 
 def _height(value: float) -> float:
-    """How far down a value lies."""
+    """Return how far from the top a value is drawn."""
     within = min(max(value, LOWEST), HIGHEST)
     return round(HEIGHT * (1 - math.log(within / LOWEST) / math.log(HIGHEST / LOWEST)), 1)

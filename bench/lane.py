@@ -1,4 +1,4 @@
-"""A lane in simulated time: the real rules of flow control between an offered load and a model of an endpoint."""
+"""A lane in simulated time: the real rules of flow control, between an offered load and a model of an endpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deliveries.rules.window import Phase
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an endpoint model sees of one attempt: when, its number among all attempts, and of which message."""
+    """What an endpoint model sees of an attempt: its time, its number among all attempts, and its message."""
 
     now_ms: float
     number: int
@@ -27,7 +27,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an endpoint model makes of it."""
+    """What an endpoint model answers."""
 
     acked: bool
     latency_ms: float
@@ -38,7 +38,7 @@ Endpoint = Callable[[Request], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The lane at one moment."""
+    """The state of the lane at one moment."""
 
     now_ms: float
     window: float
@@ -57,7 +57,7 @@ class Sample:
 
 @dataclass(slots=True)
 class History:
-    """What happened: when each attempt was sent, each pause as (from, to) in ms, and samples at even distances."""
+    """What happened: the time of each attempt, each pause as (from, to) in ms, and samples at regular intervals."""
 
     sent_ms: list[float] = field(default_factory=list)
     acked: int = 0
@@ -70,7 +70,7 @@ class History:
     samples: list[Sample] = field(default_factory=list)
 
     def at(self, seconds: float) -> Sample:
-        """The sample next to a moment."""
+        """Return the sample that is closest to a moment."""
         return min(self.samples, key=lambda sample: abs(sample.now_ms - seconds * 1000))
 
     def acks_per_second(self, from_seconds: float, to_seconds: float) -> float:
@@ -78,18 +78,18 @@ class History:
         return (last.acked - first.acked) * 1000 / (last.now_ms - first.now_ms)
 
     def nacks(self, from_seconds: float, to_seconds: float) -> float:
-        """The share of nacks among the results of a time."""
+        """Return the share of nacks among the results of a period."""
         first, last = self.at(from_seconds), self.at(to_seconds)
         nacks = last.nacked - first.nacked
         return nacks / max(nacks + last.acked - first.acked, 1)
 
     def mean_latency_ms(self, from_seconds: float, to_seconds: float) -> float:
-        """The mean over the acks of a time."""
+        """Return the mean over the acks of a period."""
         first, last = self.at(from_seconds), self.at(to_seconds)
         return (last.latency_ms - first.latency_ms) / (last.acked - first.acked)
 
     def gaps_ms(self, *, after_ms: float = 0.0) -> list[float]:
-        """The times between deliveries, from the first one after `after_ms` on."""
+        """Return the times between deliveries, beginning with the first delivery after `after_ms`."""
         late = [at for at in self.sent_ms if at >= after_ms]
         return [after - before for before, after in pairwise(late)]
 
@@ -102,7 +102,7 @@ class History:
 
 
 class Lane:
-    """Discrete events: a message arrives, an attempt ends, a pause or a countdown is over, a sample is due."""
+    """A simulation by discrete events: arrivals of messages, ends of attempts, pauses and countdowns, and samples."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Lane:
         self._pump()
 
     def _return(self, message: int, attempt: int) -> None:
-        """A nacked message's countdown is over; like the pump, retries go first."""
+        """Send a nacked message again, as its countdown is over. Retries go first, as in the pump."""
         self._due.append((message, attempt))
         self._pump()
 

@@ -79,6 +79,12 @@ ROWS = {
         "30,000 outstanding for 10 s",
         ("outstanding_30000_rss_mb", "outstanding_30000_others_p99_ratio"),
     ),
+    "flow": Row(
+        "flow",
+        "flow",
+        "endpoints with hard limits of concurrency, and one with 5 % random nacks",
+        ("limit_10_share", "limit_100_share", "limit_1000_share", "nacks_5_percent_share"),
+    ),
     "fairness": Row("neighbours", "fairness", "healthy endpoints beside hanging ones", ("fairness_rate_ratio",)),
     "backlog": Row(
         "costs",

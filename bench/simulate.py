@@ -1,9 +1,9 @@
-"""What the flow control of a lane does with endpoints of different kinds: the real rules in simulated time.
+"""Simulates the flow control of a lane with endpoints of different kinds: the real rules in simulated time.
 
-    python -m bench.simulate                     every row, drawn to docs/flow-control.svg, and its figures
-    python -m bench.simulate --table             the figures alone, and those by the share of nacks (minutes)
+    python -m bench.simulate                     draws every scenario to docs/flow-control.svg and prints its figures
+    python -m bench.simulate --table             prints the figures, and those by share of nacks, without a picture
 
-The same seed gives the same picture, to the byte. Only the checkout is needed.
+Either takes minutes. The same seed gives the same picture, to the byte. Only the checkout is needed.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from deliveries.rules.window import Round, Window
 OUTPUT = Path(__file__).parents[1] / "docs" / "flow-control.svg"
 #: How far a latency strays from its mean, to either side.
 SPREAD = 0.2
-#: A nack of an endpoint that is full or dead comes in this share of the time of an ack.
+#: The latency of a nack from a full or dead endpoint, as a share of the latency of an ack.
 NACK_LATENCY = 0.1
-#: More messages than any row can send.
+#: More messages than any scenario can send.
 PLENTY = 1_000_000_000
 
 
 def healthy(*, latency_ms: float = 200) -> Endpoint:
-    """Acks everything."""
+    """Return an endpoint that acks everything."""
     return lambda request: Answer(True, _around(latency_ms, request))
 
 
 def slowing(*, latency_ms: float = 200, slow_ms: float = 1500, at_ms: float) -> Endpoint:
-    """Acks everything, but takes its time from `at_ms` on."""
+    """Return an endpoint that acks everything, but slowly from `at_ms` on."""
     return lambda request: Answer(True, _around(slow_ms if request.now_ms >= at_ms else latency_ms, request))
 
 
 def flaky(*, share: float, latency_ms: float = 20) -> Endpoint:
-    """Nacks this share at random."""
+    """Return an endpoint that nacks this share of requests at random."""
     return lambda request: Answer(request.dice.random() >= share, _around(latency_ms, request))
 
 
 def periodic(*, every: int, latency_ms: float = 20) -> Endpoint:
-    """Nacks one request in so many."""
+    """Return an endpoint that nacks every n-th request."""
     return lambda request: Answer(request.number % every != 0, _around(latency_ms, request))
 
 
 def poisoned(*, every: int, count: int, latency_ms: float = 20) -> Endpoint:
-    """Nacks every attempt of one message in so many, up to `count` messages."""
+    """Return an endpoint that nacks every attempt of every n-th message, for up to `count` messages."""
 
     def answer(request: Request) -> Answer:
         poison = request.message % every == 0 and request.message <= every * count
@@ -62,7 +62,7 @@ def poisoned(*, every: int, count: int, latency_ms: float = 20) -> Endpoint:
 def dead(
     *, from_ms: float = 0, until_ms: float = math.inf, latency_ms: float = 20, alive: Endpoint | None = None
 ) -> Endpoint:
-    """Nacks everything between the two times, and is `alive` before and after."""
+    """Return an endpoint that nacks everything between the two times, and is `alive` before and after."""
     otherwise = alive or healthy(latency_ms=latency_ms)
 
     def answer(request: Request) -> Answer:
@@ -74,7 +74,7 @@ def dead(
 
 
 def limited(*, places: int, latency_ms: float = 50, then: int = 0, at_ms: float = math.inf) -> Endpoint:
-    """Takes so many requests at once, from `at_ms` on `then`, and answers the others with an immediate 503."""
+    """Return an endpoint that works on `places` requests at once, from `at_ms` on `then`, and nacks others at once."""
     ends: list[float] = []
 
     def answer(request: Request) -> Answer:
@@ -90,7 +90,10 @@ def limited(*, places: int, latency_ms: float = 50, then: int = 0, at_ms: float 
 
 
 def queueing(*, servers: int, latency_ms: float = 50) -> Endpoint:
-    """Works on so many requests at once, and lets the others wait: its latency grows with what is outstanding."""
+    """Return an endpoint that works on this many requests at once and lets others wait.
+
+    Its latency grows with the number of outstanding requests.
+    """
     idle_at = [0.0] * servers
 
     def answer(request: Request) -> Answer:
@@ -106,7 +109,7 @@ def _around(mean_ms: float, request: Request) -> float:
 
 
 def backing_off() -> Flow:
-    """A lane as a minute of nothing but nacks leaves it: window 1, in backoff."""
+    """Return the flow of a lane after a minute of nothing but nacks: window 1, in backoff."""
     lane = Lane(dead(), per_second=5)
     lane.run(60, samples=1)
     window, backoff = lane.flow.window, lane.flow.backoff
@@ -117,13 +120,13 @@ def backing_off() -> Flow:
 
 
 def wide_open() -> Flow:
-    """A lane at the end of slow start."""
+    """Return the flow of a lane at the end of slow start."""
     return Flow(window=Window(size=3000.0, seen=1000.0, round=Round(size=3000.0)))
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """An endpoint, what is offered to it, and for how long; `figures` says what of it counts."""
+    """An endpoint, the load that is offered to it, and for how long; `figures` sums a history up."""
 
     title: str
     endpoint: Callable[[], Endpoint]
@@ -270,7 +273,7 @@ SCENARIOS = {
 
 
 def mean_gap_ms(endpoint: Endpoint, *, per_second: float, seconds: float, seeds: Sequence[int]) -> float:
-    """The mean time between deliveries once the flow control has settled, over several seeds."""
+    """Return the mean time between deliveries once the flow control has settled, over several seeds."""
     gaps = []
     for seed in seeds:
         history = Lane(endpoint, per_second=per_second, seed=seed).run(seconds, samples=1)
@@ -279,7 +282,10 @@ def mean_gap_ms(endpoint: Endpoint, *, per_second: float, seconds: float, seeds:
 
 
 def nack_rate(endpoint: Endpoint, *, seeds: Sequence[int], seconds: float = 60, flow: Flow | None = None) -> float:
-    """Acks a second of a full lane with at most 30 outstanding, over several seeds, in the second half of the time."""
+    """Return the acks per second of a full lane with at most 30 outstanding messages, over several seeds.
+
+    Only the second half of the time counts.
+    """
     rates = []
     for seed in seeds:
         lane = Lane(endpoint, waiting=PLENTY, seed=seed, flow=flow or Flow(cap=30))
@@ -288,7 +294,7 @@ def nack_rate(endpoint: Endpoint, *, seeds: Sequence[int], seconds: float = 60, 
 
 
 def table(*, seed: int) -> None:
-    """Print the figures by the share of nacks: a full lane at an endpoint of 10 ms, and 5 messages/s offered."""
+    """Print the figures by share of nacks: for a full lane at an endpoint of 10 ms, and for 5 offered messages/s."""
     seeds = range(seed, seed + 5)
     print("\n10 ms, at most 30 outstanding          acks/s at random     periodic")
     for percent in (1, 2, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20):

@@ -61,7 +61,7 @@ class Endpoint(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         at = monotonic_ns()
         data = self._buffer + data
-        if not _is_whole(data):
+        if not is_whole(data):
             self._buffer = data
             return
         self._buffer = b""
@@ -85,7 +85,8 @@ class Endpoint(asyncio.Protocol):
         self._held = 0
 
 
-def _is_whole(data: bytes) -> bool:
+def is_whole(data: bytes) -> bool:
+    """Return whether a request has arrived completely."""
     end = data.find(b"\r\n\r\n")
     if end < 0:
         return False

@@ -19,6 +19,8 @@ from django.db import connection
 
 from bench.message import ATTRIBUTES, HELLO, TOPIC
 from bench.processes import answers, process, wait_until
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.lanestate import lane_fields
 from deliveries.models import Delivery
 from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage
@@ -102,13 +104,19 @@ class Stand:
         if not Topic.objects.filter(topic_id=name.rpartition("/")[2]).exists():
             topic_create(name=name, topic={})
 
-    def subscribe(self, url: str, *, name: str = "bench", topic: str = TOPIC, **more: Any) -> int:
-        """A push subscription with a token; without a URL it is a pull one. Returns its primary key."""
+    def subscribe(
+        self, url: str, *, name: str = "bench", topic: str = TOPIC, push: Row | None = None, **more: Any
+    ) -> int:
+        """Create a push subscription with a token, or a pull one without a URL. Returns its primary key.
+
+        `push` has more fields for its push config.
+        """
         self.make_topic(topic)
         if not ServiceAccount.objects.exists():
             service_account_create(project="bench", request={"accountId": "pusher"})
         row = subscription_create(
-            name=subscription(name), subscription={"topic": topic, "pushConfig": push_config(url), **more}
+            name=subscription(name),
+            subscription={"topic": topic, "pushConfig": {**push_config(url), **(push or {})}, **more},
         )
         return int(row.pk)
 
@@ -122,7 +130,7 @@ class Stand:
 
     def open_window(self, subscription_id: int, size: int) -> None:
         """Set a push window open, as growing it takes minutes."""
-        self.redis.hset(f"ph:{subscription_id}:local:s", mapping={"w": size, "peak": size})
+        self.redis.hset(Lane(subscription_id, "local").state_key, mapping=lane_fields(window=size, round_peak=size))
 
 
 def subscription(name: str) -> str:

@@ -1,8 +1,8 @@
 """Forwarding to dead-letter topics (docs/spec.md#dead-letters).
 
-A message that was attempted as often as its policy allows is published to the dead-letter topic and owed no more, in
-one transaction. Where the project's service agent may not do that, the topic is gone, or its message storage policy
-excludes the region, it goes on being delivered.
+In one transaction, a message without further attempts is published to the dead-letter topic and its delivery is
+deleted. If the project's service agent lacks a permission, the topic is gone, or its message storage policy excludes
+the region, the message goes on being delivered.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from deliveries.store import statements
 from subscriptions.iam import access
 from subscriptions.identity.agents import service_agent
 from subscriptions.models import Subscription, Topic
+from subscriptions.selectors import PushSettings
 
 PREFIX = "CloudPubSubDeadLetterSource"
 PUBLISH = "pubsub.topics.publish"
@@ -30,29 +31,34 @@ CONSUME = "pubsub.subscriptions.consume"
 
 @dataclass(slots=True)
 class Forwarded:
-    """What became of some deliveries. `announce` is called once the transaction has committed."""
+    """The forwarded messages. Call `announce_all` once the transaction has committed."""
 
     message_ids: set[int] = field(default_factory=set)
     announce: list[Callable[[], None]] = field(default_factory=list)
 
     def announce_all(self) -> None:
-        for one in self.announce:
-            one()
+        for announce in self.announce:
+            announce()
+
+
+def is_spent(settings: PushSettings | None, *, attempts: int) -> bool:
+    """Return whether a subscription's dead-letter policy allows no attempt after this many."""
+    return settings is not None and 0 < settings.max_delivery_attempts <= attempts
 
 
 def dead_letters_forward(*, subscription_id: int, region: str, attempts: Mapping[int, int]) -> Forwarded:
-    """Move deliveries, given with how often each was attempted, to the dead-letter topic of their subscription.
+    """Forward deliveries to the dead-letter topic of their subscription; `attempts` has the attempts made of each.
 
-    The caller owns the transaction. What cannot be moved is not in the answer.
+    The caller owns the transaction. The result lacks deliveries that cannot be forwarded.
     """
     forwarded = Forwarded()
     rows = Subscription.objects.select_related("project", "dead_letter_topic__project")
     source = rows.filter(pk=subscription_id).first()
     if source is None:
-        # Deleted during the last attempt: what it was owed goes with it.
+        # The subscription was deleted during the last attempt, and its deliveries with it.
         return forwarded
     topic = dead_letter_topic_usable(source)
-    # Settled by somebody else meanwhile, such a message must not be published as a dead letter too.
+    # A message that was settled elsewhere meanwhile must not be published as a dead letter too.
     owed = statements.still_waiting(subscription_id=subscription_id, region=region, message_ids=list(attempts))
     if topic is None or not owed or not is_transit_allowed(topic.message_storage_policy, region):
         return forwarded
@@ -71,12 +77,12 @@ def dead_letters_forward(*, subscription_id: int, region: str, attempts: Mapping
 
 
 def dead_letter_topic_usable(source: Subscription) -> Topic | None:
-    """The topic that dead letters go to, or None where they cannot: it is gone, or a permission is missing."""
+    """Return the dead-letter topic, or None if it is gone or a permission is missing."""
     topic = source.dead_letter_topic
     if topic is None:
         return None
     agent = service_agent(source.project)
-    # In development nobody has granted anything, and a policy does what it says.
+    # In development there are no grants, and a dead-letter policy works without them.
     is_allowed = settings.DEVELOPMENT or (
         access.allowed(agent, PUBLISH, topic) and access.allowed(agent, CONSUME, source)
     )

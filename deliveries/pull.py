@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -19,20 +18,20 @@ import orjson
 from django.conf import settings
 
 from deliveries.activity import note_activity
-from deliveries.backlog.backlog import Lane, Leases
+from deliveries.backlog.backlog import Lane, Leases, by_lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
 from deliveries.backlog.paging import page_in
 from deliveries.counters import recording
-from deliveries.deadletters import dead_letters_forward
+from deliveries.deadletters import dead_letters_forward, is_spent
 from deliveries.journal import records
-from deliveries.models import Message
 from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
 from deliveries.rules.ids import publish_time_ms
-from deliveries.rules.payload import attributes_parse, wire_message, wire_size
+from deliveries.rules.payload import wire_size
 from deliveries.rules.regions import transit_require
 from deliveries.rules.taskmessage import DeliverTask, body_parse
 from deliveries.store import statements
+from deliveries.store.payloads import payloads_read
 from deliveries.store.writelock import write_transaction
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped
 from subscriptions.models import Subscription
@@ -266,7 +265,7 @@ def _received(
         times[delivery.message_id] = delivery.times
         attempts[delivery.message_id] = task.attempt - 1 + delivery.attempts
     # A dead-letter policy allows these no further attempt.
-    spent = {i: attempt - 1 for i, attempt in attempts.items() if 0 < found.max_delivery_attempts < attempt}
+    spent = {i: attempt - 1 for i, attempt in attempts.items() if is_spent(found, attempts=attempt - 1)}
     for message_id in _forward(lane, spent) if spent else ():
         del tasks[message_id]
     owed = _still_owed(lane, found, list(tasks))
@@ -277,7 +276,7 @@ def _received(
     fitting = _fitting(sizes, max_bytes=max_bytes, at_least_one=at_least_one)
     surplus = [message_id for message_id in sizes if message_id not in fitting]
     default_backlog().unlease(lane, [(message_id, times[message_id], leases.ends_ms) for message_id in surplus])
-    payloads = _payloads([message_id for message_id in fitting if tasks[message_id].is_reference])
+    payloads = payloads_read([message_id for message_id in fitting if tasks[message_id].is_reference])
     received = []
     for message_id in fitting:
         task = tasks[message_id]
@@ -309,7 +308,7 @@ def _fitting(sizes: Mapping[int, int], *, max_bytes: int, at_least_one: bool) ->
 
 def _spent(leases: Sequence[AckId], found: PushSettings) -> set[AckId]:
     """Return the leases that are held and the last that the dead-letter policy allows."""
-    last = [lease for lease in leases if 0 < found.max_delivery_attempts <= lease.attempt]
+    last = [lease for lease in leases if is_spent(found, attempts=lease.attempt)]
     return set(last) - _lost(last)
 
 
@@ -346,17 +345,6 @@ def _still_owed(lane: Lane, found: PushSettings, message_ids: list[int]) -> set[
     if found.exactly_once and fresh:
         fresh = statements.still_waiting(subscription_id=found.id, region=lane.region, message_ids=fresh)
     return set(fresh)
-
-
-def _payloads(message_ids: list[int]) -> dict[int, Mapping[str, Any]]:
-    """Large messages, which do not travel through Redis."""
-    if not message_ids:
-        return {}
-    rows = Message.objects.filter(pk__in=message_ids)
-    return {
-        row.pk: wire_message(row.pk, bytes(row.data), attributes_parse(row.attributes), row.ordering_key)
-        for row in rows
-    }
 
 
 def _lost(leases: Sequence[AckId]) -> set[AckId]:
@@ -398,10 +386,7 @@ def _refuse_lost(leases: Sequence[AckId], lost: set[AckId]) -> None:
 
 
 def _by_lane(leases: Iterable[AckId]) -> dict[Lane, list[AckId]]:
-    lanes: dict[Lane, list[AckId]] = defaultdict(list)
-    for lease in leases:
-        lanes[Lane(lease.subscription_id, lease.region)].append(lease)
-    return lanes
+    return by_lane(leases, lambda lease: Lane(lease.subscription_id, lease.region))
 
 
 def _write_down(leases: Iterable[AckId], found: PushSettings, *, outcome: str) -> None:

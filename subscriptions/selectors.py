@@ -303,27 +303,26 @@ _attached = PreparedRows(
 
 
 def _push_settings(row: Sequence[Any]) -> PushSettings:
-    (pk, project, subscription_id, topic_id, endpoint, ack_deadline, email, audience) = row[:8]
-    (wrapper, write_metadata, detached, minimum, maximum, attempts, retention, attributes) = row[8:16]
+    columns = dict(zip(PUSH_COLUMNS, row, strict=True))
     return PushSettings(
-        id=pk,
-        name=names.subscription_name(project, subscription_id),
-        topic_id=topic_id,
-        endpoint=endpoint,
-        ack_deadline_seconds=ack_deadline,
-        service_account_email=email,
-        audience=audience or endpoint,
-        no_wrapper=wrapper == Subscription.Wrapper.NONE,
-        write_metadata=write_metadata,
-        detached=detached,
-        minimum_backoff_ms=minimum,
-        maximum_backoff_ms=maximum,
-        shows_attempts=attempts > 0 or settings.DELIVERY_ATTEMPT_ALWAYS,
-        retention_seconds=max(retention, row[19] or 0),
-        attributes=attributes,
-        ordered=row[16],
-        exactly_once=row[17],
-        max_delivery_attempts=attempts,
-        filter=row[18],
-        paused=row[20],
+        id=columns["id"],
+        name=names.subscription_name(columns["project__project_id"], columns["subscription_id"]),
+        topic_id=columns["topic_id"],
+        endpoint=columns["push_endpoint"],
+        ack_deadline_seconds=columns["ack_deadline_seconds"],
+        service_account_email=columns["oidc_service_account_email"],
+        audience=columns["oidc_audience"] or columns["push_endpoint"],
+        no_wrapper=columns["push_wrapper"] == Subscription.Wrapper.NONE,
+        write_metadata=columns["push_write_metadata"],
+        detached=columns["detached"],
+        minimum_backoff_ms=columns["minimum_backoff_ms"],
+        maximum_backoff_ms=columns["maximum_backoff_ms"],
+        shows_attempts=columns["max_delivery_attempts"] > 0 or settings.DELIVERY_ATTEMPT_ALWAYS,
+        retention_seconds=max(columns["message_retention_seconds"], columns["topic__message_retention_seconds"] or 0),
+        attributes=columns["push_attributes"],
+        ordered=columns["enable_message_ordering"],
+        exactly_once=columns["enable_exactly_once_delivery"],
+        max_delivery_attempts=columns["max_delivery_attempts"],
+        filter=columns["filter"],
+        paused=columns["paused"],
     )

@@ -1,7 +1,8 @@
 """Checks who imports whom, from the source alone (docs/architecture.md has the picture).
 
 A *unit* is a folder of an app, or a module at the app's root. Each unit has a layer and imports its own layer and lower
-ones only, and no two units import each other, not even by way of others.
+ones only, and no two units import each other, not even by way of others. The modules of the HTTP client, which is a
+library of its own, do not import each other in a cycle either, not even for type checkers.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ IMPURE = frozenset(
 OPEN_TO_PURE = ("pushhub.common", *PURE)
 #: The HTTP client knows neither Django nor Celery, and of PushHub only what is pure.
 CLIENT = "deliveries.client"
+#: The only module that may import the HTTP client.
+CLIENT_ADAPTER = "deliveries.push.httpclient"
 #: Where Spark's executors run there is neither Django nor Redis.
 TRANSFORMS = ("deliveries.pipeline.counting.transforms", "deliveries.journal.schemas")
 FRAMEWORKS = frozenset({"django", "redis", "celery", "kombu", "rest_framework"})
@@ -76,10 +79,17 @@ class Import:
     line: int
 
 
-def imports_of(importer: str, source: str, *, is_package: bool = False) -> Iterator[Import]:
-    """Every import in a module's source, wherever it stands, but for those a type checker alone sees."""
+def imports_of(
+    importer: str, source: str, *, is_package: bool = False, for_type_checkers: bool = False
+) -> Iterator[Import]:
+    """Return every import in a module's source, wherever it stands.
+
+    Imports that only a type checker sees are left out unless `for_type_checkers` is set.
+    """
     tree = ast.parse(source)
     unseen = {id(node) for block in ast.walk(tree) if _is_for_type_checkers(block) for node in ast.walk(block)}
+    if for_type_checkers:
+        unseen = set()
     for node in ast.walk(tree):
         if id(node) in unseen:
             continue
@@ -146,6 +156,23 @@ def cycles(modules: Mapping[str, str]) -> list[list[str]]:
         importer, imported = unit_of(import_.importer), unit_of(import_.imported)
         if importer != imported and imported.split(".")[0] in ("pushhub", *APPS):
             targets.setdefault(importer, set()).add(imported)
+    return _cycles(targets)
+
+
+def module_cycles(modules: Mapping[str, str], folder: str) -> list[list[str]]:
+    """Return the groups of modules of a folder that import each other; imports for type checkers count too."""
+    inside = {name: source for name, source in modules.items() if name.startswith(f"{folder}.")}
+    targets: dict[str, set[str]] = {}
+    for name, source in inside.items():
+        for import_ in imports_of(name, source, for_type_checkers=True):
+            # `from a.b import c` imports the module a.b.c, or the name c of the module a.b.
+            for imported in (import_.imported, import_.imported.rpartition(".")[0]):
+                if imported in inside:
+                    targets.setdefault(name, set()).add(imported)
+    return _cycles(targets)
+
+
+def _cycles(targets: Mapping[str, set[str]]) -> list[list[str]]:
     reachable = {unit: _reachable(unit, targets) for unit in targets}
     groups = {
         frozenset(other for other in reachable[unit] if unit in reachable.get(other, ()))
@@ -203,6 +230,8 @@ def _reason_of_outsiders(import_: Import, other: str) -> str:
             return "the HTTP client works without Django and Celery"
         if is_ours and not import_.imported.startswith((CLIENT, *OPEN_TO_PURE)):
             return "the HTTP client imports nothing of PushHub but pure rules"
+    elif import_.imported.startswith(f"{CLIENT}.") and import_.importer != CLIENT_ADAPTER:
+        return "only one module adapts the HTTP client to the worker"
     return ""
 
 

@@ -17,9 +17,9 @@ local owed_no_more, late, acknowledged, scores, orderings = {}, {}, {}, {}, {}
 -- Takes the ack of a delivery with an ordering key.
 local function take_ack(id, is_newest, where, ordering)
   local holds_key = redis.call('HGET', key .. ':k', ordering) == id
-  if where == 'a' then
+  if where == ACKNOWLEDGED then
     orderings[ordering] = true
-  elseif where == 'l' and not holds_key then
+  elseif where == LEASED and not holds_key then
     if not is_newest then
       late[#late + 1] = id
       return
@@ -28,7 +28,7 @@ local function take_ack(id, is_newest, where, ordering)
     scores[#scores + 1] = now + ACKNOWLEDGED_MS
     scores[#scores + 1] = id
     orderings[ordering] = true
-  elseif where == 'p' or where == 'r' and redis.call('EXISTS', key .. ':u:' .. ordering) == 1 then
+  elseif where == PARKED or where == RETRYING and redis.call('EXISTS', key .. ':u:' .. ordering) == 1 then
     late[#late + 1] = id
   else
     owed_no_more[#owed_no_more + 1] = id
@@ -47,7 +47,7 @@ each_chunk(ids, function(part)
     end
   end
 end)
-each_chunk(acknowledged, function(part) set_where(key, part, 'a') end)
+each_chunk(acknowledged, function(part) set_places(key, part, ACKNOWLEDGED) end)
 each_chunk(scores, function(part) redis.call('ZADD', key .. ':l', unpack(part)) end)
 
 --- Deliveries of a key that are looked at together.
@@ -59,7 +59,7 @@ for ordering in pairs(orderings) do
   while is_first do
     local leased = redis.call('LRANGE', key .. ':u:' .. ordering, place, place + STEP - 1)
     for _, id in ipairs(leased) do
-      is_first = is_first and (is_acknowledged_now[id] or redis.call('HGET', key .. ':d', id) == 'a')
+      is_first = is_first and (is_acknowledged_now[id] or redis.call('HGET', key .. ':d', id) == ACKNOWLEDGED)
       if is_first then owed_no_more[#owed_no_more + 1] = id end
     end
     if #leased < STEP then break end

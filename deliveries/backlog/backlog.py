@@ -1,40 +1,46 @@
-"""The backlog in Redis, verb by verb: typed calls around the Lua scripts, no rule of its own."""
+"""The backlog in Redis: a typed call for each Lua script, without rules of its own."""
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import redis
 from django.conf import settings
 
+from deliveries.backlog.codes import VERDICT_CODES, Mode, Place
 from deliveries.backlog.connection import redis_client
+from deliveries.backlog.lanestate import LaneState, lane_state_parse
 from deliveries.backlog.scripts import Scripts, call_all
 from deliveries.rules.flow import is_repeated
 from deliveries.rules.limits import Limits
+from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import queue_name
+
+Item = TypeVar("Item")
 
 PREFIX = "ph:"
 #: When each region was last served (beat.lua).
 REGIONS_KEY = f"{PREFIX}regions"
 NO_LIMITS = Limits()
-#: What to do with a lane besides telling it how it stands (configure.lua).
+#: What `configure` does besides passing the settings on (configure.lua).
 Action = Literal["new", "known", "more", "spill"]
-#: A worker that was silent for so long is dead, and what it held goes back to the queue.
+#: A worker without a heartbeat for this time is dead; the messages that it held go back to the queue.
 DEAD_AFTER_MS = 15_000
 
 
 def pull_bell(subscription_id: int) -> str:
-    """The list that holds one entry while a waiting puller of the subscription should look at its lanes."""
+    """Return the list that holds an entry while a waiting puller of the subscription should look at its lanes."""
     return f"{PREFIX}pull:{subscription_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One subscription's deliveries from one publish region; each lane has a window of its own."""
+    """One subscription's deliveries from one publish region; each lane has its own push window."""
 
     subscription_id: int
     region: str
@@ -43,23 +49,33 @@ class Lane:
     def key(self) -> str:
         return f"{self.subscription_id}:{self.region}"
 
+    @property
+    def state_key(self) -> str:
+        """The hash that holds the lane's state."""
+        return f"{PREFIX}{self.key}:s"
+
+    @property
+    def places_key(self) -> str:
+        """The hash that holds the place of each delivery."""
+        return f"{PREFIX}{self.key}:d"
+
     @classmethod
     def parse(cls, key: bytes | str) -> Lane:
         subscription_id, _, region = (key.decode() if isinstance(key, bytes) else key).partition(":")
         return cls(int(subscription_id), region)
 
 
-class Mode(IntEnum):
-    """What becomes of a lane's messages (configure.lua)."""
-
-    IDLE = 0
-    PUSH = 1
-    PULL = 2
+def by_lane(items: Iterable[Item], lane_of: Callable[[Item], Lane]) -> dict[Lane, list[Item]]:
+    """Group items by their lanes, in order."""
+    lanes: dict[Lane, list[Item]] = defaultdict(list)
+    for item in items:
+        lanes[lane_of(item)].append(item)
+    return lanes
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Deliveries of one lane in publish order: pairs of message id and Celery task message.
+    """Deliveries of one lane in publish order, as pairs of message id and Celery task message.
 
     The mode and the limits are for a lane that Redis does not know yet.
     """
@@ -72,7 +88,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A lane whose backlog in Redis runs low: read the rows from `from_id` on; `seq` guards against a race."""
+    """A lane whose backlog in Redis runs low: read the rows from `from_id` on. `seq` detects a spill meanwhile."""
 
     lane: Lane
     from_id: int
@@ -102,7 +118,7 @@ class Leases:
 
 @dataclass(slots=True)
 class Settlement:
-    """Results of one lane, in their order; the fields run parallel (settle.lua says what the codes mean)."""
+    """Results of one lane, in their order, as settle.lua takes them."""
 
     message_ids: list[str] = field(default_factory=list)
     codes: list[str] = field(default_factory=list)
@@ -110,9 +126,8 @@ class Settlement:
     #: For each nack and release: the delay in ms and the task message of the next attempt.
     returned: list[str | int] = field(default_factory=list)
 
-    def add(
-        self, message_id: str, code: Literal["a", "n", "r", "x", "d"], latency_ms: float = 0.0, *, attempt: int = 1
-    ) -> None:
+    def add(self, message_id: str, verdict: Verdict, latency_ms: float = 0.0, *, attempt: int = 1) -> None:
+        code = VERDICT_CODES[verdict]
         self.message_ids.append(message_id)
         self.codes.append(code.upper() if is_repeated(attempt) else code)
         self.latencies_ms.append(f"{latency_ms:.3f}")
@@ -120,7 +135,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class LaneFlow:
-    """How a lane stands after a settle: its push window, and how long its push backoff holds the next delivery back."""
+    """A lane after a settle: its push window, and how long its push backoff holds the next delivery back."""
 
     window: int
     backoff_ms: int
@@ -128,11 +143,11 @@ class LaneFlow:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a heartbeat learns."""
+    """What a heartbeat reveals."""
 
     was_wiped: bool
     put_back: int
-    #: Regions that no worker serves, with the seconds since one did.
+    #: Regions that no worker serves, with the seconds since a worker did.
     silent_regions: dict[str, float]
 
 
@@ -145,15 +160,23 @@ def work_key(worker: str) -> str:
 
 
 class Backlog:
-    """The six verbs. Every call may raise redis.RedisError; none leaves a half-done step behind."""
+    """The verbs of a backlog. Every call may raise redis.RedisError; none leaves a step half done."""
 
-    def __init__(self, client: redis.Redis | None = None, *, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        client: redis.Redis | None = None,
+        *,
+        limit: int | None = None,
+        dice: Callable[[], float] = random.random,
+    ) -> None:
         self.client = client or redis_client()
         self.scripts = Scripts(self.client)
         self.limit = limit or settings.BACKLOG_LIMIT
+        #: Numbers in [0, 1) for the jitter of countdowns.
+        self._dice = dice
 
     def offer(self, offers: Iterable[Offer]) -> None:
-        """Append new deliveries, in one round trip for all lanes."""
+        """Append new deliveries to their lanes, in one round trip."""
         calls = [
             (
                 offer.lane.key,
@@ -172,9 +195,9 @@ class Backlog:
         complete: bool,
         orderings: Sequence[str] = (),
     ) -> bool:
-        """Append a page read from the database; true when the lane wants another at once.
+        """Append a page that was read from the database. Return whether the lane wants another page at once.
 
-        `orderings` holds, for an ordered lane, the digest of each message's ordering key, or "".
+        For an ordered lane `orderings` has the digest of each message's ordering key, or "" for no key.
         """
         keys = ",".join(orderings)
         own = _own(NO_LIMITS)
@@ -185,7 +208,7 @@ class Backlog:
     def settle(
         self, settlements: dict[Lane, Settlement], *, dice: float, finished: dict[str, list[str]]
     ) -> dict[Lane, LaneFlow]:
-        """End the leases of a batch, and forget the finished batches of each worker in `finished`."""
+        """End the leases of a batch, and remove the records of each worker's finished batches."""
         calls = [
             (
                 lane.key,
@@ -205,50 +228,50 @@ class Backlog:
         return {lane: LaneFlow(int(reply[2]), int(reply[3])) for lane, reply in zip(settlements, replies, strict=True)}
 
     def beat(self, worker: str = "", *, regions: Iterable[str] = ()) -> Health:
-        """Renew the heartbeat of a worker that serves these regions, and put back what the dead held."""
+        """Renew the heartbeat of a worker that serves these regions, and put back what dead workers held."""
         wiped, put_back, silent = self.scripts.beat(args=[worker, DEAD_AFTER_MS, *regions])
         silences = {name.decode(): int(ms) / 1000 for name, ms in zip(silent[0::2], silent[1::2], strict=True)}
         return Health(was_wiped=bool(wiped), put_back=int(put_back), silent_regions=silences)
 
     def regions_silent(self) -> dict[str, float]:
-        """The regions that no worker serves, with the seconds since one did or since messages were found there."""
+        """Return the regions that no worker serves, with the seconds since one did or since messages were seen."""
         return self.beat().silent_regions
 
     def note_regions(self, regions: Iterable[str]) -> None:
-        """Messages wait in these regions; a region of which nothing is known counts as served until now."""
+        """Note that messages wait in these regions. An unknown region counts as served until now."""
         now = int(time.time() * 1000)
         times = dict.fromkeys(regions, now)
         if times:
             self.client.zadd(REGIONS_KEY, times, nx=True)
 
     def forget_regions(self, regions: Sequence[str]) -> None:
-        """Nothing waits in these regions, and nothing will come."""
+        """Forget regions in which nothing waits and nothing will."""
         if regions:
             self.client.zrem(REGIONS_KEY, *regions)
 
     def leave(self, worker: str) -> bool:
-        """A worker takes its leave; false when it still holds batches, which the others then take over."""
+        """Sign a worker off. Return false if it still holds batches, which other workers then take over."""
         return bool(self.scripts.leave(args=[worker]))
 
     def finish(self, worker: str, batch: str) -> None:
-        """Forget a batch that holds nothing to settle."""
+        """Remove the record of a batch without anything to settle."""
         self.client.hdel(work_key(worker), batch)
 
     def held(self, regions: Iterable[str]) -> set[str]:
-        """The task ids of all deliveries that a queue or a worker holds; slow, for the audit."""
+        """Return the task ids of all deliveries in a queue or with a worker. This is slow, for the audit only."""
         return {task.decode() for task in self.scripts.held(args=list(regions))}
 
     def tokens(self, lane: Lane) -> list[int]:
-        """The deliveries of a lane that hold a token."""
-        where: dict[Any, Any] = self.client.hgetall(f"{PREFIX}{lane.key}:d")
-        return [int(message_id) for message_id, place in where.items() if place == b"t"]
+        """Return the deliveries of a lane that hold a token."""
+        places: dict[Any, Any] = self.client.hgetall(lane.places_key)
+        return [int(message_id) for message_id, place in places.items() if place.decode() == Place.OUTSTANDING]
 
     def repair(self, lane: Lane, message_ids: Sequence[int]) -> int:
-        """Take back tokens that nobody holds; their deliveries are read from the database again."""
+        """Take back tokens of lost deliveries, which are then read from the database again."""
         return int(self.scripts.repair(keys=[lane.key], args=[self.limit, *message_ids]))
 
     def lanes(self) -> list[Lane]:
-        """Every lane that Redis knows."""
+        """Return all lanes that Redis knows."""
         keys = self.client.scan_iter(match=f"{PREFIX}*:s", count=1000)
         return [Lane.parse(key.decode().removeprefix(PREFIX).removesuffix(":s")) for key in keys]
 
@@ -262,15 +285,16 @@ class Backlog:
         limits: Limits = NO_LIMITS,
         ordered: bool = False,
     ) -> None:
-        """Tell a lane how its subscription stands (configure.lua)."""
+        """Pass the settings of a subscription on to a lane (configure.lua)."""
         args = [int(mode), self.limit, action, from_id, *_own(limits), int(ordered)]
         self.scripts.configure(keys=[lane.key], args=args)
 
     def lease(
         self, lane: Lane, *, count: int, duration_ms: int, countdown_ms: tuple[int, int], puller: str = ""
     ) -> Leases | None:
-        """Lease up to `count` deliveries to a puller; None for a lane that Redis does not know (lease.lua)."""
-        reply = self.scripts.lease(keys=[lane.key], args=[count, duration_ms, self.limit, *countdown_ms, puller])
+        """Lease up to `count` deliveries to a puller (lease.lua). Return None if Redis does not know the lane."""
+        args: list[Any] = [count, duration_ms, self.limit, *countdown_ms, repr(self._dice()), puller]
+        reply = self.scripts.lease(keys=[lane.key], args=args)
         if reply is None:
             return None
         leased, from_id, seq, ends_ms = reply
@@ -282,11 +306,15 @@ class Backlog:
     def extend(
         self, lane: Lane, leases: Iterable[tuple[int, int]], *, duration_ms: int, countdown_ms: tuple[int, int]
     ) -> set[int]:
-        """Move the end of leases (delivery and how often it was leased), or nack them with 0; returns those lost."""
-        return _ids(self.scripts.extend(keys=[lane.key], args=[duration_ms, *countdown_ms, *_flat(leases)]))
+        """Move the end of leases, or nack them with a duration of 0. Return the deliveries whose leases have ended.
+
+        A lease is a pair of a delivery and the number of its leases so far.
+        """
+        args: list[Any] = [duration_ms, *countdown_ms, repr(self._dice()), *_flat(leases)]
+        return _ids(self.scripts.extend(keys=[lane.key], args=args))
 
     def lost(self, lane: Lane, leases: Iterable[tuple[int, int]]) -> set[int]:
-        """Those of the leases that hold no more."""
+        """Return the deliveries whose leases have ended."""
         return _ids(self.scripts.leased(keys=[lane.key], args=_flat(leases)))
 
     def unlease(self, lane: Lane, leases: Iterable[tuple[int, int, int]]) -> None:
@@ -301,18 +329,18 @@ class Backlog:
         return _ids(owed_no_more), _ids(late)
 
     def release(self, lane: Lane, message_ids: Sequence[int]) -> None:
-        """Forget deliveries that were acknowledged, after the database has."""
+        """Forget acknowledged deliveries, which must have left the database already."""
         self.scripts.release(keys=[lane.key], args=[self.limit, *message_ids])
 
     def wait_for_pull(self, subscription_id: int, *, seconds: float) -> None:
-        """Sleep until something of a pull subscription may be ready, or that long."""
+        """Sleep until a pull subscription may have messages, at most this long."""
         self.client.brpop([pull_bell(subscription_id)], timeout=seconds)
 
     def forget(self, lane: Lane) -> None:
         self.scripts.forget(keys=[lane.key])
 
     def announce_change(self, subscription_id: int) -> None:
-        """Make every worker read this subscription's settings again before its next push."""
+        """Make all workers read this subscription's settings again before its next push."""
         epoch = self.client.incr(f"{PREFIX}epoch")
         self.client.zadd(f"{PREFIX}changed", {str(subscription_id): epoch})
 
@@ -321,30 +349,29 @@ class Backlog:
         return [int(cast(bytes, member)) for member in members]
 
     def mark_alive(self) -> None:
-        """Redis knows all lanes again; a wipe removes this mark with the rest."""
+        """Mark that Redis knows all lanes. A wipe of Redis removes the mark."""
         self.client.set(f"{PREFIX}alive", 1)
 
     def known(self, lane: Lane, message_ids: Sequence[int]) -> list[bool]:
-        """Which of these deliveries Redis has."""
+        """Return for each delivery whether Redis has it."""
         if not message_ids:
             return []
-        found = self.client.hmget(f"{PREFIX}{lane.key}:d", [str(i) for i in message_ids])
-        return [where is not None for where in found]
+        places = self.client.hmget(lane.places_key, [str(message_id) for message_id in message_ids])
+        return [place is not None for place in places]
 
-    def state(self, lane: Lane) -> dict[str, str]:
-        """A lane's state for people and tests, the fields of common.lua; empty when Redis does not know it."""
-        raw: dict[Any, Any] = self.client.hgetall(f"{PREFIX}{lane.key}:s")
-        return {name.decode(): value.decode() for name, value in raw.items()}
+    def state(self, lane: Lane) -> LaneState | None:
+        """Return a lane's state; None for a lane that Redis does not know."""
+        return self.states([lane])[0]
 
-    def states(self, lanes: Sequence[Lane]) -> list[dict[str, str]]:
-        """`state` of many lanes, in one round trip."""
+    def states(self, lanes: Sequence[Lane]) -> list[LaneState | None]:
+        """Return the state of each lane, in one round trip."""
         pipe = self.client.pipeline(transaction=False)
         for lane in lanes:
-            pipe.hgetall(f"{PREFIX}{lane.key}:s")
-        return [{name.decode(): value.decode() for name, value in raw.items()} for raw in pipe.execute()]
+            pipe.hgetall(lane.state_key)
+        return [lane_state_parse(fields) for fields in pipe.execute()]
 
     def ring(self, region: str) -> None:
-        """Wake one worker that sleeps on a region's bell; where none does, the next to lie down gets up at once."""
+        """Wake a worker that sleeps on a region's bell, or the next one that is about to sleep."""
         self.client.lpush(f"{PREFIX}bell:{region}", "1")
 
     def queue_length(self, region: str) -> int:
@@ -352,7 +379,7 @@ class Backlog:
 
 
 def _own(limits: Limits) -> tuple[float, float, float]:
-    """A subscription's own limits in the order of the scripts' arguments."""
+    """Return a subscription's own limits in the order of the scripts' arguments."""
     return limits.max_outstanding, limits.rate, limits.burst
 
 

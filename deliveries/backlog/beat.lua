@@ -1,10 +1,10 @@
 -- beat(; worker, dead after ms, region, ...) -> {1 when Redis was wiped since the last rebuild, else 0; messages put back;
 --   {region, ms since a worker of it lived, ...}}
 --
--- Renews a worker's heartbeat and takes back what dead workers held: their batches go to the queue again, less what
--- was settled meanwhile.
---   ARGV[1]  the worker, or "" for a caller that only looks after the others   ARGV[2]  silence that means death
---   ARGV[3..]  the regions that the worker serves, those that it has taken over from others not among them
+-- Renews a worker's heartbeat, and puts back what dead workers held: the messages of their batches go to the queue again,
+-- without those that were settled.
+--   ARGV[1]  the worker, or "" for a caller that is none   ARGV[2]  the silence (ms) after which a worker is dead
+--   ARGV[3..]  the regions that the worker serves, without those that it has taken over from others
 -- The third part of the reply has the regions that no worker serves.
 -- Owns ph:workers (zset: worker -> last heartbeat, ms), ph:regions (zset: region -> last heartbeat of a worker of it, or
 -- when an audit first found messages there), every ph:work:<worker> of the dead, and ph:alive (set by rebuild).
@@ -16,7 +16,7 @@ for _, worker in ipairs(redis.call('ZRANGEBYSCORE', PREFIX .. 'workers', '-inf',
   for _, packed in ipairs(redis.call('HVALS', work)) do
     for _, message in ipairs(cmsgpack.unpack(packed)) do
       local id, subscription, region = string.match(message, '^{"headers":{"id":"(%d+)%.(%d+)%.([^"]+)"')
-      if id and redis.call('HGET', PREFIX .. subscription .. ':' .. region .. ':d', id) == 't' then
+      if id and redis.call('HGET', PREFIX .. subscription .. ':' .. region .. ':d', id) == OUTSTANDING then
         redis.call('RPUSH', 'deliveries.' .. region, message)
         ring(region)
         put_back = put_back + 1

@@ -1,22 +1,22 @@
--- Shared by every verb: this file and rules.lua are put in front of each verb's script.
+-- Shared by every verb: each verb's script begins with the names of codes.py, rules.lua and this file.
 --
 -- A lane is one (subscription, region); its keys, with P = "ph:<subscription>:<region>":
---   P:s  hash    state: mode, out, cur, spill, seq, paging, credit, pumped, ordered, parked, and the fields of rules.lua
---   P:d  hash    delivery -> where it is: 'b' in the backlog, 't' holding a token, 'r' in the retry set, 'l' leased to a
---                puller, 'p' parked behind an earlier message of its ordering key, 'a' acknowledged by a puller while
---                an earlier message of its key is still leased
+--   P:s  hash    the lane's state, described below; codes.py has the short name of each field
+--   P:d  hash    delivery -> its place: WAITING in the backlog, OUTSTANDING with a token, RETRYING in the retry set, LEASED
+--                to a puller, PARKED behind an earlier message of its ordering key, or ACKNOWLEDGED by a puller while an
+--                earlier message of its key is still leased (codes.py has the letters)
 --   P:b  list    the head of the backlog: complete Celery messages in publish order, oldest on the left
 --   P:z  zset    retry set: delivery -> when it is due (ms)
---   P:l  zset    leases: delivery -> when it lapses (ms)
+--   P:l  zset    leases: delivery -> when the lease lapses (ms)
 --   P:a  hash    delivery -> how often it was leased, which is part of its ack id
 --   P:e  hash    delivery -> how many of its leases were taken back, which cost it no attempt
---   P:m  hash    delivery -> Celery message, of those in the retry set, leased or parked
+--   P:m  hash    delivery -> Celery message, for deliveries that are retrying, leased or parked
 --   P:o  hash    delivery -> digest of its ordering key; ordered lanes only
 --   P:k  hash    ordering key -> the delivery that goes before all others of the key that wait. While it is pushed it
---                holds a token; "*" stands for the first parked one, which waits for leases of another puller to end
+--                holds a token; "*" stands for the first parked one, which waits until another puller's leases end
 --   P:q:<key>  list  the deliveries parked behind it, in publish order
---   P:u:<key>  list  the key's deliveries that pullers hold leases of, in publish order; they come before P:k
---   P:v  hash    ordering key -> the puller that holds those leases: no other one gets messages of the key meanwhile
+--   P:u:<key>  list  the key's deliveries that pullers have leased, in publish order; they come before P:k
+--   P:v  hash    ordering key -> the puller that holds those leases: no other puller gets messages of the key meanwhile
 -- A delivery is named by its message id. All lanes share:
 --   ph:wake                zset  lane -> when it next needs a pump (ms)
 --   ph:page                set   lanes that want the next page of their backlog from the database
@@ -25,30 +25,38 @@
 --   ph:pull:<subscription> list  holds one entry while a waiting puller should look at the lanes
 --   deliveries.<region>    list  kombu's queue; pushed on the left, taken on the right
 --
--- State: mode 0 = paused or detached, 1 = push, 2 = pull; out = tokens held; spill 1 = some rows of the database from
--- id `cur` on are not here; seq = how often that was said; paging = until when (ms) a worker has the next page in hand;
--- credit = how many more may go out, as of the time `pumped` (ms); ordered 1 = messages of an ordering key in order: one
--- at a time to an endpoint, many to a puller; parked = how many wait for their key.
+-- The fields of the state besides those of rules.lua:
+--   mode             0 = paused or detached, 1 = push, 2 = pull
+--   outstanding      tokens held
+--   spilled          1 if the database has rows from the id `cursor` on that are not in Redis
+--   cursor           see spilled; text, because ids do not fit a double
+--   spill_count      how often the lane was told that it is spilled
+--   paging_until_ms  until when a worker is expected to bring the next page
+--   credit           how many more deliveries may go out, as of the time pumped_ms
+--   pumped_ms        see credit
+--   ordered          1 if messages of an ordering key go out in order: one at a time to an endpoint, many to a puller
+--   parked           how many deliveries wait for their ordering key
 --
--- An ordered lane reads its backlog from the database alone, in the order of ids, so that a publisher's lost offer can't
--- turn two messages of a key around; and where something must be read again, all that waits is.
+-- An ordered lane reads its backlog from the database only, in the order of ids, so that a publisher's lost offer cannot
+-- swap two messages of a key. If any of it must be read again, everything that waits is read again.
 
 local PREFIX = 'ph:'
-local STATE = {'mode', 'out', 'cur', 'spill', 'seq', 'paging', 'credit', 'pumped', 'ordered', 'parked', unpack(RULE_FIELDS)}
+local IDLE, PUSH, PULL = 0, 1, 2
 local CHUNK = 500
---- A page that was promised and did not come is asked for again after this long.
+--- A page that did not arrive is requested again after this time.
 local PAGING_MS = 5000
---- Whoever waits in a queue has at most about so many before it: a lane with more to send fills the queue in slices, a
---- moment apart, between which its neighbours' messages come in. A short lane always gets its first few in.
+--- The queue holds about this many messages at most. A lane with more to send fills the queue in slices, SLICE_MS apart,
+--- so that its neighbours' messages get in between. A short lane always gets its first SHORT_SLICE messages in.
 local QUEUE_DEPTH, SHORT_SLICE, SLICE_MS = 300, 16, 10
---- Tokens that come back may go out again at once. Beyond that a lane's outstanding grow by so many a millisecond, with
---- a burst for a start: a window of thousands that opens all at once would take every worker's time from its neighbours.
+--- Returned tokens may be used again at once. Beyond that a lane's outstanding messages grow by GROWTH_PER_MS, after an
+--- initial burst: a window of thousands that opens all at once would take every worker's time from its neighbours.
 local GROWTH_PER_MS, GROWTH_BURST = 3, 150
 --- An acknowledged delivery that waits for an earlier one of its key is looked at this often.
 local ACKNOWLEDGED_MS = 60000
---- A sleeping worker looks at the lanes at least so often (push/transport.py); what is due sooner must be told to one.
+--- A sleeping worker looks at the lanes at least this often (push/transport.py). A worker must be rung for anything that
+--- is due sooner.
 local SLEEP_MS = 2000
---- The verb whose reply tells a worker when the next lane is due sets this: it need not be rung for that as well.
+--- Set by the verb whose reply tells its worker when the next lane is due: no ring is needed for that.
 local tells_wake = false
 
 local function now_ms()
@@ -56,16 +64,15 @@ local function now_ms()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- The lane's state, or nil when Redis knows nothing of it (new, or wiped).
+-- Returns the lane's state, or nil for a lane that Redis does not know (new, or wiped).
 local function load_state(key)
-  local values = redis.call('HMGET', key .. ':s', unpack(STATE))
+  local values = redis.call('HMGET', key .. ':s', unpack(STATE_CODES))
   if not values[1] then return nil end
   -- A field that an older version did not write has its first value.
   local state = rules_new()
-  state.credit, state.pumped, state.ordered, state.parked = 0, 0, 0, 0
-  for i, name in ipairs(STATE) do
-    -- Ids do not fit a double: `cur` stays text.
-    if name == 'cur' then
+  state.credit, state.pumped_ms, state.ordered, state.parked = 0, 0, 0, 0
+  for i, name in ipairs(STATE_FIELDS) do
+    if name == 'cursor' then
       state[name] = values[i]
     elseif values[i] then
       state[name] = tonumber(values[i])
@@ -76,10 +83,10 @@ end
 
 local function save_state(key, state)
   local fields = {}
-  for _, name in ipairs(STATE) do
+  for i, name in ipairs(STATE_FIELDS) do
     local value = state[name]
     if value ~= nil then
-      fields[#fields + 1] = name
+      fields[#fields + 1] = STATE_CODES[i]
       fields[#fields + 1] = type(value) == 'number' and string.format('%.17g', value) or value
     end
   end
@@ -88,9 +95,9 @@ end
 
 local function new_state(mode, spilled)
   local state = rules_new()
-  state.mode, state.out, state.cur, state.seq, state.paging = mode, 0, '0', 0, 0
-  state.spill = spilled and 1 or 0
-  state.credit, state.pumped, state.ordered, state.parked = 0, 0, 0, 0
+  state.mode, state.outstanding, state.cursor, state.spill_count, state.paging_until_ms = mode, 0, '0', 0, 0
+  state.spilled = spilled and 1 or 0
+  state.credit, state.pumped_ms, state.ordered, state.parked = 0, 0, 0, 0
   return state
 end
 
@@ -100,12 +107,12 @@ local function id_less(a, b)
   return a < b
 end
 
--- The rows from id `first` on are to be read from the database. An ordered lane reads on from where it has come, so that
--- nothing that somebody failed to tell of is passed over.
+-- Notes that the rows from id `first` on must be read from the database. An ordered lane never skips rows: it reads on from
+-- where it is, so that a row whose offer got lost is read too.
 local function spill(state, first)
-  if (state.spill == 0 and state.ordered == 0) or id_less(first, state.cur) then state.cur = first end
-  state.spill = 1
-  state.seq = state.seq + 1
+  if (state.spilled == 0 and state.ordered == 0) or id_less(first, state.cursor) then state.cursor = first end
+  state.spilled = 1
+  state.spill_count = state.spill_count + 1
 end
 
 local function ring(region)
@@ -122,19 +129,19 @@ local function each_chunk(list, fn)
   end
 end
 
--- Writes `where` for each of `ids` into the lane's hash of deliveries.
-local function set_where(key, ids, where)
+-- Writes the place of each of `ids` into the lane's hash of deliveries.
+local function set_places(key, ids, place)
   local fields = {}
   for i, id in ipairs(ids) do
     fields[2 * i - 1] = id
-    fields[2 * i] = where
+    fields[2 * i] = place
   end
   redis.call('HSET', key .. ':d', unpack(fields))
 end
 
 local function message_id(message) return string.match(message, '^{"headers":{"id":"(%d+)') end
 
--- Takes retries that are due, up to `free`, out of the retry set. Returns their ids and messages.
+-- Takes up to `free` due deliveries out of the retry set. Returns their ids and messages.
 local function due_retries(key, free, now)
   local due = redis.call('ZRANGEBYSCORE', key .. ':z', '-inf', now, 'LIMIT', 0, math.min(free, CHUNK))
   if #due == 0 then return due, due end
@@ -153,7 +160,7 @@ local function next_of_key(key, state, ordering)
   end
   state.parked = state.parked - 1
   redis.call('HSET', key .. ':k', ordering, following)
-  redis.call('HSET', key .. ':d', following, 'r')
+  redis.call('HSET', key .. ':d', following, RETRYING)
   redis.call('ZADD', key .. ':z', 0, following)
 end
 
@@ -180,7 +187,7 @@ local function take_key(key, state, id, ordering, message, puller)
     if holder then next_of_key(key, state, ordering) end
     return true
   end
-  redis.call('HSET', key .. ':d', id, 'p')
+  redis.call('HSET', key .. ':d', id, PARKED)
   redis.call('HSET', key .. ':m', id, message)
   redis.call(holder == id and 'LPUSH' or 'RPUSH', key .. ':q:' .. ordering, id)
   if is_next then redis.call('HSET', key .. ':k', ordering, '*') end
@@ -199,7 +206,7 @@ local function next_ready(key, state, free, puller)
     local where = redis.call('HMGET', key .. ':d', unpack(names))
     local orderings = state.ordered == 1 and redis.call('HMGET', key .. ':o', unpack(names))
     for i, message in ipairs(messages) do
-      if where[i] == 'b' and (not orderings or take_key(key, state, names[i], orderings[i], message, puller)) then
+      if where[i] == WAITING and (not orderings or take_key(key, state, names[i], orderings[i], message, puller)) then
         ids[#ids + 1] = names[i]
         ready[#ready + 1] = message
       end
@@ -242,7 +249,7 @@ local function hold_back(key, state, id)
     else
       redis.call('ZREM', key .. ':z', later)
     end
-    redis.call('HSET', key .. ':d', later, 'p')
+    redis.call('HSET', key .. ':d', later, PARKED)
     redis.call('LPUSH', key .. ':q:' .. ordering, later)
   end
   state.parked = state.parked + #waiting
@@ -259,10 +266,10 @@ end
 local function forget_deliveries(key, state, ids, where)
   local leased, kept = {}, {}
   for i, id in ipairs(ids) do
-    if where[i] == 't' then state.out = math.max(state.out - 1, 0) end
-    if where[i] == 'r' then redis.call('ZREM', key .. ':z', id) end
-    if where[i] == 'l' or where[i] == 'a' then leased[#leased + 1] = id end
-    if where[i] and where[i] ~= 't' and where[i] ~= 'b' then kept[#kept + 1] = id end
+    if where[i] == OUTSTANDING then state.outstanding = math.max(state.outstanding - 1, 0) end
+    if where[i] == RETRYING then redis.call('ZREM', key .. ':z', id) end
+    if where[i] == LEASED or where[i] == ACKNOWLEDGED then leased[#leased + 1] = id end
+    if where[i] and where[i] ~= OUTSTANDING and where[i] ~= WAITING then kept[#kept + 1] = id end
   end
   each_chunk(leased, function(part) redis.call('ZREM', key .. ':l', unpack(part)) end)
   each_chunk(kept, function(part) redis.call('HDEL', key .. ':m', unpack(part)) end)
@@ -283,13 +290,13 @@ local function forget_deliveries(key, state, ids, where)
   end)
 end
 
--- Forgets all that waits here, as the database has it too; what holds a token or a lease stays.
+-- Forgets everything that waits, as the database has it too; deliveries with a token or a lease stay.
 local function clear_waiting(key, state)
   local kept, gone = {}, {}
   local all = redis.call('HGETALL', key .. ':d')
   for i = 1, #all, 2 do
     local where = all[i + 1]
-    if where == 't' or where == 'l' or where == 'a' then kept[all[i]] = true else gone[#gone + 1] = all[i] end
+    if where == OUTSTANDING or where == LEASED or where == ACKNOWLEDGED then kept[all[i]] = true else gone[#gone + 1] = all[i] end
   end
   each_chunk(gone, function(part)
     redis.call('HDEL', key .. ':d', unpack(part))
@@ -310,13 +317,14 @@ end
 -- Whether a delivery was acknowledged and waits for an earlier one of its key. The first of its key doesn't: the database
 -- is just forgetting it or, if its lease has ended meanwhile, whoever was to do that is gone.
 local function is_acknowledged(key, id)
-  if redis.call('HGET', key .. ':d', id) ~= 'a' then return false end
+  if redis.call('HGET', key .. ':d', id) ~= ACKNOWLEDGED then return false end
   local first = redis.call('LINDEX', key .. ':u:' .. redis.call('HGET', key .. ':o', id), 0)
   return first and first ~= id
 end
 
--- Leases that ended without an ack wait for their retry: after the subscription's own countdown, if it has one.
-local function lapse(key, state, now, minimum, maximum)
+-- Moves leases that ended without an ack to the retry set, with the countdown of the subscription's retry policy. Both of
+-- its bounds are 0 for a subscription without one: the messages are due at once.
+local function lapse(key, state, now, minimum, maximum, dice)
   local over = redis.call('ZRANGEBYSCORE', key .. ':l', '-inf', now, 'LIMIT', 0, CHUNK)
   if #over == 0 then return end
   local ended = {}
@@ -332,7 +340,8 @@ local function lapse(key, state, now, minimum, maximum)
   local free = redis.call('HMGET', key .. ':e', unpack(ended))
   for i, id in ipairs(ended) do
     local attempts = (tonumber(counts[i]) or 1) - (tonumber(free[i]) or 0)
-    local delay = minimum > 0 and math.min(minimum * 2 ^ math.min(attempts - 1, 30), maximum) or 0
+    -- The golden ratio spreads the messages of one batch evenly.
+    local delay = rules_countdown(attempts, minimum, maximum, (dice + i * 0.6180339887) % 1)
     redis.call('ZADD', key .. ':z', now + delay, id)
   end
   -- A nack gives its lease the end 0 (extend.lua): that deadline did not expire.
@@ -343,40 +352,40 @@ local function lapse(key, state, now, minimum, maximum)
     local subscription = string.match(key, '^' .. PREFIX .. '(%d+):')
     redis.call('HINCRBY', PREFIX .. 'counters', 'subscription_expired_ack_deadlines_count|' .. subscription .. '|pull', expired)
   end
-  set_where(key, ended, 'r')
+  set_places(key, ended, RETRYING)
   if state.ordered == 0 then return end
   for _, id in ipairs(ended) do hold_back(key, state, id) end
 end
 
--- Whether no lane is due from now until that time, so that no worker knows of it. Lanes that are overdue don't count:
--- the worker that was to wake them is late or gone.
+-- Returns whether no lane is due between now and that time, so that no worker expects to wake then. Overdue lanes do not
+-- count: the worker that was to wake them is late or gone.
 local function is_nearest(now, at)
   return redis.call('ZCOUNT', PREFIX .. 'wake', '(' .. now, at) == 0
 end
 
--- Says when the lane must be looked at again, or that nothing but an event will change it. `is_cut`: its window has room
--- for more than the queue took.
+-- Notes when the lane needs its next pump, or that only an event can change it. `is_cut`: the window has room for more than
+-- the queue took.
 local function schedule(lane, key, region, state, now, is_cut)
   local at = nil
   if is_cut then
     at = now + SLICE_MS
-  elseif state.mode == 1 then
+  elseif state.mode == PUSH then
     local waiting = redis.call('ZRANGE', key .. ':z', 0, 0, 'WITHSCORES')
-    if now < state.resume then
-      if waiting[1] or redis.call('EXISTS', key .. ':b') == 1 or state.spill == 1 then at = state.resume end
-    elseif state.out < rules_window(state) and waiting[1] then
+    if now < state.resume_ms then
+      if waiting[1] or redis.call('EXISTS', key .. ':b') == 1 or state.spilled == 1 then at = state.resume_ms end
+    elseif state.outstanding < rules_window(state) and waiting[1] then
       at = tonumber(waiting[2])
     end
     local bucket_at = rules_bucket_wait(state, now)
     if bucket_at and (waiting[1] or redis.call('EXISTS', key .. ':b') == 1) then at = math.max(at or 0, bucket_at) end
   end
-  local leased = state.mode == 1 and redis.call('ZRANGE', key .. ':l', 0, 0, 'WITHSCORES') or {}
+  local leased = state.mode == PUSH and redis.call('ZRANGE', key .. ':l', 0, 0, 'WITHSCORES') or {}
   if leased[1] then at = math.min(at or tonumber(leased[2]), tonumber(leased[2])) end
-  -- The page that was promised may never come.
-  if state.paging > now then at = math.min(at or state.paging + 1, state.paging + 1) end
+  -- The expected page may never arrive.
+  if state.paging_until_ms > now then at = math.min(at or state.paging_until_ms + 1, state.paging_until_ms + 1) end
   if at then
     at = math.max(at, now + 1)
-    -- A lane that was cut has just filled the queue, which wakes the workers anyway.
+    -- A lane that was cut has just filled the queue, which wakes a worker anyway.
     if not is_cut and not tells_wake and at < now + SLEEP_MS and is_nearest(now, at) then ring(region) end
     redis.call('ZADD', PREFIX .. 'wake', at, lane)
   else
@@ -384,13 +393,13 @@ local function schedule(lane, key, region, state, now, is_cut)
   end
 end
 
--- Whether the head of the backlog runs low and the database has more.
+-- Returns whether the head of the backlog runs low and the database has more.
 local function runs_low(key, state, now, low)
-  return state.spill == 1 and state.mode ~= 0 and state.paging <= now
+  return state.spilled == 1 and state.mode ~= IDLE and state.paging_until_ms <= now
     and redis.call('LLEN', key .. ':b') + state.parked < low
 end
 
--- Asks a worker for the next page.
+-- Asks a worker for the next page if the backlog runs low. Returns whether it did.
 local function want_page(lane, key, state, now, low)
   if not runs_low(key, state, now, low) then return false end
   redis.call('SADD', PREFIX .. 'page', lane)
@@ -404,34 +413,34 @@ local function ring_pullers(lane)
   redis.call('EXPIRE', bell, 60)
 end
 
--- How many of `free` may go out now, with `returned` tokens just come back.
+-- Returns how many of `free` deliveries may go out now, after `returned` tokens have come back.
 local function slice(state, now, queue, free, returned)
-  local grown = math.min(state.credit + GROWTH_PER_MS * math.max(now - state.pumped, 0), GROWTH_BURST)
+  local grown = math.min(state.credit + GROWTH_PER_MS * math.max(now - state.pumped_ms, 0), GROWTH_BURST)
   state.credit = math.min(math.max(state.credit, grown) + returned, SLOW_START_LIMIT)
-  state.pumped = now
+  state.pumped_ms = now
   local room = math.max(QUEUE_DEPTH - redis.call('LLEN', queue), SHORT_SLICE)
   return math.min(free, math.max(state.credit, 1), room)
 end
 
--- Puts deliveries into the queue, each with its token. Returns how many.
+-- Puts deliveries into the queue, each with a token. Returns how many.
 local function send(key, queue, ids, messages)
   local first = 1
   each_chunk(ids, function(part)
-    set_where(key, part, 't')
+    set_places(key, part, OUTSTANDING)
     redis.call('LPUSH', queue, unpack(messages, first, first + #part - 1))
     first = first + #part
   end)
   return #ids
 end
 
--- Moves what the window has room for into the queue. Returns how many, and whether a page is wanted.
+-- Fills the queue with as many deliveries as the window has room for. Returns how many, and whether a page is wanted.
 local function pump(lane, state, now, limit, returned)
   local key = PREFIX .. lane
   local region = string.match(lane, ':(.+)$')
   local queue = 'deliveries.' .. region
   local moved, is_cut = 0, false
-  if state.mode == 1 then lapse(key, state, now, 0, 0) end
-  if state.mode == 1 and now >= state.resume then
+  if state.mode == PUSH then lapse(key, state, now, 0, 0, 0) end
+  if state.mode == PUSH and now >= state.resume_ms then
     local free = rules_free(state, now)
     if free > 0 then
       local now_free = slice(state, now, queue, free, returned or 0)
@@ -439,7 +448,7 @@ local function pump(lane, state, now, limit, returned)
       free = now_free
       local ids, messages = due_retries(key, free, now)
       moved = send(key, queue, ids, messages)
-      -- With that many waiting for their retry the lane takes nothing new: its memory stays bounded.
+      -- A lane with too many retries takes nothing new from the backlog, so that its memory stays bounded.
       if moved < free and redis.call('ZCARD', key .. ':z') < limit then
         ids, messages = next_ready(key, state, free - moved)
         moved = moved + send(key, queue, ids, messages)
@@ -449,7 +458,7 @@ local function pump(lane, state, now, limit, returned)
       state.credit = math.max(moved == free and state.credit - moved or math.min(state.credit - moved, GROWTH_BURST), 0)
     end
     if moved > 0 then
-      state.out = state.out + moved
+      state.outstanding = state.outstanding + moved
       rules_spend(state, now, moved)
       if redis.call('LLEN', queue) == moved then ring(region) end
     end

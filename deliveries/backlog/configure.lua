@@ -1,17 +1,17 @@
 -- configure(lane; mode, limit, action, from, cap, rate, burst, ordered) -> 1
 --
--- Tells a lane how its subscription stands now.
+-- Passes the settings of a subscription on to a lane.
 --   KEYS[1]  the lane
---   ARGV[1]  mode: 0 paused or detached, 1 push, 2 pull   ARGV[2]  how many may wait here
---   ARGV[3]  "new": create the lane if Redis does not know it, with nothing waiting
+--   ARGV[1]  mode: 0 paused or detached, 1 push, 2 pull   ARGV[2]  how many may wait in Redis
+--   ARGV[3]  "new": set the mode; a lane unknown to Redis is created with nothing waiting
 --            "known": set the mode; a lane unknown to Redis is created as spilled, so that it reads the database
---            "more": besides, the database has rows from the id in ARGV[4] on
---            "spill": besides, read again from the database all from the id in ARGV[4] on
+--            "more": like "known", and the database has rows from the id in ARGV[4] on
+--            "spill": like "known", and everything from the id in ARGV[4] on must be read from the database again
 --   ARGV[5..7]  the subscription's own limits: outstanding, messages a second, burst; 0 is none
---   ARGV[8]  1 when messages of an ordering key are delivered in order
--- A lane that is paused forgets what waits here (the database has it) and keeps what holds a token or a lease; when it
--- is let go again it reads the database from the start. So does an ordered lane that moves between push and pull. Owns
--- every key of the lane (common.lua).
+--   ARGV[8]  1 if messages of an ordering key go out in order
+-- A lane that is paused forgets what waits in Redis (the database has it) and keeps deliveries with a token or a lease. When
+-- it is resumed, it reads the database from the start. So does an ordered lane that moves between push and pull. Owns every
+-- key of the lane (common.lua).
 local lane = KEYS[1]
 local key = PREFIX .. lane
 local now = now_ms()
@@ -30,15 +30,15 @@ local function keep_first_leases()
     redis.call('HSET', key .. ':k', ordering, leased[1])
     for i = 2, #leased do
       redis.call('ZREM', key .. ':l', leased[i])
-      redis.call('HSET', key .. ':d', leased[i], 'p')
+      redis.call('HSET', key .. ':d', leased[i], PARKED)
     end
   end
   redis.call('DEL', key .. ':v')
 end
 
 local moves = ordered == 1 and mode ~= state.mode
-local changes = (mode == 0) ~= (state.mode == 0) or ordered ~= state.ordered or moves
-if moves and mode == 1 then keep_first_leases() end
+local changes = (mode == IDLE) ~= (state.mode == IDLE) or ordered ~= state.ordered or moves
+if moves and mode == PUSH then keep_first_leases() end
 state.mode, state.ordered = mode, ordered
 state.cap, state.rate, state.burst = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 if changes or (action == 'spill' and ordered == 1) then
@@ -49,5 +49,5 @@ elseif action == 'spill' or action == 'more' then
 end
 pump(lane, state, now, tonumber(ARGV[2]))
 save_state(key, state)
-if mode == 2 then ring_pullers(lane) end
+if mode == PULL then ring_pullers(lane) end
 return 1

@@ -1,4 +1,4 @@
-"""The process' Redis client."""
+"""The Redis client of this process."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from functools import cache
 import redis
 from django.conf import settings
 
-#: Waits shorter than that are ordinary (a fork for a snapshot); longer ones are an outage, and the caller decides.
+#: Redis may pause for a few seconds, for example to fork for a snapshot; a longer wait is an outage.
 SOCKET_TIMEOUT_SECONDS = 10
 
 
 def redis_client() -> redis.Redis:
-    """One client with its pool a process; replies are bytes."""
+    """Return the process' client, which has a connection pool and replies in bytes."""
     return client_of(settings.REDIS_URL)
 
 

@@ -1,4 +1,4 @@
-"""The backlog on the process' own Redis client."""
+"""The backlog on the process' Redis client."""
 
 from __future__ import annotations
 

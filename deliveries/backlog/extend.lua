@@ -1,16 +1,17 @@
--- extend(lane; lease, minimum, maximum, id, times leased, ...) -> ids that are not leased so any more
+-- extend(lane; duration, minimum, maximum, dice, id, times leased, ...) -> ids whose leases have ended
 --
 -- Moves the end of leases, or ends them as nacks.
 --   KEYS[1]  the lane
 --   ARGV[1]  how long they last from now on, in ms; 0 is a nack
---   ARGV[2..3]  bounds of the subscription's own countdown in ms, or 0: what is nacked is due at once
---   ARGV[4..]  delivery, and how often it had been leased when it was handed out
+--   ARGV[2..3]  the bounds of the subscription's retry policy in ms; 0 and 0: nacked messages are due at once
+--   ARGV[4]  a number in [0, 1) for the jitter of the countdown
+--   ARGV[5..]  delivery, and how often it had been leased when it was handed out
 -- Owns every key of the lane (common.lua).
 local lane = KEYS[1]
 local key = PREFIX .. lane
 local now = now_ms()
 local duration, lost, nacked = tonumber(ARGV[1]), {}, {}
-for i = 4, #ARGV, 2 do
+for i = 5, #ARGV, 2 do
   local id = ARGV[i]
   local ends = tonumber(redis.call('ZSCORE', key .. ':l', id) or 0)
   if ends <= now or redis.call('HGET', key .. ':a', id) ~= ARGV[i + 1] then
@@ -23,7 +24,7 @@ end
 if #nacked > 0 then
   local state = load_state(key)
   while redis.call('ZCOUNT', key .. ':l', '-inf', 0) > 0 do
-    lapse(key, state, now, tonumber(ARGV[2]), tonumber(ARGV[3]))
+    lapse(key, state, now, tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]))
   end
   save_state(key, state)
   ring_pullers(lane)

@@ -1,9 +1,9 @@
 -- fetch(queue, work; worker's region, batch, count, limit) -> {messages, ms until the next wake or -1, epoch, lanes to page}
 --
--- Wakes the lanes that are due, then takes up to `count` messages from the queue and records them as one batch of this
--- worker, so that they can be put back should it die. Also claims lanes whose next page is wanted.
+-- Wakes the lanes that are due, takes up to `count` messages from the queue, and records them as one batch of this worker,
+-- so that they can be put back if it dies. Also claims lanes that want their next page.
 --   KEYS[1]  deliveries.<region>     KEYS[2]  ph:work:<worker>, hash: batch -> its messages (msgpack)
---   ARGV[1]  region   ARGV[2]  the batch's name   ARGV[3]  at most that many   ARGV[4]  how many may wait in a lane
+--   ARGV[1]  region   ARGV[2]  the batch's name   ARGV[3]  at most this many   ARGV[4]  how many may wait in a lane
 -- Reads ph:epoch; moves ph:wake, ph:page, ph:bell:<region>; owns ph:work:<worker>; pumps lanes (common.lua).
 tells_wake = true
 local now = now_ms()
@@ -19,20 +19,20 @@ end
 
 local messages = redis.call('RPOP', KEYS[1], tonumber(ARGV[3])) or {}
 if #messages > 0 then redis.call('HSET', KEYS[2], ARGV[2], cmsgpack.pack(messages)) end
--- The others sleep on the bell; what is left over wakes the next of them.
+-- Other workers sleep on the bell; wake one of them for the rest of the queue.
 if redis.call('LLEN', KEYS[1]) > 0 then ring(ARGV[1]) end
 
 local pages = {}
 for _, lane in ipairs(redis.call('SPOP', PREFIX .. 'page', 8)) do
   local state = load_state(PREFIX .. lane)
-  if state and state.spill == 1 then
-    state.paging = now + PAGING_MS
+  if state and state.spilled == 1 then
+    state.paging_until_ms = now + PAGING_MS
     save_state(PREFIX .. lane, state)
     local wake = redis.call('ZSCORE', PREFIX .. 'wake', lane)
-    if not wake or tonumber(wake) > state.paging then redis.call('ZADD', PREFIX .. 'wake', state.paging + 1, lane) end
+    if not wake or tonumber(wake) > state.paging_until_ms then redis.call('ZADD', PREFIX .. 'wake', state.paging_until_ms + 1, lane) end
     pages[#pages + 1] = lane
-    pages[#pages + 1] = state.cur
-    pages[#pages + 1] = tostring(state.seq)
+    pages[#pages + 1] = state.cursor
+    pages[#pages + 1] = tostring(state.spill_count)
   end
 end
 

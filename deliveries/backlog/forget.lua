@@ -1,6 +1,6 @@
 -- forget(lane) -> 1
 --
--- Removes all a lane has, when its subscription is deleted. What a worker still holds of it settles into nothing.
+-- Removes all keys of a lane whose subscription is deleted. Settling a message that a worker still holds has no effect.
 --   KEYS[1]  the lane. Owns every key of the lane (common.lua).
 local key = PREFIX .. KEYS[1]
 for _, ordering in ipairs(redis.call('HKEYS', key .. ':k')) do redis.call('DEL', key .. ':q:' .. ordering) end

@@ -1,12 +1,12 @@
--- held(; region ...) -> ids of all tasks ("<message>.<subscription>.<region>") that somebody holds a token for
+-- held(; region ...) -> ids of all tasks ("<message>.<subscription>.<region>") in a queue or with a worker
 --
--- They are in a queue, in a worker's record, or in kombu's own record of a stock worker. Slow (it reads them all), so it is
--- for the audit only.
+-- They are in a queue, in a worker's record, or in kombu's own record of a stock worker. Reading them all is slow, so this
+-- is for the audit only.
 --   ARGV  the regions whose queues are read. Changes nothing.
-local found = {}
+local held = {}
 local function note(message)
   local id = string.match(message, '"id":%s*"(%d+%.%d+%.[^"]+)"')
-  if id then found[#found + 1] = id end
+  if id then held[#held + 1] = id end
 end
 for _, region in ipairs(ARGV) do
   for _, message in ipairs(redis.call('LRANGE', 'deliveries.' .. region, 0, -1)) do note(message) end
@@ -17,4 +17,4 @@ for _, work in ipairs(redis.call('KEYS', PREFIX .. 'work:*')) do
   end
 end
 for _, message in ipairs(redis.call('HVALS', 'unacked')) do note(message) end
-return found
+return held

@@ -1,11 +1,13 @@
-"""Tells a lane how its subscription stands."""
+"""Passes the settings of subscriptions on to their lanes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from deliveries.backlog.backlog import Action, Lane, Mode, Offer
+from deliveries.backlog.backlog import Action, Lane, Offer
+from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanestate import LaneState
 from deliveries.rules.limits import limits
 from subscriptions.selectors import PushSettings
 
@@ -16,26 +18,22 @@ def mode_of(settings: PushSettings) -> Mode:
     return Mode.IDLE if settings.detached or settings.endpoint else Mode.PULL
 
 
-def lane_agrees(state: Mapping[str, str], settings: PushSettings) -> bool:
-    """Whether a lane's state has its subscription's mode, ordering and limits. A lane unknown to Redis has none."""
-    own = limits(settings.attributes)
-    wanted = {
-        "mode": mode_of(settings),
-        "ordered": settings.ordered,
-        "cap": own.max_outstanding,
-        "rate": own.rate,
-        "burst": own.burst,
-    }
-    return bool(state) and all(float(state.get(name, 0)) == value for name, value in wanted.items())
+def lane_agrees(state: LaneState | None, settings: PushSettings) -> bool:
+    """Return whether a lane has its subscription's mode, ordering and limits; a lane unknown to Redis has none."""
+    if state is None:
+        return False
+    own, flow = limits(settings.attributes), state.flow
+    wanted = (mode_of(settings), settings.ordered, own.max_outstanding, own.rate, own.burst)
+    return (state.mode, state.ordered, flow.cap, flow.rate, flow.burst) == wanted
 
 
 def lane_offer(lane: Lane, settings: PushSettings, messages: Sequence[tuple[int, str]]) -> Offer:
-    """Deliveries for a lane, with what it must know of its subscription where Redis has lost it."""
+    """Return an offer to a lane, with the settings that Redis needs if it does not know the lane."""
     return Offer(lane, mode=mode_of(settings), messages=messages, limits=limits(settings.attributes))
 
 
 def lane_configure(lane: Lane, settings: PushSettings, *, action: Action, from_id: int = 0) -> None:
-    """Give a lane its subscription's mode and limits; `action` is that of configure.lua."""
+    """Pass the mode, the limits and the ordering of a subscription on to a lane; configure.lua explains `action`."""
     default_backlog().configure(
         lane,
         mode=mode_of(settings),

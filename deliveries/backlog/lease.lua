@@ -1,26 +1,27 @@
--- lease(lane; count, deadline, limit, minimum, maximum, puller)
---   -> {id, message, times leased, attempts, ...; page's first id or "", its seq; when the leases end, ms}
+-- lease(lane; count, deadline, limit, minimum, maximum, dice, puller)
+--   -> {{id, message, times leased, attempts, ...}, first id of the page or "", spill count, when the leases end in ms}
 --
--- Leases what is due again and the next of the backlog to a puller, and gives up leases that have lapsed. `attempts` are
--- the leases that cost the delivery an attempt, this one included.
+-- Leases due retries and then the next of the backlog to a puller, and ends leases that have lapsed. `attempts` are the
+-- leases that cost the delivery an attempt, this one included.
 --   KEYS[1]  the lane
---   ARGV[1]  at most that many   ARGV[2]  how long the leases last, in ms   ARGV[3]  how many may wait here
---   ARGV[4..5]  bounds of the subscription's own countdown in ms, or 0: what lapsed is due at once
---   ARGV[6]  the puller: messages of an ordering key go to one puller while it holds leases of the key
--- When the backlog runs low the caller gets the next page to read: no worker is needed for pulling.
+--   ARGV[1]  at most this many   ARGV[2]  how long the leases last, in ms   ARGV[3]  how many may wait in Redis
+--   ARGV[4..5]  the bounds of the subscription's retry policy in ms; 0 and 0: lapsed messages are due at once
+--   ARGV[6]  a number in [0, 1) for the jitter of the countdown
+--   ARGV[7]  the puller: messages of an ordering key go to one puller while it holds leases of the key
+-- When the backlog runs low, the caller is asked to read the next page, so that pulling needs no worker.
 -- Returns false for a lane that Redis does not know. Owns every key of the lane (common.lua).
 local lane = KEYS[1]
 local key = PREFIX .. lane
 local now = now_ms()
 local limit = tonumber(ARGV[3])
-local puller = ARGV[6]
+local puller = ARGV[7]
 local state = load_state(key)
 if not state then return false end
 local ends = now + tonumber(ARGV[2])
-if state.mode ~= 2 then return {{}, '', '0', ends} end
+if state.mode ~= PULL then return {{}, '', '0', ends} end
 
-lapse(key, state, now, tonumber(ARGV[4]), tonumber(ARGV[5]))
--- What is leased is kept here as well, so a puller who takes and takes must be stopped somewhere.
+lapse(key, state, now, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]))
+-- Leased messages stay in Redis too, so the number of leases is bounded.
 local free = math.min(tonumber(ARGV[1]), 4 * limit - redis.call('ZCARD', key .. ':l'))
 local were_taken_back = redis.call('EXISTS', key .. ':e') == 1
 local leased = {}
@@ -37,7 +38,7 @@ local function lease(ids, messages)
     leased[#leased + 1] = times
     leased[#leased + 1] = times - (were_taken_back and tonumber(redis.call('HGET', key .. ':e', id)) or 0)
   end
-  each_chunk(ids, function(part) set_where(key, part, 'l') end)
+  each_chunk(ids, function(part) set_places(key, part, LEASED) end)
   each_chunk(scores, function(part) redis.call('ZADD', key .. ':l', unpack(part)) end)
   each_chunk(texts, function(part) redis.call('HSET', key .. ':m', unpack(part)) end)
   free = free - #ids
@@ -67,8 +68,8 @@ if free > 0 then lease(next_ready(key, state, free, puller)) end
 
 local page, seq = '', '0'
 if runs_low(key, state, now, limit / 2) then
-  state.paging = now + PAGING_MS
-  page, seq = state.cur, tostring(state.seq)
+  state.paging_until_ms = now + PAGING_MS
+  page, seq = state.cursor, tostring(state.spill_count)
 end
 save_state(key, state)
 return {leased, page, seq, ends}

@@ -1,6 +1,6 @@
--- leased(lane; id, times leased, ...) -> ids that are not leased so any more
+-- leased(lane; id, times leased, ...) -> ids whose leases have ended
 --
--- Which leases still hold, for subscriptions that must know before they acknowledge.
+-- For subscriptions that must know this before they acknowledge.
 --   KEYS[1]  the lane   ARGV  delivery, and how often it had been leased when it was handed out. Changes nothing.
 local key = PREFIX .. KEYS[1]
 local now = now_ms()

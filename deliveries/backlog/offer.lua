@@ -1,16 +1,16 @@
 -- offer(lane; mode, limit, page, cursor, seq, complete, keys, cap, rate, burst, id, message, ...)
 --   -> {accepted, refused, page wanted}
 --
--- Appends deliveries to the head of a lane's backlog and pumps. What does not fit stays in the database: the lane is
--- then "spilled" from the first refused id on, and later offers are refused too, so that publish order holds.
+-- Appends deliveries to a lane's backlog and pumps it. Deliveries that do not fit stay in the database: the lane is then
+-- spilled from the first refused id on, and later offers are refused too, so that the publish order is kept.
 --   KEYS[1]  the lane, "<subscription>:<region>"
---   ARGV[1]  mode for a lane Redis does not know yet
---   ARGV[2]  how many may wait here
+--   ARGV[1]  mode of a lane that Redis does not know yet
+--   ARGV[2]  how many may wait in Redis
 --   ARGV[3]  "" from a publisher; "page" from the worker that read a page of the database
---   ARGV[4]  page only: the id to read on from; ARGV[5] page only: the lane's seq before the read;
---   ARGV[6]  page only: "1" when the database held no more
---   ARGV[7]  page of an ordered lane only: the digest of each message's ordering key, or nothing, joined by commas
---   ARGV[8..10] the subscription's own limits for a lane Redis does not know yet: outstanding, messages a second, burst
+--   ARGV[4]  page only: the id to read on from; ARGV[5] page only: the lane's spill_count before the read;
+--   ARGV[6]  page only: "1" if the database had no more
+--   ARGV[7]  page of an ordered lane only: the digest of each message's ordering key, or "", joined by commas
+--   ARGV[8..10] the subscription's own limits of a lane that Redis does not know yet: outstanding, messages/s, burst
 --   ARGV[11..] id and message, alternating, in publish order
 -- Owns every key of the lane (common.lua).
 local lane = KEYS[1]
@@ -19,9 +19,9 @@ local now = now_ms()
 local limit = tonumber(ARGV[2])
 local is_page = ARGV[3] == 'page'
 local state = load_state(key)
--- Wiped since the page was asked for: the rebuild has the lane read again.
+-- Redis was wiped after the page was requested: the rebuild makes the lane read the database again.
 if not state and is_page then return {0, 0, 0} end
--- Unknown: whatever the database has for this lane may not be here.
+-- Redis does not know the lane, so the database may have more deliveries of it.
 if not state then
   state = new_state(tonumber(ARGV[1]), true)
   state.cap, state.rate, state.burst = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
@@ -41,17 +41,17 @@ end
 local accepted = 0
 if is_page then
   room = #ids
-elseif state.spill == 1 or state.mode == 0 or state.ordered == 1 then
+elseif state.spilled == 1 or state.mode == IDLE or state.ordered == 1 then
   room = 0
 end
 local taken = math.max(math.min(room, #ids), 0)
 for first = 1, taken, CHUNK do
   local part, texts = {}, {}
   for i = first, math.min(first + CHUNK - 1, taken) do part[#part + 1] = ids[i] end
-  local where = redis.call('HMGET', key .. ':d', unpack(part))
+  local places = redis.call('HMGET', key .. ':d', unpack(part))
   local fresh, keys = {}, {}
   for i, id in ipairs(part) do
-    if not where[i] then
+    if not places[i] then
       fresh[#fresh + 1] = id
       texts[#texts + 1] = messages[first + i - 1]
       local ordering = orderings[first + i - 1]
@@ -63,18 +63,18 @@ for first = 1, taken, CHUNK do
   end
   if #keys > 0 then redis.call('HSET', key .. ':o', unpack(keys)) end
   if #fresh > 0 then
-    set_where(key, fresh, 'b')
+    set_places(key, fresh, WAITING)
     redis.call('RPUSH', key .. ':b', unpack(texts))
     accepted = accepted + #fresh
   end
 end
 
 if is_page then
-  state.paging = 0
-  -- Somebody spilled while we read: what he meant may lie behind our cursor, so his word stands.
-  if state.seq == tonumber(ARGV[5]) then
-    state.cur = ARGV[4]
-    if ARGV[6] == '1' then state.spill = 0 end
+  state.paging_until_ms = 0
+  -- If the lane was spilled during the read, those rows may lie before this page's cursor: the lane's cursor stays.
+  if state.spill_count == tonumber(ARGV[5]) then
+    state.cursor = ARGV[4]
+    if ARGV[6] == '1' then state.spilled = 0 end
   end
 elseif taken < #ids then
   spill(state, ids[taken + 1])
@@ -82,5 +82,5 @@ end
 
 local _, page = pump(lane, state, now, limit)
 save_state(key, state)
-if state.mode == 2 then ring_pullers(lane) end
+if state.mode == PULL then ring_pullers(lane) end
 return {accepted, #ids - taken, page and 1 or 0}

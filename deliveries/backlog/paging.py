@@ -14,32 +14,33 @@ from deliveries.rules.taskmessage import TaskTemplate, escaped, escaped_text, re
 from deliveries.store import statements
 from subscriptions.selectors import push_settings_of
 
-#: Larger pages cost no less a message, and while one is rendered the worker's other threads wait.
+#: Larger pages are not cheaper per message, and the worker's other threads wait while a page is rendered.
 PAGE_ROWS = 500
 
 
 def page_in(request: PageRequest) -> None:
-    """Read the next page of a lane and offer it. Redis leaves out what it has already."""
+    """Read the next page of a lane and offer it. Redis skips the deliveries that it already has."""
     lane = request.lane
     size = max(min(settings.BACKLOG_LIMIT // 2, PAGE_ROWS), 1)
     rows = statements.page_read(
         subscription_id=lane.subscription_id, region=lane.region, from_id=request.from_id, limit=size
     )
     next_id = rows[-1].message_id + 1 if rows else request.from_id
-    found = push_settings_of(lane.subscription_id)
-    orderings = [digest(row.ordering_key) for row in rows] if found is not None and found.ordered else []
+    subscription = push_settings_of(lane.subscription_id)
+    is_ordered = subscription is not None and subscription.ordered
+    orderings = [digest(row.ordering_key) for row in rows] if is_ordered else []
     default_backlog().offer_page(
         request, render_rows(lane, rows), next_id=next_id, complete=len(rows) < size, orderings=orderings
     )
 
 
 def digest(ordering_key: str) -> str:
-    """What stands for an ordering key in Redis: short, whatever its length and characters; nothing for no key."""
+    """Return the short form of an ordering key that Redis holds; "" for no key."""
     return hashlib.blake2s(ordering_key.encode(), digest_size=12).hexdigest() if ordering_key else ""
 
 
 def render_rows(lane: Lane, rows: Sequence[statements.PageRow]) -> list[tuple[int, str]]:
-    """The Celery messages of deliveries read from the database, with the attempts that were made before."""
+    """Return the Celery messages of deliveries from the database, with the number of their next attempts."""
     templates: dict[int, TaskTemplate] = {}
     rendered = []
     for row in rows:

@@ -1,8 +1,8 @@
 """The reconciler: makes Redis agree with the database again.
 
-Three things can part them: Redis was wiped; a publisher died or lost Redis between its commit and its offer; a message
-that held a token got lost with a worker of another kind. All end the same way: the lane is told to read the database
-again from a given id on, and what Redis has already is left out.
+They may disagree for three reasons: Redis was wiped; a publisher died or lost Redis between its commit and its offer;
+or a message with a token was lost together with a worker of another kind. The remedy is always the same: the lane reads
+the database again from some id on, and Redis skips the deliveries that it already has.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ SETTINGS_CHUNK = 500
 
 
 def rebuild() -> int:
-    """Tell Redis of every lane with deliveries waiting, after a wipe; returns how many there are."""
+    """Tell Redis about every lane with waiting deliveries, after a wipe. Return the number of lanes."""
     count = 0
     for lane, settings in _lanes_waiting():
-        # One that a publisher met since the wipe reads the database already; read twice, messages would come twice.
+        # A lane that a publisher has used since the wipe already reads the database. It must not read it twice, or its
+        # messages would come twice.
         _lane_tell(lane, settings)
         default_backlog().note_regions([lane.region])
         count += 1
@@ -46,10 +47,7 @@ def rebuild() -> int:
 
 
 def audit() -> int:
-    """Find deliveries that Redis should have and has not, and settings of which the word got lost.
-
-    Returns in how many lanes that was so.
-    """
+    """Find deliveries that are missing in Redis, and lanes with outdated settings. Return how many were repaired."""
     before_id = min(first_id_at(time.time_ns() // 1_000_000 - GRACE_MS), first_pending_id())
     repaired = _audit_settings()
     backlogs: Counter[str] = Counter()
@@ -61,13 +59,13 @@ def audit() -> int:
 
 
 def audit_tokens(suspects: set[str]) -> tuple[set[str], int]:
-    """Find tokens that nobody holds. Those that were suspect already are taken back.
+    """Find tokens that nobody holds, and take back those that were already suspects.
 
-    Returns the new suspects, for the next round, and how many tokens were taken back: between two rounds lies more time
-    than any script or hand-over takes.
+    Returns the new suspects, for the next round, and how many tokens were taken back. The time between two rounds is
+    longer than any script or hand-over takes.
     """
     backlog = default_backlog()
-    lanes = [lane for lane in backlog.lanes() if backlog.state(lane).get("out", "0") != "0"]
+    lanes = [lane for lane in backlog.lanes() if (state := backlog.state(lane)) is not None and state.outstanding]
     if not lanes:
         return set(), 0
     tokens = {lane: backlog.tokens(lane) for lane in lanes}
@@ -80,15 +78,15 @@ def audit_tokens(suspects: set[str]) -> tuple[set[str], int]:
         known = [message_id for task, message_id in lost.items() if task in suspects]
         fresh.update(task for task in lost if task not in suspects)
         if known:
-            logger.warning("lane %s: %d tokens were held by nobody", lane.key, len(known))
+            logger.warning("lane %s: nobody held %d of its tokens", lane.key, len(known))
             repaired += backlog.repair(lane, known)
     return fresh, repaired
 
 
 def _lane_tell(lane: Lane, settings: PushSettings) -> None:
-    """Give a lane its subscription's settings, and newer ones if they changed meanwhile.
+    """Pass the settings of a subscription on to a lane, and pass newer ones on if they have changed meanwhile.
 
-    An update may commit and tell Redis between our read and our write. Ours, which is older, would be the last word.
+    An update may commit and tell Redis between this function's read and write; otherwise the older settings would win.
     """
     newest: PushSettings | None = settings
     while newest is not None:
@@ -100,42 +98,42 @@ def _lane_tell(lane: Lane, settings: PushSettings) -> None:
 
 
 def _audit_settings() -> int:
-    """Give every lane that Redis knows, idle or not, its subscription's settings; returns how many had others."""
+    """Pass current settings on to every lane that Redis knows and that has others. Return how many lanes had others."""
     lanes = default_backlog().lanes()
-    mended = 0
+    repaired = 0
     for start in range(0, len(lanes), SETTINGS_CHUNK):
         chunk = lanes[start : start + SETTINGS_CHUNK]
-        found = push_settings({lane.subscription_id for lane in chunk})
+        settings_by_id = push_settings({lane.subscription_id for lane in chunk})
         for lane, state in zip(chunk, default_backlog().states(chunk), strict=True):
-            settings = found.get(lane.subscription_id)
-            if settings is not None and state and not lane_agrees(state, settings):
+            settings = settings_by_id.get(lane.subscription_id)
+            if settings is not None and state is not None and not lane_agrees(state, settings):
                 logger.warning("lane %s had other settings than its subscription", lane.key)
                 _lane_tell(lane, settings)
-                mended += 1
-    return mended
+                repaired += 1
+    return repaired
 
 
 def _audit_lane(lane: Lane, settings: PushSettings, *, before_id: int) -> bool:
     state = default_backlog().state(lane)
-    if not lane_agrees(state, settings):
+    if state is None or not lane_agrees(state, settings):
         # Redis does not know the lane, or the settings changed since they were read.
         _lane_tell(lane, settings)
         return True
     if settings.detached:
         return False
-    if state.get("spill") == "1":
-        # From `cur` on the rows are known to wait for their page.
-        before_id = min(before_id, int(state["cur"]))
+    if state.spilled:
+        # The rows from the cursor on will come with their page.
+        before_id = min(before_id, state.cursor)
     orphan = _first_orphan(lane, before_id=before_id)
     if orphan is None:
         return False
-    logger.warning("deliveries of lane %s from %d on were not in Redis; read again", lane.key, orphan)
+    logger.warning("deliveries of lane %s from %d on were missing in Redis; they are read again", lane.key, orphan)
     lane_configure(lane, settings, action="spill", from_id=orphan)
     return True
 
 
 def _first_orphan(lane: Lane, *, before_id: int) -> int | None:
-    """The oldest delivery that Redis has not and the database still has when asked once more after that."""
+    """Return the oldest delivery that is missing in Redis and is still in the database when asked a second time."""
     after_id = 0
     while True:
         ids = statements.waiting_ids(
@@ -148,7 +146,7 @@ def _first_orphan(lane: Lane, *, before_id: int) -> int | None:
         if not ids:
             return None
         missing = [i for i, known in zip(ids, default_backlog().known(lane, ids), strict=True) if not known]
-        # An ack leaves the database first, so one that was settled between the two looks is gone now.
+        # Acked deliveries leave the database first, so one that was settled since the first query is gone now.
         still = set(
             statements.still_waiting(subscription_id=lane.subscription_id, region=lane.region, message_ids=missing)
         )
@@ -159,7 +157,7 @@ def _first_orphan(lane: Lane, *, before_id: int) -> int | None:
 
 
 def settings_waiting() -> Iterable[tuple[int, PushSettings]]:
-    """Living subscriptions with deliveries in the database."""
+    """Return the settings of all subscriptions with deliveries in the database."""
     ids = statements.subscriptions_waiting()
     for start in range(0, len(ids), SETTINGS_CHUNK):
         yield from push_settings(ids[start : start + SETTINGS_CHUNK]).items()
@@ -172,7 +170,7 @@ def _lanes_waiting() -> Iterable[tuple[Lane, PushSettings]]:
 
 
 def purge_deleted() -> int:
-    """Remove deliveries of subscriptions that are gone; returns how many lanes there were."""
+    """Remove deliveries of deleted subscriptions. Return how many lanes they had."""
     waiting = statements.subscriptions_waiting()
     gone = set(waiting) - set(Subscription.objects.filter(pk__in=waiting).values_list("pk", flat=True))
     lanes = [
@@ -187,7 +185,7 @@ def purge_deleted() -> int:
 
 
 def _lane_delete(*, subscription_id: int, region: str) -> None:
-    """Every delivery of a lane, in transactions of a bounded size."""
+    """Delete all deliveries of a lane, in transactions of bounded size."""
     while True:
         ids = statements.waiting_ids(
             subscription_id=subscription_id,

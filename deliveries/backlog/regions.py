@@ -1,4 +1,4 @@
-"""Regions whose messages wait while no push worker of the region lives: who takes them over, and who is told."""
+"""Regions without a living push worker: other workers take their messages over, and operators are warned."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from deliveries.backlog.default import default_backlog
 
 logger = logging.getLogger(__name__)
 
-#: What the last audit found, for the console and the metrics. It ends when audits do.
+#: The result of the last audit, for the console and the metrics. It expires if audits stop.
 KEY = "ph:unserved"
 KEY_SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """A region without a living worker of its own: for how long, and how many push backlogs wait there."""
+    """A region without a living worker of its own, since when, and how many push backlogs wait there."""
 
     region: str
     seconds: int
@@ -29,34 +29,35 @@ class Unserved:
 
 
 def regions_audit(backlogs: Mapping[str, int]) -> list[Unserved]:
-    """Raise the alarm for each region that no worker serves; `backlogs` tells how many wait in each region."""
+    """Log a warning for each region that no worker serves; `backlogs` has the number of backlogs in each region."""
     backlog = default_backlog()
     backlog.note_regions(backlogs)
     silent = backlog.regions_silent()
-    found = [Unserved(name, int(seconds), backlogs[name]) for name, seconds in silent.items() if name in backlogs]
-    for one in found:
+    unserved = [Unserved(name, int(seconds), backlogs[name]) for name, seconds in silent.items() if name in backlogs]
+    for region in unserved:
         logger.warning(
             "no worker of region %s has lived for %d s, and %d backlogs wait there; workers of other regions deliver "
             "them %s",
-            *(one.region, one.seconds, one.backlogs),
-            "from now on" if one.seconds >= patience_seconds(one.region) else "soon",
+            *(region.region, region.seconds, region.backlogs),
+            "from now on" if region.seconds >= patience_seconds(region.region) else "soon",
         )
     backlog.forget_regions([name for name in silent if name not in backlogs and name not in settings.REGIONS])
-    backlog.client.set(KEY, orjson.dumps([[one.region, one.seconds, one.backlogs] for one in found]), ex=KEY_SECONDS)
-    return found
+    rows = [[region.region, region.seconds, region.backlogs] for region in unserved]
+    backlog.client.set(KEY, orjson.dumps(rows), ex=KEY_SECONDS)
+    return unserved
 
 
 def regions_unserved() -> list[Unserved]:
-    """What the last audit found; may raise redis.RedisError."""
-    kept = default_backlog().client.get(KEY)
-    return [Unserved(*row) for row in orjson.loads(kept)] if isinstance(kept, bytes) else []
+    """Return the result of the last audit. May raise redis.RedisError."""
+    rows = default_backlog().client.get(KEY)
+    return [Unserved(*row) for row in orjson.loads(rows)] if isinstance(rows, bytes) else []
 
 
 def regions_to_adopt(silent: Mapping[str, float]) -> tuple[str, ...]:
-    """Of the regions without a living worker, given with the seconds since, those that others take over now."""
+    """Return the regions that other workers take over now; `silent` has the seconds since each had a living worker."""
     return tuple(sorted(name for name, seconds in silent.items() if seconds >= patience_seconds(name)))
 
 
 def patience_seconds(region: str) -> float:
-    """How long a region's own workers may be away. A region that this deployment does not know has none to wait for."""
+    """Return how long a region's own workers may be away; a region unknown to this deployment has no workers."""
     return settings.REGION_TAKEOVER_SECONDS if region in settings.REGIONS else DEAD_AFTER_MS / 1000

@@ -1,79 +1,93 @@
--- Push window, push backoff and rate limit of one lane: pure arithmetic on its state, put in front of every verb's script.
--- The Python twins (deliveries/rules/window.py, share.py, backoff.py, bucket.py, flow.py) say what each rule is and why; a
--- property test holds the two to the same numbers, so keep the order of operations.
+-- Push window, push backoff and rate limit of one lane: pure arithmetic on its state, in front of every verb's script. The
+-- Python twins (deliveries/rules/window.py, share.py, backoff.py, bucket.py, flow.py) say what each rule is and why. A
+-- property test holds the two to the same numbers, so keep the order of operations. codes.py has the short name that
+-- each field has in Redis.
 --
---   w       window: how many messages may be outstanding          v       level of the push backoff
---   r       share of acks among the last results                  since   requests from before raise it no more (ms)
---   l       mean latency of the last results (ms)                 resume  nothing is sent before this time (ms)
---   n       results that those two are means of                   b, bt   tokens in the bucket of the rate limit, and when (ms)
---   s       share of nacks that a smaller window does not lessen; sn  results it is a mean of
---   gap     how far apart that share sets deliveries (ms); 0 is not at all
---   a round: ph what for, t since when (ms), o the window then, c its results, f its nacks, q the sum of its acks'
---           latencies, peak the most tokens held when messages were sent off
---   a base, the round that a trial is compared with: bo the window, bc results, bf nacks, bl the mean latency of its acks
---   step    what the last trial of a larger window added           turn    which trial is next
+--   window            how many messages may be outstanding
+--   ack_ratio         share of acks among the last results
+--   latency_ms        mean latency of the last results
+--   results_seen      number of results behind those two means
+--   nack_share        share of nacks that a smaller window does not reduce; nack_share_seen: the results behind it
+--   gap_ms            time between two deliveries that this share demands; 0 is none
+--   phase             what the current round of results is for; round_began_ms: when it began
+--   round_size        the window at that time; round_results, round_nacks: its results and nacks
+--   round_latency_ms  the sum of its acks' latencies; round_peak: the most tokens held when messages were sent
+--   base_size, base_results, base_nacks, base_latency_ms (mean): the round that a trial is compared with
+--   step              what the last trial of a larger window added; turn: which trial is next
+--   backoff_level     level of the push backoff; backoff_since_ms: older requests no longer raise it
+--   resume_ms         nothing is sent before this time
+--   bucket_tokens     tokens in the bucket of the rate limit at the time bucket_filled_ms
 --   cap, rate (messages/s), burst: the subscription's own limits; 0 is none
 --
 --   rules_new()                                           a new lane's state
 --   rules_result(state, acked, latency_ms, now_ms, dice, repeated)
---                                                         one result; repeated: its message has failed twice already;
---                                                         dice in [0, 1) may be the same for a whole batch, as at most
---                                                         one result of a batch starts a pause
+--                                                         counts one result; repeated: its message has failed twice
+--                                                         already; dice in [0, 1) may be the same for a whole batch,
+--                                                         because at most one of its results starts a pause
 --   rules_window(state)                                   how many may be outstanding: the window in whole tokens,
 --                                                         or 1 in backoff
---   rules_free(state, now_ms)                             how many may be sent off, with state.out outstanding
---   rules_spend(state, now_ms, count)                     so many were sent off; state.out includes them
+--   rules_free(state, now_ms)                             how many may be sent now, besides state.outstanding
+--   rules_spend(state, now_ms, count)                     counts messages sent; state.outstanding includes them
 --   rules_bucket_wait(state, now_ms)                      when the rate limit lets the next one go; nil if now
+--   rules_countdown(attempt, minimum_ms, maximum_ms, dice)  how long a message waits after its failed attempt (ms); the
+--                                                         twin of countdown_ms in retry.py
 --   rules_pause(state, now_ms)                            how long until the next delivery may go, the gap included (ms)
 
-local SLOW_START_LIMIT, LARGEST_WINDOW, LINEAR_STEP, UNPROVEN_LIMIT = 3000, 30000, 30, 100
+local SLOW_START_LIMIT, LARGEST_WINDOW, LINEAR_STEP, UNPROVEN_LIMIT = 3000, 30000, 60, 100
 local ACK_RATIO_ABOVE, LATENCY_BELOW_MS, MEMORY = 0.99, 1000, 1000
 local SHORTEST_ROUND, REST_ROUNDS, REST_NACKS, FIRST_STEP, TELLING, QUARTER = 16, 2, 0.125, 0.5, 0.35, 0.25
 local SLOWER, FASTER, QUARTERED_FROM, SLOW_START_AGAIN, SLOW_START_NACKS, OVERLOADED = 1.3, 0.85, 4, 8, 0.1, 0.25
 local SHARE_MEMORY, SHARE_PRIOR, ROUND_MEMORY = 800, 20, 64
 local GAP_ABOVE, CORNER, CORNER_GAP_MS, STEEP, FLAT, LAST, BURST_SECONDS = 0.03, 0.2, 560, 77, 11, 0.45, 0.05
 local SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS, FREE_LEVEL, TOP_LEVEL, REPEATED = 100, 60000, 3, 12.25, 0.5
+local COUNTDOWN_MS, COUNTDOWN_JITTER, COUNTDOWN_DOUBLINGS = 100, 0.25, 40
 --- What a round is for.
 local SLOW_START, REST, BASE, LARGER, FEWER_NACKS, LOWER_LATENCY = 0, 1, 2, 3, 4, 5
-
-local RULE_FIELDS = {'w', 'r', 'l', 'n', 's', 'sn', 'gap', 'ph', 't', 'o', 'c', 'f', 'q', 'peak', 'bo', 'bc', 'bf', 'bl',
-  'step', 'turn', 'v', 'since', 'resume', 'b', 'bt', 'cap', 'rate', 'burst'}
 
 local function rules_new()
   local state = {}
   for _, name in ipairs(RULE_FIELDS) do state[name] = 0 end
-  state.w, state.o, state.r, state.sn = 3, 3, 1, SHARE_PRIOR
+  state.window, state.round_size, state.ack_ratio, state.nack_share_seen = 3, 3, 1, SHARE_PRIOR
   return state
 end
 
-local function is_fast(state) return state.r > ACK_RATIO_ABOVE and state.l < LATENCY_BELOW_MS end
+local function is_fast(state) return state.ack_ratio > ACK_RATIO_ABOVE and state.latency_ms < LATENCY_BELOW_MS end
 
 local function share_learn(state)
-  local nacks, results = state.f, state.c
+  local nacks, results = state.round_nacks, state.round_results
   if results == 0 then return end
-  state.sn = math.min(state.sn + results, SHARE_MEMORY)
-  local memory = state.sn
-  if state.s > CORNER then memory = math.max(memory * (CORNER / state.s) * (CORNER / state.s), SHARE_PRIOR) end
-  local used = state.peak > 0 and math.min(state.o, state.peak) or state.o
+  state.nack_share_seen = math.min(state.nack_share_seen + results, SHARE_MEMORY)
+  local memory = state.nack_share_seen
+  if state.nack_share > CORNER then
+    memory = math.max(memory * (CORNER / state.nack_share) * (CORNER / state.nack_share), SHARE_PRIOR)
+  end
+  local used = state.round_peak > 0 and math.min(state.round_size, state.round_peak) or state.round_size
   memory = math.max(memory, ROUND_MEMORY * math.min(results, used), results)
-  state.s = math.min(math.max(state.s + (nacks - state.s * results) / memory, 0), 1)
-  state.gap = 0
-  if state.s > GAP_ABOVE then
-    local doublings = STEEP * (math.min(state.s, CORNER) - CORNER)
-    state.gap = CORNER_GAP_MS * (2 ^ doublings - 2 ^ (STEEP * (GAP_ABOVE - CORNER)))
-    if state.s > CORNER then state.gap = state.gap * 2 ^ (FLAT * (math.min(state.s, LAST) - CORNER)) end
+  state.nack_share = math.min(math.max(state.nack_share + (nacks - state.nack_share * results) / memory, 0), 1)
+  state.gap_ms = 0
+  if state.nack_share > GAP_ABOVE then
+    local doublings = STEEP * (math.min(state.nack_share, CORNER) - CORNER)
+    state.gap_ms = CORNER_GAP_MS * (2 ^ doublings - 2 ^ (STEEP * (GAP_ABOVE - CORNER)))
+    if state.nack_share > CORNER then
+      state.gap_ms = state.gap_ms * 2 ^ (FLAT * (math.min(state.nack_share, LAST) - CORNER))
+    end
   end
 end
 
 local function round_begin(state, phase, size, now_ms)
-  state.w, state.o, state.ph, state.t = size, size, phase, now_ms
-  state.c, state.f, state.q, state.peak = 0, 0, 0, 0
+  state.window, state.round_size, state.phase, state.round_began_ms = size, size, phase, now_ms
+  state.round_results, state.round_nacks, state.round_latency_ms, state.round_peak = 0, 0, 0, 0
 end
 
-local function base_set(state, latency_ms) state.bo, state.bc, state.bf, state.bl = state.o, state.c, state.f, latency_ms end
+local function telling(nacks, expected) return math.max(TELLING * nacks, math.sqrt(expected)) end
+
+local function base_set(state, latency_ms)
+  state.base_size, state.base_results, state.base_nacks = state.round_size, state.round_results, state.round_nacks
+  state.base_latency_ms = latency_ms
+end
 
 local function trial_larger(state, step, now_ms)
-  local size = state.bo
+  local size = state.base_size
   if size >= SLOW_START_LIMIT then
     local larger = is_fast(state) and math.min(size + LINEAR_STEP, LARGEST_WINDOW) or SLOW_START_LIMIT
     return round_begin(state, LARGER, larger, now_ms)
@@ -84,103 +98,122 @@ local function trial_larger(state, step, now_ms)
 end
 
 local function trial_smaller(state, phase, now_ms)
-  local less = phase == FEWER_NACKS and state.bf or math.floor(QUARTER * state.bo)
-  round_begin(state, phase, math.max(state.bo - less, 1), now_ms)
+  local less = phase == FEWER_NACKS and state.base_nacks or math.floor(QUARTER * state.base_size)
+  round_begin(state, phase, math.max(state.base_size - less, 1), now_ms)
 end
 
 local function trial(state, now_ms)
   local turn = state.turn
-  if turn == 2 and state.bo < QUARTERED_FROM then turn = 0 end
-  if state.bf >= OVERLOADED * state.bc then turn = 1 end
+  if turn == 2 and state.base_size < QUARTERED_FROM then turn = 0 end
+  if state.base_nacks >= OVERLOADED * state.base_results then turn = 1 end
   state.turn = (turn + 1) % 3
   if turn == 1 then return trial_smaller(state, FEWER_NACKS, now_ms) end
   if turn == 2 then return trial_smaller(state, LOWER_LATENCY, now_ms) end
-  trial_larger(state, math.max(math.floor(FIRST_STEP * math.sqrt(state.bo) + 0.5), 1), now_ms)
+  trial_larger(state, math.max(math.floor(FIRST_STEP * math.sqrt(state.base_size) + 0.5), 1), now_ms)
 end
 
 local function after_idle_round(state, now_ms)
   share_learn(state)
-  state.bc = 0
-  if state.ph == SLOW_START then return round_begin(state, SLOW_START, math.max(state.w, state.o), now_ms) end
-  local size = (state.ph == REST or state.ph == BASE) and state.o or state.bo
-  if state.gap > 0 then size = math.min(size, state.peak + 1) end
+  state.base_results = 0
+  if state.phase == SLOW_START then
+    return round_begin(state, SLOW_START, math.max(state.window, state.round_size), now_ms)
+  end
+  local size = (state.phase == REST or state.phase == BASE) and state.round_size or state.base_size
+  if state.gap_ms > 0 then size = math.min(size, state.round_peak + 1) end
   round_begin(state, REST, size, now_ms)
 end
 
 local function after_slow_start(state, latency_ms, slower, now_ms)
-  local failed = state.f >= math.max(SLOW_START_NACKS * state.c, 2)
+  local expected = state.nack_share * state.round_results
+  local tolerated = math.max(SLOW_START_NACKS * state.round_results, 2, 2 * math.sqrt(expected))
+  local failed = state.round_nacks - expected >= tolerated
   if failed or slower then
     state.turn = slower and 2 or 1
-    return round_begin(state, REST, math.min(state.o, state.w), now_ms)
+    return round_begin(state, REST, math.min(state.round_size, state.window), now_ms)
   end
-  if state.w >= SLOW_START_LIMIT then return round_begin(state, REST, state.w, now_ms) end
+  if state.window >= SLOW_START_LIMIT then return round_begin(state, REST, state.window, now_ms) end
   share_learn(state)
   base_set(state, latency_ms)
-  round_begin(state, SLOW_START, state.w, now_ms)
+  round_begin(state, SLOW_START, state.window, now_ms)
 end
 
 local function after_round(state, now_ms)
-  local phase = state.ph
-  local acks = state.c - state.f
-  local latency_ms = acks > 0 and state.q / acks or 0
-  if state.peak > 0 and 2 * state.peak < state.w then return after_idle_round(state, now_ms) end
+  local phase = state.phase
+  local acks = state.round_results - state.round_nacks
+  local latency_ms = acks > 0 and state.round_latency_ms / acks or 0
+  if state.round_peak > 0 and 2 * state.round_peak < state.window then return after_idle_round(state, now_ms) end
   if phase ~= SLOW_START and phase ~= LARGER then share_learn(state) end
-  if phase == REST then return round_begin(state, BASE, state.o, now_ms) end
+  if phase == REST then return round_begin(state, BASE, state.round_size, now_ms) end
   if phase == BASE then
     base_set(state, latency_ms)
     return trial(state, now_ms)
   end
-  local is_known = latency_ms > 0 and state.bl > 0
-  local slower = is_known and latency_ms > SLOWER * state.bl
+  local is_known = latency_ms > 0 and state.base_latency_ms > 0
+  local slower = is_known and latency_ms > SLOWER * state.base_latency_ms
   if phase == SLOW_START then return after_slow_start(state, latency_ms, slower, now_ms) end
-  local expected = state.bc > 0 and state.bf / state.bc * state.c or state.f
+  local expected = state.round_nacks
+  if state.base_results > 0 then expected = state.base_nacks / state.base_results * state.round_results end
   if phase == LARGER then
-    if state.f - expected >= TELLING * (state.o - state.bo) or state.f >= OVERLOADED * state.c or slower then
-      return round_begin(state, REST, state.bo, now_ms)
+    local surplus = state.round_nacks - math.max(expected, state.nack_share * state.round_results)
+    local failed = surplus >= telling(state.round_size - state.base_size, expected)
+    if failed or state.round_nacks >= OVERLOADED * state.round_results or slower then
+      return round_begin(state, REST, state.base_size, now_ms)
     end
-    base_set(state, state.bl)
+    base_set(state, state.base_latency_ms)
     return trial_larger(state, 2 * state.step, now_ms)
   end
   local kept, again
   if phase == FEWER_NACKS then
-    kept = state.bf > 0 and expected - state.f >= TELLING * expected
-    again = state.f > 0 and state.o > 1
+    kept = state.base_nacks > 0 and expected - state.round_nacks >= telling(expected, expected)
+    again = state.round_nacks > 0 and state.round_size > 1
   else
-    kept = is_known and latency_ms < FASTER * state.bl
-    again = state.o >= QUARTERED_FROM
+    kept = is_known and latency_ms < FASTER * state.base_latency_ms
+    again = state.round_size >= QUARTERED_FROM
   end
-  if not kept then return round_begin(state, REST, state.bo, now_ms) end
+  if not kept then return round_begin(state, REST, state.base_size, now_ms) end
   base_set(state, latency_ms)
   if again then return trial_smaller(state, phase, now_ms) end
-  round_begin(state, REST, state.o, now_ms)
+  round_begin(state, REST, state.round_size, now_ms)
 end
 
 local function round_is_over(state)
-  local full = math.max(state.peak > 0 and math.min(state.o, state.peak) or state.o, SHORTEST_ROUND)
-  if state.ph == REST then return state.c >= REST_ROUNDS * full or state.f >= math.max(REST_NACKS * full, 2) end
-  if state.c >= full then return true end
-  return state.ph == LARGER and state.bc > 0 and state.f - state.bf / state.bc * full >= TELLING * (state.o - state.bo)
+  local used = state.round_peak > 0 and math.min(state.round_size, state.round_peak) or state.round_size
+  local full = math.max(used, SHORTEST_ROUND)
+  if state.phase == REST then
+    return state.round_results >= REST_ROUNDS * full or state.round_nacks >= math.max(REST_NACKS * full, 2)
+  end
+  if state.round_results >= full then return true end
+  if state.phase ~= LARGER or state.base_results == 0 then return false end
+  local expected = state.base_nacks / state.base_results * full
+  local surplus = state.round_nacks - math.max(expected, state.nack_share * full)
+  return surplus >= telling(state.round_size - state.base_size, expected)
 end
 
 local function means_result(state, acked, latency_ms)
-  state.n = math.min(state.n + 1, math.max(MEMORY, state.w))
-  state.r = state.r + ((acked and 1 or 0) - state.r) / state.n
-  state.l = state.l + (latency_ms - state.l) / state.n
+  state.results_seen = math.min(state.results_seen + 1, math.max(MEMORY, state.window))
+  state.ack_ratio = state.ack_ratio + ((acked and 1 or 0) - state.ack_ratio) / state.results_seen
+  state.latency_ms = state.latency_ms + (latency_ms - state.latency_ms) / state.results_seen
 end
 
 local function window_result(state, acked, latency_ms, now_ms)
-  local counts = now_ms - latency_ms >= state.t
+  local counts = now_ms - latency_ms >= state.round_began_ms
   if not acked then
-    if counts then state.w = math.max(state.w - 1, 1) end
-  elseif state.ph == SLOW_START and state.w < SLOW_START_LIMIT
-    and (state.w < UNPROVEN_LIMIT or state.peak == 0 or 2 * state.peak >= state.w) then
-    state.w = math.min(state.w + 1, SLOW_START_LIMIT)
+    if counts then state.window = math.max(state.window - 1, 1) end
+  elseif state.phase == SLOW_START and state.window < SLOW_START_LIMIT
+    and (state.window < UNPROVEN_LIMIT or state.round_peak == 0 or 2 * state.round_peak >= state.window) then
+    state.window = math.min(state.window + 1, SLOW_START_LIMIT)
   end
   if counts then
-    state.c = state.c + 1
-    if acked then state.q = state.q + latency_ms else state.f = state.f + 1 end
+    state.round_results = state.round_results + 1
+    if acked then
+      state.round_latency_ms = state.round_latency_ms + latency_ms
+    else
+      state.round_nacks = state.round_nacks + 1
+    end
   end
-  if state.w > SLOW_START_LIMIT and not is_fast(state) then return round_begin(state, REST, SLOW_START_LIMIT, now_ms) end
+  if state.window > SLOW_START_LIMIT and not is_fast(state) then
+    return round_begin(state, REST, SLOW_START_LIMIT, now_ms)
+  end
   if counts and round_is_over(state) then after_round(state, now_ms) end
 end
 
@@ -188,23 +221,23 @@ end
 local function backoff_result(state, acked, latency_ms, now_ms, dice, repeated)
   local began_ms = now_ms - latency_ms
   if acked then
-    if began_ms >= state.resume then state.v = 0 end
+    if began_ms >= state.resume_ms then state.backoff_level = 0 end
     return false
   end
-  if began_ms < state.since then return false end
-  state.v = math.min(state.v + (repeated and REPEATED or 1), TOP_LEVEL)
-  state.since = now_ms
-  if state.v <= FREE_LEVEL then return false end
-  local longest = math.min(SHORTEST_PAUSE_MS * 2 ^ (state.v - FREE_LEVEL), LONGEST_PAUSE_MS)
-  state.resume = now_ms + math.max(longest * (0.5 + 0.5 * dice), SHORTEST_PAUSE_MS)
-  state.since = state.resume
+  if began_ms < state.backoff_since_ms then return false end
+  state.backoff_level = math.min(state.backoff_level + (repeated and REPEATED or 1), TOP_LEVEL)
+  state.backoff_since_ms = now_ms
+  if state.backoff_level <= FREE_LEVEL then return false end
+  local longest = math.min(SHORTEST_PAUSE_MS * 2 ^ (state.backoff_level - FREE_LEVEL), LONGEST_PAUSE_MS)
+  state.resume_ms = now_ms + math.max(longest * (0.5 + 0.5 * dice), SHORTEST_PAUSE_MS)
+  state.backoff_since_ms = state.resume_ms
   return true
 end
 
 -- Messages a second and how many at once: the subscription's own limit, or the gap that its nacks make, if slower.
 local function send_limit(state)
-  if state.gap <= 0 then return state.rate, state.burst end
-  local rate = 1000 / state.gap
+  if state.gap_ms <= 0 then return state.rate, state.burst end
+  local rate = 1000 / state.gap_ms
   if state.rate <= 0 then return rate, rate * BURST_SECONDS end
   rate = math.min(rate, state.rate)
   return rate, math.min(rate * BURST_SECONDS, state.burst > 0 and state.burst or state.rate)
@@ -215,46 +248,55 @@ local function bucket_fill(state, now_ms)
   local rate, burst = send_limit(state)
   if rate <= 0 then return 0 end
   local depth = math.max(burst > 0 and burst or rate, 1)
-  local gained = math.max(now_ms - state.bt, 0) * rate / 1000
-  state.b = math.min(state.b + gained, depth)
-  state.bt = math.max(now_ms, state.bt)
+  local gained = math.max(now_ms - state.bucket_filled_ms, 0) * rate / 1000
+  state.bucket_tokens = math.min(state.bucket_tokens + gained, depth)
+  state.bucket_filled_ms = math.max(now_ms, state.bucket_filled_ms)
   return rate
 end
 
 local function rules_result(state, acked, latency_ms, now_ms, dice, repeated)
-  local was_backing_off = state.v > FREE_LEVEL
+  local was_backing_off = state.backoff_level > FREE_LEVEL
   means_result(state, acked, latency_ms)
   if backoff_result(state, acked, latency_ms, now_ms, dice, repeated) then
     if not was_backing_off then share_learn(state) end
-    state.bo, state.bc, state.bf, state.bl = 0, 0, 0, 0
-    round_begin(state, SLOW_START, 1, state.resume)
+    state.base_size, state.base_results, state.base_nacks, state.base_latency_ms = 0, 0, 0, 0
+    round_begin(state, SLOW_START, 1, state.resume_ms)
   elseif not repeated then
     window_result(state, acked, latency_ms, now_ms)
   end
 end
 
 local function rules_window(state)
-  if state.v > FREE_LEVEL then return 1 end
-  if state.cap > 0 then return math.floor(math.min(state.w, state.cap)) end
-  return math.floor(state.w)
+  if state.backoff_level > FREE_LEVEL then return 1 end
+  if state.cap > 0 then return math.floor(math.min(state.window, state.cap)) end
+  return math.floor(state.window)
 end
 
 local function rules_free(state, now_ms)
-  if now_ms < state.resume then return 0 end
-  local free = math.max(rules_window(state) - state.out, 0)
-  if bucket_fill(state, now_ms) > 0 then free = math.min(free, math.floor(state.b)) end
+  if now_ms < state.resume_ms then return 0 end
+  local free = math.max(rules_window(state) - state.outstanding, 0)
+  if bucket_fill(state, now_ms) > 0 then free = math.min(free, math.floor(state.bucket_tokens)) end
   return free
 end
 
 local function rules_spend(state, now_ms, count)
-  if bucket_fill(state, now_ms) > 0 then state.b = state.b - count end
-  state.peak = math.max(state.peak, state.out)
+  if bucket_fill(state, now_ms) > 0 then state.bucket_tokens = state.bucket_tokens - count end
+  state.round_peak = math.max(state.round_peak, state.outstanding)
 end
 
 local function rules_bucket_wait(state, now_ms)
   local rate = bucket_fill(state, now_ms)
-  if rate <= 0 or state.b >= 1 then return nil end
-  return state.bt + math.max(1 - state.b, 0) * 1000 / rate
+  if rate <= 0 or state.bucket_tokens >= 1 then return nil end
+  return state.bucket_filled_ms + math.max(1 - state.bucket_tokens, 0) * 1000 / rate
 end
 
-local function rules_pause(state, now_ms) return math.max(state.resume - now_ms, state.gap, 0) end
+local function rules_countdown(attempt, minimum_ms, maximum_ms, dice)
+  local minimum = math.min(minimum_ms, maximum_ms)
+  local doublings = math.min(math.max(attempt - 1, 0), COUNTDOWN_DOUBLINGS)
+  local middle = math.min(math.max(minimum, COUNTDOWN_MS) * 2 ^ doublings, maximum_ms)
+  local lowest = math.max(minimum, middle * (1 - COUNTDOWN_JITTER))
+  local highest = math.min(maximum_ms, middle * (1 + COUNTDOWN_JITTER))
+  return lowest + (highest - lowest) * dice
+end
+
+local function rules_pause(state, now_ms) return math.max(state.resume_ms - now_ms, state.gap_ms, 0) end

@@ -1,4 +1,4 @@
-"""Loads the Lua verbs: each script is rules.lua, common.lua and its own file."""
+"""Loads the Lua verbs: each script is the names of codes.py, rules.lua, common.lua and its own file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 import redis
 from redis.commands.core import Script
 from redis.exceptions import NoScriptError
+
+from deliveries.backlog.codes import lua_names
 
 FOLDER = Path(__file__).parent
 VERBS = (
@@ -33,14 +35,15 @@ VERBS = (
 
 @cache
 def source(verb: str) -> str:
-    """The complete text of a verb's script."""
+    """Return the complete text of a verb's script."""
     if verb not in VERBS:
         raise ValueError(f"no such verb: {verb}")
-    return "\n".join((FOLDER / f"{part}.lua").read_text(encoding="utf-8") for part in ("rules", "common", verb))
+    parts = [(FOLDER / f"{part}.lua").read_text(encoding="utf-8") for part in ("rules", "common", verb)]
+    return "\n".join([lua_names(), *parts])
 
 
 class Scripts:
-    """The verbs, bound to one client; a wiped script cache loads itself again."""
+    """The verbs, bound to one client. Scripts that Redis has lost are loaded again."""
 
     def __init__(self, client: redis.Redis) -> None:
         self.offer = Script(client, source("offer"))
@@ -67,9 +70,9 @@ def call_all(
     *,
     then: Sequence[Sequence[Any]] = (),
 ) -> list[Any]:
-    """The replies of calls, each a key and arguments, made in one round trip; `then` are plain commands after them.
+    """Return the replies of calls, each with a key and arguments, made in one round trip. Commands in `then` follow.
 
-    A pipeline of redis-py's own asks whether Redis has the script first, each time, which is a round trip more.
+    redis-py's own pipeline asks each time whether Redis has the script, which is one more round trip.
     """
     pipe = client.pipeline(transaction=False)
     for key, args in calls:

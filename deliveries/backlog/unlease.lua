@@ -17,7 +17,7 @@ for i = 1, #ARGV, 3 do
     redis.call('ZREM', key .. ':l', id)
     redis.call('HINCRBY', key .. ':e', id, 1)
     redis.call('ZADD', key .. ':z', 0, id)
-    redis.call('HSET', key .. ':d', id, 'r')
+    redis.call('HSET', key .. ':d', id, RETRYING)
     taken_back[#taken_back + 1] = id
   end
 end

@@ -1,11 +1,11 @@
-r"""The push client: POSTs over HTTP/1.1 by the ten thousand, at a few microseconds each.
+"""The push client: tens of thousands of POSTs per second over HTTP/1.1.
 
     client = PushClient(loop, options=ClientOptions())
-    endpoint = client.prepare("https://example.com/push")
-    client.post(endpoint, b"Content-Type: application/json\r\n", body, 10.0, on_done)
+    endpoint = client.prepare("https://example.com/push", headers=[("Content-Type", "application/json")])
+    client.post(endpoint, body, timeout_s=10.0, on_done=on_done)
 
-A request's way: `post` -> pool of the origin -> connection -> parser -> `on_done`, all on the loop and without a task.
-Only the opening of a connection is a task. Environment proxies are not used and redirects are not followed.
+A request takes the path `post` -> pool of the origin -> connection -> parser -> `on_done`, on the loop, without a task.
+Only opening a connection is a task. Proxies from the environment are not used, and redirects are not followed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 
 from deliveries.client.dialer import Dialer
 from deliveries.client.endpoint import Endpoint, parse_url
+from deliveries.client.headers import Headers, header_lines
 from deliveries.client.options import ClientOptions
 from deliveries.client.pool import Pool
 from deliveries.client.request import Request, Shared
@@ -31,13 +32,12 @@ from pushhub.common.pushurls import BadEndpoint, Origin
 
 __all__ = ["BadEndpoint", "ClientOptions", "Endpoint", "PushClient", "PushResult"]
 
-MAX_ENDPOINTS = 20_000
-#: A body over this is handed to the socket by itself: below, one copy and one write is cheaper than two writes.
+#: A larger body is written by itself; for a smaller one a copy and one write are cheaper than two writes.
 LARGE_BODY_BYTES = 64 * 1024
 
 
 class PushClient:
-    """To be used on the thread of its loop. Every post is reported once to its `on_done`, on the loop."""
+    """Use a client on the thread of its loop only. It reports every post once, to `on_done`, on the loop."""
 
     def __init__(
         self,
@@ -69,51 +69,49 @@ class PushClient:
             ),
             context=client_context(ca_file=options.ca_file, verify=options.tls_verify),
         )
-        self._endpoints: dict[str, Endpoint] = {}
-        #: A pool lives as long as an endpoint or a connection needs it.
+        #: A pool lives as long as an endpoint or a connection refers to it.
         self._pools: WeakValueDictionary[Origin, Pool] = WeakValueDictionary()
         self._closing = False
 
     @property
     def outstanding(self) -> int:
-        """Posts that were not reported yet."""
+        """The number of posts that have not been reported yet."""
         return self._shared.outstanding
 
     @property
     def connections(self) -> int:
+        """The number of open connections."""
         return sum(pool.connections for pool in self._pools.values())
 
-    def prepare(self, url: str) -> Endpoint:
-        """The endpoint of a URL, made once. Raises BadEndpoint, a ValueError with a bounded `fault`."""
-        endpoint = self._endpoints.get(url)
-        if endpoint is None:
-            origin, head = parse_url(url, self._options)
-            if len(self._endpoints) >= MAX_ENDPOINTS:
-                del self._endpoints[next(iter(self._endpoints))]
-            endpoint = self._endpoints[url] = Endpoint(origin, head=head, pool=self._pool(origin))
-        return endpoint
+    def prepare(self, url: str, *, headers: Headers = ()) -> Endpoint:
+        """Return an endpoint whose requests all carry these headers.
+
+        Raises BadEndpoint, a ValueError with a bounded `fault`, for the URL, and ValueError for the headers.
+        """
+        origin, head = parse_url(url, self._options)
+        return Endpoint(origin, head=head, headers=header_lines(headers), pool=self._pool(origin))
 
     def post(
         self,
         endpoint: Endpoint,
-        headers: bytes,
         body: bytes,
+        *,
+        headers: Headers = (),
         timeout_s: float,
         on_done: Callable[[PushResult], None],
     ) -> Request:
-        """Sends one POST; the answer has `timeout_s` from now on. The request returned is for `abort` alone.
+        """Send one POST, with these headers besides those of the endpoint.
 
-        `headers` are whole lines, each ending in CRLF, without Host, Content-Length, User-Agent and Accept-Encoding.
-        Raises ValueError where they would break the request in two.
+        The response must arrive within `timeout_s` from now on. The returned request is for `abort` only. Raises
+        ValueError for headers that a request may not have.
         """
-        if b"\r\n\r\n" in headers or (headers and not headers.endswith(b"\r\n")):
-            raise ValueError("headers: give whole lines, none empty")
+        lines = endpoint.headers + header_lines(headers) if headers else endpoint.headers
         now = self._clock()
         if len(body) > LARGE_BODY_BYTES:
-            payload = b"%b%d\r\n%b\r\n" % (endpoint.head, len(body), headers)
+            payload = b"%b%d\r\n%b\r\n" % (endpoint.head, len(body), lines)
             request = Request(payload, body, now, now + timeout_s, on_done)
         else:
-            payload = b"%b%d\r\n%b\r\n%b" % (endpoint.head, len(body), headers, body)
+            payload = b"%b%d\r\n%b\r\n%b" % (endpoint.head, len(body), lines, body)
             request = Request(payload, b"", now, now + timeout_s, on_done)
         self._shared.outstanding += 1
         if self._closing:
@@ -123,14 +121,14 @@ class PushClient:
         return request
 
     def abort(self, request: Request) -> None:
-        """Gives a request up; it is reported as aborted unless it was reported before."""
+        """Give up a request, and report it as aborted unless it has been reported already."""
         if request.connection is not None:
             request.connection.abort()
         else:
             self._shared.report(request, 0, Reason.ABORTED, self._clock())
 
     async def close(self, *, drain_s: float) -> None:
-        """Takes no more posts, waits up to `drain_s` for those outstanding, then gives up the rest."""
+        """Accept no more posts, wait up to `drain_s` seconds for the outstanding ones, and give up the rest."""
         self._closing = True
         if self.outstanding and drain_s > 0:
             drained = asyncio.Event()

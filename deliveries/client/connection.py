@@ -1,50 +1,66 @@
-"""One keep-alive connection: sends a request, reads its answer, one at a time.
+"""One keep-alive connection: it sends one request at a time and reads the response.
 
-The way of an ordinary answer is `data_received` -> parser -> `_finish`; everything else (pieces, interim answers,
-limits, hang-ups) is told apart from it by one test.
+An ordinary response takes the path `data_received` -> parser -> `_finish`. One test separates everything else from it:
+responses in pieces, interim responses, limits and hang-ups.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from httptools import HttpParserError, HttpResponseParser
 
 from deliveries.client.head import HeadScan, retry_after_of
+from deliveries.client.request import Request, Shared
 from deliveries.client.wheel import NEVER
 from deliveries.rules.outcome import Reason
 from deliveries.rules.retry import RETRY_AFTER_STATUSES
 
-if TYPE_CHECKING:
-    from deliveries.client.pool import Pool
-    from deliveries.client.request import Request, Shared
-
 _VERSION = b"HTTP/1."
 _END_OF_HEAD = b"\r\n\r\n"
 _PROCESSING = 102
-#: Not statuses, and 101 Switching Protocols, which nobody asked for.
+#: Numbers below 100 are no statuses, and the client never asks for 101 Switching Protocols.
 _REFUSED = frozenset({*range(100), 101})
 _FINAL = 200
 _REDIRECT = 300
-#: Interim answers to one request; more is an attack.
+#: Interim responses to one request; more than that is an attack.
 _MAX_INTERIM = 16
 
 
 class _Hostile(Exception):
-    """Stops the parser: surplus bytes, a protocol switch or too many interim answers."""
+    """Stops the parser: surplus bytes, a protocol switch or too many interim responses."""
+
+
+class Owner(Protocol):
+    """What a connection needs of the pool that it belongs to."""
+
+    def answered(self, transport: asyncio.Transport) -> None:
+        """The first response on a connection has arrived."""
+
+    def release(self, connection: Connection, now: float) -> None:
+        """The connection may carry another request."""
+
+    def discarded(self, connection: Connection) -> None:
+        """The connection is being closed; no request may be sent on it."""
+
+    def resend(self, request: Request) -> None:
+        """Send this request on another connection: the receiver hung up before it answered."""
+
+    def lost(self, connection: Connection) -> None:
+        """The connection is closed."""
 
 
 class Connection(asyncio.BaseProtocol):
-    """States: idle (no request), waiting for the final head, in its body. A closed one is never used again."""
+    """A connection is idle, waits for the final head, or reads the body. A closed connection is never used again."""
 
     __slots__ = (
         "_feed",
         "_held",
         "_interim",
         "_keep",
+        "_owner",
         "_parser",
-        "_pool",
         "_processing",
         "_received",
         "_received_limit",
@@ -61,8 +77,8 @@ class Connection(asyncio.BaseProtocol):
         "tick",
     )
 
-    def __init__(self, pool: Pool, shared: Shared) -> None:
-        self._pool = pool
+    def __init__(self, owner: Owner, shared: Shared) -> None:
+        self._owner = owner
         self._shared = shared
         self._parser = HttpResponseParser(self)
         self._feed = self._parser.feed_data
@@ -75,7 +91,7 @@ class Connection(asyncio.BaseProtocol):
         self._reset()
 
     def _reset(self) -> None:
-        #: The first few bytes, until they are enough to know HTTP/1 by: the parser takes HTTP/0.9, 2.0 and RTSP too.
+        #: The first few bytes, until they suffice to recognize HTTP/1: the parser accepts HTTP/0.9, 2.0 and RTSP too.
         self._held = b""
         self._scan: HeadScan | None = None
         self._received = 0
@@ -87,7 +103,7 @@ class Connection(asyncio.BaseProtocol):
         self._keep = False
         self._retry_after_s = 0.0
 
-    # The pool's side.
+    # Called by the pool.
 
     def send(self, request: Request) -> None:
         self._request = request
@@ -105,19 +121,19 @@ class Connection(asyncio.BaseProtocol):
         self._set_due(now + self._shared.options.idle_timeout_s)
 
     def discard(self) -> None:
-        """Closes at once; the peer gets no say in how long that takes."""
+        """Close at once; the peer cannot delay it."""
         if not self.closed:
             self.closed = True
-            self._pool.idle.pop(self, None)
+            self._owner.discarded(self)
             if self._transport is not None:
                 self._transport.abort()
 
     def abort(self) -> None:
-        """Gives up the request, if there is one, and the connection."""
+        """Give up the request, if there is one, and close the connection."""
         self._finish(0, Reason.ABORTED, keep=False)
         self.discard()
 
-    # asyncio's side.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -155,7 +171,7 @@ class Connection(asyncio.BaseProtocol):
             self._wait_for_more(data, self._interim - interim, head_was_open=head_was_open)
 
     def eof_received(self) -> bool:
-        """A body without a length ends with the connection; anything else is dealt with in `connection_lost`."""
+        """End a body without a length, which ends with the connection. `connection_lost` handles all other cases."""
         if self._request is not None and self._status and not (self._scan is not None and self._scan.has_length):
             self._finish(self._status, "", keep=False)
         return False
@@ -166,17 +182,18 @@ class Connection(asyncio.BaseProtocol):
         request = self._request
         if request is not None:
             if self._uses > 1 and not self._received and not self._held:
-                # The receiver hung up while the request was on its way: safe to send again, as no answer had begun.
+                # The receiver hung up while the request was on its way. No response had begun, so that sending the
+                # request again is safe.
                 self._request = None
-                self._pool.resend(request)
+                self._owner.resend(request)
             else:
                 self._fail(Reason.BODY_INCOMPLETE if self._status else Reason.RESET)
         self._transport = None
         # The parser holds this object's methods: without this each connection would wait for the cycle collector.
         del self._parser, self._feed
-        self._pool.lost(self)
+        self._owner.lost(self)
 
-    # The parser's side.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
         if self._whole:
@@ -198,7 +215,7 @@ class Connection(asyncio.BaseProtocol):
             self._whole = True
             self._keep = self._parser.should_keep_alive()
 
-    # The wheel's side.
+    # Called by the timer wheel.
 
     def on_due(self, now: float) -> None:
         request = self._request
@@ -213,14 +230,12 @@ class Connection(asyncio.BaseProtocol):
         else:
             self._fail(Reason.DEADLINE_EXCEEDED)
 
-    # The inner workings.
-
     def _set_due(self, due: float) -> None:
         self.due = due
         self._shared.wheel.put(self, due)
 
     def _head_too_large(self, piece: bytes) -> bool:
-        """A piece that takes the answer over the limit of the head may hold the end of the head and much body."""
+        """Return whether the head alone exceeds the limit: this piece may hold its end and much of the body."""
         end = piece.find(_END_OF_HEAD)
         return end < 0 or self._received - len(piece) + end > self._received_limit
 
@@ -242,7 +257,7 @@ class Connection(asyncio.BaseProtocol):
             self._fail(Reason.BODY_TOO_LARGE)
 
     def _fail(self, reason: Reason) -> None:
-        """A 102 that no final status followed is the answer, whatever ended the wait for one."""
+        """End the request as failed. A 102 without a final status counts as the response, whatever ended the wait."""
         if self._processing and not self._status:
             self._finish(_PROCESSING, "", keep=False)
         else:
@@ -255,28 +270,31 @@ class Connection(asyncio.BaseProtocol):
         self._request = None
         now = self._shared.clock()
         if self._uses == 1 and status:
-            self._pool.answered(cast(asyncio.Transport, self._transport))
+            self._owner.answered(cast(asyncio.Transport, self._transport))
         if keep and not (request.large_body and self._answered_early(status)):
-            self._pool.release(self, now)
+            self._owner.release(self, now)
         else:
             self.discard()
         self._shared.report(request, status, reason, now, retry_after_s=self._retry_after_s if status else 0.0)
 
     def _answered_early(self, status: int) -> bool:
-        """Whether some of a large body may be unsent. Over TLS the transport does not know, so a refusal counts."""
+        """Return whether a part of a large body may be unsent.
+
+        A TLS transport cannot tell, so any status other than a success counts as early.
+        """
         return status >= _REDIRECT or cast(asyncio.Transport, self._transport).get_write_buffer_size() > 0
 
 
 class PlainConnection(Connection, asyncio.Protocol):
-    """A connection without TLS; the loop makes bytes of the size it has read."""
+    """A connection without TLS; the loop allocates bytes of the size that it has read."""
 
     __slots__ = ()
 
 
 class TlsConnection(Connection, asyncio.BufferedProtocol):
-    """Decrypts into a buffer that all connections share: without it uvloop allocates 256 KB for each read.
+    """A connection that decrypts into a buffer shared by all connections; otherwise uvloop allocates 256 KB per read.
 
-    What is in the buffer is copied before anything else can be read, so sharing is safe.
+    Sharing is safe, because the content is copied before the loop reads anything else.
     """
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""Opens one connection: name, guard, TCP, TLS; each phase with its own time limit."""
+"""Opens connections: DNS, address guard, TCP and TLS, each phase with its own time limit."""
 
 from __future__ import annotations
 
@@ -8,28 +8,25 @@ import errno
 import itertools
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
+from deliveries.client.options import ClientOptions
+from deliveries.client.resolver import Resolver
+from deliveries.client.tls import ResumingContext
 from deliveries.rules.outcome import Reason
+from pushhub.common.addresses import AddressGuard
 from pushhub.common.pushurls import Origin
 
-if TYPE_CHECKING:
-    from deliveries.client.connection import Connection
-    from deliveries.client.options import ClientOptions
-    from deliveries.client.resolver import Resolver
-    from deliveries.client.tls import ResumingContext
-    from pushhub.common.addresses import AddressGuard
+ConnectionT = TypeVar("ConnectionT", bound=asyncio.BaseProtocol)
 
-#: This machine is out of something; the receiver is not to blame.
+#: This machine has run out of a resource; the receiver is not at fault.
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
-
-
-#: From linux/in.h: the port is chosen when connecting, so that one port serves connections to many receivers.
+#: From linux/in.h: the kernel chooses the port when connecting, so that one port serves connections to many receivers.
 _IP_BIND_ADDRESS_NO_PORT = 24
 
 
 class DialFailed(Exception):
-    """No connection, for a bounded reason. `shortage`: this machine has no more ports or files."""
+    """The connection could not be opened. `shortage`: this machine has no more ports or files."""
 
     def __init__(self, reason: Reason, *, shortage: bool = False) -> None:
         super().__init__(reason)
@@ -38,7 +35,7 @@ class DialFailed(Exception):
 
 
 class Dialer:
-    """Dials the very addresses that the guard has passed; names are never resolved again behind its back."""
+    """Connects to exactly the addresses that the guard has checked; a name is never resolved a second time."""
 
     def __init__(
         self,
@@ -60,8 +57,8 @@ class Dialer:
             socket.AF_INET6: itertools.cycle(source for source in sources if ":" in source),
         }
 
-    async def dial(self, origin: Origin, factory: Callable[[], Connection]) -> Connection:
-        """Raises DialFailed."""
+    async def dial(self, origin: Origin, factory: Callable[[], ConnectionT]) -> ConnectionT:
+        """Open a connection to the origin and return its protocol object, made by `factory`. Raises DialFailed."""
         sock = await self._connect(await self._vetted(origin), origin.port)
         try:
             return await self._start(sock, origin, factory)
@@ -71,16 +68,16 @@ class Dialer:
 
     async def _vetted(self, origin: Origin) -> list[str]:
         host = origin.host
-        found = (host,) if _is_address(host) else await self._resolver.resolve(host)
-        if not found:
+        addresses = (host,) if _is_address(host) else await self._resolver.resolve(host)
+        if not addresses:
             raise DialFailed(Reason.DNS_FAILED)
-        vetted = [address for address in found if not self._guard.why_denied(address, origin.port)]
+        vetted = [address for address in addresses if not self._guard.why_denied(address, origin.port)]
         if not vetted:
             raise DialFailed(Reason.ADDRESS_DENIED)
         return vetted
 
     async def _connect(self, addresses: list[str], port: int) -> socket.socket:
-        """Tries the addresses in order, each for its share of the time that is left."""
+        """Try the addresses in order, each for an equal share of the remaining time."""
         ends = self._loop.time() + self._options.connect_timeout_s
         failure = DialFailed(Reason.CONNECT_FAILED)
         for position, address in enumerate(addresses):
@@ -109,7 +106,7 @@ class Dialer:
             raise
         return sock
 
-    async def _start(self, sock: socket.socket, origin: Origin, factory: Callable[[], Connection]) -> Connection:
+    async def _start(self, sock: socket.socket, origin: Origin, factory: Callable[[], ConnectionT]) -> ConnectionT:
         if not origin.tls:
             _, connection = await self._loop.create_connection(factory, sock=sock)
             return connection
@@ -121,7 +118,7 @@ class Dialer:
                 server_hostname=origin.host,
                 ssl_handshake_timeout=self._options.tls_timeout_s,
             )
-        except OSError:  # as are SSLError and TimeoutError
+        except OSError:  # the base class of SSLError and TimeoutError too
             raise DialFailed(Reason.TLS_FAILED) from None
         return connection
 

@@ -1,8 +1,7 @@
-"""What heads say that the parser does not tell: for refusals when to come back, for answers in pieces their framing.
+"""Reads what the parser does not report: the Retry-After of refusals, and whether a head declares a length.
 
-The parser does not tell whether an answer says how long its body is, and a body that ends with the connection is whole
-without a length and cut short with one. Reading every header through Python to find out would cost each ordinary
-answer, and would buffer what a receiver drips.
+A body that ends with the connection is complete if no length was declared, and cut short otherwise. Reading every
+header in Python to find out would slow down all ordinary responses, and would buffer heads that arrive drop by drop.
 """
 
 from __future__ import annotations
@@ -15,26 +14,26 @@ from deliveries.rules.retry import retry_after_seconds
 _END = b"\r\n\r\n"
 _FRAMING = re.compile(rb"\r\n(?:content-length|transfer-encoding):", re.IGNORECASE)
 _RETRY_AFTER = re.compile(rb"\r\nretry-after:([^\r\n]{0,64})", re.IGNORECASE)
-#: As much of a piece as may be the beginning of a match, or of the end of the head.
+#: The longest part of a piece that may be the beginning of a match, or of the end of the head.
 _OVERLAP = len(b"\r\ntransfer-encoding:") - 1
 
 
 def retry_after_of(piece: bytes, interim_heads: int) -> float:
-    """Return the seconds that the final head in this piece asks to wait, or 0.
+    """Return the seconds that the final head in this piece asks the client to wait, or 0.
 
-    `interim_heads` is how many 1xx heads the parser saw end before it. Only the piece is looked at: heads hardly ever
-    come in several, and what is missed is a wish.
+    `interim_heads` is the number of 1xx heads that end before it in the piece. Heads hardly ever arrive in several
+    pieces, and a missed Retry-After does no harm, so only this piece is searched.
     """
     start = 0
     for _ in range(interim_heads):
         start = piece.find(_END, start) + len(_END)
     end = piece.find(_END, start)
-    found = _RETRY_AFTER.search(piece, start, end if end >= 0 else len(piece))
-    return retry_after_seconds(found[1].decode("ascii", "replace").strip(), now=datetime.now(UTC)) if found else 0.0
+    match = _RETRY_AFTER.search(piece, start, end if end >= 0 else len(piece))
+    return retry_after_seconds(match[1].decode("ascii", "replace").strip(), now=datetime.now(UTC)) if match else 0.0
 
 
 class HeadScan:
-    """Follows the heads of one answer piece by piece, up to the end of the final one. It keeps 19 bytes."""
+    """Follows the heads of one response piece by piece, to the end of the final head. It keeps 19 bytes."""
 
     __slots__ = ("_tail", "has_length")
 
@@ -43,7 +42,7 @@ class HeadScan:
         self._tail = b""
 
     def feed(self, piece: bytes, interim_heads: int) -> None:
-        """`interim_heads` is how many 1xx heads the parser saw end within this piece."""
+        """Read a piece; `interim_heads` is the number of 1xx heads that end in it."""
         window = self._tail + piece
         start = 0
         for _ in range(interim_heads):

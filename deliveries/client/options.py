@@ -1,39 +1,39 @@
-"""How the push client behaves; the engine builds this once from the settings."""
+"""The options of the push client."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: A 102 that nothing follows is the ack after this long at most (docs/design.md#push-client).
+#: A 102 that no final status follows counts as the response after this time at most (docs/design.md#push-client).
 MAX_PROCESSING_GRACE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """Times in seconds, sizes in bytes. The defaults suit the open internet: https to public addresses only."""
+    """Times are in seconds, sizes in bytes. The defaults suit the open internet: https to public addresses only."""
 
     allow_http: bool = False
-    #: Lets loopback and private networks through; cloud metadata and link-local addresses stay denied.
+    #: Allows loopback and private networks; cloud metadata and link-local addresses stay denied.
     allow_private: bool = False
-    #: CIDR blocks that may be reached although the table of the guard denies them.
+    #: CIDR blocks that may be reached although the address guard denies them.
     allowed_networks: tuple[str, ...] = ()
-    #: Ports that may be used although they belong to another well-known service.
+    #: Ports that may be used although they belong to other well-known services.
     allowed_ports: frozenset[int] = frozenset()
     #: PushHub's own (address, port) pairs, which no push request may reach.
     own_listeners: tuple[tuple[str, int], ...] = ()
 
-    #: Trusted beside the system's certificate authorities.
+    #: Certificate authorities that are trusted besides the system's.
     ca_file: str = ""
     tls_verify: bool = True
     user_agent: str = "CloudPubSub-Google"
 
-    #: Addresses of this machine to connect from, in turn. One address has 28,000 ports towards one receiver by Linux'
-    #: default, and from half of that on the kernel takes milliseconds to find a free one.
+    #: Local addresses to connect from, in turn. By default Linux has 28,000 ports per address and receiver, and once
+    #: half of them are in use the kernel takes milliseconds to find a free one.
     source_addresses: tuple[str, ...] = ()
     max_connections: int = 30_000
-    #: Connections of one origin that may be opening at a time: more would overflow the receiver's listen backlog.
+    #: Connections to one origin that may be opening at a time: more would overflow the receiver's listen backlog.
     max_connecting: int = 256
-    #: Under the 5 s at which Node, uvicorn and Apache hang up, so that the race with their close is rare.
+    #: Less than the 5 s after which Node, uvicorn and Apache hang up: requests rarely meet a closing connection.
     idle_timeout_s: float = 4.0
 
     dns_timeout_s: float = 5.0
@@ -44,7 +44,7 @@ class ClientOptions:
     #: From the final head to the end of the body.
     body_timeout_s: float = 5.0
     processing_grace_s: float = 0.3
-    #: How late a deadline may be noticed.
+    #: How late the client may notice a deadline.
     tick_s: float = 0.05
 
     header_limit_bytes: int = 64 * 1024

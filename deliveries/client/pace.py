@@ -1,7 +1,7 @@
-"""A pace for opening connections.
+"""Limits how many connections are opened per second.
 
-Opening one takes ten times the work of a push over one that is open: a loop that opens hundreds at a time lets every
-other push wait, and so does a receiver that accepts them.
+Opening a connection takes ten times the work of a push over an open one. If the loop opened hundreds at a time, all
+other pushes would wait, and the receiver would be just as busy accepting them.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-#: 2,000 a second: a quarter of what one core can do.
+#: Connections per turn; 2,000 per second, a quarter of what one core can do.
 AT_ONCE = 6
 TURN_SECONDS = 0.003
 
 
 class Pace:
-    """Shared by all pools of a client; what one turn does not grant, the next ones do, to each pool in order."""
+    """Grants connections to all pools of a client; pools that get none in one turn are served in later ones."""
 
     __slots__ = ("_left", "_loop", "_timer", "_waiting")
 
@@ -27,7 +27,7 @@ class Pace:
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self, wanted: int) -> int:
-        """How many of these may be opened now."""
+        """Return how many of the wanted connections may be opened now."""
         granted = min(wanted, self._left)
         self._left -= granted
         if granted and self._timer is None:
@@ -35,7 +35,7 @@ class Pace:
         return granted
 
     def later(self, ask_again: Callable[[], None]) -> None:
-        """Call this in a turn that has some left."""
+        """Have `ask_again` called in a later turn."""
         self._waiting.append(ask_again)
 
     def stop(self) -> None:

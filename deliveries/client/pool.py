@@ -1,32 +1,31 @@
-"""The keep-alive connections of one origin, and the requests that wait for one."""
+"""The keep-alive connections of one origin, and the requests that wait for a connection."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from deliveries.client.connection import Connection, PlainConnection, TlsConnection
 from deliveries.client.dialer import Dialer, DialFailed
+from deliveries.client.request import Request, Shared
 from deliveries.client.wheel import NEVER
 from deliveries.rules.outcome import Reason
 from pushhub.common.pushurls import Origin
 
-if TYPE_CHECKING:
-    from deliveries.client.request import Request, Shared
-
 log = logging.getLogger(__name__)
 
-#: After a shortage of ports or files here, no new connection is tried for so long.
+#: The time without new connections after this machine ran out of ports or files.
 SHORTAGE_PAUSE_SECONDS = 0.25
 
 
 class Pool:
-    """Requests take the connection that was idle for the shortest time (LIFO), so that a quiet pool shrinks.
+    """A pool gives each request the connection that was idle for the shortest time, so that a quiet pool shrinks.
 
-    Requests that find none wait in order, and each may start a dial; whichever comes first, an answered connection or a
-    dialled one, takes the first in line. A dial that fails takes the first in line with it.
+    Requests without a connection wait in order, and each may start a dial. The next connection that becomes free,
+    whether it has just been answered or dialled, takes the first request in line. A failed dial fails the first request
+    in line.
     """
 
     __slots__ = (
@@ -34,12 +33,12 @@ class Pool:
         "_dialer",
         "_dials",
         "_fresh_only",
+        "_idle",
         "_is_paced",
         "_no_dial_before",
         "_open",
         "_shared",
         "_waiting",
-        "idle",
         "origin",
         "tick",
     )
@@ -47,17 +46,17 @@ class Pool:
     def __init__(self, origin: Origin, *, shared: Shared, dialer: Dialer) -> None:
         self.origin = origin
         self.tick = NEVER
-        #: In order of use; a subset of the open ones.
-        self.idle: dict[Connection, None] = {}
+        #: The open connections without a request, in order of their last use.
+        self._idle: dict[Connection, None] = {}
         self._open: set[Connection] = set()
         self._shared = shared
         self._dialer = dialer
         self._dials: set[asyncio.Task[None]] = set()
         self._waiting: deque[Request] = deque()
-        #: Requests to be sent again: another idle connection may be as dead as theirs was.
+        #: Requests to be sent again, on new connections only: an idle connection may be as dead as theirs was.
         self._fresh_only: deque[Request] = deque()
         self._no_dial_before = 0.0
-        #: Whether the pace will ask for more dials.
+        #: Whether the pace will call `_grow_on`.
         self._is_paced = False
 
     @property
@@ -65,42 +64,45 @@ class Pool:
         return len(self._open)
 
     def submit(self, request: Request) -> None:
-        if self.idle:
-            self.idle.popitem()[0].send(request)
+        if self._idle:
+            self._idle.popitem()[0].send(request)
         else:
             self._wait(request, self._waiting)
             self._grow()
 
     def resend(self, request: Request) -> None:
-        """For a fresh connection only, from which nothing is sent again: so it is not sent a third time.
+        """Send the request on a new connection, from which nothing is sent again, so that it is not sent a third time.
 
-        The lost connection leaves next, which makes room.
+        The lost connection is removed right after this call, which makes room for a dial.
         """
         request.connection = None
         self._wait(request, self._fresh_only)
 
     def release(self, connection: Connection, now: float) -> None:
-        """A connection has had its whole answer and may be used again."""
+        """Use a connection again that has read a complete response."""
         request = self._next(self._waiting)
         if request is not None:
             connection.send(request)
         else:
-            self.idle[connection] = None
+            self._idle[connection] = None
             connection.wait_idle(now)
 
+    def discarded(self, connection: Connection) -> None:
+        self._idle.pop(connection, None)
+
     def lost(self, connection: Connection) -> None:
-        self.idle.pop(connection, None)
+        self._idle.pop(connection, None)
         self._open.discard(connection)
         self._grow()
 
     def answered(self, transport: asyncio.Transport) -> None:
-        """The first answer on a connection has come."""
+        """Remember the TLS session of a connection once its first response has arrived."""
         if self.origin.tls:
             ssl_object = transport.get_extra_info("ssl_object")
             self._dialer.context.keep_session(self.origin.host, ssl_object.session)
 
     def on_due(self, now: float) -> None:
-        """Some request has waited until its deadline, or a pause after a shortage is over."""
+        """Report the requests that have waited until their deadlines; also called when a shortage pause is over."""
         expired: list[Request] = []
         for queue in (self._fresh_only, self._waiting):
             live = [request for request in queue if request.on_done is not None]
@@ -114,7 +116,7 @@ class Pool:
         self._grow()
 
     def close(self) -> list[asyncio.Task[None]]:
-        """Gives everything up: what is outstanding is reported as aborted. Returns the cancelled dials."""
+        """Report all outstanding requests as aborted, close all connections, and return the cancelled dials."""
         dials = list(self._dials)
         for task in dials:
             task.cancel()
@@ -135,7 +137,7 @@ class Pool:
         return None
 
     def _grow(self) -> None:
-        """As many dials as requests wait, within the limits."""
+        """Start a dial for each waiting request, within the limits."""
         wanted = len(self._waiting) + len(self._fresh_only)
         if not wanted:
             return
@@ -165,7 +167,7 @@ class Pool:
         except DialFailed as error:
             failure = error
         except Exception:
-            log.exception("a dial failed in an unforeseen way")
+            log.exception("a dial failed with an unexpected error")
         self._dials.discard(cast("asyncio.Task[None]", asyncio.current_task()))
         if connection is None:
             self._dial_failed(failure)
@@ -189,14 +191,14 @@ class Pool:
     def _dial_failed(self, failure: DialFailed) -> None:
         others = bool(self._open or self._dials)
         if failure.shortage and others:
-            # The requests wait for the connections there are.
+            # The requests wait for the existing connections.
             self._no_dial_before = self._shared.clock() + SHORTAGE_PAUSE_SECONDS
         elif others:
             request = self._next(self._fresh_only) or self._next(self._waiting)
             if request is not None:
                 self._shared.report(request, 0, failure.reason, self._shared.clock())
         else:
-            # Nothing is open and nothing on its way: dialling again for each of those that wait would tell no more.
+            # No connection is open or being opened: another dial for each waiting request would reveal nothing new.
             self._fail_all(failure.reason)
         self._grow()
 

@@ -1,27 +1,31 @@
-"""One push request on its way, and what all the parts of the client share."""
+"""A push request, and what all parts of one client share."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from deliveries.client.options import ClientOptions
 from deliveries.client.pace import Pace
 from deliveries.client.result import PushResult
-
-if TYPE_CHECKING:
-    from deliveries.client.connection import Connection
-    from deliveries.client.options import ClientOptions
-    from deliveries.client.wheel import Wheel
+from deliveries.client.wheel import Wheel
 
 TLS_BUFFER_BYTES = 64 * 1024
 
 log = logging.getLogger(__name__)
 
 
+class Carrier(Protocol):
+    """The connection that a request was sent on."""
+
+    def abort(self) -> None:
+        """Give up the request and close the connection."""
+
+
 class Shared:
-    """The loop, clock, options and count of outstanding requests that connections and pools of one client share."""
+    """The loop, clock, options and number of outstanding requests that connections and pools of one client share."""
 
     __slots__ = ("clock", "drained", "loop", "options", "outstanding", "pace", "tls_buffer", "wheel")
 
@@ -44,7 +48,7 @@ class Shared:
         self.drained: Callable[[], None] | None = None
 
     def report(self, request: Request, status: int, reason: str, now: float, *, retry_after_s: float = 0.0) -> None:
-        """Tells the engine, once; a request that was reported already is left alone."""
+        """Report the result of a request to its caller, once; later results are ignored."""
         on_done = request.on_done
         if on_done is None:
             return
@@ -59,7 +63,7 @@ class Shared:
 
 
 class Request:
-    """Bytes to send and whom to tell. It outlives the connection, for it may have to be sent again."""
+    """The bytes to send and the callback. A request outlives its connection, as it may have to be sent again."""
 
     __slots__ = ("connection", "deadline", "large_body", "on_done", "payload", "started")
 
@@ -72,10 +76,10 @@ class Request:
         on_done: Callable[[PushResult], None],
     ) -> None:
         self.payload = payload
-        #: The body where copying it behind the head would be dear, else empty.
+        #: The body if it is too large to be copied behind the head, else empty.
         self.large_body = large_body
         self.started = started
         self.deadline = deadline
-        #: None once the result was reported.
+        #: None once the result has been reported.
         self.on_done: Callable[[PushResult], None] | None = on_done
-        self.connection: Connection | None = None
+        self.connection: Carrier | None = None

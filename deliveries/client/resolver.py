@@ -1,4 +1,4 @@
-"""Names to addresses: with a time limit, a short memory, and one lookup at a time for a name."""
+"""DNS lookups with a time limit, a short cache, and at most one lookup at a time per name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-#: Of a longer answer the rest is not looked at.
+#: Further addresses of a name are ignored.
 MAX_ADDRESSES = 8
 MAX_REMEMBERED = 10_000
-#: Lookups that may be going on at a time. A lookup that hangs holds a thread until the system's resolver gives up.
+#: Concurrent lookups. A lookup that hangs occupies a thread until the system's resolver gives up.
 MAX_LOOKUPS = 32
 
 
@@ -22,18 +22,23 @@ class _Remembered(NamedTuple):
 
 
 def _addresses(name: str) -> tuple[str, ...]:
-    """In the system's order of preference. A scoped address keeps its zone, so that the guard denies it."""
-    found: dict[str, None] = {}
+    """Return the addresses in the system's order of preference.
+
+    A scoped address keeps its zone, so that the guard denies it.
+    """
+    addresses: dict[str, None] = {}
     for _, _, _, _, sockaddr in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM):
-        found[str(sockaddr[0])] = None
-        if len(found) == MAX_ADDRESSES:
+        addresses[str(sockaddr[0])] = None
+        if len(addresses) == MAX_ADDRESSES:
             break
-    return tuple(found)
+    return tuple(addresses)
 
 
 class Resolver:
-    """Asks the system's resolver on daemon threads of its own, so that a name server that hangs cannot hold up the
-    lookups of others in the loop's small pool, nor the end of the process."""
+    """Asks the system's resolver on its own daemon threads.
+
+    In the loop's small thread pool a name server that hangs would delay all other lookups, and the end of the process.
+    """
 
     def __init__(
         self,
@@ -56,7 +61,7 @@ class Resolver:
         self._places = asyncio.Semaphore(MAX_LOOKUPS)
 
     async def resolve(self, name: str) -> tuple[str, ...]:
-        """Empty where the name has no address, or none in time."""
+        """Return the addresses of a name; none if there are none or the time limit has passed."""
         remembered = self._remembered.get(name)
         if remembered is not None and self._clock() < remembered.until:
             return remembered.addresses
@@ -86,18 +91,18 @@ class Resolver:
 
     def _run(self, name: str, answer: asyncio.Future[tuple[str, ...]]) -> None:
         try:
-            found: tuple[str, ...] | Exception = self._lookup(name)
+            result: tuple[str, ...] | Exception = self._lookup(name)
         except Exception as exception:
-            found = exception
+            result = exception
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._answered, answer, found)
+            self._loop.call_soon_threadsafe(self._answered, answer, result)
 
-    def _answered(self, answer: asyncio.Future[tuple[str, ...]], found: tuple[str, ...] | Exception) -> None:
-        """The place comes free only now: a lookup that was given up still holds its thread."""
+    def _answered(self, answer: asyncio.Future[tuple[str, ...]], result: tuple[str, ...] | Exception) -> None:
+        """Pass the result on, and free the place: even a lookup that was given up occupies its thread until now."""
         self._places.release()
         if answer.done():
             return
-        if isinstance(found, Exception):
-            answer.set_exception(found)
+        if isinstance(result, Exception):
+            answer.set_exception(result)
         else:
-            answer.set_result(found)
+            answer.set_result(result)

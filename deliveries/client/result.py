@@ -1,4 +1,4 @@
-"""What became of one push request."""
+"""The result of a push request."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class PushResult(NamedTuple):
-    """A status of the endpoint's, or a reason why there is none.
+    """The status of a complete response, or the reason why there is none.
 
-    `reason` is "" for a whole answer, whose status then decides; else a word of `deliveries.rules.outcome.Reason`, with
-    status 0. An answer whose body did not come as its head promised is no whole answer, whatever its status was.
+    `reason` is "" for a complete response. Otherwise it is a `deliveries.rules.outcome.Reason`, and `status` is 0. A
+    response whose body does not match its head is incomplete, whatever its status.
     """
 
     status: int
     reason: str
     latency_ms: float
-    #: What a 429 or a 503 asks for with Retry-After; 0 where it doesn't.
+    #: The Retry-After of a 429 or 503; 0 without one.
     retry_after_s: float = 0.0

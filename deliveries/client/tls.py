@@ -9,15 +9,15 @@ import certifi
 
 log = logging.getLogger(__name__)
 
-#: Hosts whose session is remembered; a session takes a few KB.
+#: Hosts whose sessions are kept; a session takes a few KB.
 MAX_SESSIONS = 2_000
 
 
 class ResumingContext(ssl.SSLContext):
-    """Offers each host the session it gave last, which saves half of the handshake's work and its certificates.
+    """Offers each host its last session, which saves half of the handshake's work, and the certificates.
 
     asyncio has no way to pass a session, but every TLS connection of asyncio and uvloop begins with `wrap_bio`. A
-    session is kept under the host name that its certificate was checked for, and never offered to another name.
+    session is kept under the host name that its certificate was checked for, and never offered to another host.
     """
 
     _sessions: dict[str, ssl.SSLSession]
@@ -34,7 +34,10 @@ class ResumingContext(ssl.SSLContext):
         return super().wrap_bio(incoming, outgoing, server_side, server_hostname, kept or session)
 
     def keep_session(self, host: str, session: ssl.SSLSession | None) -> None:
-        """To be called when the first answer has come: the tickets of TLS 1.3 follow the handshake."""
+        """Keep a session for the host's next connection.
+
+        Call this once the first response has arrived, because the tickets of TLS 1.3 follow the handshake.
+        """
         if session is None or not session.has_ticket:
             return
         sessions: dict[str, ssl.SSLSession] = self.__dict__.setdefault("_sessions", {})
@@ -45,6 +48,7 @@ class ResumingContext(ssl.SSLContext):
 
 
 def client_context(*, ca_file: str, verify: bool) -> ResumingContext:
+    """Return the TLS context of a client; `ca_file` names more certificate authorities."""
     context = ResumingContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])

@@ -1,4 +1,4 @@
-"""Deadlines of tens of thousands of connections for the price of one timer."""
+"""A timer wheel: the deadlines of tens of thousands of connections share one timer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NEVER = 1 << 62
 
 
 class Timed(Protocol):
-    """Something with deadlines. `tick` belongs to the wheel and starts as `NEVER`."""
+    """An item with deadlines. `tick` belongs to the wheel and starts as `NEVER`."""
 
     tick: int
 
@@ -20,11 +20,11 @@ class Timed(Protocol):
 
 
 class Wheel:
-    """Items wait in buckets of one tick. An item is noticed at most one tick late, never early.
+    """Keeps items in buckets of one tick, and calls each item at most one tick late, never early.
 
-    An item is on the wheel once, at its earliest deadline; a deadline that moves away costs nothing, as the item looks
-    for itself when its turn comes and goes on the wheel again. So a busy connection touches the wheel once in a few
-    seconds, not once a request.
+    Each item is on the wheel once, at its earliest deadline. Moving a deadline to a later time costs nothing: when the
+    item is called, it checks its deadline and puts itself on the wheel again. So a busy connection touches the wheel
+    once every few seconds and not once per request.
     """
 
     __slots__ = ("_buckets", "_clock", "_heap", "_loop", "_per_second", "_timer", "_timer_tick")
@@ -39,7 +39,7 @@ class Wheel:
         self._timer_tick = NEVER
 
     def put(self, item: Timed, due: float) -> None:
-        """Makes sure that the item is looked at once `due` has passed."""
+        """Have `on_due` of the item called once `due` has passed."""
         tick = int(due * self._per_second) + 1
         if tick >= item.tick:
             return

@@ -16,9 +16,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
-from deliveries.client.client import ClientOptions, PushClient, PushResult
-from deliveries.client.tls import client_context
 from deliveries.diagnosis.steps import Step, StepName, failed, ok, skipped
+from deliveries.push.httpclient import ClientOptions, Headers, PushClient, PushResult, client_context
 from deliveries.rules.outcome import ACK_STATUSES, Reason
 from pushhub.common.addresses import AddressGuard
 from pushhub.common.pushurls import Origin
@@ -130,17 +129,18 @@ def _connected(addresses: Sequence[str], port: int, seconds: float) -> socket.so
     return None
 
 
-def probe(url: str, headers: bytes, body: bytes, options: ClientOptions, *, seconds: float) -> Step:
+def probe(url: str, headers: Headers, body: bytes, options: ClientOptions, *, seconds: float) -> Step:
     """POST one message to the endpoint, as a push does."""
     return answer_step(asyncio.run(_probe(url, headers, body, options, seconds)))
 
 
-async def _probe(url: str, headers: bytes, body: bytes, options: ClientOptions, seconds: float) -> PushResult:
+async def _probe(url: str, headers: Headers, body: bytes, options: ClientOptions, seconds: float) -> PushResult:
     loop = asyncio.get_running_loop()
     client = PushClient(loop, options=options)
     answered: asyncio.Future[PushResult] = loop.create_future()
     try:
-        client.post(client.prepare(url), headers, body, seconds, answered.set_result)
+        endpoint = client.prepare(url, headers=headers)
+        client.post(endpoint, body, timeout_s=seconds, on_done=answered.set_result)
         return await answered
     finally:
         await client.close(drain_s=0)

@@ -10,19 +10,20 @@ from django.conf import settings
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.lanes import lane_agrees
+from deliveries.backlog.lanestate import LaneState, lane_state_parse
 from deliveries.backlog.regions import regions_unserved
-from deliveries.client.client import BadEndpoint
 from deliveries.diagnosis.endpoint import PROBE_SECONDS, endpoint_steps, probe, status_advice
 from deliveries.diagnosis.steps import Diagnosis, Step, StepName, StepStatus, failed, ok, skipped, warning
 from deliveries.models import Delivery, Message
 from deliveries.observability.readiness import impatient_redis, push_workers
-from deliveries.push.configuration import client_options
+from deliveries.push.httpclient import Headers, client_options
+from deliveries.push.plans import JSON_HEADER
 from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
 from deliveries.rules.payload import attributes_parse, wire_message
 from deliveries.store import statements
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
-from pushhub.common.pushurls import Origin, push_url_parse
+from pushhub.common.pushurls import BadEndpoint, Origin, push_url_parse
 from subscriptions.iam import access
 from subscriptions.iam.roles import ACT_AS
 from subscriptions.identity.tokens import TokenDenied, id_token_mint
@@ -134,43 +135,42 @@ def _flow(push_settings: PushSettings) -> Step:
     ]
     with impatient_redis() as client:
         for lane in lanes:
-            raw = client.hgetall(f"ph:{lane.key}:s")
-            state = {name.decode(): value.decode() for name, value in raw.items()}
-            step = _lane_flow(lane, push_settings, state)
+            step = _lane_flow(lane, push_settings, lane_state_parse(client.hgetall(lane.state_key)))
             if step is not None:
                 return step
     return ok(StepName.FLOW, "The push window has room, and there is no push backoff.")
 
 
-def _lane_flow(lane: Lane, push_settings: PushSettings, state: dict[str, str]) -> Step | None:
-    if state and not lane_agrees(state, push_settings):
+def _lane_flow(lane: Lane, push_settings: PushSettings, state: LaneState | None) -> Step | None:
+    if state is None:
+        return None
+    if not lane_agrees(state, push_settings):
         return warning(
             StepName.FLOW,
             f"Redis has other settings of the subscription in {lane.region}.",
             "Wait for the next audit of the maintenance worker, at most a minute; is it running?",
         )
-    pause_ms = float(state.get("resume", 0)) - time.time() * 1000
+    pause_ms = state.flow.backoff.resume_ms - time.time() * 1000
     if pause_ms > 0:
         return warning(
             StepName.FLOW,
             f"The push backoff pauses pushes for {max(pause_ms / 1000, 0.1):.1f} s, as too many were nacked.",
             _last_result_advice(push_settings.id) or "It ends by itself when pushes are acknowledged.",
         )
-    window, outstanding = float(state.get("w", 1)), float(state.get("out", 0))
-    if outstanding >= max(window, 1):
+    if state.outstanding >= max(state.window, 1):
         return warning(
             StepName.FLOW,
-            f"The push window of {window:.0f} is full: the endpoint has yet to answer {outstanding:.0f} pushes.",
+            f"The push window of {state.window} is full: the endpoint has yet to answer {state.outstanding} pushes.",
             "Answer faster; the window grows with acks.",
         )
     return None
 
 
-def _token(push_settings: PushSettings, caller: Principal) -> tuple[Step, bytes]:
+def _token(push_settings: PushSettings, caller: Principal) -> tuple[Step, Headers]:
     """Check the account, the service agent and the caller's actAs, and mint the token."""
     email = push_settings.service_account_email
     if not email:
-        return ok(StepName.TOKEN, "Pushes carry no token."), b""
+        return ok(StepName.TOKEN, "Pushes carry no token."), []
     try:
         token = id_token_mint(email=email, audience=push_settings.audience)
     except TokenDenied as denied:
@@ -182,10 +182,10 @@ def _token(push_settings: PushSettings, caller: Principal) -> tuple[Step, bytes]
                 "Grant it roles/iam.serviceAccountTokenCreator on the account.",
             ),
         }[denied.reason]
-        return failed(StepName.TOKEN, message, advice), b""
+        return failed(StepName.TOKEN, message, advice), []
     except PushHubError as error:
-        return failed(StepName.TOKEN, "The token cannot be signed.", error.message), b""
-    authorization = b"Authorization: Bearer " + token.token.encode() + b"\r\n"
+        return failed(StepName.TOKEN, "The token cannot be signed.", error.message), []
+    authorization = [("Authorization", f"Bearer {token.token}")]
     account = ServiceAccount.objects.get(email=email)
     if not access.allowed(caller, ACT_AS, account):
         return ok(
@@ -194,7 +194,9 @@ def _token(push_settings: PushSettings, caller: Principal) -> tuple[Step, bytes]
     return ok(StepName.TOKEN, "The token can be minted."), authorization
 
 
-def _endpoint(push_settings: PushSettings, origin: Origin, authorization: bytes, *, can_probe: bool) -> Iterator[Step]:
+def _endpoint(
+    push_settings: PushSettings, origin: Origin, authorization: Headers, *, can_probe: bool
+) -> Iterator[Step]:
     options = client_options()
     steps = list(endpoint_steps(origin, options))
     yield from steps
@@ -205,12 +207,11 @@ def _endpoint(push_settings: PushSettings, origin: Origin, authorization: bytes,
         return
     message = wire_message(0, b"", {PROBE_ATTRIBUTE: "true"}, "")
     if push_settings.no_wrapper:
-        headers, body = authorization, unwrapped_body(message)
+        headers, body = [*authorization], unwrapped_body(message)
         if push_settings.write_metadata:
-            lines = metadata_headers(message, subscription=push_settings.name)
-            headers += "".join(f"{name}: {value}\r\n" for name, value in lines).encode("ascii")
+            headers += metadata_headers(message, subscription=push_settings.name)
     else:
-        headers = b"Content-Type: application/json\r\n" + authorization
+        headers = [JSON_HEADER, *authorization]
         body = push_body(message, subscription=push_settings.name)
     seconds = min(PROBE_SECONDS, push_settings.ack_deadline_seconds)
     yield probe(push_settings.endpoint, headers, body, options, seconds=seconds)

@@ -1,14 +1,16 @@
-"""How lanes stand in Redis, as typed records: the only place here that knows the fields of a lane's state."""
+"""The state of lanes in Redis, as the console shows it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from deliveries.backlog.backlog import PREFIX, REGIONS_KEY, Backlog, Lane, Mode
-from deliveries.rules.backoff import FREE_LEVEL
+from deliveries.backlog.backlog import PREFIX, REGIONS_KEY, Backlog, Lane
+from deliveries.backlog.codes import Mode, Place
+from deliveries.backlog.lanestate import lane_state_parse
+from deliveries.rules.backoff import is_backing_off
+from deliveries.rules.flow import Flow
 
 #: Retries that are looked at to tell what the last pushes failed with.
 RETRIES_READ = 20
@@ -61,13 +63,13 @@ def lane_views(backlog: Backlog, subscription_id: int, regions: Sequence[str]) -
     return [_lane_view(*row, now_ms=now_ms) for row in rows]
 
 
-def message_places(backlog: Backlog, lane: Lane, message_id: int) -> tuple[str, float | None]:
-    """Return where a lane has a message (the marks of common.lua), and when its retry is due (ms since 1970)."""
+def message_places(backlog: Backlog, lane: Lane, message_id: int) -> tuple[Place | None, float | None]:
+    """Return where a lane has a message, if it has it, and when its retry is due (ms since 1970)."""
     pipe = backlog.client.pipeline(transaction=False)
     pipe.hget(f"{PREFIX}{lane.key}:d", str(message_id))
     pipe.zscore(f"{PREFIX}{lane.key}:z", str(message_id))
     mark, due_at_ms = pipe.execute()
-    return (mark or b"").decode(), due_at_ms
+    return Place(mark.decode()) if mark else None, due_at_ms
 
 
 def _lane_view(
@@ -79,24 +81,21 @@ def _lane_view(
     *,
     now_ms: float,
 ) -> LaneView:
-    state: dict[str, Any] = {name.decode(): value.decode() for name, value in raw.items()}
-
-    def number(name: str, missing: float = 0.0) -> float:
-        return float(state.get(name, missing))
-
+    state = lane_state_parse(raw)
+    flow = state.flow if state is not None else Flow()
     return LaneView(
         region=region,
-        is_known=bool(state),
-        mode=Mode(int(number("mode"))),
-        outstanding=int(number("out")),
-        window=int(number("w")),
-        is_backing_off=number("v") > FREE_LEVEL,
-        pause_ms=max(number("resume") - now_ms, 0.0),
-        gap_ms=number("gap"),
-        results=int(number("n")),
-        ack_share=number("r", 1.0),
-        latency_ms=number("l"),
-        is_spilled=number("spill") == 1,
+        is_known=state is not None,
+        mode=state.mode if state is not None else Mode.IDLE,
+        outstanding=state.outstanding if state is not None else 0,
+        window=state.window if state is not None else 0,
+        is_backing_off=is_backing_off(flow.backoff),
+        pause_ms=max(flow.backoff.resume_ms - now_ms, 0.0),
+        gap_ms=flow.window.share.gap_ms,
+        results=int(flow.window.seen),
+        ack_share=flow.window.ack_ratio,
+        latency_ms=flow.window.latency_ms,
+        is_spilled=state is not None and state.spilled,
         retrying=retrying,
         retry_ids=[int(message_id) for message_id, _ in retries],
         retry_in_ms=max(retries[0][1] - now_ms, 0.0) if retries else None,

@@ -10,6 +10,7 @@ from enum import StrEnum
 import redis
 from django.db.models import QuerySet
 
+from deliveries.backlog import codes
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.inspection.attempts import Attempt, Attempts, attempts_find
@@ -68,10 +69,10 @@ def message_ways(message_id: int, subscriptions: QuerySet[Subscription]) -> tupl
 def _waiting_way(row: Delivery, attempts: Sequence[Attempt]) -> Way:
     place, due_ms = Place.WAITING, None
     try:
-        mark, due_at_ms = message_places(default_backlog(), Lane(row.subscription_id, row.region), row.message_id)
+        stored, due_at_ms = message_places(default_backlog(), Lane(row.subscription_id, row.region), row.message_id)
     except redis.RedisError:
-        mark, due_at_ms = "", None
-    if mark in ("t", "l"):
+        stored, due_at_ms = None, None
+    if stored in (codes.Place.OUTSTANDING, codes.Place.LEASED):
         place = Place.OUTSTANDING
     elif due_at_ms is not None:
         place, due_ms = Place.RETRYING, max(due_at_ms - time.time() * 1000, 0.0)

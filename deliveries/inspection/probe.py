@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from deliveries.client.client import PushClient
-from deliveries.client.result import PushResult
-from deliveries.push.configuration import client_options
+from deliveries.push.httpclient import Headers, PushClient, PushResult, push_client
 from deliveries.push.plans import PlanBook, PushPlan
 from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
 from deliveries.rules.ids import first_id_at
@@ -29,7 +27,7 @@ def probe_send(subscription: Subscription) -> PushResult:
         raise FailedPrecondition(f"Only a push subscription has an endpoint (resource={subscription.subscription_id}).")
     loop = asyncio.new_event_loop()
     try:
-        client = PushClient(loop, options=client_options())
+        client = push_client(loop)
         plans = PlanBook(client)
         plans.load([subscription.pk])
         plan = plans.get(subscription.pk, now=time.monotonic())
@@ -48,14 +46,14 @@ async def _answer(client: PushClient, plan: PushPlan | None) -> PushResult:
     headers, body = _request(plan.settings)
     answered: asyncio.Future[PushResult] = asyncio.get_running_loop().create_future()
     seconds = min(float(plan.settings.ack_deadline_seconds), LONGEST_SECONDS)
-    client.post(plan.endpoint, plan.headers + headers, body, seconds, answered.set_result)
+    client.post(plan.endpoint, body, headers=headers, timeout_s=seconds, on_done=answered.set_result)
     return await answered
 
 
-def _request(settings: PushSettings) -> tuple[bytes, bytes]:
+def _request(settings: PushSettings) -> tuple[Headers, bytes]:
     message = wire_message(first_id_at(time.time_ns() // 1_000_000), DATA, ATTRIBUTES, "")
     if not settings.no_wrapper:
         attempt = 1 if settings.shows_attempts else None
-        return b"", push_body(message, subscription=settings.name, delivery_attempt=attempt)
+        return [], push_body(message, subscription=settings.name, delivery_attempt=attempt)
     headers = metadata_headers(message, subscription=settings.name) if settings.write_metadata else []
-    return "".join(f"{name}: {value}\r\n" for name, value in headers).encode("ascii"), unwrapped_body(message)
+    return headers, unwrapped_body(message)

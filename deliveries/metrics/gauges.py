@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db.models import Count, Min
 
 from deliveries.backlog.backlog import Lane
+from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanestate import LaneState
 from deliveries.backlog.regions import regions_unserved
 from deliveries.models import Delivery, GaugeMinute
+from deliveries.rules.flow import pause_ms
 from deliveries.rules.ids import publish_time_ms
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
@@ -27,8 +30,6 @@ ALL_UP_TO = 100
 AFTERGLOW = timedelta(minutes=3)
 
 GAUGES = ["undelivered", "oldest_unacked_seconds", "outstanding", "push_window", "backoff_ms", "unserved"]
-
-State = Mapping[str, str]
 
 
 def gauges_take(*, clock: Clock = utcnow) -> int:
@@ -79,30 +80,33 @@ def _names(waiting: Iterable[int], at: datetime) -> Iterable[tuple[int, str]]:
     return [(pk, name) for pk, name in found if pk in owed or name in told]
 
 
-def _states(subscriptions: Iterable[int]) -> dict[int, list[State]]:
+def _states(subscriptions: Iterable[int]) -> dict[int, list[LaneState]]:
     """The states of each subscription's lanes, in one round trip."""
     regions = {pk: {settings.REGION} for pk in subscriptions}
     for pk in regions.keys() & set(statements.subscriptions_waiting()):
         regions[pk].update(statements.lanes_waiting(pk))
     lanes = [Lane(pk, region) for pk, names in regions.items() for region in sorted(names)]
-    found: dict[int, list[State]] = defaultdict(list)
+    found: dict[int, list[LaneState]] = defaultdict(list)
     for lane, state in zip(lanes, default_backlog().states(lanes), strict=True):
-        found[lane.subscription_id].append(state)
+        if state is not None:
+            found[lane.subscription_id].append(state)
     return found
 
 
-def _row(name: str, at: datetime, now: datetime, waiting: tuple[int, int | None], states: list[State]) -> GaugeMinute:
+def _row(
+    name: str, at: datetime, now: datetime, waiting: tuple[int, int | None], states: list[LaneState]
+) -> GaugeMinute:
     count, oldest = waiting
     age = now - datetime.fromtimestamp(publish_time_ms(oldest) / 1000, UTC) if oldest is not None else timedelta()
-    resume = max((float(state.get("resume", 0)) for state in states), default=0.0)
-    gap = max((float(state.get("gap", 0)) for state in states), default=0.0)
+    now_ms = time.time() * 1000
+    backoff_ms = max((pause_ms(state.flow, now_ms=now_ms) for state in states), default=0.0)
     return GaugeMinute(
         project=name.split("/")[1],
         resource=name,
         at=at,
         undelivered=count,
         oldest_unacked_seconds=max(int(age.total_seconds()), 0),
-        outstanding=sum(int(float(state.get("out", 0))) for state in states),
-        push_window=sum(int(float(state.get("w", 0))) for state in states if state.get("mode") == "1"),
-        backoff_ms=max(int(resume - time.time() * 1000), int(gap)),
+        outstanding=sum(state.outstanding for state in states),
+        push_window=sum(state.window for state in states if state.mode == Mode.PUSH),
+        backoff_ms=int(backoff_ms),
     )

@@ -1,8 +1,8 @@
-"""Admission: which messages may have their payload in this worker's memory, so that all of them together stay bounded.
+"""Admission: bounds the memory that payloads take in this worker.
 
-A message that must wait keeps only its id here; its payload is read from the database when its turn comes. A
-subscription gets no more memory than what it leaves to the others, so one with large messages and a hanging endpoint
-cannot starve its neighbours.
+A message that must wait keeps only its id; its payload is read from the database when its turn comes. A subscription
+gets no more memory than it leaves to the others, so that one with large messages and a hanging endpoint cannot starve
+its neighbours.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from itertools import islice
 
 from deliveries.push.flight import Flight
 
-#: Subscriptions with waiting messages that are looked at together; they go to the end of the line then.
-LOOKS = 256
+#: Subscriptions with waiting messages that are tried at a time; afterwards they go to the end of the line.
+TRIED = 256
 
 
 class Admission:
-    """Counts bytes by subscription; its methods may be called from any thread."""
+    """Counts bytes per subscription. Its methods may be called from any thread."""
 
     def __init__(self, limit_bytes: int, *, resume: Callable[[list[Flight]], None]) -> None:
-        """`resume` is called with flights that waited and may go on."""
+        """`resume` is called with flights that have waited and may go on."""
         self._limit = limit_bytes
         self._resume = resume
         self._lock = threading.Lock()
@@ -36,7 +36,7 @@ class Admission:
         return self._total
 
     def take(self, flights: Iterable[tuple[Flight, int]]) -> list[Flight]:
-        """Return the flights that may go on, given with the bytes that each needs; the others wait."""
+        """Return the flights that may go on; the others wait. Each comes with the bytes that it needs."""
         admitted = []
         with self._lock:
             for flight, size in flights:
@@ -50,7 +50,7 @@ class Admission:
         return admitted
 
     def release(self, flight: Flight) -> None:
-        """Give back the bytes of a flight that has ended, and let others go on."""
+        """Release the bytes of a flight that has ended, and resume others."""
         with self._lock:
             if flight.held_bytes:
                 self._give_back(flight)
@@ -61,7 +61,7 @@ class Admission:
     def _fits(self, subscription_id: int, size: int) -> bool:
         held = self._held.get(subscription_id, 0)
         if not held:
-            # Also a message that is larger than the limit must be pushed some time.
+            # Even a message that is larger than the limit must be pushed at some time.
             return not self._total or self._total + size <= self._limit
         return held + size <= self._limit - self._total
 
@@ -80,7 +80,7 @@ class Admission:
             del self._held[subscription_id]
 
     def _next_waiting(self) -> list[Flight]:
-        """Take what fits now out of the queues, one message of each subscription at a time."""
+        """Take the flights that fit now out of the queues, one flight of each subscription at a time."""
         resumed: list[Flight] = []
         while fitting := self._next_of_each():
             resumed += fitting
@@ -88,7 +88,7 @@ class Admission:
 
     def _next_of_each(self) -> list[Flight]:
         fitting = []
-        for subscription_id in list(islice(self._waiting, LOOKS)):
+        for subscription_id in list(islice(self._waiting, TRIED)):
             queue = self._waiting.pop(subscription_id)
             while queue and queue[0][0].finished:
                 queue.popleft()

@@ -1,7 +1,7 @@
 """Wakes a sleeping worker when a lane is due.
 
-Redis itself is no clock for that: it ends a BRPOP up to 100 ms late while nothing else happens, and before 7.0.8 one of
-a millisecond never (https://github.com/redis/redis/issues/11687).
+Redis itself cannot do that: an otherwise idle server ends a BRPOP up to 100 ms late, and before 7.0.8 it never ended
+one of a millisecond (https://github.com/redis/redis/issues/11687).
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ MIN_SECONDS = 0.001
 
 
 class Timer(Protocol):
-    """A call that is to be made later."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Don't make it."""
+        """Do not make the call."""
 
 
 class Alarm:
     """Calls `ring` at the earliest of the times it was set to.
 
-    At any time it has one timer at most. kombu's hub fires ten timers a round, those included that mean nothing any
-    more, and then polls for a second: with many overtaken timers every ring would come seconds late.
+    It has at most one timer at any time. kombu's hub fires ten timers per round, including those that mean nothing any
+    more, and then polls for a second: with many superseded timers every ring would be seconds late.
     """
 
     def __init__(
@@ -41,17 +41,17 @@ class Alarm:
         self._timer: Timer | None = None
 
     def set(self, seconds: float) -> None:
-        """Ring after so many seconds, if not earlier."""
+        """Ring after this time at the latest."""
         now = self._clock()
         at = now + max(seconds, MIN_SECONDS)
-        # A time that is past and did not ring is one whose timer was lost.
+        # If a time has passed without a ring, its timer was lost.
         if not now <= self._at <= at:
             self.cancel()
             self._at = at
             self._timer = self._call_later(at - now, self._due)
 
     def cancel(self) -> None:
-        """Ring no more, until it is set again."""
+        """Do not ring until the alarm is set again."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None

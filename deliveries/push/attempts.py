@@ -1,4 +1,4 @@
-"""What the journal is told of settled flights."""
+"""The journal's events of settled flights."""
 
 from __future__ import annotations
 
@@ -10,23 +10,19 @@ from deliveries.backlog.backlog import Lane, LaneFlow
 from deliveries.journal.columns import Events
 from deliveries.push.flight import Flight
 from deliveries.push.plans import PushPlan
-from deliveries.rules.outcome import Reason
+from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.payload import data_size
 from pushhub.common import names
 
-#: That a nack went to the dead-letter topic is an event of its own (journal/records.py).
-OUTCOMES = {"a": "ack", "n": "nack", "r": "release", "x": "drop", "d": "nack"}
-
 
 def attempt_events(flights: Sequence[Flight], *, flows: Mapping[Lane, LaneFlow], worker: str) -> list[Events]:
-    """An event for each attempt, and for each delivery that ended without one. What never left is no event."""
+    """Return events of all attempts, and of deliveries that ended without one. An attempt that never left has none."""
     groups: dict[tuple[Lane, int, str], list[Flight]] = defaultdict(list)
     for flight in flights:
-        code = flight.code
-        if code == "r" and flight.reason != Reason.ABORTED:
+        if flight.verdict is Verdict.RELEASE and flight.reason != Reason.ABORTED:
             continue
-        # Nearly always one plan a lane: the settings and the endpoint are then told once for all.
-        groups[flight.lane, id(flight.plan), "drop" if code == "x" else "push"].append(flight)
+        # There is nearly always one plan per lane, so that its settings and endpoint are written only once.
+        groups[flight.lane, id(flight.plan), "drop" if flight.verdict is Verdict.DROP else "push"].append(flight)
     return [_events(event, lane, group, flows.get(lane), worker=worker) for (lane, _, event), group in groups.items()]
 
 
@@ -36,7 +32,7 @@ def _events(event: str, lane: Lane, flights: list[Flight], flow: LaneFlow | None
         "time": [int(flight.ended * 1e6) for flight in flights],
         "message_id": [message["messageId"] for message in messages],
         "attempt": [flight.task.attempt for flight in flights],
-        "outcome": [OUTCOMES[flight.code] for flight in flights],
+        "outcome": [_outcome(flight.verdict) for flight in flights],
         "reason": [flight.reason for flight in flights],
         "bytes": [flight.data_bytes or data_size(flight.task.message) for flight in flights],
     }
@@ -44,6 +40,11 @@ def _events(event: str, lane: Lane, flights: list[Flight], flow: LaneFlow | None
         columns["response_code"] = [flight.status for flight in flights]
         columns["latency_us"] = [int(flight.latency_ms * 1000) for flight in flights]
     return Events(len(flights), columns, _shared(event, lane, flights[0].plan, flow, worker=worker))
+
+
+def _outcome(verdict: Verdict) -> str:
+    """Return what the journal calls a verdict. That a nack became a dead letter is an event of its own (records.py)."""
+    return Verdict.NACK if verdict is Verdict.DEAD_LETTER else verdict
 
 
 def _shared(event: str, lane: Lane, plan: PushPlan | None, flow: LaneFlow | None, *, worker: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The engine: one uvloop in a thread of its own, from which all pushes go out."""
+"""The engine: a uvloop in its own thread, which sends all pushes."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from collections.abc import Callable, Sequence
 
 import uvloop
 
-from deliveries.client.client import ClientOptions, PushClient
 from deliveries.push.flight import Flight
+from deliveries.push.httpclient import push_client
 from deliveries.push.plans import PlanBook, PushPlan
 from deliveries.rules.envelope import metadata_headers, push_body, trace_headers, unwrapped_body
 from deliveries.rules.ids import publish_time_ms
-from deliveries.rules.outcome import Reason
+from deliveries.rules.outcome import Reason, Verdict
 from pushhub.common.background import BackgroundThread
 
 logger = logging.getLogger(__name__)
 
-#: Pushes that go out before the loop looks at its sockets again.
+#: Pushes sent before the loop looks at its sockets again.
 SLICE = 50
-#: Between two signs of life of the loop.
+#: The time between two signs of life of the loop.
 BEAT_SECONDS = 1.0
 
 
 class Engine:
-    """Turns flights into requests. What it cannot push at once it hands to `unprepared` (the steward)."""
+    """Turns flights into requests, and hands those that need preparation first to `unprepared`."""
 
-    def __init__(self, *, options: ClientOptions, unprepared: Callable[[list[Flight]], None]) -> None:
+    def __init__(self, *, unprepared: Callable[[list[Flight]], None]) -> None:
         self._loop = uvloop.new_event_loop()
-        self.client = PushClient(self._loop, options=options)
+        self.client = push_client(self._loop)
         self.plans = PlanBook(self.client)
         self._unprepared = unprepared
         self._beat: asyncio.TimerHandle | None = None
@@ -51,11 +51,11 @@ class Engine:
         self._beat = self._loop.call_later(BEAT_SECONDS, self._give_sign)
 
     def accept(self, flights: Sequence[Flight]) -> None:
-        """Push these; from any thread."""
+        """Push these flights. May be called from any thread."""
         self._loop.call_soon_threadsafe(self._push_all, flights)
 
     def stop(self) -> None:
-        """Close all connections and end the thread; flights that are still out settle as `r`."""
+        """Close all connections and end the thread; flights that are still outstanding are released."""
         future = asyncio.run_coroutine_threadsafe(self.client.close(drain_s=0), self._loop)
         try:
             future.result(timeout=5)
@@ -82,37 +82,35 @@ class Engine:
                 flight.plan = plan
                 self._push(flight, plan, now_ms)
             except Exception:
-                # A message that no request can be made of must not take the loop, or its neighbours, with it.
+                # A message that cannot be turned into a request must harm neither the loop nor other messages.
                 logger.exception("push of %s failed", flight.task.message.get("messageId"))
-                flight.settle_as("n", Reason.INTERNAL)
+                flight.settle_as(Verdict.NACK, Reason.INTERNAL)
         if unprepared:
             self._unprepared(unprepared)
 
     def _push(self, flight: Flight, plan: PushPlan, now_ms: int) -> None:
         settings = plan.settings
         if settings is None:
-            return flight.settle_as("x")
+            return flight.settle_as(Verdict.DROP)
         task = flight.task
         if publish_time_ms(flight.message_id) < now_ms - settings.retention_seconds * 1000:
-            return flight.settle_as("x", "expired")
+            return flight.settle_as(Verdict.DROP, "expired")
         if plan.refusal:
-            return flight.settle_as("n", plan.refusal)
+            return flight.settle_as(Verdict.NACK, plan.refusal)
         if plan.endpoint is None:
-            return flight.settle_as("r")
-        headers = plan.headers + _rendered(trace_headers(task.message))
+            return flight.settle_as(Verdict.RELEASE)
+        headers = trace_headers(task.message)
         if settings.no_wrapper:
             body = unwrapped_body(task.message)
             if settings.write_metadata:
-                headers += _rendered(metadata_headers(task.message, subscription=settings.name))
+                headers += metadata_headers(task.message, subscription=settings.name)
         else:
             attempt = task.attempt if settings.shows_attempts else None
             body = push_body(task.message, subscription=settings.name, delivery_attempt=attempt)
-        self.client.post(plan.endpoint, headers, body, settings.ack_deadline_seconds, flight.done)
+        self.client.post(
+            plan.endpoint, body, headers=headers, timeout_s=settings.ack_deadline_seconds, on_done=flight.done
+        )
         if flight.by_reference:
-            # From here on the body is the only copy.
+            # The request's body is now the only copy.
             flight.drop_payload()
         return None
-
-
-def _rendered(headers: list[tuple[str, str]]) -> bytes:
-    return "".join(f"{name}: {value}\r\n" for name, value in headers).encode("ascii")

@@ -1,7 +1,7 @@
-"""Task events for Flower: sent in batches, successes sampled above a rate, failures and retries never.
+"""Task events for Flower, sent in batches. Above a rate, successes are sampled; failures and retries never are.
 
-They are the events of Celery's own worker (`task-received`, `task-started`, `task-succeeded`, `task-retried`), so
-Flower and `celery events` need no change. A thread sends what has gathered; when it lags, the oldest are let go.
+They are the events of Celery's own worker (`task-received`, `task-started`, `task-succeeded`, `task-retried`), so that
+Flower and `celery events` work unchanged. A thread sends the waiting events; if it lags, the oldest are discarded.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from django.conf import settings
 
 from deliveries.observability.sampling import Sample
 from deliveries.push.flight import Flight
+from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TASK_NAME
 from pushhub.common.background import BackgroundThread
 
@@ -25,12 +26,14 @@ FLUSH_SECONDS = 0.5
 #: Events that may wait to be sent.
 MAX_WAITING = 20_000
 EVENTS_A_MESSAGE = 500
+#: What Flower shows as the result of a task that was not retried.
+SUCCESSES = {Verdict.ACK: "ack", Verdict.RELEASE: "released", Verdict.DROP: "dropped"}
 
 Event = tuple[str, dict[str, Any]]
 
 
 class TaskEvents:
-    """Gathers events from the worker's threads and sends them from its own."""
+    """Collects events from the worker's threads and sends them from its own thread."""
 
     def __init__(self, app: Any, hostname: str) -> None:
         self._app = app
@@ -58,10 +61,10 @@ class TaskEvents:
     def settled(self, flights: Sequence[Flight]) -> None:
         for flight in flights:
             weight = self._weights.pop(flight.task_id, 1) if self._weights else 1
-            if flight.code == "n":
+            if flight.verdict is Verdict.NACK:
                 self._show(flight)
                 self._waiting.append(("task-retried", _retried(flight)))
-            elif flight.code == "d":
+            elif flight.verdict is Verdict.DEAD_LETTER:
                 self._show(flight)
                 self._waiting.append(("task-failed", _retried(flight)))
             elif flight.shown:
@@ -93,7 +96,7 @@ class TaskEvents:
                         dispatcher.send(kind, **fields)
                     dispatcher.flush(errors=False, groups=["task"])
         except Exception as error:
-            # Events are for people to look at; whatever stops them must not stop deliveries.
+            # Events only inform people: an error here must not stop deliveries.
             logger.warning("events were not sent: %s", type(error).__name__)
 
 
@@ -114,8 +117,7 @@ def _received(flight: Flight, started: float) -> dict[str, Any]:
 
 
 def _succeeded(flight: Flight, weight: int) -> dict[str, Any]:
-    outcome = {"a": "ack", "r": "released", "x": "dropped"}[flight.code]
-    result = f"{outcome} {flight.result_text}"
+    result = f"{SUCCESSES[flight.verdict]} {flight.result_text}"
     if weight > 1:
         result += f", stands for {weight} pushes"
     return {"uuid": flight.task_id, "result": result, "runtime": flight.latency_ms / 1000}

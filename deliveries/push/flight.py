@@ -1,24 +1,20 @@
-"""What the push worker knows of a message between fetch and settle."""
+"""The push worker's record of a message between fetch and settle."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Literal
 
 from deliveries.backlog.backlog import Lane
-from deliveries.client.client import PushResult
+from deliveries.push.httpclient import PushResult
 from deliveries.push.plans import PushPlan
-from deliveries.rules.outcome import ACK_STATUSES, Reason
+from deliveries.rules.outcome import Verdict, verdict
 from deliveries.rules.payload import data_size
 from deliveries.rules.taskmessage import DeliverTask, reference
 
-#: a = ack, n = nack, r = release unsent, x = drop, d = nack that went to the dead-letter topic; those of settle.lua.
-Code = Literal["a", "n", "r", "x", "d"]
-
 
 class Batch:
-    """Messages that one fetch took; its record in Redis goes when the last of them is settled."""
+    """The messages of one fetch. Its record in Redis is removed when the last of them is settled."""
 
     __slots__ = ("left", "name")
 
@@ -28,12 +24,11 @@ class Batch:
 
 
 class Flight:
-    """One delivery in this worker. `done` is the client's callback and runs on the engine's loop."""
+    """One delivery in this worker. `done` is the HTTP client's callback and runs on the engine's loop."""
 
     __slots__ = (
         "batch",
         "by_reference",
-        "code",
         "data_bytes",
         "ended",
         "finish",
@@ -50,6 +45,7 @@ class Flight:
         "status",
         "task",
         "task_id",
+        "verdict",
     )
 
     def __init__(
@@ -58,31 +54,31 @@ class Flight:
         self.task = task
         self.task_id = task_id
         self.message_id = task.message_id
-        #: The payload was read from the database and does not go back to Redis.
+        #: Whether the payload was read from the database and does not go back to Redis.
         self.by_reference = task.is_reference
         #: Bytes of the data, once the payload has been dropped.
         self.data_bytes = 0
-        #: Bytes that count against the worker's limit (admission.py).
+        #: Bytes that count towards the worker's limit (admission.py).
         self.held_bytes = 0
         self.batch = batch
         self.lane = lane
         self.finish = finish
         self.plan: PushPlan | None = None
-        self.code: Code = "r"
+        self.verdict = Verdict.RELEASE
         self.finished = False
         self.status = 0
         self.reason = ""
         self.latency_ms = 0.0
-        #: How long the endpoint asked to be left alone.
+        #: The Retry-After of the response.
         self.retry_after_s = 0.0
-        #: When the attempt was over, in seconds since 1970.
+        #: When the attempt ended, in seconds since 1970.
         self.ended = 0.0
-        #: Whether Flower was told of its start, and when that was (seconds since 1970).
+        #: Whether Flower knows of the start, and when it was (seconds since 1970).
         self.shown = False
         self.started = 0.0
 
     def drop_payload(self) -> None:
-        """Keep only the id: the payload is in the database."""
+        """Keep only the id, as the payload is in the database."""
         self.data_bytes = self.data_bytes or data_size(self.task.message)
         self.task = self.task._replace(message=reference(self.message_id))
         self.by_reference = True
@@ -91,19 +87,15 @@ class Flight:
         self.status = result.status
         self.latency_ms = result.latency_ms
         self.retry_after_s = result.retry_after_s
-        if result.reason == Reason.ABORTED:
-            # This worker stops; nobody is to blame, and another one sends it again.
-            self.settle_as("r", result.reason)
-        else:
-            self.settle_as("a" if not result.reason and result.status in ACK_STATUSES else "n", result.reason)
+        self.settle_as(verdict(result.status, result.reason), result.reason)
 
-    def settle_as(self, code: Code, reason: str = "") -> None:
-        """End it, once: what comes after the first end is ignored."""
+    def settle_as(self, verdict: Verdict, reason: str = "") -> None:
+        """End the flight; only the first call counts."""
         if self.finished:
             return
         self.finished = True
         self.ended = time.time()
-        self.code = code
+        self.verdict = verdict
         self.reason = reason
         self.finish(self)
 

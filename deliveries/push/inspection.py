@@ -1,4 +1,4 @@
-"""What `celery inspect` tells of a push worker: its messages, which are no Celery requests, and its threads."""
+"""What `celery inspect` shows of a push worker: its messages, which are no Celery requests, and its threads."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from deliveries.push.flight import Flight
 from deliveries.rules.taskmessage import TASK_NAME
 from pushhub.common import background
 
-#: A push worker may have tens of thousands outstanding; people look at a few.
+#: A push worker may have tens of thousands of outstanding messages; people look at a few.
 SHOWN = 100
 
 
 def install() -> None:
-    """Put ours around Celery's own command, which also answers to its old name."""
-    celerys_own = Panel.data["active"]
+    """Wrap Celery's own `active` command, which also has an older name."""
+    original = Panel.data["active"]
 
     def active(state: Any, **kwargs: Any) -> list[dict[str, Any]]:
-        listed: list[dict[str, Any]] = celerys_own(state, **kwargs)
+        listed: list[dict[str, Any]] = original(state, **kwargs)
         push_worker = getattr(state.consumer.controller, "push_worker", None)
         if push_worker is not None:
             outstanding = list(push_worker.outstanding.values())[:SHOWN]

@@ -1,4 +1,4 @@
-"""How the C library's allocator treats large payloads."""
+"""Tells the C library's allocator how to treat large payloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How to push for a subscription: everything about a request that is the same for all its messages."""
+"""Push plans: everything about a request that is the same for all messages of a subscription."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
-from deliveries.client.client import Endpoint, PushClient
+from deliveries.push.httpclient import Endpoint, PushClient
 from deliveries.rules.outcome import Reason
 from pushhub.common.errors import PushHubError
 from subscriptions.identity.agents import accounts_signable
@@ -16,16 +16,16 @@ from subscriptions.selectors import PushSettings, push_settings
 
 logger = logging.getLogger(__name__)
 
-#: Settings are read again after that long, even when the word that they changed got lost.
+#: Settings are read again after this time, in case the notice of a change got lost.
 PLAN_SECONDS = 60.0
-#: Who may sign is looked at again soon, as nobody tells a worker: a revoked grant must stop pushes within seconds
-#: though the token at hand is good for an hour, and somebody may be granting the role that was wanting.
+#: The permission to sign is checked again soon, because workers are not notified: a revoked grant must stop pushes
+#: within seconds although the token is valid for an hour, and a missing role may be granted at any time.
 SIGNED_PLAN_SECONDS = 5.0
-#: A token is replaced before it ends, so that the receiver never sees an expired one.
+#: A token is replaced this long before it expires, so that the receiver never sees an expired one.
 TOKEN_MARGIN_SECONDS = 300.0
-#: Tokens kept for reuse; audiences are the users' to choose, so their number is bounded.
+#: Tokens kept for reuse. Users choose the audiences, so the number of tokens must be bounded.
 MAX_TOKENS = 20_000
-JSON_HEADER = b"Content-Type: application/json\r\n"
+JSON_HEADER = ("Content-Type", "application/json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,16 @@ class PushPlan:
     """The plan for one subscription. Without settings the subscription is deleted; with a refusal it cannot push."""
 
     settings: PushSettings | None
+    #: The endpoint with the headers of all pushes; None if nothing is pushed.
     endpoint: Endpoint | None
-    headers: bytes
     #: On the clock of `time.monotonic`.
     valid_until: float
-    #: The reason that every attempt is nacked with, or nothing.
+    #: The reason with which every attempt is nacked, or "".
     refusal: str = ""
 
 
 class PlanBook:
-    """Plans by subscription id. Read from the engine's thread, written by the steward; a dict's items are atomic."""
+    """Plans by subscription id. The engine's thread reads them, the preparer writes them; dict items are atomic."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class PlanBook:
         self._time = wall_clock
 
     def get(self, subscription_id: int, *, now: float) -> PushPlan | None:
-        """The plan, or None when it must be made first. `now` is on the clock of `time.monotonic`."""
+        """Return the plan, or None if it must be made first. `now` is on the clock of `time.monotonic`."""
         plan = self._plans.get(subscription_id)
         return plan if plan is not None and plan.valid_until > now else None
 
@@ -70,34 +70,35 @@ class PlanBook:
         self._plans = {}
 
     def load(self, subscription_ids: Iterable[int]) -> None:
-        """Make plans from the database; may raise its errors. Two queries, and a signature a new token."""
+        """Make plans from the database, with two queries and a signature per new token. May raise its errors."""
         wanted = set(subscription_ids)
         if not wanted:
             return
-        found = push_settings(wanted)
-        usable = accounts_signable({settings.service_account_email for settings in found.values()})
+        settings_by_id = push_settings(wanted)
+        usable = accounts_signable({settings.service_account_email for settings in settings_by_id.values()})
         for subscription_id in wanted:
-            self._plans[subscription_id] = self._make(found.get(subscription_id), usable)
+            self._plans[subscription_id] = self._make(settings_by_id.get(subscription_id), usable)
 
     def _make(self, settings: PushSettings | None, usable: Container[str]) -> PushPlan:
         now = self._monotonic()
         if settings is None or not settings.is_push:
-            return PushPlan(settings, None, b"", now + PLAN_SECONDS)
-        try:
-            endpoint = self._client.prepare(settings.endpoint)
-        except ValueError:
-            return PushPlan(settings, None, b"", now + PLAN_SECONDS, refusal=Reason.INVALID_ENDPOINT)
-        headers = b"" if settings.no_wrapper else JSON_HEADER
+            return PushPlan(settings, None, now + PLAN_SECONDS)
+        headers = [] if settings.no_wrapper else [JSON_HEADER]
+        valid_until, refusal = now + PLAN_SECONDS, ""
         if settings.service_account_email:
             token = self._token(settings, usable)
+            valid_until = now + SIGNED_PLAN_SECONDS
             if token is None:
-                return PushPlan(settings, endpoint, headers, now + SIGNED_PLAN_SECONDS, refusal=Reason.TOKEN_DENIED)
-            headers += b"Authorization: Bearer " + token.token.encode() + b"\r\n"
-            return PushPlan(settings, endpoint, headers, now + SIGNED_PLAN_SECONDS)
-        return PushPlan(settings, endpoint, headers, now + PLAN_SECONDS)
+                refusal = Reason.TOKEN_DENIED
+            else:
+                headers.append(("Authorization", f"Bearer {token.token}"))
+        try:
+            return PushPlan(settings, self._client.prepare(settings.endpoint, headers=headers), valid_until, refusal)
+        except ValueError:
+            return PushPlan(settings, None, valid_until, refusal=Reason.INVALID_ENDPOINT)
 
     def _token(self, settings: PushSettings, usable: Container[str]) -> IdToken | None:
-        """The token for a subscription, reused until it nears its end; None when the account may not have one."""
+        """Return the token of a subscription, reused until shortly before it expires; None if it may not have one."""
         key = (settings.service_account_email, settings.audience)
         kept = self._tokens.get(key)
         if kept is not None and key[0] in usable and kept.expires_at - self._time() > TOKEN_MARGIN_SECONDS:

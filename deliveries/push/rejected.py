@@ -1,4 +1,4 @@
-"""Task messages that cannot be decoded: kept for people to look at, and no reason to stop."""
+"""Keeps task messages that cannot be decoded, so that people can look at them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from deliveries.backlog.default import default_backlog
 logger = logging.getLogger(__name__)
 
 REJECTED_KEY = "ph:rejected"
-#: The newest are kept; whoever sends garbage must not fill Redis with it.
+#: How many of the newest messages are kept, so that garbage cannot fill Redis.
 KEPT = 1000
 
 
 def reject(text: str, *, reason: str) -> None:
-    """Keep a message's beginning and the reason."""
+    """Keep the beginning of a message, and the reason."""
     logger.error("rejected a task message: %s", reason)
     row = orjson.dumps({"at": time.time(), "reason": reason, "message": text})
     try:
@@ -27,9 +27,9 @@ def reject(text: str, *, reason: str) -> None:
         pipe.ltrim(REJECTED_KEY, 0, KEPT - 1)
         pipe.execute()
     except redis.RedisError:
-        logger.warning("a rejected message could not be kept: Redis is away")
+        logger.warning("could not keep a rejected message: Redis is away")
 
 
 def rejected(limit: int = 100) -> list[dict[str, object]]:
-    """The newest rejected messages, for the admin."""
+    """Return the newest rejected messages, for the console."""
     return [orjson.loads(row) for row in default_backlog().client.lrange(REJECTED_KEY, 0, limit - 1)]

@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
 
 from django.conf import settings
 
-from deliveries.backlog.backlog import Lane, LaneFlow
+from deliveries.backlog.backlog import Lane, LaneFlow, by_lane
 from deliveries.counters import recording
 from deliveries.observability.endpointhealth import Change, EndpointHealth, Result
 from deliveries.observability.sampling import Sample
 from deliveries.push.flight import Flight
-from deliveries.rules.outcome import Reason, response_class
+from deliveries.rules.outcome import Reason, Verdict, response_class
 from deliveries.rules.payload import data_size
 from pushhub.common import names
 
@@ -26,9 +26,9 @@ attempt_logger = logging.getLogger("pushhub.attempts")
 
 ATTEMPTED = "delivery.attempted"
 DEAD_LETTERED = "delivery.dead_lettered"
-#: Settled deliveries with one of these codes were attempted (flight.py).
-ATTEMPT_CODES = "and"
-OUTCOMES = {"a": "ack", "n": "nack", "d": "nack"}
+#: Settled deliveries with one of these verdicts were attempted.
+ATTEMPT_VERDICTS = frozenset({Verdict.ACK, Verdict.NACK, Verdict.DEAD_LETTER})
+OUTCOMES = {Verdict.ACK: "ack", Verdict.NACK: "nack", Verdict.DEAD_LETTER: "nack"}
 #: Not the endpoint's failures.
 NOT_THE_ENDPOINTS = frozenset({str(Reason.ABORTED), str(Reason.INTERNAL)})
 
@@ -46,12 +46,10 @@ class Reporter:
         self._samples = {outcome: Sample(rate) for outcome in ("ack", "nack")} if rate else {}
 
     def settled(self, flights: Sequence[Flight], flows: Mapping[Lane, LaneFlow]) -> None:
-        attempted = [flight for flight in flights if flight.code in ATTEMPT_CODES]
+        attempted = [flight for flight in flights if flight.verdict in ATTEMPT_VERDICTS]
         if self._samples:
             self._log(attempted, flows)
-        lanes: dict[Lane, list[Flight]] = defaultdict(list)
-        for flight in attempted:
-            lanes[flight.lane].append(flight)
+        lanes = by_lane(attempted, attrgetter("lane"))
         with self._lock:
             for lane, group in lanes.items():
                 attempts_count(lane.subscription_id, group)
@@ -68,12 +66,12 @@ class Reporter:
 
     def _observe(self, lane: Lane, flights: list[Flight], flow: LaneFlow | None) -> None:
         kept = self._health.get(lane.subscription_id)
-        if kept is None and all(flight.code == "a" for flight in flights):
+        if kept is None and all(flight.verdict is Verdict.ACK for flight in flights):
             return
         name, health = kept or (_shown_name(flights[0]), EndpointHealth())
         self._health[lane.subscription_id] = (name, health)
         change = health.observe(
-            Result(flight.code == "a", flight.result_text, flight.ended)
+            Result(flight.verdict is Verdict.ACK, flight.result_text, flight.ended)
             for flight in flights
             if flight.reason not in NOT_THE_ENDPOINTS
         )
@@ -85,18 +83,18 @@ class Reporter:
     def _log(self, flights: Iterable[Flight], flows: Mapping[Lane, LaneFlow]) -> None:
         groups: dict[str, list[Flight]] = {"nack": [], "ack": []}
         for flight in flights:
-            groups[OUTCOMES[flight.code]].append(flight)
+            groups[OUTCOMES[flight.verdict]].append(flight)
         for outcome, group in groups.items():
             for flight, weight in zip(group, self._samples[outcome].take(len(group)), strict=False):
                 fields = attempt_fields(flight, flows.get(flight.lane), worker=self._worker, stands_for=weight)
-                event = DEAD_LETTERED if flight.code == "d" else ATTEMPTED
+                event = DEAD_LETTERED if flight.verdict is Verdict.DEAD_LETTER else ATTEMPTED
                 attempt_logger.info("%s", outcome, extra={"event": event, "fields": fields})
 
 
 def attempts_count(subscription_id: int, flights: Sequence[Flight]) -> None:
     """Count attempts of one subscription in PushHub's metrics."""
-    acks = [flight for flight in flights if flight.code == "a"]
-    nacks = [flight for flight in flights if flight.code != "a"] if len(acks) < len(flights) else []
+    acks = [flight for flight in flights if flight.verdict is Verdict.ACK]
+    nacks = [flight for flight in flights if flight.verdict is not Verdict.ACK] if len(acks) < len(flights) else []
     recording.attempts_count(subscription_id=subscription_id, acks=acks, nacks=nacks)
 
 
@@ -107,7 +105,7 @@ def attempt_fields(flight: Flight, flow: LaneFlow | None, *, worker: str, stands
         "subscription": plan.settings.name if plan and plan.settings else None,
         "message_id": str(flight.message_id),
         "attempt": flight.task.attempt,
-        "outcome": OUTCOMES[flight.code],
+        "outcome": OUTCOMES[flight.verdict],
         "status": flight.status or None,
         "reason": flight.reason or None,
         "response_class": response_class(flight.status, flight.reason),

@@ -6,19 +6,20 @@ import logging
 import random
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 
 from django.db import close_old_connections, connection
 
 from deliveries.activity import note_activity
-from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement
-from deliveries.deadletters import Forwarded, dead_letters_forward
+from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement, by_lane
+from deliveries.deadletters import Forwarded, dead_letters_forward, is_spent
 from deliveries.push.flight import Batch, Flight
-from deliveries.rules.outcome import Reason
+from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.retry import countdown_ms
 from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
 from deliveries.store import statements
@@ -31,16 +32,17 @@ from pushhub.common.errors import describe
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-#: What is told of each round: the flights, and how their lanes stand now.
+#: Called after each round with its flights and the new state of their lanes.
 OnSettled = Callable[[Sequence[Flight], Mapping[Lane, LaneFlow]], None]
 
-#: One round settles at most that many results: a longer transaction would hold SQLite's write lock too long.
+#: Results per round: a longer transaction would hold SQLite's write lock too long.
 ROUND_SIZE = 1000
-#: The pause after a round of few results is as long as the round took, and that long after one of many.
+#: The pause after a round of many results; after one of few results it is as long as the round took, at most this.
 GATHER_SECONDS = 0.02
 MANY = 64
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 5.0
+NO_LONGER_OWED = frozenset({Verdict.ACK, Verdict.DROP})
 
 
 class _Stopped(Exception):
@@ -48,13 +50,13 @@ class _Stopped(Exception):
 
 
 class Settler:
-    """A thread that ends leases in batches. Results wait here as long as the database or Redis is away."""
+    """A thread that ends leases in batches. Results wait in it while the database or Redis is away."""
 
     def __init__(self, worker: str, *, on_settled: OnSettled) -> None:
         self._worker = worker
         self._on_settled = on_settled
         self._results: list[Flight] = []
-        #: What the round under way took from the results and has not settled yet.
+        #: Results that the current round has taken and not settled yet.
         self._taken: list[Flight] = []
         #: Results that Redis refused, and when to try them again (time.monotonic).
         self._refused: list[Flight] = []
@@ -68,13 +70,13 @@ class Settler:
         self._thread.start()
 
     def finish(self, flight: Flight) -> None:
-        """A result; called from the engine's loop, so it only notes it."""
+        """Note a result. This is called on the engine's loop, so it does nothing else."""
         self._results.append(flight)
         if not self._ready.is_set():
             self._ready.set()
 
     def stop(self, timeout: float) -> None:
-        """Settle what is there, then end."""
+        """Settle the remaining results, then end the thread."""
         self._thread.stopping.set()
         self._ready.set()
         self._thread.stop(timeout=timeout)
@@ -89,12 +91,12 @@ class Settler:
         with suppress(_Stopped):
             count = self._settle_some()
             if count < ROUND_SIZE:
-                # Few results at a time cost a commit each, for which publishers wait: let some gather.
+                # Each round is a commit, for which publishers have to wait: let some results gather.
                 spent = time.monotonic() - began
                 self._thread.stopping.wait(GATHER_SECONDS if count >= MANY else min(spent, GATHER_SECONDS))
 
     def _end(self) -> None:
-        """Settle what is left, trying once."""
+        """Settle the remaining results, with one try."""
         self._results += self._refused
         self._refused = []
         self._take_back()
@@ -105,19 +107,19 @@ class Settler:
         finally:
             left = len(self._results) + len(self._taken) + len(self._refused)
             if left:
-                # The heartbeat lapses and another worker takes these messages back: duplicates, no loss.
-                logger.warning("stopped with %d results not settled", left)
+                # The heartbeat lapses and another worker takes these messages over: duplicates, but no loss.
+                logger.warning("stopped with %d unsettled results", left)
             connection.close()
 
     def _take_back(self) -> None:
-        """What the round that failed had taken is settled in the next one."""
+        """Return the results of a failed round, to be settled in the next one."""
         self._results[:0] = self._taken
         self._taken = []
         self._ready.set()
 
     def _settle_some(self) -> int:
-        """Settle what waits, as much as a round takes; returns how many."""
-        # The engine appends at the end while this takes from the front: both are atomic.
+        """Settle waiting results, at most a round, and return their number."""
+        # The engine appends at the end while this method takes from the front; both operations are atomic.
         self._taken = self._results[:ROUND_SIZE]
         count = len(self._taken)
         del self._results[:count]
@@ -128,19 +130,19 @@ class Settler:
         return count
 
     def _settle(self, flights: Sequence[Flight]) -> None:
-        """Settle these. An outage costs time, never a result; any other failure concerns the lane at fault only."""
-        lanes = _by_lane(flights)
+        """Settle these flights. An outage costs time, never a result; other failures affect only the lane at fault."""
+        lanes = by_lane(flights, attrgetter("lane"))
         batches = _count_batches(flights)
         finished = [batch.name for batch, count in batches.items() if batch.left == count]
         try:
-            self._persistently(lambda: _write_down(lanes), count=len(flights))
+            self._persistently(lambda: _store(lanes), count=len(flights))
         except _Stopped:
             raise
         except Exception:
             close_old_connections()
             if len(lanes) > 1:
                 return self._settle_apart(lanes)
-            logger.exception("%d results cannot be written down; their messages are sent again", len(flights))
+            logger.exception("%d results cannot be stored; their messages are sent again", len(flights))
             _make_nacks(flights)
         try:
             flows = self._persistently(
@@ -152,7 +154,7 @@ class Settler:
         except Exception:
             if len(lanes) > 1:
                 return self._settle_apart(lanes)
-            logger.exception("Redis refused %d results; they are tried again", len(flights))
+            logger.exception("Redis refused %d results; they will be tried again", len(flights))
             self._refused += flights
             self._retry_at = time.monotonic() + LAST_PAUSE_SECONDS
             return self._drop(flights)
@@ -162,12 +164,12 @@ class Settler:
         return self._tell(flights, flows)
 
     def _settle_apart(self, lanes: Mapping[Lane, Sequence[Flight]]) -> None:
-        logger.exception("%d lanes could not be settled together; now one by one", len(lanes))
+        logger.exception("%d lanes could not be settled together; settling them one by one", len(lanes))
         for flights in lanes.values():
             self._settle(flights)
 
     def _drop(self, flights: Sequence[Flight]) -> None:
-        """The round is done with these."""
+        """Remove these flights from the current round."""
         done = set(flights)
         self._taken = [flight for flight in self._taken if flight not in done]
 
@@ -175,11 +177,11 @@ class Settler:
         try:
             self._on_settled(flights, flows)
         except Exception:
-            # They are settled: whoever is told of it must not make them settle again.
-            logger.exception("the end of %d deliveries is not told in full", len(flights))
+            # They are settled: an error of a listener must not make them settle again.
+            logger.exception("%d settled deliveries could not be reported in full", len(flights))
 
     def _persistently(self, call: Callable[[], Result], *, count: int) -> Result:
-        """Try for as long as the database or Redis is away. Raises _Stopped when stopping ends it early."""
+        """Repeat the call while the database or Redis is away. Raises _Stopped if the thread is asked to stop."""
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -194,8 +196,8 @@ class Settler:
 
 
 def settle_now(flights: Sequence[Flight]) -> dict[Lane, LaneFlow]:
-    """Settle once, in the caller's thread; the errors of the database and of Redis are the caller's."""
-    lanes = _by_lane(flights)
+    """Settle once, in the caller's thread. Raises the errors of the database and of Redis."""
+    lanes = by_lane(flights, attrgetter("lane"))
     _write(lanes).announce_all()
     return _give_back(Backlog(), lanes, random.Random(), finished={})  # noqa: S311 - jitter
 
@@ -211,11 +213,11 @@ def _settlement(flights: Sequence[Flight], dice: random.Random) -> Settlement:
     settlement = Settlement()
     for flight in flights:
         settlement.add(
-            str(flight.task.message["messageId"]), flight.code, flight.latency_ms, attempt=flight.task.attempt
+            str(flight.task.message["messageId"]), flight.verdict, flight.latency_ms, attempt=flight.task.attempt
         )
-        if flight.code == "n":
+        if flight.verdict is Verdict.NACK:
             settlement.returned += [_countdown_ms(flight, dice), next_task(flight, flight.task.attempt + 1)]
-        elif flight.code == "r":
+        elif flight.verdict is Verdict.RELEASE:
             settlement.returned += [0, next_task(flight, flight.task.attempt)]
     return settlement
 
@@ -233,27 +235,20 @@ def _countdown_ms(flight: Flight, dice: random.Random) -> int:
 
 
 def next_task(flight: Flight, attempt: int) -> str:
-    """The Celery message of the next attempt; a payload that came by reference goes on by reference."""
+    """Return the Celery message of the next attempt; a message that came by reference stays one."""
     task = flight.task
     template = TaskTemplate(subscription_id=task.subscription_id, region=task.region, attempt=attempt)
     message = reference(flight.message_id) if flight.by_reference else task.message
     return template.render(str(task.message["messageId"]), escaped(message))
 
 
-def _by_lane(flights: Sequence[Flight]) -> dict[Lane, list[Flight]]:
-    lanes: dict[Lane, list[Flight]] = defaultdict(list)
-    for flight in flights:
-        lanes[flight.lane].append(flight)
-    return lanes
-
-
 def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
-    """Acks leave the database, nacks are counted there or become dead letters; in one transaction."""
+    """Delete acked deliveries, and count nacks or forward them as dead letters, in one transaction."""
     now = utcnow()
     forwarded: dict[Lane, Forwarded] = {}
     with write_transaction():
         for lane, flights in lanes.items():
-            gone = [flight.message_id for flight in flights if flight.code in "ax"]
+            gone = [flight.message_id for flight in flights if flight.verdict in NO_LONGER_OWED]
             if gone:
                 statements.deliveries_delete(subscription_id=lane.subscription_id, region=lane.region, message_ids=gone)
             spent = {flight.message_id: flight.task.attempt for flight in flights if _is_spent(flight)}
@@ -265,7 +260,7 @@ def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
             nacks = [
                 statements.Nack(flight.message_id, flight.task.attempt, flight.result_text)
                 for flight in flights
-                if flight.code == "n" and flight.message_id not in letters
+                if flight.verdict is Verdict.NACK and flight.message_id not in letters
             ]
             if nacks:
                 statements.deliveries_nacked(
@@ -274,9 +269,11 @@ def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
     return _marked(lanes, forwarded)
 
 
-def _write_down(lanes: dict[Lane, list[Flight]]) -> None:
-    """Commit the results, then do what follows a commit. Where that fails it is made up for later: dead letters that
-    were not offered are found by the audit, and activity is noted with the next ack.
+def _store(lanes: dict[Lane, list[Flight]]) -> None:
+    """Commit the results, then offer dead letters and note activity.
+
+    A failure after the commit is harmless: the audit finds dead letters that were not offered, and the next ack notes
+    the activity.
     """
     forwarded = _write(lanes)
     used = {lane.subscription_id for lane in lanes if _has_ack(lanes[lane])}
@@ -285,36 +282,36 @@ def _write_down(lanes: dict[Lane, list[Flight]]) -> None:
         try:
             follow()
         except Exception:
-            logger.exception("what follows the commit of %d lanes failed", len(lanes))
+            logger.exception("a step after the commit of %d lanes failed", len(lanes))
 
 
 def _make_nacks(flights: Sequence[Flight]) -> None:
-    """Have Redis send these again after their countdown: the database still owes them."""
+    """Turn these results into nacks, so that the messages are sent again: the database still owes them."""
     for flight in flights:
-        if flight.code != "r":
-            flight.code = "n"
+        if flight.verdict is not Verdict.RELEASE:
+            flight.verdict = Verdict.NACK
             flight.reason = Reason.INTERNAL
 
 
 def _has_ack(flights: Sequence[Flight]) -> bool:
-    return any(flight.code == "a" for flight in flights)
+    return any(flight.verdict is Verdict.ACK for flight in flights)
 
 
 def _is_spent(flight: Flight) -> bool:
-    """Whether a nack was the last attempt that a dead-letter policy allows."""
+    """Return whether this nack was the last attempt that a dead-letter policy allows."""
     settings = flight.plan.settings if flight.plan else None
-    return flight.code == "n" and settings is not None and 0 < settings.max_delivery_attempts <= flight.task.attempt
+    return flight.verdict is Verdict.NACK and is_spent(settings, attempts=flight.task.attempt)
 
 
 def _marked(lanes: dict[Lane, list[Flight]], forwarded: dict[Lane, Forwarded]) -> Forwarded:
-    """Once that is committed, dead letters are no nacks to be tried again."""
-    every = Forwarded()
-    for lane, found in forwarded.items():
-        every.announce += found.announce
+    """Mark the forwarded flights as dead letters after the commit, and return everything forwarded."""
+    total = Forwarded()
+    for lane, of_lane in forwarded.items():
+        total.announce += of_lane.announce
         for flight in lanes[lane]:
-            if flight.code == "n" and flight.message_id in found.message_ids:
-                flight.code = "d"
-    return every
+            if flight.verdict is Verdict.NACK and flight.message_id in of_lane.message_ids:
+                flight.verdict = Verdict.DEAD_LETTER
+    return total
 
 
 def _count_batches(flights: Sequence[Flight]) -> Counter[Batch]:

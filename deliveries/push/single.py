@@ -1,4 +1,4 @@
-"""Pushes one message in a worker that is no push worker: a stock Celery worker on the same queue stays correct."""
+"""Pushes one message in a worker that is no push worker, so that a stock Celery worker on the queue works correctly."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import threading
 from deliveries.backlog.backlog import Lane
 from deliveries.journal.journal import journal
 from deliveries.push.attempts import attempt_events
-from deliveries.push.configuration import client_options
 from deliveries.push.engine import Engine
 from deliveries.push.flight import Flight
-from deliveries.push.reporting import ATTEMPT_CODES, attempts_count
+from deliveries.push.preparer import prepare_now
+from deliveries.push.reporting import ATTEMPT_VERDICTS, attempts_count
 from deliveries.push.settler import settle_now
-from deliveries.push.steward import prepare_now
 from deliveries.rules.taskmessage import DeliverTask, task_id
 
 
 def deliver_one(task: DeliverTask) -> str:
-    """Push, wait for the result and settle it; returns the result for people. Raises when it could not be settled:
-    then the broker gives the task to somebody again.
+    """Push a message, wait for the result, settle it, and return the result for people.
+
+    Raises the errors of the database and of Redis if it cannot settle; the broker then delivers the task again.
     """
     ended = threading.Event()
     flight = Flight(
@@ -28,7 +28,7 @@ def deliver_one(task: DeliverTask) -> str:
         lane=Lane(task.subscription_id, task.region),
         finish=lambda _: ended.set(),
     )
-    engine = Engine(options=client_options(), unprepared=lambda flights: None)
+    engine = Engine(unprepared=lambda flights: None)
     engine.start()
     try:
         prepare_now(engine, [flight])
@@ -36,9 +36,9 @@ def deliver_one(task: DeliverTask) -> str:
     finally:
         engine.stop()
     flows = settle_now([flight])
-    if flight.code in ATTEMPT_CODES:
+    if flight.verdict in ATTEMPT_VERDICTS:
         attempts_count(task.subscription_id, [flight])
-    kept = journal()
-    if kept is not None:
-        kept.append(attempt_events([flight], flows=flows, worker="single"))
-    return f"{flight.code} {flight.result_text}"
+    journal_ = journal()
+    if journal_ is not None:
+        journal_.append(attempt_events([flight], flows=flows, worker="single"))
+    return f"{flight.verdict} {flight.result_text}"

@@ -1,4 +1,4 @@
-"""The deliver task's strategy: in a push worker a message goes to the engine, elsewhere Celery runs the task."""
+"""The deliver task's strategy: a push worker hands messages to its engine; any other Celery worker runs the task."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from celery.worker.strategy import default
 
 
 def deliver_strategy(task: Any, app: Any, consumer: Any, **kwargs: Any) -> Callable[..., Any]:
-    """Called by Celery once a connection; returns what is called for every message of the task."""
+    """Return what Celery calls for every message of the task. Celery calls this once per connection."""
     push_worker = getattr(consumer.controller, "push_worker", None)
     handler: Callable[..., Any] = default(task, app, consumer, **kwargs)
     if push_worker is not None and push_worker.serves(consumer):
-        # From now on the transport offers it each message of the task before Celery sees it: what Celery does for a
-        # message (a message object, two promises, a look-up) costs as much as pushing it.
+        # From now on the transport offers each message of the task to the push worker before Celery sees it. Celery's
+        # own work for a message (a message object, two promises, a lookup) costs as much as pushing it.
         push_worker.has_strategy = True
     return handler

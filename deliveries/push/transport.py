@@ -1,8 +1,8 @@
 """kombu's Redis transport, fetching deliveries in batches.
 
-Between polls of kombu's hub the channel either asks for a batch (fetch.lua) or, when the queue was empty, sleeps on the
-region's bell until a lane is due. What it fetched stays recorded under this worker (fetch.lua), so kombu's own
-record of each unacknowledged message is not kept. Queues other than `deliveries.*` work as in the base class.
+Between polls of kombu's hub the channel either asks for a batch (fetch.lua) or, if the queue was empty, sleeps on the
+region's bell until a lane is due. Fetched batches are recorded under this worker (fetch.lua), so kombu's own record of
+unacknowledged messages is not used. Queues other than `deliveries.*` work as in the base class.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ from deliveries.backlog.scripts import source
 from deliveries.push.alarm import Alarm
 from deliveries.rules.taskmessage import QUEUE_PREFIX, own_parse
 
-#: The longest sleep on the bell: a lost ring costs that at most. common.lua knows it too.
+#: The longest sleep on the bell, and so the longest delay after a lost ring. common.lua has the same number.
 MAX_SLEEP_SECONDS = 2.0
 
 
 def full_bell(work: str) -> str:
-    """The bell that a worker rings for itself when it has room again."""
+    """Return the bell that a worker rings for itself when it has room again."""
     return work.replace("ph:work:", "ph:bell:", 1)
 
 
 class Fetcher(Protocol):
     """What the transport needs of the push worker."""
 
-    #: Regions to fetch for beside those whose queues are consumed.
+    #: Regions to fetch for besides those whose queues are consumed.
     adopted: tuple[str, ...]
 
     def fetch_arguments(self, region: str) -> tuple[str, str, int, int]:
-        """Key of the worker's record, name of the next batch, room for messages, and the limit of a lane."""
+        """Return the key of the worker's record, the next batch's name, the room for messages and a lane's limit."""
 
     def fetched(self, region: str, batch: str, messages: list[bytes], *, epoch: int, pages: list[bytes]) -> None:
-        """A reply came; the messages themselves follow one by one."""
+        """Called for each reply; the messages themselves follow one by one."""
 
     def delivered(self) -> None:
-        """That was the last message of the reply."""
+        """Called after the last message of a reply."""
 
     def take(self, message: dict[str, Any]) -> bool:
-        """Take a decoded message of the deliver task; false for any other, which then goes Celery's way."""
+        """Take a decoded message of the deliver task; return false for any other, which Celery then handles."""
 
     def take_delivery(self, task_id: str, body: str) -> bool:
-        """The same of a message that is known to be of the deliver task."""
+        """Take a message that is known to be of the deliver task; return false if Celery is to handle it."""
 
     def hand_back(self, message: dict[str, Any]) -> None:
-        """A decoded message that came after its queue was cancelled."""
+        """Hand back a decoded message that arrived after its queue was cancelled."""
 
     def ring(self, region: str) -> None:
-        """Wake a worker that sleeps on the region's bell, likely this one."""
+        """Wake a worker that sleeps on the region's bell, probably this one."""
 
     def undecodable(self, message: bytes) -> None:
-        """A message that is no JSON of ours."""
+        """Called for a message that cannot be decoded."""
 
 
 # kombu's published types know little of its Redis transport.
@@ -70,7 +70,7 @@ BaseTransport: Any = redis.Transport
 
 @dataclass(frozen=True, slots=True)
 class _Fetch:
-    """A batch was asked for, of at most `room` messages."""
+    """A batch of at most `room` messages has been requested."""
 
     region: str
     batch: str
@@ -79,11 +79,11 @@ class _Fetch:
 
 @dataclass(frozen=True, slots=True)
 class _Sleep:
-    """A bell is waited for."""
+    """The channel waits for a bell."""
 
 
 class QoS(BaseQoS):  # type: ignore[misc]
-    """Keeps no record of our own messages: their batch is recorded in Redis already."""
+    """Keeps no record of the worker's messages, as their batch is already recorded in Redis."""
 
     def append(self, message: Any, delivery_tag: str) -> None:
         if not self.channel.fetches(message):
@@ -99,7 +99,7 @@ class QoS(BaseQoS):  # type: ignore[misc]
 
 
 class Channel(BaseChannel):  # type: ignore[misc]
-    """Fetches in batches where a push worker listens, and is an ordinary channel elsewhere."""
+    """Fetches in batches for a push worker, and is an ordinary channel for any other worker."""
 
     QoS = QoS
 
@@ -107,23 +107,23 @@ class Channel(BaseChannel):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._regions: list[str] = []
         self._turn = 0
-        #: Regions whose last fetch left nothing in the queue: who fills it again rings.
+        #: Regions whose last fetch emptied the queue; whoever fills it again rings.
         self._quiet: set[str] = set()
         self._alarm: Alarm | None = None
-        #: What the reply that comes next answers, whatever has been cancelled since it was asked for.
+        #: The request that the next reply answers, whatever has been cancelled since.
         self._awaited: _Fetch | _Sleep | None = None
         self._fetch_source = source("fetch")
         self._fetch_sha = ""
 
     @property
     def fetcher(self) -> Fetcher | None:
-        # A channel that is closed has no connection.
+        # A closed channel has no connection.
         fetcher: Fetcher | None = self.connection.fetcher if self.connection is not None else None
         return fetcher
 
     @property
     def _served(self) -> list[str]:
-        """The regions to fetch for."""
+        """Return the regions to fetch for."""
         adopted = self.fetcher.adopted if self.fetcher is not None else ()
         return [*self._regions, *(region for region in adopted if region not in self._regions)]
 
@@ -151,7 +151,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
             self._send_sleep()
 
     def close(self) -> None:
-        """kombu waits for the reply that is still out; one that only ends a sleep is not worth it."""
+        """Close without kombu's wait for an outstanding reply if that reply would only end a sleep."""
         if self._alarm is not None:
             self._alarm.cancel()
         if self._in_poll and isinstance(self._awaited, _Sleep):
@@ -179,9 +179,10 @@ class Channel(BaseChannel):  # type: ignore[misc]
         self.client.connection.send_command("BRPOP", *bells, *others, f"{MAX_SLEEP_SECONDS:.3f}")
 
     def _send_rest(self, work: str) -> None:
-        """This worker is full: sleep on its own bell, which its settler rings, and leave the region's to others.
+        """Sleep on the worker's own bell, which its settler rings, because the worker is full.
 
-        Lanes that are due meanwhile are theirs as well, at the end of their sleep at the latest.
+        The region's bell is left to other workers. They also take care of lanes that become due, at the end of their
+        sleep at the latest.
         """
         self._awaited = _Sleep()
         self.client.connection.send_command("BRPOP", full_bell(work), f"{MAX_SLEEP_SECONDS:.3f}")
@@ -215,7 +216,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         return reply
 
     def _woken(self, reply: Any) -> bool:
-        """A ring or the end of the sleep; an item of another queue is delivered as kombu would."""
+        """Handle a ring or the end of the sleep; deliver an item of another queue as kombu would."""
         if reply:
             queue, item = bytes_to_str(reply[0]), reply[1]
             if not queue.startswith("ph:bell:"):
@@ -223,9 +224,9 @@ class Channel(BaseChannel):  # type: ignore[misc]
         return True
 
     def _wake_after(self, seconds: float) -> None:
-        """Some lane is due then, and this worker goes to sleep.
+        """Set the alarm for the next lane that is due.
 
-        To be called while a reply is read: kombu's hub does not see a timer in time that is made as it begins to poll.
+        Call this while a reply is read: kombu's hub notices a timer too late if it is set when polling begins.
         """
         loop = self.connection.loop
         if self._alarm is None and loop is not None:
@@ -240,14 +241,14 @@ class Channel(BaseChannel):  # type: ignore[misc]
     def _deliver_batch(self, fetcher: Fetcher, awaited: _Fetch, reply: list[Any]) -> None:
         messages, wait_ms, epoch, pages = reply
         region = awaited.region
-        # With a wait of 0 more lanes are due than one fetch wakes: the next follows at once.
+        # A wait of 0 means that more lanes are due than one fetch wakes: fetch again at once.
         if len(messages) < awaited.room and wait_ms != 0:
             self._quiet.add(region)
             if 0 < wait_ms < MAX_SLEEP_SECONDS * 1000:
                 self._wake_after(wait_ms / 1000)
         fetcher.fetched(region, awaited.batch, messages, epoch=int(epoch), pages=pages)
         queue = QUEUE_PREFIX + region
-        # Cancelled while the reply was on its way: what came is handed back.
+        # If the queue was cancelled while the reply was on its way, the messages are handed back.
         is_wanted = queue in self.connection._callbacks or region in fetcher.adopted
         take, take_delivery, deliver = fetcher.take, fetcher.take_delivery, self.connection._deliver
         for message in messages:
@@ -266,12 +267,12 @@ class Channel(BaseChannel):  # type: ignore[misc]
 
 
 class Transport(BaseTransport):  # type: ignore[misc]
-    """Redis; a push worker sets `fetcher` on the transport it consumes with."""
+    """kombu's Redis transport. A push worker sets `fetcher` on the transport that it consumes with."""
 
     Channel = Channel
     driver_name = "pushhub"
     fetcher: Fetcher | None = None
-    #: kombu's hub, once the worker runs; the pools of green threads have none, and sleep longer.
+    #: kombu's hub, once the worker runs; pools of green threads have none, and sleep longer.
     loop: Any = None
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:

@@ -1,7 +1,7 @@
-"""The push worker: what a Celery worker gains when it consumes a `deliveries.*` queue through our transport.
+"""The push worker: what is added to a Celery worker that consumes a `deliveries.*` queue through PushHub's transport.
 
-Four threads work beside Celery's own, which fetches: the engine pushes, the settler settles, the steward reads the
-database, the heart beats. Each waits out any outage of Redis or the database by itself.
+Celery's own thread fetches. Four others work beside it: the engine pushes, the settler settles, the preparer reads the
+database, and the heart beats. Each waits out any outage of Redis or the database by itself.
 """
 
 from __future__ import annotations
@@ -29,17 +29,16 @@ from deliveries.journal.journal import journal
 from deliveries.push import inspection
 from deliveries.push.admission import Admission
 from deliveries.push.attempts import attempt_events
-from deliveries.push.configuration import client_options
 from deliveries.push.engine import Engine
 from deliveries.push.events import TaskEvents
 from deliveries.push.flight import Batch, Flight
 from deliveries.push.memory import return_large_blocks
+from deliveries.push.preparer import Preparer
 from deliveries.push.rejected import reject
 from deliveries.push.reporting import Reporter
 from deliveries.push.settler import Settler
-from deliveries.push.steward import Steward
 from deliveries.push.transport import Transport, full_bell
-from deliveries.rules.outcome import Reason
+from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.taskmessage import TASK_NAME, body_parse
 from deliveries.store import statements
 from deliveries.store.outages import OUTAGES
@@ -47,25 +46,25 @@ from pushhub.common.background import BackgroundThread
 
 logger = logging.getLogger(__name__)
 
-#: Messages that one fetch takes: enough to make its cost small, few enough to share a queue among workers.
+#: Messages per fetch: enough to make its cost small, few enough to share a queue among workers.
 FETCH_SIZE = 300
 HEARTBEAT_SECONDS = 3.0
-#: A payload that came in the task is in memory as often: as the next attempt needs it, and in the body of the push.
+#: Copies in memory of a payload that came in the task: in the form that the next attempt needs, and in the push body.
 COPIES = 2
 
 
 class PushWorker:
-    """One a process. Celery's thread calls `fetch_arguments`, `fetched`, `take` and `delivered`."""
+    """There is one per process. Celery's thread calls `fetch_arguments`, `fetched`, `take` and `delivered`."""
 
     def __init__(self, app: Any, hostname: str, *, revoked: Container[str]) -> None:
         self.name = f"{hostname}:{os.getpid()}:{secrets.token_hex(3)}"
         self.settler = Settler(self.name, on_settled=self._settled)
-        self.steward = Steward()
-        self.engine = Engine(options=client_options(), unprepared=self._prepare)
+        self.preparer = Preparer()
+        self.engine = Engine(unprepared=self._prepare)
         self.admission = Admission(settings.WORKER_OUTSTANDING_MB * 1_000_000, resume=self._resume)
         self.events = TaskEvents(app, hostname)
         self.outstanding: dict[str, Flight] = {}
-        #: Regions that no worker of their own serves, which this one has taken over.
+        #: Regions without a living worker of their own, which this worker has taken over.
         self.adopted: tuple[str, ...] = ()
         self._asked: set[str] = set()
         self._heart = Heart(self)
@@ -79,24 +78,24 @@ class PushWorker:
         self._was_full = False
         self._stopping = False
         self._revoked = revoked
-        #: Set while Celery has the deliver task's strategy (strategy.py).
+        #: Whether Celery has the deliver task's strategy (strategy.py).
         self.has_strategy = False
 
     def serves(self, consumer: Any) -> bool:
         return isinstance(consumer.connection.transport, Transport)
 
     def start(self) -> None:
-        # Millions of short-lived objects, hardly a cycle among them: collecting often costs a twentieth of the time.
+        # Millions of short-lived objects have hardly any cycles: frequent collections would take 5 % of the time.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
         return_large_blocks()
         self.events.start()
         self.settler.start()
-        self.steward.start()
+        self.preparer.start()
         self.engine.start()
         self._heart.start()
 
-    # The transport's seam (transport.Fetcher).
+    # Called by the transport (transport.Fetcher).
 
     def fetch_arguments(self, region: str) -> tuple[str, str, int, int]:
         self._asked.add(region)
@@ -109,7 +108,7 @@ class PushWorker:
         if epoch != self._epoch:
             self._refresh(epoch)
         for lane, from_id, seq in zip(pages[0::3], pages[1::3], pages[2::3], strict=True):
-            self.steward.page(PageRequest(Lane.parse(lane), int(from_id), int(float(seq))))
+            self.preparer.page(PageRequest(Lane.parse(lane), int(from_id), int(float(seq))))
         self._batch = Batch(batch) if messages else None
         self._taken = []
 
@@ -120,27 +119,27 @@ class PushWorker:
     def take_delivery(self, task_id: str, body: str | bytes) -> bool:
         if not self.has_strategy:
             return False
-        flight = self._fly(task_id, body)
+        flight = self._flight(task_id, body)
         if flight is None:
             return True
         if flight.task_id in self._revoked:
-            flight.settle_as("x", "revoked")
+            flight.settle_as(Verdict.DROP, "revoked")
         else:
             self._taken.append((flight, COPIES * len(body)))
         return True
 
     def hand_back(self, message: dict[str, Any]) -> None:
-        flight = self._fly(message["headers"]["id"], message["body"])
+        flight = self._flight(message["headers"]["id"], message["body"])
         if flight is not None:
-            flight.settle_as("r")
+            flight.settle_as(Verdict.RELEASE)
 
     def ring(self, region: str) -> None:
         try:
             default_backlog().ring(region)
         except redis.RedisError:
-            logger.debug("ring put off: Redis is away")
+            logger.debug("no ring: Redis is away")
 
-    def _fly(self, task_id: str, body: str | bytes) -> Flight | None:
+    def _flight(self, task_id: str, body: str | bytes) -> Flight | None:
         try:
             task = body_parse(body)
             lane = self._lane(task.subscription_id, task.region)
@@ -156,26 +155,26 @@ class PushWorker:
     def delivered(self) -> None:
         if self._taken:
             self.events.started([flight for flight, _ in self._taken])
-            inline = [one for one in self._taken if not one[0].by_reference]
+            inline = [(flight, size) for flight, size in self._taken if not flight.by_reference]
             references = [flight for flight, _ in self._taken if flight.by_reference]
             self.engine.accept([*self.admission.take(inline), *references])
             self._taken = []
         elif self._batch is not None and not self._batch.left:
-            # Nothing in it could be decoded, so no settle will end its record.
-            self.steward.run_soon(partial(default_backlog().finish, self.name, self._batch.name))
+            # No message of the batch could be decoded, so that no settle will remove its record.
+            self.preparer.run_soon(partial(default_backlog().finish, self.name, self._batch.name))
 
     def undecodable(self, message: bytes) -> None:
         reject(repr(message)[:4096], reason="not JSON")
 
     def _lane(self, subscription_id: int, region: str) -> Lane:
-        """One object a lane: it is the key of every settle."""
+        """Return the lane's object, the key of every settle; there is one per lane."""
         lane = self._lanes.get((subscription_id, region))
         if lane is None:
             lane = self._lanes[subscription_id, region] = Lane(int(subscription_id), str(region))
         return lane
 
     def _refresh(self, epoch: int) -> None:
-        """Some subscription changed, or Redis was wiped and counts anew: forget the plans concerned."""
+        """Forget the plans of subscriptions that have changed; all plans if Redis was wiped and counts anew."""
         try:
             if epoch < self._epoch:
                 self.engine.plans.forget_all()
@@ -188,38 +187,38 @@ class PushWorker:
     # Called from the other threads.
 
     def regions_served(self) -> set[str]:
-        """The worker's own regions of which it asked for messages since the last call."""
+        """Return the worker's own regions whose messages it has asked for since the last call."""
         asked, self._asked = self._asked, set()
         return asked.difference(self.adopted)
 
     def adopt(self, regions: tuple[str, ...]) -> None:
-        """Deliver for these regions too, and for those adopted before no more."""
+        """Serve these regions of other workers, instead of those adopted before."""
         if regions != self.adopted:
-            logger.warning("regions of other workers that this one serves now: %s", ", ".join(regions) or "none")
+            logger.warning("regions of other workers that this worker serves now: %s", ", ".join(regions) or "none")
             self.adopted = regions
 
     def _prepare(self, flights: list[Flight]) -> None:
-        self.steward.take_on(flights, self._admit)
+        self.preparer.take_on(flights, self._admit)
 
     def _admit(self, flights: Sequence[Flight]) -> None:
-        """Prepare these, as soon as there is memory for the payloads that must be read."""
+        """Prepare these flights as soon as there is memory for the payloads that must be read."""
         unread = [flight for flight in flights if flight.task.is_reference and not flight.held_bytes]
         try:
             sizes = statements.payload_sizes([flight.message_id for flight in unread])
         except OUTAGES:
-            raise  # the steward tries again
+            raise  # the preparer tries again
         except Exception:
-            logger.exception("the sizes of %d messages could not be read", len(unread))
+            logger.exception("could not read the sizes of %d messages", len(unread))
             for flight in flights:
-                flight.settle_as("n", Reason.INTERNAL)
+                flight.settle_as(Verdict.NACK, Reason.INTERNAL)
             return
-        # The body of a push holds the data in base64. A message that is gone from the database weighs next to nothing.
+        # A push body holds the data in base64. A message that is gone from the database needs next to no memory.
         needs = [(flight, sizes.get(flight.message_id, 0) * 4 // 3 + 1) for flight in unread]
         others = [flight for flight in flights if not flight.task.is_reference or flight.held_bytes]
-        self.steward.prepare(self.engine, [*others, *self.admission.take(needs)])
+        self.preparer.prepare(self.engine, [*others, *self.admission.take(needs)])
 
     def _resume(self, flights: list[Flight]) -> None:
-        self.steward.prepare(self.engine, flights)
+        self.preparer.prepare(self.engine, flights)
 
     def _finished(self, flight: Flight) -> None:
         self.settler.finish(flight)
@@ -235,13 +234,13 @@ class PushWorker:
             try:
                 default_backlog().client.lpush(full_bell(work_key(self.name)), "1")
             except redis.RedisError:
-                logger.debug("ring put off: Redis is away")
+                logger.debug("no ring: Redis is away")
         self.events.settled(flights)
 
     # Shutdown.
 
     def drain(self) -> None:
-        """Let what is out finish, hand back what does not, settle everything and take leave."""
+        """Wait for the outstanding pushes, hand back those that do not finish, settle everything, and sign off."""
         self._stopping = True
         deadline = time.monotonic() + settings.DRAIN_SECONDS
         while self.outstanding and time.monotonic() < deadline:
@@ -249,11 +248,11 @@ class PushWorker:
         left = len(self.outstanding)
         self.engine.stop()
         for flight in list(self.outstanding.values()):
-            flight.settle_as("r")
+            flight.settle_as(Verdict.RELEASE)
         if left:
             logger.warning("%d pushes did not finish in %d s and were handed back", left, settings.DRAIN_SECONDS)
         self.settler.stop(timeout=30)
-        self.steward.stop()
+        self.preparer.stop()
         self._heart.stop()
         self.events.stop()
         if self._journal is not None:
@@ -261,7 +260,7 @@ class PushWorker:
 
 
 class Heart:
-    """Says that this worker lives, takes over what dead ones held and their regions, and notices a wiped Redis."""
+    """Renews this worker's heartbeat, takes over messages and regions of dead workers, and notices a wiped Redis."""
 
     def __init__(self, worker: PushWorker) -> None:
         self._worker = worker
@@ -273,12 +272,12 @@ class Heart:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop beating; what this worker still holds, the others take over when its silence is long enough."""
+        """Stop the heartbeat; after a while the other workers take over what this worker still holds."""
         self._thread.stop(timeout=10)
         try:
             default_backlog().leave(self._worker.name)
         except redis.RedisError:
-            logger.debug("left without saying so: Redis is away")
+            logger.debug("not signed off: Redis is away")
 
     def _beat(self) -> None:
         try:
@@ -287,9 +286,9 @@ class Heart:
             if health.put_back:
                 logger.warning("took over %d messages of a worker that died", health.put_back)
             if health.was_wiped:
-                self._worker.steward.run_soon(_rebuild)
+                self._worker.preparer.run_soon(_rebuild)
             elif self._was_away:
-                self._worker.steward.run_soon(_audit)
+                self._worker.preparer.run_soon(_audit)
             self._was_away = False
             self._worker.reporter.look()
         except redis.RedisError as error:
@@ -329,7 +328,7 @@ class PushWorkerStep(bootsteps.StartStopStep):
         worker.push_worker.drain()
 
     def info(self, worker: Any) -> dict[str, Any]:  # type: ignore[override]  # the published type is wrong
-        """For `inspect stats`."""
+        """Return what `inspect stats` shows of the push worker."""
         return {
             "push": {
                 "worker": worker.push_worker.name,
@@ -340,7 +339,7 @@ class PushWorkerStep(bootsteps.StartStopStep):
 
 
 class FetchStep(bootsteps.StartStopStep):
-    """Gives each new connection of the consumer its fetcher."""
+    """Sets the fetcher of each new connection of the consumer."""
 
     requires = (ConnectionStep,)
 
@@ -351,7 +350,7 @@ class FetchStep(bootsteps.StartStopStep):
 
 
 def install(app: Any) -> None:
-    """Add the steps to a Celery application's worker."""
+    """Add the push worker to the workers of a Celery application."""
     app.steps["worker"].add(PushWorkerStep)
     app.steps["consumer"].add(FetchStep)
     inspection.install()

@@ -1,4 +1,4 @@
-"""Ack ids: which lease of which delivery a puller speaks of, in a form that only PushHub can make."""
+"""Ack ids: they name one lease of one delivery, in a form that only PushHub can make."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import hmac
 from typing import NamedTuple
 
 MAC_BYTES = 12
-#: Ours are about 80 characters.
+#: Ack ids of PushHub have about 80 characters.
 MAX_CHARACTERS = 400
 
 
 class AckId(NamedTuple):
-    """A lease. `times` counts the leases of the delivery, so that a late word about an earlier one is known as such."""
+    """A lease. `times` counts the leases of the delivery, so that requests about an earlier lease are recognized."""
 
     subscription_id: int
     region: str
@@ -25,12 +25,12 @@ class AckId(NamedTuple):
 
 def ack_id_text(lease: AckId, *, secret: bytes) -> str:
     plain = ".".join(str(part) for part in lease).encode()
-    # It begins with a digit, so the text never begins with a hyphen, which command lines take for a flag.
+    # The plain text begins with a digit, so the ack id never begins with a hyphen, which command lines take for a flag.
     return base64.urlsafe_b64encode(plain + _mac(plain, secret)).decode().rstrip("=")
 
 
 def ack_id_parse(text: str, *, secret: bytes) -> AckId | None:
-    """The lease that a text names; None for anything that PushHub did not hand out."""
+    """Return the lease that an ack id names; None for anything that PushHub did not hand out."""
     if len(text) > MAX_CHARACTERS or not text.isascii():
         return None
     try:

@@ -1,12 +1,12 @@
-"""The pause of a whole lane while nothing but nacks come (docs/spec.md#push-backoff).
+"""The pause of a whole lane while all results are nacks (docs/spec.md#push-backoff).
 
 A level counts the nacks since the last ack. Above `FREE_LEVEL` the lane is in backoff: it sends one message at a time,
-and each nack starts a pause of 100 ms to 60 s that doubles with the level. One ack ends it.
+and each nack starts a pause of 100 ms to 60 s that doubles with the level. One ack ends the backoff.
 
-A nack counts only if its request began after the nack before it was known, and an ack only if its request began after
-the last pause: what was sent before tells of the time before. So the thousands of nacks in flight when an endpoint
-dies count as one, and a blip of a second costs pauses of about a second. rules.lua has the same arithmetic, in the same
-order of operations.
+A nack counts only if its request began after the previous nack was known, and an ack only if its request began after
+the last pause, because older requests say nothing about the present. So the thousands of requests that are outstanding
+when an endpoint dies count as one nack, and an outage of a second costs pauses of about a second. rules.lua has the
+same arithmetic, in the same order of operations.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from dataclasses import dataclass
 
 SHORTEST_MS = 100.0
 LONGEST_MS = 60_000.0
-#: Up to this level nacks are taken for bad messages, which their own retry countdown looks after, and nothing pauses.
+#: Up to this level nothing pauses: the nacks may be due to bad messages, which have their own retry countdown.
 FREE_LEVEL = 3.0
 #: The level of the longest pause: at least FREE_LEVEL + log2(LONGEST_MS / SHORTEST_MS).
 TOP_LEVEL = 12.25
-#: What a nack raises the level by when its message has failed twice already: it says little about the endpoint.
+#: By how much a nack raises the level if its message has failed twice already: it says little about the endpoint.
 REPEATED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How a lane stands with its endpoint. In comments: the fields of rules.lua."""
+    """The push backoff of one lane."""
 
-    level: float = 0.0  # v
+    level: float = 0.0
     #: Requests that began before this time no longer raise the level (ms).
-    since_ms: float = 0.0  # since
+    since_ms: float = 0.0
     #: Nothing is sent before this time (ms).
-    resume_ms: float = 0.0  # resume
+    resume_ms: float = 0.0
 
 
 def is_backing_off(backoff: Backoff) -> bool:
-    """Whether messages go one at a time."""
+    """Return whether messages go one at a time."""
     return backoff.level > FREE_LEVEL
 
 
@@ -46,9 +46,9 @@ def is_paused(backoff: Backoff, *, now_ms: float) -> bool:
 def after_result(
     backoff: Backoff, *, acked: bool, latency_ms: float, now_ms: float, dice: float, repeated: bool = False
 ) -> Backoff:
-    """The push backoff after one result that came at `now_ms`, `latency_ms` after its request began; dice in [0, 1).
+    """Return the push backoff after one result, at `now_ms`, of a request that began `latency_ms` before.
 
-    `repeated`: its message has failed twice already.
+    `dice` is in [0, 1). `repeated`: the message has failed twice already.
     """
     began_ms = now_ms - latency_ms
     if acked:
@@ -65,7 +65,7 @@ def after_result(
 
 
 def pause_ms(level: float, *, dice: float) -> float:
-    """The pause that a nack starts at this level: half to all of 100 ms * 2^(level - FREE_LEVEL), within the bounds."""
+    """Return the pause that a nack starts at this level: 50 to 100 % of 100 ms * 2^(level - FREE_LEVEL), in bounds."""
     doubled: float = 2.0 ** (level - FREE_LEVEL)
     longest = min(SHORTEST_MS * doubled, LONGEST_MS)
     return max(longest * (0.5 + 0.5 * dice), SHORTEST_MS)

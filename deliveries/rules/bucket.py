@@ -1,4 +1,4 @@
-"""The optional rate limit of a subscription: a bucket that gains `rate` tokens a second and holds at most `burst`."""
+"""The optional rate limit of a subscription: a bucket that gains `rate` tokens per second and holds at most `burst`."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket as it was at `filled_ms`; a new one is full. In comments: the fields of rules.lua."""
+    """A bucket as it was at `filled_ms`; a new bucket is full."""
 
-    tokens: float = 0.0  # b
-    filled_ms: float = 0.0  # bt
+    tokens: float = 0.0
+    filled_ms: float = 0.0
 
 
 def depth(rate: float, burst: float) -> float:
-    """What a bucket holds; without a burst, a second's worth. Never under 1, or no message would ever go."""
+    """Return how many tokens a bucket holds: the burst, or a second's worth without one; at least 1."""
     return max(burst if burst > 0 else rate, 1.0)
 
 
 def refilled(bucket: Bucket, *, now_ms: float, rate: float, burst: float) -> Bucket:
-    """The bucket now; a clock that went back refills nothing."""
+    """Return the bucket at this time; a clock that went back refills nothing."""
     gained = max(now_ms - bucket.filled_ms, 0.0) * rate / 1000.0
     return Bucket(min(bucket.tokens + gained, depth(rate, burst)), max(now_ms, bucket.filled_ms))
 
 
 def whole(bucket: Bucket) -> int:
-    """How many messages the bucket has tokens for."""
+    """Return how many messages the bucket has tokens for."""
     return math.floor(bucket.tokens)
 
 
@@ -35,5 +35,5 @@ def spent(bucket: Bucket, count: int) -> Bucket:
 
 
 def next_ms(bucket: Bucket, *, rate: float) -> float:
-    """When the bucket holds a whole token again."""
+    """Return when the bucket holds a whole token again."""
     return bucket.filled_ms + max(1.0 - bucket.tokens, 0.0) * 1000.0 / rate

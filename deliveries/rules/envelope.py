@@ -19,7 +19,7 @@ TRACE_ATTRIBUTE = "googclient_traceparent"
 #: W3C Trace Context, version 00: neither the trace id nor the parent id may be all zeros.
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
-#: Headers that an attribute must never set: they frame the request, belong to one hop, or are ours to say.
+#: Headers that an attribute must never set: they frame the request, belong to one hop, or are set by PushHub.
 RESERVED_HEADERS = frozenset(
     {
         "accept",
@@ -44,14 +44,14 @@ RESERVED_HEADERS = frozenset(
 )
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-#: Visible ASCII, with blanks inside only: anything else is read differently by different servers.
+#: Visible ASCII, with blanks only inside: servers read anything else in different ways.
 _HEADER_VALUE = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?|")
 
 
 def push_body(message: Mapping[str, Any], *, subscription: str, delivery_attempt: int | None = None) -> bytes:
-    """The wrapped form: keys in alphabetical order, id and publish time in both spellings, empty fields left out.
+    """Return the wrapped form: keys in alphabetical order, id and publish time in both spellings, no empty fields.
 
-    `delivery_attempt` is sent for subscriptions with a dead-letter policy only.
+    `delivery_attempt` is sent only for subscriptions with a dead-letter policy.
     """
     inner: dict[str, Any] = {}
     if attributes := message.get("attributes"):
@@ -68,15 +68,16 @@ def push_body(message: Mapping[str, Any], *, subscription: str, delivery_attempt
 
 
 def unwrapped_body(message: Mapping[str, Any]) -> bytes:
-    """The unwrapped form: the data and nothing else."""
+    """Return the unwrapped form: only the data."""
     return a2b_base64(message.get("data", ""))
 
 
 def metadata_headers(message: Mapping[str, Any], *, subscription: str) -> list[tuple[str, str]]:
-    """The headers of an unwrapped push with `writeMetadata`: the message's fields, then each attribute by its name.
+    """Return the headers of an unwrapped push with `writeMetadata`: the message's fields, then each attribute.
 
-    What is no legal header, or would override one of ours, is left out: the publisher chooses attributes, and must not
-    be able to forge or split the request. Of names that differ in letter case only, the first wins.
+    An attribute is left out if it is no legal header or would override one of PushHub's: the publisher chooses the
+    attributes, and must not be able to forge or split the request. Of names that differ only in letter case, the first
+    wins.
     """
     headers = [
         (METADATA_PREFIX + "subscription-name", subscription),
@@ -96,7 +97,7 @@ def metadata_headers(message: Mapping[str, Any], *, subscription: str) -> list[t
 
 
 def trace_headers(message: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The header that continues the publisher's trace at the endpoint, if the message carries a valid one."""
+    """Return the header that continues the publisher's trace at the endpoint, if the message has a valid one."""
     traceparent = (message.get("attributes") or {}).get(TRACE_ATTRIBUTE, "")
     return [("traceparent", traceparent)] if _TRACEPARENT.fullmatch(traceparent) else []
 
@@ -105,6 +106,6 @@ def _is_free(name: str, lowered: str) -> bool:
     return (
         lowered not in RESERVED_HEADERS
         and not lowered.startswith(METADATA_PREFIX)
-        # Judged as given: lowering turns the Kelvin sign, for one, into a plain k.
+        # Check the name before lowering, which turns the Kelvin sign, for example, into a plain k.
         and _HEADER_NAME.fullmatch(name) is not None
     )

@@ -1,4 +1,4 @@
-"""All that says when a lane may send: push window, push backoff and rate limit together, as rules.lua applies them."""
+"""When a lane may send: push window, push backoff and rate limit together, as rules.lua applies them."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass, field
 from deliveries.rules import backoff, bucket, window
 from deliveries.rules.share import BURST_SECONDS
 
-#: What a message's endpoint is like, its first attempts have told; the failures that follow tell of the message.
+#: The first attempts of a message say something about its endpoint; later failures say something about the message.
 TELLING_ATTEMPTS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The flow control of one lane. In comments: the fields of rules.lua."""
+    """The flow control of one lane."""
 
     window: window.Window = field(default_factory=window.Window)
     backoff: backoff.Backoff = field(default_factory=backoff.Backoff)
     bucket: bucket.Bucket = field(default_factory=bucket.Bucket)
     #: The subscription's own limits; 0 is none.
-    cap: float = 0.0  # cap
-    rate: float = 0.0  # rate
-    burst: float = 0.0  # burst
+    cap: float = 0.0
+    rate: float = 0.0
+    burst: float = 0.0
 
 
 def result(flow: Flow, *, acked: bool, latency_ms: float, now_ms: float, dice: float, repeated: bool = False) -> Flow:
-    """The flow after one result. A result that starts a pause also restarts the window.
+    """Return the flow after one result. A result that starts a pause also restarts the window.
 
-    `repeated`: its message has failed twice already, so that this result says little about the endpoint.
+    `repeated`: the message has failed twice already, so that this result says little about the endpoint.
     """
     changed = window.with_means(flow.window, acked=acked, latency_ms=latency_ms)
     slowed = backoff.after_result(
@@ -43,17 +43,20 @@ def result(flow: Flow, *, acked: bool, latency_ms: float, now_ms: float, dice: f
 
 
 def is_repeated(attempt: int) -> bool:
-    """Whether an attempt comes after failures that have said what there is to say of the endpoint; the first is 1."""
+    """Return whether this attempt says little about the endpoint, because the message has failed often enough.
+
+    The first attempt is 1.
+    """
     return attempt > TELLING_ATTEMPTS
 
 
 def tokens(flow: Flow) -> int:
-    """How many messages may be outstanding: the window, or one in backoff."""
+    """Return how many messages may be outstanding: the window, or one in backoff."""
     return 1 if backoff.is_backing_off(flow.backoff) else window.tokens(flow.window, cap=flow.cap)
 
 
 def free(flow: Flow, *, outstanding: int, now_ms: float) -> int:
-    """How many messages may be sent off now, with so many outstanding."""
+    """Return how many messages may be sent now, besides the outstanding ones."""
     if backoff.is_paused(flow.backoff, now_ms=now_ms):
         return 0
     room = max(tokens(flow) - outstanding, 0)
@@ -64,7 +67,7 @@ def free(flow: Flow, *, outstanding: int, now_ms: float) -> int:
 
 
 def sent(flow: Flow, *, count: int, outstanding: int, now_ms: float) -> Flow:
-    """The flow after `count` messages were sent off; `outstanding` includes them."""
+    """Return the flow after `count` messages were sent; `outstanding` includes them."""
     rate, burst = _limit(flow)
     left = flow.bucket
     if rate > 0:
@@ -74,7 +77,7 @@ def sent(flow: Flow, *, count: int, outstanding: int, now_ms: float) -> Flow:
 
 
 def bucket_wait_ms(flow: Flow, *, now_ms: float) -> float | None:
-    """When the rate limit lets the next message go; None when it does so now."""
+    """Return when the rate limit lets the next message go; None if it does so now."""
     rate, burst = _limit(flow)
     if rate <= 0:
         return None
@@ -83,12 +86,12 @@ def bucket_wait_ms(flow: Flow, *, now_ms: float) -> float | None:
 
 
 def pause_ms(flow: Flow, *, now_ms: float) -> float:
-    """How long the push backoff holds the next delivery back: the rest of a pause, or the gap that nacks make."""
+    """Return how long the push backoff holds the next delivery back: the rest of a pause, or the gap between two."""
     return max(flow.backoff.resume_ms - now_ms, flow.window.share.gap_ms, 0.0)
 
 
 def _limit(flow: Flow) -> tuple[float, float]:
-    """Messages a second and how many at once: the subscription's own limit, or what its nacks allow, if less."""
+    """Return the rate and the burst: the subscription's own limit, or the one that its nacks impose, if lower."""
     gap_ms = flow.window.share.gap_ms
     if gap_ms <= 0:
         return flow.rate, flow.burst

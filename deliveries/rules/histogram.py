@@ -1,8 +1,7 @@
-"""Latencies in base-2 exponential buckets, which merge exactly: OpenTelemetry's exponential histogram, Cloud
-Monitoring's exponential buckets.
+"""Latencies in base-2 exponential buckets, as in OpenTelemetry and Cloud Monitoring. They merge exactly.
 
-At scale s bucket i holds values in (2^((i-1)/2^s), 2^(i/2^s)]: at scale 5 a bucket is 2.2 % wide, so a quantile is off
-by 1.1 % at most. A histogram is a mapping of bucket to count; adding counts is merging, in any order.
+At scale s bucket i holds values in (2^((i-1)/2^s), 2^(i/2^s)]. At scale 5 a bucket is 2.2 % wide, so a quantile is off
+by at most 1.1 %. A histogram maps buckets to counts; merging adds the counts, in any order.
 """
 
 from __future__ import annotations
@@ -15,7 +14,10 @@ Buckets = Mapping[int, int]
 
 
 def bucket_of(value: int, *, scale: int = SCALE) -> int:
-    """The bucket of a value; those below 1 count as 1. Spark computes the same (pipeline/counting/transforms.py)."""
+    """Return the bucket of a value; values below 1 count as 1.
+
+    Spark computes the same (pipeline/counting/transforms.py).
+    """
     return math.ceil(math.log2(max(value, 1)) * (1 << scale))
 
 
@@ -24,25 +26,25 @@ def upper_bound(bucket: int, *, scale: int = SCALE) -> float:
 
 
 def merged(histograms: Iterable[Buckets]) -> dict[int, int]:
-    """The histogram of all values of all."""
-    found: dict[int, int] = {}
+    """Return the histogram of all values."""
+    counts: dict[int, int] = {}
     for buckets in histograms:
         for bucket, count in buckets.items():
-            found[bucket] = found.get(bucket, 0) + count
-    return found
+            counts[bucket] = counts.get(bucket, 0) + count
+    return counts
 
 
 def coarser(buckets: Buckets) -> dict[int, int]:
-    """The same values one scale down, where two buckets are one."""
-    found: dict[int, int] = {}
+    """Return the histogram of the same values one scale down, where two buckets become one."""
+    counts: dict[int, int] = {}
     for bucket, count in buckets.items():
         half = -(-bucket // 2)
-        found[half] = found.get(half, 0) + count
-    return found
+        counts[half] = counts.get(half, 0) + count
+    return counts
 
 
 def quantile(buckets: Buckets, q: float, *, scale: int = SCALE) -> float:
-    """The value below which a share `q` lies: the middle of its bucket; 0 for no values."""
+    """Return the middle of the bucket below which a share `q` of the values lies; 0 without values."""
     total = sum(buckets.values())
     rank, seen = q * total, 0
     for bucket in sorted(buckets):

@@ -1,24 +1,24 @@
-"""Message ids: 63-bit numbers that hold the publish time, so that order of id is order of publishing.
+"""Message ids: 63-bit numbers that contain the publish time, so that ids are in the order of publishing.
 
-Bits from the top: 41 of milliseconds since 2020-01-01, 10 of a process' own random number, 12 of a counter.
-The database's primary key refuses the rare twin of two processes; the publisher then draws a new number.
+Bits from the top: 41 of milliseconds since 2020-01-01, 10 of the process' random number, 12 of a counter. If two
+processes have the same number, the database's primary key refuses an id that exists, and the publisher draws a new one.
 """
 
 from __future__ import annotations
 
 import threading
 
-#: 2020-01-01T00:00:00Z in milliseconds; 41 bits last from there until 2089.
+#: 2020-01-01T00:00:00Z in milliseconds; 41 bits last until 2089.
 EPOCH_MS = 1_577_836_800_000
 TIME_SHIFT = 22
 COUNTER_SIZE = 1 << 12
 NODE_SIZE = 1 << 10
-#: Reserved for the ids of large publishes (fanout.py); a process draws any other number.
+#: The number reserved for large publishes (fanout.py); processes draw any other.
 FAN_OUT_NODE = 0
 
 
 class MessageIds:
-    """Gives out ids that never fall and never repeat in this process, even when the clock steps back."""
+    """Hands out ids that never decrease and never repeat in this process, even if the clock steps back."""
 
     def __init__(self, *, node: int) -> None:
         self._node = node % NODE_SIZE
@@ -27,7 +27,7 @@ class MessageIds:
         self._lock = threading.Lock()
 
     def take(self, count: int, *, now_ms: int) -> list[int]:
-        """`count` rising ids whose publish time is `now_ms` or, past 4,096 a millisecond, a little later."""
+        """Return `count` increasing ids with the publish time `now_ms`; after 4,096 per millisecond, a little later."""
         with self._lock:
             ids = []
             if now_ms > self._last_ms:
@@ -40,7 +40,7 @@ class MessageIds:
             return ids
 
     def renumber(self, *, node: int) -> None:
-        """Go on under another number, after the database met an id of ours twice."""
+        """Go on under another number, after the database has refused an id that existed."""
         with self._lock:
             self._node = node % NODE_SIZE
 
@@ -49,10 +49,10 @@ class MessageIds:
 
 
 def publish_time_ms(message_id: int) -> int:
-    """The publish time of a message, in milliseconds since 1970."""
+    """Return the publish time of a message, in milliseconds since 1970."""
     return (message_id >> TIME_SHIFT) + EPOCH_MS
 
 
 def first_id_at(time_ms: int) -> int:
-    """The least id a message published at `time_ms` or later can have."""
+    """Return the smallest id of a message published at `time_ms` or later."""
     return max(time_ms - EPOCH_MS, 0) << TIME_SHIFT

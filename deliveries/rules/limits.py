@@ -1,4 +1,4 @@
-"""A subscription's own limits on its pushes, from the attributes of its push config; none of them is set by default."""
+"""A subscription's own limits on its pushes, from its push config's attributes; none is set by default."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_OUTSTANDING = "x-pushhub-max-outstanding"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Messages a second, how many at once after a rest, and outstanding at most; 0 is no limit."""
+    """Messages per second, messages at once after a rest, and outstanding messages; 0 is no limit."""
 
     rate: float = 0.0
     burst: float = 0.0
@@ -20,7 +20,7 @@ class Limits:
 
 
 def limits(attributes: Mapping[str, str]) -> Limits:
-    """The limits that a push config's attributes set. The control plane has checked them when they were set."""
+    """Return the limits that a push config's attributes set. The control plane has already checked them."""
     return Limits(
         rate=float(attributes.get(RATE, 0)),
         burst=float(attributes.get(BURST, 0)),

@@ -8,15 +8,23 @@ from enum import StrEnum
 ACK_STATUSES = frozenset({102, 200, 201, 202, 204})
 
 
-class Outcome(StrEnum):
-    """What an attempt does to its delivery."""
+class Verdict(StrEnum):
+    """How a delivery is settled."""
 
+    #: The endpoint has acknowledged it.
     ACK = "ack"
+    #: The attempt failed; there will be another one.
     NACK = "nack"
+    #: Nothing was decided; the delivery goes back to the backlog, and this attempt does not count.
+    RELEASE = "release"
+    #: The delivery is no longer owed: the message or its subscription is gone, or the message has expired.
+    DROP = "drop"
+    #: The last attempt failed, and the message has gone to the dead-letter topic.
+    DEAD_LETTER = "dead_letter"
 
 
 class Reason(StrEnum):
-    """Why an attempt ended without a status of the endpoint's: a bounded set, fit for labels and journals."""
+    """Why an attempt ended without a status from the endpoint: a bounded set, fit for labels and journals."""
 
     DEADLINE_EXCEEDED = "deadline_exceeded"
     CONNECT_TIMEOUT = "connect_timeout"
@@ -61,22 +69,28 @@ _CLASS_OF_REASON: dict[str, ResponseClass] = {
     Reason.BODY_INCOMPLETE: ResponseClass.INVALID,
     Reason.BODY_TIMEOUT: ResponseClass.INVALID,
     Reason.BODY_TOO_LARGE: ResponseClass.INVALID,
-    # We gave up: the worker shuts down.
+    # The worker is shutting down.
     Reason.ABORTED: ResponseClass.INTERNAL,
-    # No request was made: the fault is in our configuration and not in the endpoint.
+    # No request was sent: the fault is in the configuration and not in the endpoint.
     Reason.TOKEN_DENIED: ResponseClass.INTERNAL,
     Reason.INVALID_ENDPOINT: ResponseClass.INTERNAL,
     Reason.INTERNAL: ResponseClass.INTERNAL,
 }
 
 
-def outcome(status: int | None, reason: str | None = None) -> Outcome:
-    """Ack or nack. A reason means that the attempt failed, whatever status came before it."""
-    return Outcome.ACK if not reason and status in ACK_STATUSES else Outcome.NACK
+def verdict(status: int | None, reason: str | None = None) -> Verdict:
+    """Return how an attempt with this result settles its delivery.
+
+    A reason means that the attempt failed, whatever status came before it. An aborted attempt counts for nothing: the
+    worker is shutting down, and another worker repeats the attempt.
+    """
+    if reason:
+        return Verdict.RELEASE if reason == Reason.ABORTED else Verdict.NACK
+    return Verdict.ACK if status in ACK_STATUSES else Verdict.NACK
 
 
 def response_class(status: int | None, reason: str | None = None) -> ResponseClass:
-    """The metric's class of an attempt; a reason we do not know is a fault of ours."""
+    """Return the metric's class of an attempt; an unknown reason counts as a fault of PushHub."""
     if reason:
         return _CLASS_OF_REASON.get(reason, ResponseClass.INTERNAL)
     if status is None:

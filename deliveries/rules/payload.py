@@ -19,7 +19,7 @@ INLINE_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """What a publisher gave, checked."""
+    """A publisher's message after all checks."""
 
     data: bytes
     attributes: Mapping[str, str]
@@ -27,7 +27,7 @@ class NewMessage:
 
     @property
     def size(self) -> int:
-        """Bytes of data, attributes and ordering key; characters outside ASCII count as one."""
+        """Return the bytes of data, attributes and ordering key; each character outside ASCII counts as one."""
         attributes = sum(len(key) + len(value) for key, value in self.attributes.items())
         return len(self.data) + attributes + len(self.ordering_key)
 
@@ -43,7 +43,7 @@ def publish_time_text(message_id: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _time_text(time_ms: int) -> str:
-    """Messages of a page or a request share few milliseconds, and formatting dates is slow."""
+    """Format a time. The cache helps because the messages of a page or a request share few milliseconds."""
     seconds, milliseconds = divmod(time_ms, 1000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds:03d}Z"
 
@@ -51,7 +51,7 @@ def _time_text(time_ms: int) -> str:
 def wire_message(
     message_id: int, data: bytes, attributes: Mapping[str, str], ordering_key: str, *, publish_time: str = ""
 ) -> dict[str, Any]:
-    """The object that travels in the task; empty fields are absent."""
+    """Return the object that travels in the task; empty fields are absent."""
     wire: dict[str, Any] = {}
     if attributes:
         wire["attributes"] = attributes
@@ -65,7 +65,7 @@ def wire_message(
 
 
 def wire_size(message: Mapping[str, Any]) -> int:
-    """Bytes of data, attributes and ordering key of a `wire_message`; characters outside ASCII count as one."""
+    """Return the bytes of data, attributes and ordering key of a `wire_message`, as `NewMessage.size` counts them."""
     attributes: Mapping[str, str] = message.get("attributes", {})
     return (
         data_size(message)
@@ -75,13 +75,13 @@ def wire_size(message: Mapping[str, Any]) -> int:
 
 
 def data_size(message: Mapping[str, Any]) -> int:
-    """Bytes of the data of a `wire_message`, which holds it in base64."""
+    """Return the bytes of the data of a `wire_message`, which holds it in base64."""
     data: str = message.get("data", "")
     return len(data) * 3 // 4 - data.count("=", -2)
 
 
 def wire_text(message_id: int, data: bytes, attributes: str, ordering_key: str) -> str:
-    """`wire_message` as JSON text, from attributes that are JSON text: for pages of a backlog, where time is short."""
+    """Return `wire_message` as JSON text, from attributes in JSON text; this is the fast way for pages of a backlog."""
     parts = []
     if attributes:
         parts.append(f'"attributes":{attributes}')
@@ -95,7 +95,7 @@ def wire_text(message_id: int, data: bytes, attributes: str, ordering_key: str) 
 
 
 def attributes_text(attributes: Mapping[str, str]) -> str:
-    """As stored in the database: a JSON object, or nothing."""
+    """Return the attributes as the database stores them: a JSON object, or "" for none."""
     return orjson.dumps(attributes).decode() if attributes else ""
 
 

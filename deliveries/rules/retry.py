@@ -1,25 +1,24 @@
-"""How long one nacked message waits before its next attempt (its subscription's `retryPolicy`, or our own bounds)."""
+"""How long a nacked message waits before its next attempt: its subscription's `retryPolicy`, or the default bounds."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-#: Without a retryPolicy: the bounds of Cloud Pub/Sub's push backoff.
+#: The bounds without a retryPolicy, which are those of Cloud Pub/Sub's push backoff.
 MINIMUM_MS = 100
 MAXIMUM_MS = 60_000
-#: The countdown is spread over this share of itself to either side, so that messages nacked together come back apart.
+#: The jitter to either side, as a share of the countdown: messages that were nacked together come back apart.
 JITTER = 0.25
-#: Beyond so many doublings every countdown has met any maximum (100 ms * 2^40 is 3,000 years).
+#: More doublings would exceed any maximum (100 ms * 2^40 is 3,000 years).
 _DOUBLINGS = 40
 
-
-#: The statuses with which an endpoint may say when it wants to be asked again.
+#: The statuses whose Retry-After counts.
 RETRY_AFTER_STATUSES = frozenset({429, 503})
 
 
 def retry_after_seconds(value: str, *, now: datetime) -> float:
-    """Return the seconds that a Retry-After header asks for: a number of them, or an HTTP date; 0 for anything else."""
+    """Return the seconds that a Retry-After header asks for, as a number or an HTTP date; 0 for anything else."""
     if value.isascii() and value.isdigit():
         return float(value[:9])
     try:
@@ -39,11 +38,12 @@ def countdown_ms(
     maximum_ms: float | None = None,
     at_least_ms: float = 0.0,
 ) -> float:
-    """The wait after the nack of attempt number `attempt` (the first is 1): minimum * 2^(attempt - 1), jittered.
+    """Return the wait after a failed attempt (the first attempt is 1): minimum * 2^(attempt - 1) with jitter.
 
-    Never outside the bounds, jitter included. `dice` is in [0, 1). The wait has to grow, whatever the minimum, so the
-    doubling starts from `MINIMUM_MS` at least; only a maximum of 0 means "at once, always". `at_least_ms` is what the
-    endpoint asked for; it counts up to the maximum, and is spread too.
+    The wait stays within the bounds, including the jitter, for which `dice` is in [0, 1). It has to grow whatever the
+    minimum, so the doubling starts from at least `MINIMUM_MS`; only a maximum of 0 means that there is never a wait.
+    `at_least_ms` is the wait that the endpoint asked for; it counts up to the maximum, and gets jitter too. Without it,
+    rules.lua has the same arithmetic.
     """
     maximum = MAXIMUM_MS if maximum_ms is None else maximum_ms
     minimum = min(MINIMUM_MS if minimum_ms is None else minimum_ms, maximum)

@@ -1,9 +1,9 @@
 """The Celery task message of a delivery, as text: Celery protocol 2 in kombu's Redis form.
 
-Each is a complete message that a stock Celery worker can run. They are built from a template, because Celery's own
-`apply_async` costs half a millisecond a message and this costs a few microseconds. The body is not base64, so it can
-be read in Redis. The headers' `id` comes first and holds message id, subscription and region, where the Lua scripts
-read it.
+Each is a complete message that a stock Celery worker can run. A template builds it in a few microseconds, where
+Celery's own `apply_async` takes half a millisecond. The body is not in base64, so that people can read it in Redis. The
+headers' `id` comes first and has the message id, the subscription and the region, because the Lua scripts read it
+there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import orjson
 
 TASK_NAME = "deliveries.deliver"
 QUEUE_PREFIX = "deliveries."
-#: The parts of a rendered message that `own_parse` goes by.
+#: The parts of a rendered message by which `own_parse` finds its way.
 _HEAD = '{"headers":{"id":"'
 _AFTER_IDENTITY = f'","lang":"py","task":"{TASK_NAME}",'
 _BODY = '"},"body":"'
@@ -24,14 +24,14 @@ EMBED = '{"callbacks":null,"errbacks":null,"chain":null,"chord":null}'
 
 
 class DeliverTask(NamedTuple):
-    """What a task message says: the arguments of the task `deliveries.deliver`."""
+    """The arguments of the task `deliveries.deliver`."""
 
     subscription_id: int
     region: str
-    #: 1 on the first attempt; 1 + nacks and lapses after that.
+    #: 1 for the first attempt, later 1 + nacks and lapsed leases.
     attempt: int
-    #: The `message` object of the push body without its doubled keys, or only `messageId` when the payload is too
-    #: large for Redis and waits in the database.
+    #: The `message` object of the push body without its doubled keys. It has only `messageId` if the payload is too
+    #: large for Redis and stays in the database.
     message: Mapping[str, Any]
 
     @property
@@ -52,7 +52,7 @@ def task_id(message_id: int | str, subscription_id: int, region: str) -> str:
 
 
 class TaskTemplate:
-    """Task messages for one subscription, region and attempt; only the message differs."""
+    """Renders task messages for one subscription, region and attempt."""
 
     __slots__ = ("_after_id", "_after_identity", "_after_message", "_before_message", "_suffix")
 
@@ -72,7 +72,7 @@ class TaskTemplate:
         self._after_message = _escape(f"],{{}},{EMBED}]") + '"}'
 
     def render(self, message_id: str, escaped_message: str) -> str:
-        """The task message for a message whose JSON text, escaped by `escaped`, is given."""
+        """Return the task message for a message in JSON text that `escaped` has escaped."""
         identity = message_id + self._suffix
         return (
             f"{_HEAD}{identity}{self._after_identity}{message_id}{self._after_id}{identity}"
@@ -85,27 +85,28 @@ def _escape(text: str) -> str:
 
 
 def escaped(message: Mapping[str, Any]) -> str:
-    """A message's JSON text, once more escaped to stand inside the body's JSON string."""
+    """Return a message's JSON text, escaped to stand inside the body's JSON string."""
     return escaped_text(orjson.dumps(message).decode())
 
 
 def escaped_text(message: str) -> str:
-    """The same for a message whose JSON text is at hand."""
+    """Return a message's JSON text, escaped to stand inside the body's JSON string."""
     return _escape(message)
 
 
 def reference(message_id: int) -> dict[str, str]:
-    """What stands in a task for a message whose payload is left in the database."""
+    """Return what a task has in place of a message whose payload stays in the database."""
     return {"messageId": str(message_id)}
 
 
 def own_parse(message: bytes) -> tuple[str, str] | None:
-    """Task id and body of a message that a template rendered; None for any other, which is to be decoded as a whole.
+    """Return the task id and the body of a message that a template has rendered.
 
-    Decoding the rest, always the same, takes three times as long. Raises a ValueError where the body is no JSON string.
+    Returns None for any other message, which must be decoded as a whole. Decoding the constant parts as well would take
+    three times as long. Raises ValueError if the body is no JSON string.
     """
     end = message.find(b'"', len(_HEAD))
-    # What comes before the body is all ours, and quotes inside it are escaped: the first is the right one.
+    # PushHub has written everything before the body, with escaped quotes, so that the first match is the right one.
     at = message.find(_BODY_BYTES, end)
     if at < 0 or not message.startswith(_HEAD_BYTES) or not message.startswith(_AFTER_IDENTITY_BYTES, end):
         return None
@@ -113,6 +114,6 @@ def own_parse(message: bytes) -> tuple[str, str] | None:
 
 
 def body_parse(body: str | bytes) -> DeliverTask:
-    """The arguments in a task message's body; ValueError or TypeError when it is none of ours."""
+    """Return the arguments in a task message's body. Raises ValueError or TypeError for any other body."""
     (subscription_id, region, attempt, message), _kwargs, _embed = orjson.loads(body)
     return DeliverTask(subscription_id, region, attempt, message)

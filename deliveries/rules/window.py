@@ -2,16 +2,16 @@
 
 The bounds are those of docs/spec.md#push-window: the window starts at 3 and grows with every ack,
 exponentially up to 3,000, then linearly up to 30,000 while more than 99 % of requests are acked and their mean latency
-is under a second; when they are not, it falls back to 3,000. Every failure shrinks it.
+is under a second; otherwise it falls back to 3,000. Every failure shrinks it.
 
-Between the bounds it looks for the size that the endpoint is best used with. It never judges by single failures: it
-compares two sizes, a windowful of results at each (a round), and keeps the better one. A larger window is better
-unless what it adds is mostly nacked or the latency rises with it. Nacks that a smaller window does not lessen have
-nothing to do with load: the window stays, and they count for the lane's share of nacks instead (share.py).
+Between the bounds it looks for the size at which the endpoint works best. It never judges by single failures: it
+compares two sizes, a windowful of results at each (a round), and keeps the better one. A larger window is better unless
+most of what it adds is nacked or the latency rises with it. Nacks that a smaller window does not reduce have nothing to
+do with load: the window stays, and they count for the lane's share of nacks instead (share.py).
 
-After slow start a cycle of rounds goes on for ever: a rest of two windowfuls, a base, and a trial, which is in turn a
-larger window, one smaller by the base's nacks, and one smaller by a quarter. A trial that succeeds becomes the base of
-the next, bolder one. rules.lua has the same arithmetic, in the same order of operations.
+After slow start rounds follow in a cycle: a rest of two windowfuls, a base, and a trial. The trials take turns: a
+larger window, one that is smaller by the base's nacks, and one that is smaller by a quarter. A trial that succeeds
+becomes the base of the next, larger step. rules.lua has the same arithmetic, in the same order of operations.
 """
 
 from __future__ import annotations
@@ -24,53 +24,54 @@ from deliveries.rules.share import Share, learned
 
 START = 3.0
 SMALLEST = 1.0
-#: Up to here each ack of slow start adds 1, which doubles the window in a round trip.
+#: Up to this size each ack of slow start adds 1, which doubles the window per round trip.
 SLOW_START_LIMIT = 3000.0
 LARGEST = 30000.0
 #: Beyond slow start a larger window is larger by this much. At 1, as in TCP, 30,000 would be 27,000 round trips away.
-LINEAR_STEP = 30.0
-#: What it takes to be beyond slow start.
+LINEAR_STEP = 60.0
+#: The conditions for a window beyond slow start.
 ACK_RATIO_ABOVE = 0.99
 LATENCY_BELOW_MS = 1000.0
-#: Ack ratio and mean latency are means over all results at first, and then decay with so many results, or a windowful.
+#: Ack ratio and mean latency are means over all results at first, and later decay over this many, or a windowful.
 MEMORY = 1000.0
-#: A window from this size on grows only while at least half of it is used (TCP's congestion window validation, RFC
-#: 7661): a trickle of acks proves nothing about thousands of requests at once. Below, any ack counts
+#: From this size on a window grows only while at least half of it is used (TCP's congestion window validation, RFC
+#: 7661): a trickle of acks proves nothing about thousands of concurrent requests. Below it any ack counts
 #: (docs/spec.md#push-window).
 UNPROVEN_LIMIT = 100.0
 
-#: A round has a windowful of results, but not fewer than this: fewer would compare nothing but luck.
+#: A round has a windowful of results, but at least this many: with fewer the comparison would be pure chance.
 SHORTEST_ROUND = 16.0
-#: How many rounds long a rest is. It keeps trials rare: at an endpoint's limit each costs some nacks.
+#: The length of a rest in rounds. It makes trials rare, because each costs some nacks at an endpoint's limit.
 REST_ROUNDS = 2.0
 #: A rest ends early when more than an eighth of a windowful is nacked.
 REST_NACKS = 0.125
-#: The first trial of a larger window adds half the root of it: as much as chance makes nacks vary.
+#: The first trial of a larger window adds half its square root, about as much as nacks vary by chance.
 FIRST_STEP = 0.5
-#: A larger window is given up when more than this share of what it adds is nacked, and one that is smaller by the nacks
-#: of its base is kept when it saves this share of them.
+#: A larger window is given up if more than this share of what it adds is nacked. One that is smaller by the nacks of
+#: its base is kept if it saves this share of them. Either difference must also exceed the square root of the expected
+#: nacks, because chance alone makes that much: otherwise random nacks would keep a small window small.
 TELLING = 0.35
-#: A larger window is given up when its latency is more than so many times that of its base; a smaller one is kept when
-#: it is less.
+#: A larger window is given up if its latency exceeds that of its base by the first factor; a smaller one is kept if its
+#: latency is below the second.
 SLOWER, FASTER = 1.3, 0.85
 QUARTER = 0.25
-#: From this size on a window has a quarter to try.
+#: From this size on a window that is smaller by a quarter can be tried.
 QUARTERED_FROM = 4.0
-#: Trials of a larger window double; from this size on they may double the window, and are slow start again.
+#: The steps of larger windows double. From this size on a step may double the window: then slow start begins again.
 SLOW_START_AGAIN = 8.0
-#: Slow start ends when this share of a round is nacked, and two at least.
+#: Slow start ends when this share of a round is nacked, and two at least, beyond the share that load does not explain.
 SLOW_START_NACKS = 0.1
-#: With this share of nacks only smaller windows are tried.
+#: From this share of nacks on only smaller windows are tried.
 OVERLOADED = 0.25
 
 
 class Phase(IntEnum):
-    """What a round is for."""
+    """The purpose of a round."""
 
     SLOW_START = 0
     REST = 1
     BASE = 2
-    #: Trials, in the order in which they take turns from LARGER on.
+    #: Trials; they take turns in this order.
     LARGER = 3
     FEWER_NACKS = 4
     LOWER_LATENCY = 5
@@ -78,68 +79,68 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Results of requests that were sent after the round began. In comments: the fields of rules.lua."""
+    """Results of requests that were sent after the round began."""
 
-    phase: Phase = Phase.SLOW_START  # ph
-    began_ms: float = 0.0  # t
+    phase: Phase = Phase.SLOW_START
+    began_ms: float = 0.0
     #: The window when it began.
-    size: float = START  # o
-    results: float = 0.0  # c
-    nacks: float = 0.0  # f
+    size: float = START
+    results: float = 0.0
+    nacks: float = 0.0
     #: The sum over its acks.
-    latency_ms: float = 0.0  # q
-    #: The most tokens held when messages were sent off; 0 is not known yet.
-    peak: float = 0.0  # peak
+    latency_ms: float = 0.0
+    #: The largest number of tokens held when messages were sent; 0 if not known yet.
+    peak: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The round that a trial is compared with. In comments: the fields of rules.lua."""
+    """The round that a trial is compared with."""
 
-    size: float = 0.0  # bo
-    results: float = 0.0  # bc
-    nacks: float = 0.0  # bf
-    #: The mean over its acks; 0 is not known.
-    latency_ms: float = 0.0  # bl
+    size: float = 0.0
+    results: float = 0.0
+    nacks: float = 0.0
+    #: The mean over its acks; 0 if not known.
+    latency_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One lane's window and what its size depends on. In comments: the fields of rules.lua."""
+    """The push window of one lane, and what its size depends on."""
 
-    size: float = START  # w
-    ack_ratio: float = 1.0  # r
-    latency_ms: float = 0.0  # l
-    #: Results the two means are over.
-    seen: float = 0.0  # n
+    size: float = START
+    ack_ratio: float = 1.0
+    latency_ms: float = 0.0
+    #: Results behind the two means.
+    seen: float = 0.0
     round: Round = field(default_factory=Round)
     base: Base = field(default_factory=Base)
     #: What the last trial of a larger window added.
-    step: float = 0.0  # step
-    #: Whose turn it is: 0 LARGER, 1 FEWER_NACKS, 2 LOWER_LATENCY.
-    turn: float = 0.0  # turn
+    step: float = 0.0
+    #: The next trial: 0 LARGER, 1 FEWER_NACKS, 2 LOWER_LATENCY.
+    turn: float = 0.0
     share: Share = field(default_factory=Share)
 
 
 def tokens(window: Window, *, cap: float = 0) -> int:
-    """How many messages may be outstanding. `cap` is the subscription's own upper bound; 0 is none."""
+    """Return how many messages may be outstanding. `cap` is the subscription's own upper bound; 0 is none."""
     return math.floor(min(window.size, cap) if cap > 0 else window.size)
 
 
 def is_fast(window: Window) -> bool:
-    """Whether the endpoint has earned a window beyond slow start."""
+    """Return whether the window may grow beyond slow start."""
     return window.ack_ratio > ACK_RATIO_ABOVE and window.latency_ms < LATENCY_BELOW_MS
 
 
 def sent(window: Window, *, outstanding: float) -> Window:
-    """The window after messages were sent off; `outstanding` includes them."""
+    """Return the window after messages were sent; `outstanding` includes them."""
     if outstanding <= window.round.peak:
         return window
     return replace(window, round=replace(window.round, peak=outstanding))
 
 
 def with_means(window: Window, *, acked: bool, latency_ms: float) -> Window:
-    """The window with one more result in its ack ratio and mean latency."""
+    """Return the window with one more result in its ack ratio and mean latency."""
     seen = min(window.seen + 1, max(MEMORY, window.size))
     ack_ratio = window.ack_ratio + ((1.0 if acked else 0.0) - window.ack_ratio) / seen
     mean = window.latency_ms + (latency_ms - window.latency_ms) / seen
@@ -147,11 +148,11 @@ def with_means(window: Window, *, acked: bool, latency_ms: float) -> Window:
 
 
 def after_result(window: Window, *, acked: bool, latency_ms: float, now_ms: float) -> Window:
-    """The window after a result that is already in its means."""
+    """Return the window after a result that is already in its means."""
     round_, size = window.round, window.size
     counts = now_ms - latency_ms >= round_.began_ms
     if not acked:
-        # A nack keeps its token until the round is over. What was sent before tells of the time before.
+        # A nack keeps its token until the round is over, unless its request began before the round.
         size = max(size - 1, SMALLEST) if counts else size
     elif round_.phase == Phase.SLOW_START and size < SLOW_START_LIMIT and _is_proven(size, round_.peak):
         size = min(size + 1, SLOW_START_LIMIT)
@@ -182,12 +183,12 @@ def after_result(window: Window, *, acked: bool, latency_ms: float, now_ms: floa
 
 
 def restarted(window: Window, *, at_ms: float) -> Window:
-    """When a pause begins the window is given up, and slow start begins again at its end."""
+    """Return the window after the beginning of a pause: slow start begins again at the pause's end."""
     return _began(replace(window, base=Base()), Phase.SLOW_START, size=SMALLEST, now_ms=at_ms)
 
 
 def with_round_learned(window: Window) -> Window:
-    """The window with what its round has seen so far in the share of nacks."""
+    """Return the window with the results of its current round in the share of nacks."""
     round_ = window.round
     if not round_.results:
         return window
@@ -206,16 +207,21 @@ def _is_over(window: Window) -> bool:
         return round_.results >= REST_ROUNDS * full or round_.nacks >= max(REST_NACKS * full, 2.0)
     if round_.results >= full:
         return True
+    if round_.phase != Phase.LARGER or base.results == 0:
+        return False
     # A larger window that can only fail has failed.
-    return (
-        round_.phase == Phase.LARGER
-        and base.results > 0
-        and round_.nacks - base.nacks / base.results * full >= TELLING * (round_.size - base.size)
-    )
+    expected = base.nacks / base.results * full
+    surplus = round_.nacks - max(expected, window.share.nacks * full)
+    return surplus >= _telling(round_.size - base.size, expected)
+
+
+def _telling(nacks: float, expected: float) -> float:
+    """Return how large a difference of nacks must be: a share of `nacks`, and more than chance makes of `expected`."""
+    return max(TELLING * nacks, math.sqrt(expected))
 
 
 def _after_round(window: Window, *, now_ms: float) -> Window:
-    """What the end of a round means for the window and for what comes next."""
+    """Return the window after the end of a round, with the next round begun."""
     round_, base = window.round, window.base
     phase, size, nacks, results = round_.phase, round_.size, round_.nacks, round_.results
     acks = results - nacks
@@ -235,13 +241,14 @@ def _after_round(window: Window, *, now_ms: float) -> Window:
         return _after_slow_start(window, this, slower=slower, now_ms=now_ms)
     expected = base.nacks / base.results * results if base.results > 0 else nacks
     if phase == Phase.LARGER:
-        if nacks - expected >= TELLING * (size - base.size) or nacks >= OVERLOADED * results or slower:
+        surplus = nacks - max(expected, window.share.nacks * results)
+        if surplus >= _telling(size - base.size, expected) or nacks >= OVERLOADED * results or slower:
             return _began(window, Phase.REST, size=base.size, now_ms=now_ms)
         # The latency goes on being compared with that of the first base.
         this = Base(size, results, nacks, base.latency_ms)
         return _larger(replace(window, base=this), step=2 * window.step, now_ms=now_ms)
     if phase == Phase.FEWER_NACKS:
-        kept = base.nacks > 0 and expected - nacks >= TELLING * expected
+        kept = base.nacks > 0 and expected - nacks >= _telling(expected, expected)
         again = nacks > 0 and size > SMALLEST
     else:
         kept = is_known and latency_ms < FASTER * base.latency_ms
@@ -253,20 +260,22 @@ def _after_round(window: Window, *, now_ms: float) -> Window:
 
 
 def _after_idle_round(window: Window, *, now_ms: float) -> Window:
-    """Less than half of the window was used, so that its size explains nothing."""
+    """Return the window after a round that used less than half of it, so that its size explains nothing."""
     round_ = window.round
     window = replace(with_round_learned(window), base=replace(window.base, results=0.0))
     if round_.phase == Phase.SLOW_START:
         return _began(window, Phase.SLOW_START, size=max(window.size, round_.size), now_ms=now_ms)
     size = round_.size if round_.phase in (Phase.REST, Phase.BASE) else window.base.size
     if window.share.gap_ms > 0:
-        # A lane that is set apart gives up what it does not use, so that its window counts again.
+        # A lane with a gap gives up the part of its window that it does not use, so that the size counts again.
         size = min(size, round_.peak + 1)
     return _began(window, Phase.REST, size=size, now_ms=now_ms)
 
 
 def _after_slow_start(window: Window, this: Base, *, slower: bool, now_ms: float) -> Window:
-    failed = this.nacks >= max(SLOW_START_NACKS * this.results, 2.0)
+    expected = window.share.nacks * this.results
+    # Twice what chance makes: rounds that fail do not count for the share, which they would make too small.
+    failed = this.nacks - expected >= max(SLOW_START_NACKS * this.results, 2.0, 2.0 * math.sqrt(expected))
     if not (failed or slower):
         if window.size >= SLOW_START_LIMIT:
             return _began(window, Phase.REST, size=window.size, now_ms=now_ms)
@@ -276,7 +285,7 @@ def _after_slow_start(window: Window, this: Base, *, slower: bool, now_ms: float
 
 
 def _trial(window: Window, *, now_ms: float) -> Window:
-    """The trial whose turn it is, if there is anything to try."""
+    """Begin the trial whose turn it is."""
     base, turn = window.base, window.turn
     if turn == 2 and base.size < QUARTERED_FROM:
         turn = 0.0

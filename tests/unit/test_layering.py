@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.layering import cycles, imports_of, modules_of, violations
+from tests.layering import CLIENT, cycles, imports_of, module_cycles, modules_of, violations
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,6 +17,21 @@ def test_every_import_goes_the_allowed_way() -> None:
 
 def test_no_folders_import_each_other() -> None:
     assert cycles(modules_of(ROOT)) == []
+
+
+def test_the_modules_of_the_http_client_do_not_import_each_other_in_a_cycle() -> None:
+    assert module_cycles(modules_of(ROOT), CLIENT) == []
+
+
+def test_a_cycle_of_modules_is_seen_even_if_only_type_checkers_see_it() -> None:
+    sources = {
+        "deliveries.client.a": "from deliveries.client.b import B\nfrom deliveries.client import d",
+        "deliveries.client.b": "from deliveries.client import c",
+        "deliveries.client.c": "if TYPE_CHECKING:\n    from deliveries.client.a import A",
+        "deliveries.client.d": "import deliveries.rules.retry",
+        "deliveries.push.a": "from deliveries.push import a",
+    }
+    assert module_cycles(sources, CLIENT) == [["deliveries.client.a", "deliveries.client.b", "deliveries.client.c"]]
 
 
 def test_all_folders_are_checked() -> None:
@@ -58,6 +73,7 @@ def test_a_folder_without_a_layer_is_seen() -> None:
         ("deliveries.push.worker", "def f():\n    from deliveries.api import views"),
         ("deliveries.client.pool", "from django.conf import settings"),
         ("deliveries.client.pool", "from deliveries.store import statements"),
+        ("deliveries.push.engine", "from deliveries.client.client import PushClient"),
         ("deliveries.rules.window", "import redis.asyncio"),
         ("deliveries.rules.window", "from django.utils import timezone"),
         ("deliveries.rules.window", "from time import monotonic"),
@@ -78,6 +94,7 @@ def test_the_checker_sees_a_wrong_import(module: str, line: str) -> None:
         ("pushhub.runtime.supervisor", "from deliveries.publish.service import x"),
         ("deliveries.api.views", "from subscriptions.api.base import View"),
         ("deliveries.push.worker", "from subscriptions.selectors import push_settings"),
+        ("deliveries.push.httpclient", "from deliveries.client.client import PushClient"),
         ("deliveries.publish.service", "from django.conf import settings"),
         ("deliveries.rules.window", "from pushhub.common.clock import Clock"),
         ("deliveries.rules.window", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import redis"),

@@ -11,12 +11,14 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.models import Delivery, Message
 from deliveries.push.rejected import reject
 from subscriptions.identity.keys import signing_key
 from subscriptions.models import Project, ServiceAccount, Subscription, Topic
 from subscriptions.models.iam import SigningKey
+from tests.lanes import lane_state
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -135,7 +137,7 @@ def test_pause_and_delete_go_through_the_services(admin: Client, api: Api) -> No
     admin.post("/admin/subscriptions/subscription/", {"action": "pause", "_selected_action": [pk]})
     assert api.get("subscriptions/hello").body["pushConfig"]["pushEndpoint"] == "https://example.com/push"
     [lane] = default_backlog().lanes()
-    assert default_backlog().state(lane)["mode"] == "0", "the data plane heard of it"
+    assert lane_state(default_backlog(), lane).mode == Mode.IDLE, "the data plane heard of it"
     admin.post(f"/admin/subscriptions/subscription/{pk}/delete/", {"post": "yes"})
     assert not Subscription.objects.exists()
     assert not default_backlog().lanes(), "the data plane heard of it"

@@ -11,9 +11,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from deliveries.backlog.backlog import Lane
+from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.models import Delivery
 from subscriptions.models import Snapshot, Subscription
+from tests.lanes import lane_state
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.restapi import Api
@@ -104,7 +106,7 @@ def test_a_pause_keeps_the_push_configuration_and_a_resume_brings_it_back(
         publish(api, 3)
         assert live(client, row)["sentence"] == "Paused by hand: 3 messages wait until it is resumed."
         assert api.get("subscriptions/push").body["pushConfig"]["pushEndpoint"] == receiver.url
-        assert default_backlog().state(Lane(row.pk, "local"))["mode"] == "0"
+        assert lane_state(default_backlog(), Lane(row.pk, "local")).mode == Mode.IDLE
         assert receiver.requests == []
         assert act(client, row, "resume").startswith("Resumed")
         wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60)

@@ -1,4 +1,4 @@
-"""The verbs on a real Redis: where a delivery is after each, and what a repeated, late or lost call does."""
+"""The verbs on a real Redis: the place of a delivery after each, and the effect of repeated, late and lost calls."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 import redis
 
-from deliveries.backlog.backlog import Backlog, Lane, Mode, Offer, PageRequest, Settlement, work_key
+from deliveries.backlog.backlog import Backlog, Lane, Offer, PageRequest, Settlement, work_key
+from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.limits import Limits
+from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TaskTemplate, escaped, queue_name
+from tests.lanes import lane_change, lane_state
 from tests.ports import wait_for
 
 LANE = Lane(7, "here")
@@ -49,11 +52,11 @@ def fetched_ids(backlog: Backlog, **kwargs: Any) -> list[int]:
     return ids_of(fetch(backlog, **kwargs))
 
 
-def settle(backlog: Backlog, code: str, *ids: int, delay_ms: int = 0, batch: str | None = None) -> None:
+def settle(backlog: Backlog, verdict: Verdict, *ids: int, delay_ms: int = 0, batch: str | None = None) -> None:
     settlement = Settlement()
     for message_id in ids:
-        settlement.add(str(message_id), code, 1.0)  # type: ignore[arg-type]
-        if code in "nr":
+        settlement.add(str(message_id), verdict, 1.0)
+        if verdict in (Verdict.NACK, Verdict.RELEASE):
             settlement.returned += [delay_ms, task(message_id, attempt=2)]
     backlog.settle({LANE: settlement}, dice=0.5, finished={"w": [batch] if batch else []})
 
@@ -63,10 +66,10 @@ def ids(count: int, *, start: int = 0) -> list[int]:
 
 
 def held(backlog: Backlog) -> int:
-    return int(backlog.state(LANE)["out"])
+    return lane_state(backlog, LANE).outstanding
 
 
-def test_offer_lets_out_as_many_as_the_window_begins_with(backlog: Backlog) -> None:
+def test_an_offer_sends_as_many_messages_as_the_first_window(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(5))
     assert fetched_ids(backlog) == ids(3)
@@ -77,7 +80,7 @@ def test_an_ack_gives_its_token_back_and_widens_the_window(backlog: Backlog) -> 
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(9))
     fetch(backlog)
-    settle(backlog, "a", *ids(3))
+    settle(backlog, Verdict.ACK, *ids(3))
     assert fetched_ids(backlog) == ids(6, start=3), "3 acks make the window 6"
 
 
@@ -85,18 +88,18 @@ def test_settling_twice_is_harmless(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(4))
     fetch(backlog)
-    settle(backlog, "a", *ids(1))
-    settle(backlog, "a", *ids(1))
+    settle(backlog, Verdict.ACK, *ids(1))
+    settle(backlog, Verdict.ACK, *ids(1))
     assert held(backlog) == 3
-    assert backlog.state(LANE)["w"] == "4"
+    assert lane_state(backlog, LANE).window == 4
 
 
 def test_a_nack_waits_its_countdown_and_comes_back_before_the_backlog(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(4))
     fetch(backlog)
-    settle(backlog, "n", FIRST, delay_ms=0)
-    settle(backlog, "a", FIRST + 1, FIRST + 2)
+    settle(backlog, Verdict.NACK, FIRST, delay_ms=0)
+    settle(backlog, Verdict.ACK, FIRST + 1, FIRST + 2)
     assert fetched_ids(backlog, batch="2")[0] == FIRST
 
 
@@ -104,7 +107,7 @@ def test_a_nack_with_a_countdown_is_woken_when_it_is_due(backlog: Backlog) -> No
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, FIRST)
     fetch(backlog)
-    settle(backlog, "n", FIRST, delay_ms=60_000)
+    settle(backlog, Verdict.NACK, FIRST, delay_ms=60_000)
     messages, wait_ms, _, _ = fetch(backlog)
     assert messages == []
     assert 50_000 < wait_ms <= 60_000
@@ -114,29 +117,29 @@ def test_a_release_goes_back_to_the_front_and_costs_nothing(backlog: Backlog) ->
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(5))
     fetch(backlog)
-    window = backlog.state(LANE)["w"]
-    settle(backlog, "r", *ids(3))
+    window = lane_state(backlog, LANE).flow.window
+    settle(backlog, Verdict.RELEASE, *ids(3))
     assert fetched_ids(backlog, batch="2") == ids(3)
-    assert backlog.state(LANE)["w"] == window
+    assert lane_state(backlog, LANE).flow.window == window
 
 
 def test_an_offer_beyond_the_limit_spills_and_a_page_brings_the_rest_in_order(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(14))
     offer(backlog, *ids(2, start=14))
-    state = backlog.state(LANE)
-    assert (state["spill"], state["cur"]) == ("1", str(FIRST + 10)), "what follows a spill is refused too"
+    state = lane_state(backlog, LANE)
+    assert (state.spilled, state.cursor) == (True, FIRST + 10), "what follows a spill is refused too"
     seen = []
     for batch in range(6):
         reply = fetch(backlog, batch=str(batch))
         seen += ids_of(reply)
-        settle(backlog, "a", *ids_of(reply))
+        settle(backlog, Verdict.ACK, *ids_of(reply))
         if pages := reply[3]:
             request = PageRequest(Lane.parse(pages[0]), int(pages[1]), int(pages[2]))
             rest = ids(6, start=10)
             backlog.offer_page(request, [(i, task(i)) for i in rest], next_id=rest[-1] + 1, complete=True)
     assert seen == ids(16)
-    assert backlog.state(LANE)["spill"] == "0"
+    assert not lane_state(backlog, LANE).spilled
 
 
 def test_a_page_request_is_given_to_one_worker_only(backlog: Backlog) -> None:
@@ -146,11 +149,11 @@ def test_a_page_request_is_given_to_one_worker_only(backlog: Backlog) -> None:
     assert fetch(backlog)[3] == []
 
 
-def test_a_page_leaves_out_what_redis_has(backlog: Backlog) -> None:
+def test_a_page_skips_deliveries_that_redis_has(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(2))
     backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=0)
-    request = PageRequest(LANE, 0, int(backlog.state(LANE)["seq"]))
+    request = PageRequest(LANE, 0, lane_state(backlog, LANE).spill_count)
     backlog.offer_page(request, [(i, task(i)) for i in ids(3)], next_id=FIRST + 3, complete=True)
     assert sorted(fetched_ids(backlog)) == ids(3)
 
@@ -158,16 +161,16 @@ def test_a_page_leaves_out_what_redis_has(backlog: Backlog) -> None:
 def test_a_spill_during_a_read_of_a_page_is_not_lost(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST)
-    request = PageRequest(LANE, FIRST, int(backlog.state(LANE)["seq"]))
+    request = PageRequest(LANE, FIRST, lane_state(backlog, LANE).spill_count)
     offer(backlog, FIRST + 5)  # refused, as the lane is spilled, while the page is being read
     backlog.offer_page(request, [(FIRST, task(FIRST))], next_id=FIRST + 1, complete=True)
-    state = backlog.state(LANE)
-    assert (state["spill"], state["cur"]) == ("1", str(FIRST))
+    state = lane_state(backlog, LANE)
+    assert (state.spilled, state.cursor) == (True, FIRST)
 
 
 def test_a_lane_unknown_to_redis_reads_the_database_before_it_takes_an_offer(backlog: Backlog) -> None:
     offer(backlog, FIRST)
-    assert backlog.state(LANE)["spill"] == "1"
+    assert lane_state(backlog, LANE).spilled
     assert fetched_ids(backlog) == []
 
 
@@ -176,15 +179,15 @@ def test_ids_beyond_a_double_are_compared_exactly(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=large + 1)
     backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=large)
-    assert backlog.state(LANE)["cur"] == str(large)
+    assert lane_state(backlog, LANE).cursor == large
 
 
-def test_a_dead_workers_messages_go_back_less_what_was_settled(backlog: Backlog) -> None:
+def test_a_dead_workers_unsettled_messages_go_back_to_the_queue(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     backlog.beat("dead")
     offer(backlog, *ids(3))
     fetch(backlog, worker="dead")
-    settle(backlog, "a", FIRST)
+    settle(backlog, Verdict.ACK, FIRST)
     backlog.client.zadd("ph:workers", {"dead": 1})
     assert backlog.beat("alive").put_back == 2
     assert sorted(fetched_ids(backlog, worker="alive")) == ids(2, start=1)
@@ -197,7 +200,7 @@ def test_a_finished_batch_is_no_longer_recorded(backlog: Backlog) -> None:
     offer(backlog, FIRST)
     fetch(backlog, batch="b")
     assert backlog.client.hkeys(work_key("w")) == [b"b"]
-    settle(backlog, "a", FIRST, batch="b")
+    settle(backlog, Verdict.ACK, FIRST, batch="b")
     assert not backlog.client.exists(work_key("w"))
 
 
@@ -209,7 +212,7 @@ def test_a_lane_that_leaves_push_sends_nothing_more(backlog: Backlog, leave: Cal
     offer(backlog, *ids(8))
     fetch(backlog)
     leave(backlog)
-    settle(backlog, "a", *ids(3))
+    settle(backlog, Verdict.ACK, *ids(3))
     assert fetched_ids(backlog) == []
 
 
@@ -218,12 +221,12 @@ def test_a_lane_that_comes_back_to_push_reads_the_database_from_the_start(backlo
     offer(backlog, *ids(8))
     fetch(backlog)
     backlog.configure(LANE, mode=Mode.IDLE, action="known")
-    settle(backlog, "n", *ids(3))
+    settle(backlog, Verdict.NACK, *ids(3))
     backlog.configure(LANE, mode=Mode.PUSH, action="known")
     assert fetch(backlog)[3][:2] == [b"7:here", b"0"]
 
 
-def test_a_wipe_is_noticed_until_somebody_has_rebuilt(backlog: Backlog) -> None:
+def test_a_wipe_is_reported_until_redis_is_rebuilt(backlog: Backlog) -> None:
     assert backlog.beat().was_wiped
     backlog.mark_alive()
     assert not backlog.beat().was_wiped
@@ -251,8 +254,8 @@ def test_the_retry_set_does_not_grow_beyond_the_limit_and_a_window(backlog: Back
     for start in range(0, 40, 4):
         offer(backlog, *ids(4, start=start))
     for batch in range(60):
-        settle(backlog, "n", *fetched_ids(backlog, batch=str(batch)), delay_ms=3_600_000)
-        backlog.client.hset("ph:7:here:s", "resume", 0)
+        settle(backlog, Verdict.NACK, *fetched_ids(backlog, batch=str(batch)), delay_ms=3_600_000)
+        lane_change(backlog, LANE, resume_ms=0)
         backlog.configure(LANE, mode=Mode.PUSH, action="known")
     assert backlog.client.zcard("ph:7:here:z") <= backlog.limit + 3
 
@@ -262,7 +265,7 @@ def test_a_subscriptions_own_limits_hold(backlog: Backlog) -> None:
     offer(backlog, *ids(5))
     assert fetched_ids(backlog) == ids(2)
     backlog.configure(LANE, mode=Mode.PUSH, action="known", limits=Limits(rate=0.001, burst=1))
-    settle(backlog, "a", *ids(2))
+    settle(backlog, Verdict.ACK, *ids(2))
     assert len(fetched_ids(backlog)) == 1, "the bucket holds one, and the next drops in a thousand seconds"
     assert 900_000 < fetch(backlog)[1] <= 1_000_000
 
@@ -275,9 +278,9 @@ def test_a_field_that_an_older_version_did_not_write_has_its_first_value(backlog
 
 
 def opened(backlog: Backlog, count: int) -> None:
-    """A lane whose window has room for `count` at once, with as many waiting."""
+    """Create a lane whose window has room for `count` messages, with as many waiting."""
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
-    backlog.client.hset(f"ph:{LANE.key}:s", mapping={"w": count, "peak": count})
+    lane_change(backlog, LANE, window=count, round_peak=count)
     offer(backlog, *ids(count))
 
 
@@ -287,7 +290,7 @@ def test_a_window_that_opens_wide_leaves_the_queue_short_for_its_neighbours(redi
     assert 0 < backlog.queue_length("here") <= 300
 
 
-def test_a_queue_kept_full_by_one_lane_still_takes_the_few_of_another(redis_url: str) -> None:
+def test_a_queue_kept_full_by_one_lane_still_takes_a_few_messages_of_another(redis_url: str) -> None:
     backlog = Backlog(client_of(redis_url), limit=5000)
     backlog.client.lpush(queue_name("here"), *["somebody else's"] * 400)
     neighbour = Lane(8, "here")
@@ -310,7 +313,7 @@ def test_a_window_that_opened_wide_is_filled_slice_by_slice(redis_url: str) -> N
 
 
 def test_tokens_that_come_back_go_out_again_at_once(redis_url: str) -> None:
-    """The pace is for growth: a lane at full speed is not held up by it."""
+    """The pace limits growth only: it does not slow down a lane at full speed."""
     backlog = Backlog(client_of(redis_url), limit=5000)
     opened(backlog, 250)
     out: set[int] = set()
@@ -322,20 +325,20 @@ def test_tokens_that_come_back_go_out_again_at_once(redis_url: str) -> None:
     wait_for(all_are_out, what="the first windowful")
     offer(backlog, *ids(250, start=250))
     assert backlog.queue_length("here") == 0
-    backlog.client.hset(f"ph:{LANE.key}:s", mapping={"credit": 0, "pumped": 1e15})
-    settle(backlog, "a", *ids(250))
+    lane_change(backlog, LANE, credit=0, pumped_ms=1e15)
+    settle(backlog, Verdict.ACK, *ids(250))
     assert backlog.queue_length("here") == 250
 
 
-def test_a_lane_cut_short_is_looked_at_again_though_its_page_is_on_the_way(redis_url: str) -> None:
-    """Claiming a page used to move the lane's next look five seconds away."""
+def test_a_lane_that_was_cut_is_pumped_again_soon_although_its_page_is_on_the_way(redis_url: str) -> None:
+    """Claiming a page used to postpone the lane's next pump by five seconds."""
     backlog = Backlog(client_of(redis_url), limit=1000)
     opened(backlog, 400)
     backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST + 1000)
     assert fetch(backlog)[3], "the page was not claimed"
     wake = backlog.client.zscore("ph:wake", LANE.key)
     seconds, microseconds = backlog.client.time()
-    assert backlog.state(LANE)["spill"] == "1"
+    assert lane_state(backlog, LANE).spilled
     assert wake is not None
     assert wake - (seconds * 1000 + microseconds / 1000) < 1000
 
@@ -350,7 +353,7 @@ def test_scripts_that_redis_lost_are_loaded_again_in_the_middle_of_a_batch(backl
     assert [backlog.known(lane, ids(1)) for lane in (LANE, other)] == [[True], [True]]
     fetch(backlog)
     backlog.client.script_flush()
-    settle(backlog, "a", *ids(1), batch="1")
+    settle(backlog, Verdict.ACK, *ids(1), batch="1")
     assert backlog.known(LANE, ids(1)) == [False]
     assert not backlog.client.exists(work_key("w")), "the finished batch is forgotten as well"
 
@@ -362,20 +365,20 @@ def test_an_error_of_redis_in_a_batch_is_raised(backlog: Backlog) -> None:
 
 
 def rings(backlog: Backlog) -> int:
-    """How often the bell was rung since this was last asked: once is kept of however many."""
+    """Return whether the bell has been rung since the last call; several rings count as one."""
     bell = f"ph:bell:{LANE.region}"
     found = int(backlog.client.llen(bell))  # type: ignore[arg-type]
     backlog.client.delete(bell)
     return found
 
 
-def test_a_retry_that_is_due_before_all_else_is_told_to_a_sleeping_worker(backlog: Backlog) -> None:
-    """A worker that knows of nothing to come sleeps for seconds: the countdown begins at 100 ms."""
+def test_the_earliest_retry_wakes_a_sleeping_worker(backlog: Backlog) -> None:
+    """A worker without a due lane sleeps for seconds, but countdowns begin at 100 ms."""
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(1))
     fetch(backlog)
     rings(backlog)
-    settle(backlog, "n", *ids(1), delay_ms=800)
+    settle(backlog, Verdict.NACK, *ids(1), delay_ms=800)
     assert rings(backlog)
 
 
@@ -387,18 +390,18 @@ def test_a_lane_that_is_due_later_than_another_rings_nobody(backlog: Backlog) ->
     fetch(backlog)
     backlog.client.zadd("ph:wake", {other.key: time.time() * 1000 + 500})
     rings(backlog)
-    settle(backlog, "n", *ids(1), delay_ms=1500)
+    settle(backlog, Verdict.NACK, *ids(1), delay_ms=1500)
     assert not rings(backlog)
 
 
-def test_a_lane_that_should_have_been_woken_keeps_no_other_from_ringing(backlog: Backlog) -> None:
-    """Who was to wake it is late, or there are more such lanes than a fetch wakes."""
+def test_an_overdue_lane_does_not_keep_others_from_ringing(backlog: Backlog) -> None:
+    """The worker that was to wake the lane is late, or more lanes are due than a fetch wakes."""
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(1))
     fetch(backlog)
     backlog.client.zadd("ph:wake", {"8:here": 1})
     rings(backlog)
-    settle(backlog, "n", *ids(1), delay_ms=800)
+    settle(backlog, Verdict.NACK, *ids(1), delay_ms=800)
     assert rings(backlog)
 
 
@@ -411,7 +414,7 @@ def test_200_lanes_that_are_due_beside_distant_ones_are_woken_in_fetches_without
     fetch(backlog, count=1000)
     for lane in (*due, *distant):
         settlement = Settlement()
-        settlement.add(str(FIRST), "n", 1.0)
+        settlement.add(str(FIRST), Verdict.NACK, 1.0)
         settlement.returned += [200 if lane in due else 60_000, task(FIRST, attempt=2, lane=lane)]
         backlog.settle({lane: settlement}, dice=0.5, finished={})
     client = backlog.client
@@ -428,12 +431,28 @@ def test_200_lanes_that_are_due_beside_distant_ones_are_woken_in_fetches_without
     assert waits[-1] > 30_000
 
 
-def test_what_is_due_after_the_longest_sleep_rings_nobody(backlog: Backlog) -> None:
+def test_messages_that_a_puller_nacks_together_come_back_apart(redis_url: str) -> None:
+    # Given ten leases of a subscription whose retry policy says 1 s to 8 s
+    backlog = Backlog(client_of(redis_url), limit=10, dice=lambda: 0.5)
+    backlog.configure(LANE, mode=Mode.PULL, action="new")
+    offer(backlog, *ids(10))
+    leases = backlog.lease(LANE, count=10, duration_ms=60_000, countdown_ms=(1000, 8000))
+    assert leases is not None
+    # When they are nacked together
+    held_leases = [(message_id, times) for message_id, _, times in leases.deliveries]
+    assert backlog.extend(LANE, held_leases, duration_ms=0, countdown_ms=(1000, 8000)) == set()
+    # Then their countdowns are within the jitter, and all different
+    due = [score for _, score in backlog.client.zrange(f"ph:{LANE.key}:z", 0, -1, withscores=True)]
+    assert len(set(due)) == 10
+    assert 100 < max(due) - min(due) <= 250
+
+
+def test_a_lane_that_is_due_after_the_longest_sleep_rings_nobody(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(1))
     fetch(backlog)
     rings(backlog)
-    settle(backlog, "n", *ids(1), delay_ms=60_000)
+    settle(backlog, Verdict.NACK, *ids(1), delay_ms=60_000)
     assert not rings(backlog)
 
 
@@ -451,24 +470,22 @@ def test_a_fetch_tells_when_the_next_lane_is_due_and_rings_nobody_for_it(backlog
 def test_a_lane_that_an_older_version_wrote_goes_on(backlog: Backlog) -> None:
     # Given a lane with the fields of the law before, in its wide window
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
-    key = f"ph:{LANE.key}:s"
-    kept = {
-        name: value for name, value in backlog.state(LANE).items() if name in {"mode", "out", "cur", "spill", "seq"}
-    }
+    key = LANE.state_key
+    kept = {name: value for name in ("mode", "out", "cur", "spill", "seq") if (value := backlog.client.hget(key, name))}
     old = {"w": 5000, "r": 1, "l": 20, "n": 1000, "g": 7, "v": 2.4, "k": 5, "resume": 0, "peak": 3, "b": 0, "bt": 0}
     backlog.client.delete(key)
     backlog.client.hset(key, mapping={**kept, **old, "cap": 0, "rate": 0, "burst": 0, "paging": 0})
 
     # When messages come and are acked
     offer(backlog, *ids(40))
-    settle(backlog, "a", *fetched_ids(backlog))
+    settle(backlog, Verdict.ACK, *fetched_ids(backlog))
 
     # Then the window is as wide as before, and the fields that are new have their first values
-    state = backlog.state(LANE)
-    assert float(state["w"]) == 5000
-    assert float(state["v"]) == 0
-    assert (float(state["s"]), float(state["sn"])) == (0, 20)
-    assert "turn" in state
+    state = lane_state(backlog, LANE)
+    assert state.window == 5000
+    assert state.flow.backoff.level == 0
+    assert (state.flow.window.share.nacks, state.flow.window.share.seen) == (0, 20)
+    assert backlog.client.hexists(key, "turn")
 
 
 def test_a_message_that_has_failed_twice_shrinks_no_window(backlog: Backlog) -> None:
@@ -477,12 +494,12 @@ def test_a_message_that_has_failed_twice_shrinks_no_window(backlog: Backlog) -> 
     settlement = Settlement()
     first, second, third = fetched_ids(backlog)
     for message_id, attempt in [(first, 1), (second, 2), (third, 3)]:
-        settlement.add(str(message_id), "n", attempt=attempt)
+        settlement.add(str(message_id), Verdict.NACK, attempt=attempt)
         settlement.returned += [3_600_000, f"task {message_id}"]
 
     backlog.settle({LANE: settlement}, dice=0.5, finished={})
 
-    # The first two; each took one from the 3 at first
+    # The first two; each took one from the initial 3
     assert settlement.codes == ["n", "n", "N"]
-    assert float(backlog.state(LANE)["w"]) == 1
-    assert float(backlog.state(LANE)["f"]) == 2
+    assert lane_state(backlog, LANE).window == 1
+    assert lane_state(backlog, LANE).flow.window.round.nacks == 2

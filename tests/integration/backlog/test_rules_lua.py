@@ -14,17 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import deliveries.backlog
+from deliveries.backlog.codes import RULE_CODES, STATE_CODES, lua_names
+from deliveries.backlog.lanestate import lane_state_parse
 from deliveries.rules import flow as rules
 from deliveries.rules.backoff import TOP_LEVEL, Backoff
 from deliveries.rules.bucket import Bucket
 from deliveries.rules.flow import Flow
+from deliveries.rules.retry import countdown_ms
 from deliveries.rules.share import MEMORY as SHARE_MEMORY
 from deliveries.rules.share import PRIOR, Share, gap_ms
 from deliveries.rules.window import MEMORY, Base, Phase, Round, Window
 
 RULES = (Path(deliveries.backlog.__file__).parent / "rules.lua").read_text(encoding="utf-8")
 
-# Plays a history on a state; after each step says the state and what the three questions answer, with all their digits.
+# Plays a history on a state. After each step it reports the state and the answers to four questions, with all digits.
 PLAYER = """
 local function exact(value) return string.format('%.17g', value) end
 local state, told = cjson.decode(ARGV[1]), {}
@@ -32,10 +35,10 @@ for _, step in ipairs(cjson.decode(ARGV[2])) do
   if step.kind == 'result' then
     rules_result(state, step.acked, step.latency_ms, step.now_ms, step.dice, step.repeated)
   else
-    state.out = step.outstanding
+    state.outstanding = step.outstanding
     rules_spend(state, step.now_ms, step.count)
   end
-  state.out = step.outstanding
+  state.outstanding = step.outstanding
   -- The questions refill the bucket on the way, so they are put to a copy.
   local asked = {}
   for name, value in pairs(state) do asked[name] = value end
@@ -55,7 +58,7 @@ NOW_MS = 1_790_000_000_000
 
 @dataclass(frozen=True)
 class Step:
-    """Something that happens to a lane, with what is outstanding after it."""
+    """An event of a lane, and how many messages are outstanding after it."""
 
     kind: str
     now_ms: int
@@ -68,35 +71,35 @@ class Step:
 
 
 def fields(flow: Flow) -> dict[str, float]:
-    """A flow by the names of rules.lua, in the order of its RULE_FIELDS."""
+    """Return the fields of a flow by the names of rules.lua, in the order of its RULE_FIELDS."""
     window, backoff, bucket = flow.window, flow.backoff, flow.bucket
     round_, base, share = window.round, window.base, window.share
     return {
-        "w": window.size,
-        "r": window.ack_ratio,
-        "l": window.latency_ms,
-        "n": window.seen,
-        "s": share.nacks,
-        "sn": share.seen,
-        "gap": share.gap_ms,
-        "ph": float(round_.phase),
-        "t": round_.began_ms,
-        "o": round_.size,
-        "c": round_.results,
-        "f": round_.nacks,
-        "q": round_.latency_ms,
-        "peak": round_.peak,
-        "bo": base.size,
-        "bc": base.results,
-        "bf": base.nacks,
-        "bl": base.latency_ms,
+        "window": window.size,
+        "ack_ratio": window.ack_ratio,
+        "latency_ms": window.latency_ms,
+        "results_seen": window.seen,
+        "nack_share": share.nacks,
+        "nack_share_seen": share.seen,
+        "gap_ms": share.gap_ms,
+        "phase": float(round_.phase),
+        "round_began_ms": round_.began_ms,
+        "round_size": round_.size,
+        "round_results": round_.results,
+        "round_nacks": round_.nacks,
+        "round_latency_ms": round_.latency_ms,
+        "round_peak": round_.peak,
+        "base_size": base.size,
+        "base_results": base.results,
+        "base_nacks": base.nacks,
+        "base_latency_ms": base.latency_ms,
         "step": window.step,
         "turn": window.turn,
-        "v": backoff.level,
-        "since": backoff.since_ms,
-        "resume": backoff.resume_ms,
-        "b": bucket.tokens,
-        "bt": bucket.filled_ms,
+        "backoff_level": backoff.level,
+        "backoff_since_ms": backoff.since_ms,
+        "resume_ms": backoff.resume_ms,
+        "bucket_tokens": bucket.tokens,
+        "bucket_filled_ms": bucket.filled_ms,
         "cap": flow.cap,
         "rate": flow.rate,
         "burst": flow.burst,
@@ -104,7 +107,7 @@ def fields(flow: Flow) -> dict[str, float]:
 
 
 def played(flow: Flow, steps: list[Step]) -> list[list[float]]:
-    """What PLAYER tells, by the Python rules."""
+    """Return what PLAYER reports, by the Python rules."""
     told = []
     for step in steps:
         if step.kind == "result":
@@ -144,7 +147,7 @@ shares = st.builds(
 
 @st.composite
 def rounds(draw: st.DrawFn) -> Round:
-    """A round in any of its moments, often shortly before its end."""
+    """Return a round at any moment, often shortly before its end."""
     size, results = draw(sizes), draw(counts(70) | counts(30_000))
     nacks = min(draw(counts(30)), results)
     peak = draw(st.sampled_from([0.0, 1.0, 49.0, 50.0, size]) | counts(30_000))
@@ -185,7 +188,7 @@ flows = st.builds(
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Step]:
-    """Results, some from before a pause, and sendings, at times that mostly go on and sometimes step back."""
+    """Return results, some from before a pause, and sendings, at times that mostly increase and sometimes step back."""
     now_ms, steps = NOW_MS, []
     mostly_acks = draw(st.booleans())
     for _ in range(draw(st.integers(1, 60))):
@@ -210,7 +213,7 @@ def client(redis_server: str) -> Iterator[redis.Redis]:
 
 
 def on_redis(client: redis.Redis, flow: Flow, steps: list[Step]) -> tuple[list[float], list[list[float]]]:
-    script = client.register_script(RULES + PLAYER)
+    script = client.register_script(lua_names() + RULES + PLAYER)
     reply: Any = script(args=[json.dumps(fields(flow)), json.dumps([vars(step) for step in steps])])
     fresh, told = reply
     return [float(value) for value in fresh], [[float(value) for value in answer] for answer in told]
@@ -223,6 +226,35 @@ def test_lua_and_python_agree_on_every_step(client: redis.Redis, flow: Flow, ste
 
     for step, lua, python in zip(steps, told, played(flow, steps), strict=True):
         assert lua == pytest.approx(python, rel=1e-9, abs=1e-9), step
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(flow=flows)
+def test_a_lane_state_is_read_back_by_the_names_of_its_fields(flow: Flow) -> None:
+    held = {RULE_CODES[name].encode(): repr(value).encode() for name, value in fields(flow).items()}
+    state = lane_state_parse({STATE_CODES["mode"].encode(): b"1", **held})
+    assert state is not None
+    assert state.flow == flow
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    attempt=st.integers(1, 60),
+    minimum_ms=st.sampled_from([0.0, 100.0, 10_000.0]) | numbers(0, 700_000),
+    maximum_ms=st.sampled_from([0.0, 100.0, 600_000.0]) | numbers(0, 700_000),
+    dice=st.floats(0, 1, exclude_max=True, allow_subnormal=False),
+)
+def test_lua_and_python_agree_on_the_countdown(
+    client: redis.Redis, attempt: int, minimum_ms: float, maximum_ms: float, dice: float
+) -> None:
+    ask = "\nreturn string.format('%.17g', rules_countdown(unpack(cjson.decode(ARGV[1]))))"
+    reply: Any = client.eval(lua_names() + RULES + ask, 0, json.dumps([attempt, minimum_ms, maximum_ms, dice]))
+    assert float(reply) == countdown_ms(attempt, minimum_ms=minimum_ms, maximum_ms=maximum_ms, dice=dice)
+
+
+def test_every_field_of_a_state_has_a_code_of_its_own() -> None:
+    assert list(fields(Flow())) == list(RULE_CODES)
+    assert len(set(STATE_CODES.values())) == len(STATE_CODES)
 
 
 @pytest.mark.parametrize("acked", [True, False])

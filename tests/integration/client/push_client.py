@@ -1,4 +1,4 @@
-"""What the tests of the push client share."""
+"""Helpers for the tests of the push client."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any
 import uvloop
 
 from deliveries.client.client import ClientOptions, PushClient, PushResult
+from deliveries.client.headers import Headers
 from tests.misbehaving import NO_CONTENT, Peer
 
-JSON = b"Content-Type: application/json\r\n"
+JSON = [("Content-Type", "application/json")]
 #: Longer than any test that works takes.
 PATIENCE_SECONDS = 20.0
 
 
 def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Runs an async test on a loop of its own, as the push worker has it."""
+    """Run an async test on its own uvloop, as the push worker does."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -30,7 +31,7 @@ def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
 @asynccontextmanager
 async def client_of(**options: Any) -> AsyncIterator[PushClient]:
-    """A client that may push to loopback over http; `options` are ClientOptions."""
+    """Yield a client that may push to loopback over http; `options` are ClientOptions."""
     chosen = ClientOptions(**{"allow_http": True, "allow_private": True, "tick_s": 0.01, **options})
     client = PushClient(asyncio.get_running_loop(), options=chosen)
     try:
@@ -41,16 +42,16 @@ async def client_of(**options: Any) -> AsyncIterator[PushClient]:
 
 
 class Results:
-    """Posts, and collects what comes back; fails when a request is reported twice."""
+    """Posts and collects the results; fails if a request is reported twice."""
 
     def __init__(self, client: PushClient, url: str) -> None:
         self.client = client
-        self.endpoint = client.prepare(url)
+        self.endpoint = client.prepare(url, headers=JSON)
         self.reported: dict[int, PushResult] = {}
         self.order: list[int] = []
         self._posted = 0
 
-    def post(self, body: bytes = b"{}", *, timeout_s: float = PATIENCE_SECONDS) -> Any:
+    def post(self, body: bytes = b"{}", *, timeout_s: float = PATIENCE_SECONDS, headers: Headers = ()) -> Any:
         number = self._posted
         self._posted += 1
 
@@ -59,7 +60,7 @@ class Results:
             self.reported[number] = result
             self.order.append(number)
 
-        return self.client.post(self.endpoint, JSON, body, timeout_s, on_done)
+        return self.client.post(self.endpoint, body, headers=headers, timeout_s=timeout_s, on_done=on_done)
 
     async def all(self) -> list[PushResult]:
         await eventually(lambda: len(self.reported) == self._posted)
@@ -67,7 +68,7 @@ class Results:
 
 
 async def push(client: PushClient, url: str, body: bytes = b"{}", *, timeout_s: float = PATIENCE_SECONDS) -> PushResult:
-    """Posts and waits for the result."""
+    """Post, and return the result."""
     results = Results(client, url)
     results.post(body, timeout_s=timeout_s)
     return (await results.all())[0]
@@ -76,7 +77,7 @@ async def push(client: PushClient, url: str, body: bytes = b"{}", *, timeout_s: 
 async def outcome(
     client: PushClient, url: str, body: bytes = b"{}", *, timeout_s: float = PATIENCE_SECONDS
 ) -> int | str:
-    """The reason where there is one, else the status."""
+    """Post, and return the reason of a failure or the status."""
     result = await push(client, url, body, timeout_s=timeout_s)
     assert (result.status == 0) == bool(result.reason)
     assert result.latency_ms >= 0
@@ -89,7 +90,7 @@ async def eventually(condition: Callable[[], object]) -> None:
 
 
 class Gate:
-    """Lets the script of a server answer when the test says so."""
+    """A server script that answers once the test opens the gate."""
 
     def __init__(self) -> None:
         self.opened = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The push client's requests, pools, deadlines and end, against a scripted server."""
+"""The push client's requests, pools, deadlines and shutdown, against a scripted server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import resource
 import pytest
 
 from deliveries.client.client import BadEndpoint, ClientOptions, PushClient, PushResult
-from tests.integration.client.push_client import JSON, Gate, Results, client_of, eventually, on_uvloop, outcome
+from tests.integration.client.push_client import Gate, Results, client_of, eventually, on_uvloop, outcome
 from tests.misbehaving import NO_CONTENT, Misbehaving, Peer, answering
 
 OK_WITH_BODY = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -41,13 +41,43 @@ async def test_environment_proxies_are_not_used(monkeypatch: pytest.MonkeyPatch)
         assert await outcome(client, server.url) == 204
 
 
-@pytest.mark.parametrize("headers", [b"A: b", b"A: b\r\n\r\n", b"\r\n\r\nPOST / HTTP/1.1\r\n"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("A", "b\r\nC: d"),
+        ("A", "b\n"),
+        ("A", "b\0"),
+        ("A: b\r\nC", "d"),
+        ("A:", "b"),
+        ("A ", "b"),
+        ("", "b"),
+        ("Host", "elsewhere.example"),
+        ("content-length", "0"),
+        ("Transfer-Encoding", "chunked"),
+    ],
+)
 @on_uvloop
-async def test_headers_that_would_break_the_request_in_two_are_refused(headers: bytes) -> None:
+async def test_headers_that_would_break_the_request_in_two_are_refused(header: tuple[str, str]) -> None:
     async with client_of() as client:
         with pytest.raises(ValueError, match="headers"):
-            client.post(client.prepare("http://localhost:9999/"), headers, b"", 1, print)
+            client.post(client.prepare("http://localhost:9999/"), b"", headers=[header], timeout_s=1, on_done=print)
+        with pytest.raises(ValueError, match="headers"):
+            client.prepare("http://localhost:9999/", headers=[header])
         assert client.outstanding == 0
+
+
+@on_uvloop
+async def test_a_request_carries_the_headers_of_its_endpoint_and_its_own() -> None:
+    async with Misbehaving(answering(NO_CONTENT)) as server, client_of() as client:
+        results = Results(client, server.url)
+        results.post(headers=[("traceparent", "00-1")])
+        results.post()
+        await results.all()
+    lines = [head.decode().split("\r\n")[5:-2] for head in server.heads]
+    assert sorted(lines) == [
+        ["Content-Length: 2", "Content-Type: application/json"],
+        ["Content-Length: 2", "Content-Type: application/json", "traceparent: 00-1"],
+    ]
 
 
 @on_uvloop
@@ -125,7 +155,7 @@ async def test_a_request_that_waits_for_a_connection_has_its_deadline_too() -> N
 
 
 @on_uvloop
-async def test_each_of_those_that_wait_has_its_own_deadline() -> None:
+async def test_each_waiting_request_has_its_own_deadline() -> None:
     async with Misbehaving(Gate()) as server, client_of(max_connections=1) as client:
         results = Results(client, server.url)
         request = results.post()
@@ -138,7 +168,7 @@ async def test_each_of_those_that_wait_has_its_own_deadline() -> None:
 
 
 @on_uvloop
-async def test_bytes_that_nobody_asked_for_cost_the_connection() -> None:
+async def test_unexpected_bytes_close_the_connection() -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.send(NO_CONTENT)
@@ -195,7 +225,7 @@ async def test_an_aborted_request_that_waits_is_not_sent() -> None:
 
 
 @on_uvloop
-async def test_close_waits_for_what_is_outstanding() -> None:
+async def test_close_waits_for_outstanding_requests() -> None:
     gate = Gate()
     async with Misbehaving(gate) as server, client_of() as client:
         results = Results(client, server.url)
@@ -212,7 +242,7 @@ async def test_close_waits_for_what_is_outstanding() -> None:
 
 
 @on_uvloop
-async def test_close_gives_up_what_does_not_end() -> None:
+async def test_close_gives_up_requests_that_do_not_end() -> None:
     async with Misbehaving(Gate()) as server, client_of(max_connections=1) as client:
         results = Results(client, server.url)
         results.post()
@@ -223,13 +253,13 @@ async def test_close_gives_up_what_does_not_end() -> None:
 
 
 @on_uvloop
-async def test_a_callback_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_callback_affects_no_other_request(caplog: pytest.LogCaptureFixture) -> None:
     def on_done(result: PushResult) -> None:
         raise RuntimeError("engine trouble")
 
     async with Misbehaving(answering(NO_CONTENT)) as server, client_of() as client:
         with caplog.at_level(logging.CRITICAL + 1, "deliveries.client.request"):
-            client.post(client.prepare(server.url), JSON, b"{}", 10, on_done)
+            client.post(client.prepare(server.url), b"{}", timeout_s=10, on_done=on_done)
             await eventually(lambda: client.outstanding == 0)
         assert await outcome(client, server.url) == 204
     assert server.connections == 1
@@ -245,9 +275,9 @@ async def test_a_callback_may_post_at_once() -> None:
         def on_done(result: PushResult) -> None:
             done.append(result.status)
             if len(done) < 100:
-                client.post(endpoint, JSON, b"{}", 10, on_done)
+                client.post(endpoint, b"{}", timeout_s=10, on_done=on_done)
 
-        client.post(endpoint, JSON, b"{}", 10, on_done)
+        client.post(endpoint, b"{}", timeout_s=10, on_done=on_done)
         await eventually(lambda: len(done) == 100)
     assert server.connections == 1
 
@@ -269,11 +299,12 @@ async def test_two_thousand_outstanding() -> None:
     assert sorted(int(body) for body in server.requests) == list(range(2000))
 
 
-def test_a_url_is_taken_apart_once() -> None:
+def test_endpoints_of_one_origin_share_a_pool_and_a_bad_url_is_refused() -> None:
     loop = asyncio.new_event_loop()
     try:
         client = PushClient(loop, options=ClientOptions())
-        assert client.prepare("https://example.com/a") is client.prepare("https://example.com/a")
+        first, second = client.prepare("https://example.com/a"), client.prepare("https://example.com/b")
+        assert first.pool is second.pool
         with pytest.raises(BadEndpoint):
             client.prepare("http://example.com/a")
     finally:

@@ -1,4 +1,4 @@
-"""How the push client comes to a connection: names, the guard, dials and their failures."""
+"""How the push client opens connections: DNS, the address guard, and failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.ports import free_port
 
 
 def names(monkeypatch: pytest.MonkeyPatch, answers: dict[str, list[str]]) -> list[str]:
-    """Lets names resolve so; returns the list of what is asked."""
+    """Replace the system's resolver, and return the list of names that are looked up."""
     asked: list[str] = []
 
     def getaddrinfo(name: str, *_: Any, **__: Any) -> list[Any]:
@@ -29,7 +29,7 @@ def names(monkeypatch: pytest.MonkeyPatch, answers: dict[str, list[str]]) -> lis
 
 
 @on_uvloop
-async def test_a_name_is_asked_for_once_whatever_the_number_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_is_looked_up_once_whatever_the_number_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate()
     async with Misbehaving(gate) as server, client_of() as client:
         asked = names(monkeypatch, {"receiver.test": ["127.0.0.1"]})
@@ -44,7 +44,7 @@ async def test_a_name_is_asked_for_once_whatever_the_number_of_connections(monke
 
 
 @on_uvloop
-async def test_an_answer_is_forgotten_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cached_address_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     closing = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
     async with Misbehaving(answering(closing)) as server, client_of(dns_cache_s=0) as client:
         asked = names(monkeypatch, {"receiver.test": ["127.0.0.1"]})
@@ -75,7 +75,7 @@ async def test_a_name_server_that_hangs_is_not_waited_for(monkeypatch: pytest.Mo
 
 @on_uvloop
 async def test_only_the_addresses_that_the_guard_passes_are_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DNS rebinding: whatever a name meant when the subscription was made, the socket's address is judged."""
+    """DNS rebinding: the socket's address is checked, whatever the name meant when the subscription was created."""
     async with (
         Misbehaving(answering(NO_CONTENT)) as server,
         client_of(allow_private=False, allowed_networks=("127.0.0.2/32",)) as client,
@@ -88,7 +88,7 @@ async def test_only_the_addresses_that_the_guard_passes_are_dialled(monkeypatch:
 
 
 @on_uvloop
-async def test_an_answer_in_part_denied_uses_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_if_some_addresses_are_denied_the_others_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         Misbehaving(answering(NO_CONTENT)) as server,
         client_of(allow_private=False, allowed_networks=("127.0.0.1/32",)) as client,
@@ -132,7 +132,7 @@ async def test_source_addresses_are_used_in_turn() -> None:
 
 
 @on_uvloop
-async def test_nobody_listens() -> None:
+async def test_a_port_without_a_listener() -> None:
     async with client_of() as client:
         assert await outcome(client, f"http://127.0.0.1:{free_port()}/") == "connect_failed"
 
@@ -150,7 +150,7 @@ async def test_a_listener_that_never_accepts() -> None:
 
 
 @on_uvloop
-async def test_a_dead_origin_fails_all_that_wait_for_it() -> None:
+async def test_a_dead_origin_fails_all_waiting_requests() -> None:
     async with client_of(max_connecting=2) as client:
         results = Results(client, f"http://127.0.0.1:{free_port()}/")
         for _ in range(100):
@@ -159,8 +159,8 @@ async def test_a_dead_origin_fails_all_that_wait_for_it() -> None:
 
 
 @on_uvloop
-async def test_a_shortage_of_files_here_is_no_fault_of_the_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that cannot have a connection of their own wait for the ones there are."""
+async def test_a_shortage_of_local_files_is_not_the_receivers_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that cannot have new connections wait for the existing ones."""
     async with Misbehaving(answering(NO_CONTENT)) as server, client_of() as client:
         dialer = client._dialer
         dial, dials = dialer._connect_one, 0

@@ -1,4 +1,4 @@
-"""The push client over TLS, with an authority of the test's own."""
+"""The push client over TLS, with the test's own certificate authority."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_ipv6(authority: Authority) -> None:
     ids=["unknown authority", "another name", "expired"],
 )
 @on_uvloop
-async def test_a_certificate_that_does_not_hold(authority: Authority, context_of: Any, tmp_path: Path) -> None:
+async def test_an_invalid_certificate(authority: Authority, context_of: Any, tmp_path: Path) -> None:
     context = context_of(authority, tmp_path)
     async with Misbehaving(answering(NO_CONTENT), context=context) as server:
         async with trusting(authority) as client:
@@ -134,7 +134,7 @@ async def test_later_connections_resume_the_session(authority: Authority, versio
 
 @on_uvloop
 async def test_a_session_is_not_offered_to_another_name(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A resumed session skips the certificate, so it must not carry the trust of one name to another."""
+    """A resumed session skips the certificate check, so the trust in one name must not extend to another."""
     context = authority.server_context("one.test")
     address = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [address])

@@ -18,6 +18,7 @@ from deliveries.backlog.paging import page_in
 from deliveries.models import Delivery, Message
 from deliveries.rules.ids import publish_time_ms
 from tests.integration.publish.directapi import direct_api
+from tests.lanes import lane_state
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -159,7 +160,7 @@ def test_each_publish_region_has_a_window_of_its_own(api: Api, settings: Any) ->
     page_in(PageRequest(lane := Lane(Delivery.objects.latest("id").subscription_id, "europe-west1"), 0, 1))
     assert backlog.queue_length("local") == 3
     assert backlog.queue_length("europe-west1") == 3
-    assert backlog.state(lane)["out"] == "3"
+    assert lane_state(backlog, lane).outstanding == 3
 
 
 def test_a_missing_topic_is_not_found_whatever_is_published(api: Api) -> None:

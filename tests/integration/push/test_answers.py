@@ -184,7 +184,7 @@ async def test_a_reset_in_a_body_that_ends_with_the_connection_cuts_it_short() -
 
     async with Misbehaving(script) as server, client_of() as client:
         results = []
-        client.post(client.prepare(server.url), b"", b"{}", 10, results.append)
+        client.post(client.prepare(server.url), b"{}", timeout_s=10, on_done=results.append)
         await eventually(lambda: server.peers and server.peers[0].sent)
         await eventually(lambda: client.connections)
         server.peers[0].reset()
@@ -251,7 +251,7 @@ async def test_a_dripping_body_is_given_up_before_the_ack_deadline() -> None:
 
 @pytest.mark.parametrize("begin", [b"", V + b"200 OK\r\nX: ", V + b"100 Continue\r\n\r\n", OK + b"\r\nhello"])
 @on_uvloop
-async def test_the_ack_deadline_ends_whatever_is_not_whole(begin: bytes) -> None:
+async def test_the_ack_deadline_ends_every_incomplete_response(begin: bytes) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.send(begin)
@@ -264,7 +264,7 @@ async def test_the_ack_deadline_ends_whatever_is_not_whole(begin: bytes) -> None
 
 @pytest.mark.parametrize("connection", [b"", b"Connection: close\r\n"])
 @on_uvloop
-async def test_an_answer_that_comes_before_the_body_was_sent(connection: bytes) -> None:
+async def test_a_response_that_arrives_before_the_body_was_sent(connection: bytes) -> None:
     """The rest of the body is not sent, and the connection not used again."""
 
     async def script(peer: Peer) -> None:

@@ -21,6 +21,7 @@ from deliveries.store import statements
 from subscriptions.selectors import topic_get
 from subscriptions.services.subscriptions import push_config_modify, subscription_create
 from subscriptions.services.topics import topic_create
+from tests.lanes import lane_change, lane_state
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.workers import Worker
@@ -45,7 +46,7 @@ statements.payload_sizes = payload_sizes
 
 @pytest.fixture
 def deaf() -> Iterator[socket.socket]:
-    """An endpoint that lets clients connect and never reads."""
+    """Yield an endpoint that accepts connections and never reads."""
     with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
         yield listener
 
@@ -56,7 +57,7 @@ def rss_mb(pid: int) -> float:
 
 
 def hang(listener: socket.socket) -> int:
-    """Subscribe the endpoint to large messages, with a push window that lets all of them out at once."""
+    """Subscribe the endpoint to large messages, with a push window for all of them at once."""
     topic_create(name=LARGE, topic={})
     row = subscription_create(name=HANGING, subscription={"topic": LARGE, "ackDeadlineSeconds": 600})
     for _ in range(COUNT):
@@ -67,11 +68,11 @@ def hang(listener: socket.socket) -> int:
 
 
 def open_window(pk: int, size: int) -> None:
-    default_backlog().client.hset(f"ph:{pk}:local:s", mapping={"w": size, "peak": size})
+    lane_change(default_backlog(), Lane(pk, "local"), window=size, round_peak=size)
 
 
 def outstanding(pk: int) -> int:
-    return int(default_backlog().state(Lane(pk, "local"))["out"])
+    return lane_state(default_backlog(), Lane(pk, "local")).outstanding
 
 
 def point(url: str) -> None:
@@ -96,7 +97,7 @@ def test_large_messages_to_a_hanging_endpoint_take_bounded_memory_and_starve_nob
             sent += 1
             receiver.wait(sent, timeout_seconds=60)
             peak_mb = max(peak_mb, rss_mb(worker.process.pid))
-        # All of them would take 480 MB: each as base64 text and as the body made of it.
+        # All of them would take 480 MB: each as base64 text and as the body.
         assert peak_mb - idle_mb < 250
         deaf.close()
         wait_for(lambda: outstanding(pk) == 0, what="the pushes to the closed endpoint")
@@ -113,7 +114,7 @@ def test_an_unexpected_error_while_sizes_are_read_loses_no_message(redis_url: st
 
 
 def test_a_page_of_a_backlog_is_read_without_its_large_payloads(redis_url: str) -> None:
-    """500 rows of 10 MB would fill any memory, for references that need none of it."""
+    """500 rows of 10 MB would fill any memory, although references need none of them."""
     topic_create(name=LARGE, topic={})
     row = subscription_create(name=HANGING, subscription={"topic": LARGE})
     for size in (INLINE_BYTES, INLINE_BYTES + 1):
@@ -125,7 +126,7 @@ def test_a_page_of_a_backlog_is_read_without_its_large_payloads(redis_url: str) 
 
 
 def test_payloads_that_came_in_the_task_are_bounded_as_well(redis_url: str, receiver: Receiver) -> None:
-    """What does not fit is dropped, and read from the database when its turn comes."""
+    """Payloads that do not fit are dropped, and read from the database when their turn comes."""
     topic_create(name=LARGE, topic={})
     row = subscription_create(name=HANGING, subscription={"topic": LARGE})
     texts = [str(number).encode().rjust(60_000) for number in range(600)]

@@ -1,4 +1,4 @@
-"""Dead letters: when a message goes to the dead-letter topic, what it says of itself, and who must allow it."""
+"""Dead letters: when a message goes to the dead-letter topic, with which attributes, and with whose permissions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ QUICK = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
 
 @pytest.fixture
 def api(redis_url: str) -> Api:
-    """`letters` has a subscription that pulls."""
+    """Create a dead-letter topic `letters` with a pull subscription."""
     api = Api()
     api.made("topics/orders")
     api.made("topics/letters")
@@ -97,7 +97,7 @@ def test_a_large_message_goes_whole(api: Api, redis_url: str) -> None:
         assert base64.b64decode(letter(api)["data"]).decode() == text
 
 
-def test_what_is_acknowledged_in_time_is_no_dead_letter(api: Api, redis_url: str) -> None:
+def test_a_message_acknowledged_in_time_is_no_dead_letter(api: Api, redis_url: str) -> None:
     with Receiver() as receiver, Worker(redis_url):
         receiver.script([503, 503, 503, 503, 204])
         pushed(api, receiver)
@@ -133,7 +133,7 @@ def test_a_pulled_message_counts_nacks_and_is_forwarded(api: Api) -> None:
     assert pulled(api, "worker") == []
 
 
-def test_without_a_policy_attempts_are_not_told(api: Api) -> None:
+def test_without_a_policy_attempts_are_not_reported(api: Api) -> None:
     api.made("subscriptions/worker", {"topic": TOPIC})
     publish(api)
     (received,) = pulled(api, "worker")
@@ -217,8 +217,8 @@ def test_without_the_permissions_delivery_goes_on_for_ever(api: Api) -> None:
     assert Message.objects.count() == 1
 
 
-def test_a_letter_that_another_settled_meanwhile_is_not_sent(api: Api) -> None:
-    """The settler tries again after a failure half-way: the row that is gone must not become a second letter."""
+def test_a_message_settled_elsewhere_meanwhile_is_not_forwarded(api: Api) -> None:
+    """The settler tries again after a failure half-way; a deleted delivery must not become a second dead letter."""
     from deliveries.deadletters import dead_letters_forward
 
     api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})

@@ -1,4 +1,4 @@
-"""From publish to ack with a real worker process: nothing is lost, whatever dies or is away."""
+"""From publish to ack with a real worker process: nothing is lost, whatever dies or is unavailable."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import pytest
 import redis
 
 from deliveries.backlog import reconcile
-from deliveries.backlog.backlog import Lane, Mode
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_agrees
+from deliveries.backlog.lanestate import LaneState
 from deliveries.models import Delivery
 from deliveries.publish.service import message_publish
 from deliveries.push.rejected import rejected
@@ -24,6 +26,7 @@ from deliveries.rules.payload import NewMessage
 from deliveries.rules.taskmessage import queue_name
 from subscriptions.models import Subscription
 from subscriptions.selectors import push_settings_of, topic_get
+from tests.lanes import lane_state
 from tests.ports import wait_for
 from tests.receiver import Answer, Receiver, Request
 from tests.redisserver import RedisServer
@@ -42,7 +45,7 @@ def api(redis_url: str) -> Api:
 
 @pytest.fixture
 def own_redis(tmp_path: Path, settings: Any) -> Iterator[RedisServer]:
-    """A Redis that the test may stop and start."""
+    """Return a Redis server that the test may stop and start."""
     with RedisServer(tmp_path) as server:
         settings.REDIS_URL = server.url
         yield server
@@ -94,7 +97,7 @@ def test_a_message_published_over_rest_arrives_in_the_documented_form_and_is_ack
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_an_endpoint_that_asks_to_be_left_alone_is(api: Api, receiver: Receiver, redis_url: str, status: int) -> None:
+def test_a_retry_after_is_obeyed(api: Api, receiver: Receiver, redis_url: str, status: int) -> None:
     receiver.default = Answer(status, headers={"Retry-After": "40"})
     subscribe(api, receiver)
     publish(1)
@@ -214,7 +217,7 @@ def test_a_worker_that_stops_warmly_hands_back_what_it_holds(api: Api, receiver:
 def test_a_wiped_redis_is_rebuilt_and_every_message_arrives(
     api: Api, receiver: Receiver, redis_url: str, more: int
 ) -> None:
-    """A publisher that meets a wiped Redis heals its lane; where nobody publishes the worker's heartbeat has to."""
+    """A publisher repairs its lane in a wiped Redis; without a publisher the worker's heartbeat has to."""
     receiver.default = 503
     subscribe(api, receiver)
     published = publish(40)
@@ -259,7 +262,7 @@ def test_a_token_that_nobody_holds_is_taken_back(api: Api, receiver: Receiver, r
     assert len(receiver.requests) == 4
 
 
-def test_redis_that_was_away_for_a_while_needs_no_hand(receiver: Receiver, own_redis: RedisServer) -> None:
+def test_an_outage_of_redis_needs_no_intervention(receiver: Receiver, own_redis: RedisServer) -> None:
     subscribe(Api(), receiver)
     with Worker(own_redis.url) as worker:
         publish(2)
@@ -281,17 +284,18 @@ def test_switching_to_pull_pauses_and_switching_back_resumes_without_a_loss(
     with Worker(redis_url):
         api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {}})
         published = publish(10)
-        assert default_backlog().state(Lane(Delivery.objects.first().subscription_id, "local"))["mode"] == "2"  # type: ignore[union-attr]
+        subscription_id = Subscription.objects.get().pk
+        assert lane_state(default_backlog(), Lane(subscription_id, "local")).mode == Mode.PULL
         assert receiver.requests == []
         api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url}})
         settled()
     assert ids_received(receiver) == Counter(published)
 
 
-def test_what_a_subscription_gathered_as_pull_is_pushed_as_soon_as_it_has_an_endpoint(
+def test_the_backlog_of_a_pull_subscription_is_pushed_as_soon_as_it_has_an_endpoint(
     api: Api, receiver: Receiver, redis_url: str
 ) -> None:
-    """No audit runs here: the change itself must find the messages that no publisher offered."""
+    """No audit runs here: the change itself must find the messages that were not offered."""
     api.put("topics/orders", {})
     api.put("subscriptions/push", {"topic": TOPIC})
     published = publish(10)
@@ -304,7 +308,7 @@ def test_what_a_subscription_gathered_as_pull_is_pushed_as_soon_as_it_has_an_end
 def test_a_change_during_a_rebuild_is_the_last_word(
     api: Api, receiver: Receiver, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given a rebuild that has read a pull subscription, when it gets an endpoint before that is told to Redis."""
+    """Given a rebuild that has read a pull subscription, when that gets an endpoint before Redis is told."""
     api.put("topics/orders", {})
     api.put("subscriptions/push", {"topic": TOPIC})
     publish(1)
@@ -338,7 +342,7 @@ def test_a_new_endpoint_takes_effect_on_messages_that_wait(api: Api, receiver: R
         assert len(other.requests) == 3
 
 
-def test_a_deleted_subscription_is_pushed_no_more(api: Api, receiver: Receiver, redis_url: str) -> None:
+def test_a_deleted_subscription_gets_no_more_pushes(api: Api, receiver: Receiver, redis_url: str) -> None:
     receiver.default = 503
     subscribe(api, receiver)
     publish(5)
@@ -359,7 +363,7 @@ def test_a_stock_celery_worker_on_the_same_queue_delivers_too(api: Api, receiver
         lane = Lane(Delivery.objects.values_list("subscription_id", flat=True)[0], "local")
 
         def pumped() -> bool:
-            """A stock worker wakes no lane, so somebody else has to."""
+            """Wake the lanes, because a stock worker does not."""
             default_backlog().configure(lane, mode=Mode.PUSH, action="known")
             return all_settled()
 
@@ -421,7 +425,7 @@ def test_a_slow_endpoint_is_nacked_at_its_deadline(api: Api, receiver: Receiver,
 
 
 def test_inspect_shows_what_is_outstanding(api: Api, receiver: Receiver, redis_url: str) -> None:
-    receiver.default = Answer(204, delay_seconds=300)  # the receiver's end ends it
+    receiver.default = Answer(204, delay_seconds=300)  # until the receiver stops
     subscribe(api, receiver, ackDeadlineSeconds=600)
     [message_id] = publish(1)
     with Worker(redis_url, PUSHHUB_DRAIN_SECONDS="0") as worker:
@@ -457,7 +461,9 @@ def test_a_worker_that_was_suspended_and_declared_dead_does_no_harm(
             settled()
     assert set(ids_received(receiver)) == set(published)
     subscription_id = Subscription.objects.get().pk
-    wait_for(lambda: default_backlog().state(Lane(subscription_id, "local"))["out"] == "0", what="every token back")
+    wait_for(
+        lambda: lane_state(default_backlog(), Lane(subscription_id, "local")).outstanding == 0, what="every token back"
+    )
 
 
 def test_an_endpoint_that_hangs_does_not_slow_the_others(api: Api, receiver: Receiver, redis_url: str) -> None:
@@ -479,7 +485,7 @@ SLEEPS_FOR_HOURS = "from deliveries.push import transport; transport.MAX_SLEEP_S
 
 
 def test_a_worker_that_sleeps_is_woken_for_a_retry(api: Api, receiver: Receiver, redis_url: str) -> None:
-    """Else it would come at the end of the sleep: seconds after its countdown, which begins at 100 ms."""
+    """Otherwise the retry would wait for the end of the sleep, seconds after a countdown that begins at 100 ms."""
     receiver.script([500, 500])
     subscribe(api, receiver)
     with Worker(redis_url, first=SLEEPS_FOR_HOURS):
@@ -498,16 +504,16 @@ def test_a_rate_limit_holds_though_nothing_else_wakes_the_worker(api: Api, recei
 
 
 LIMITS = {"x-pushhub-rate": "10", "x-pushhub-burst": "4", "x-pushhub-max-outstanding": "2"}
-IN_REDIS = {"rate": "10", "burst": "4", "cap": "2"}
+IN_REDIS = {"rate": 10, "burst": 4, "cap": 2}
 
 
-def state_of(name: str) -> dict[str, str]:
-    return default_backlog().state(Lane(Subscription.objects.get(subscription_id=name).pk, "local"))
+def state_of(name: str) -> LaneState:
+    return lane_state(default_backlog(), Lane(Subscription.objects.get(subscription_id=name).pk, "local"))
 
 
-def limits_of(name: str) -> dict[str, str]:
-    state = state_of(name)
-    return {field: state[field] for field in IN_REDIS}
+def limits_of(name: str) -> dict[str, float]:
+    flow = state_of(name).flow
+    return {"rate": flow.rate, "burst": flow.burst, "cap": flow.cap}
 
 
 def test_an_idle_subscription_keeps_its_own_limits_through_a_wipe(api: Api, receiver: Receiver, redis_url: str) -> None:
@@ -528,7 +534,7 @@ def test_an_idle_subscription_keeps_its_own_limits_through_a_wipe(api: Api, rece
 
 
 @pytest.mark.parametrize("waiting", [0, 1], ids=["idle", "waiting"])
-def test_the_audit_mends_settings_of_which_the_word_got_lost(
+def test_the_audit_repairs_settings_whose_notice_got_lost(
     api: Api, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, waiting: int
 ) -> None:
     # Given new limits of which Redis was not told, and one more lane of an ordered subscription
@@ -544,5 +550,5 @@ def test_the_audit_mends_settings_of_which_the_word_got_lost(
     assert reconcile.audit() >= 2
     # Then all settings are those of the subscription
     assert limits_of("push") == IN_REDIS
-    assert state_of("ordered")["ordered"] == "1"
+    assert state_of("ordered").ordered
     assert reconcile.audit() == 0, "what agrees is left alone"

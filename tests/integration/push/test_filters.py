@@ -1,4 +1,4 @@
-"""Filters at work: who is owed what, over REST, pushed, pulled and in order."""
+"""Filters: which subscription gets which message, over REST, pushed, pulled and in order."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pulled(api: Api, name: str) -> list[str]:
     return [one["message"]["attributes"]["kind"] for one in received.get("receivedMessages", [])]
 
 
-def test_only_what_passes_is_delivered_and_the_rest_counts_as_acknowledged(api: Api) -> None:
+def test_only_matching_messages_are_delivered_and_the_rest_counts_as_acknowledged(api: Api) -> None:
     subscribe(api, "orders", 'attributes.kind = "order"')
     subscribe(api, "others", 'attributes.kind != "order"')
     api.made("subscriptions/everything", {"topic": TOPIC})
@@ -55,7 +55,7 @@ def test_only_what_passes_is_delivered_and_the_rest_counts_as_acknowledged(api: 
     assert pulled(api, "everything") == ["order", "return", "order", "note"]
 
 
-def test_what_passes_nowhere_is_kept_for_nobody(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_no_filter_passes_is_not_kept(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     subscribe(api, "orders", 'attributes.kind = "order"')
     publish(api, "return")
     assert not Delivery.objects.exists()
@@ -71,7 +71,7 @@ def test_messages_in_order_are_filtered_too(api: Api) -> None:
     assert pulled(api, "orders") == ["order"]
 
 
-def test_what_is_pushed_is_filtered(api: Api, redis_url: str, receiver: Receiver) -> None:
+def test_pushed_messages_are_filtered(api: Api, redis_url: str, receiver: Receiver) -> None:
     subscribe(api, "pushed", 'hasPrefix(attributes.kind, "or")', pushConfig={"pushEndpoint": receiver.url})
     with Worker(redis_url):
         publish(api, "note", "order", "orange")

@@ -30,6 +30,7 @@ from deliveries.rules.payload import NewMessage
 from deliveries.rules.taskmessage import own_parse, queue_name
 from subscriptions.models import Subscription
 from subscriptions.selectors import push_settings_of, topic_get
+from tests.lanes import lane_state
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
 from tests.restapi import Api
@@ -44,11 +45,11 @@ DEPTH = 3
 
 
 class Injected(Exception):
-    """What no code expects."""
+    """An exception that no code expects."""
 
 
 class Faults:
-    """Notes the places in our code from which `thread` calls out, and raises once at the place that is armed."""
+    """Notes the places from which `thread` calls the database or Redis, and raises once at the armed place."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.thread = ""
@@ -90,7 +91,7 @@ def _place() -> str:
 
 
 class Stand:
-    """A push worker in this process, fetching as its transport does."""
+    """A push worker in this process, which fetches as its transport does."""
 
     def __init__(self) -> None:
         self.worker = PushWorker(NoEvents(), "push@test", revoked=frozenset())
@@ -109,7 +110,7 @@ class Stand:
 
 
 class NoEvents:
-    """In place of Celery's application: nobody watches."""
+    """Stands in for Celery's application, whose events nobody watches."""
 
     def connection_for_write(self) -> Any:
         raise OSError
@@ -134,7 +135,7 @@ def publish(topic: str, *payloads: bytes) -> set[str]:
 
 
 def scenario(stand: Stand, receiver: Receiver) -> None:
-    """Acks, a nack, a large payload, a dead letter, a page of the backlog, and a wiped Redis."""
+    """Deliver with acks, a nack, a large payload, a dead letter, a page of the backlog, and a wiped Redis."""
     letters = Message.objects.filter(topic__topic_id="letters").count()
     client = default_backlog().client
     client.flushall()
@@ -158,12 +159,12 @@ def scenario(stand: Stand, receiver: Receiver) -> None:
     assert published <= {request.json["message"]["messageId"] for request in receiver.requests}
     assert Message.objects.filter(topic__topic_id="letters").count() == letters + 1
     lanes = default_backlog().lanes()
-    assert [default_backlog().state(lane)["out"] for lane in lanes] == ["0"] * len(lanes)
+    assert [lane_state(default_backlog(), lane).outstanding for lane in lanes] == [0] * len(lanes)
 
 
 @pytest.fixture
 def receiver(api: Api) -> Iterator[Receiver]:
-    """The endpoint of three subscriptions: it nacks `nack` once and `dead` always."""
+    """The endpoint of three subscriptions. It nacks `nack` once and `dead` always."""
     nacked: set[str] = set()
 
     def answer(request: Request) -> int:
@@ -187,7 +188,7 @@ def receiver(api: Api) -> Iterator[Receiver]:
 
 
 @pytest.mark.parametrize(
-    ("thread", "least"), [("push-settler", 8), ("push-steward", 8), ("push-heart", 1), ("push-engine", 0)]
+    ("thread", "least"), [("push-settler", 8), ("push-preparer", 8), ("push-heart", 1), ("push-engine", 0)]
 )
 def test_a_fault_in_any_call_of_a_thread_loses_nothing_and_stops_nothing(
     thread: str, least: int, receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch
@@ -216,7 +217,7 @@ def fail(*args: Any, **kwargs: Any) -> Any:
     raise Injected
 
 
-def test_results_that_can_never_be_written_hold_up_their_own_lane_only(
+def test_results_that_can_never_be_stored_delay_only_their_own_lane(
     receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a lane whose dead letters cannot be forwarded
@@ -231,7 +232,7 @@ def test_results_that_can_never_be_written_hold_up_their_own_lane_only(
     assert Message.objects.filter(topic__topic_id="letters").count() == 1
 
 
-def test_a_subscription_that_cannot_be_prepared_holds_up_no_other(
+def test_a_subscription_that_cannot_be_prepared_delays_no_other(
     receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     book = stand.worker.engine.plans

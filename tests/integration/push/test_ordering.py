@@ -10,15 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deliveries.backlog.backlog import Backlog, Lane, Mode, PageRequest, Settlement, work_key
+from deliveries.backlog.backlog import Backlog, Lane, PageRequest, Settlement, work_key
+from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.paging import digest
 from deliveries.models import Delivery
 from deliveries.publish.service import message_publish
 from deliveries.rules.ids import EPOCH_MS, first_id_at
+from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import NewMessage
 from deliveries.rules.taskmessage import TaskTemplate, body_parse, escaped, queue_name
 from subscriptions.selectors import topic_get
+from tests.lanes import lane_change, lane_state
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
 from tests.restapi import Api
@@ -64,16 +67,16 @@ class Model:
         self.configure("more", first)
 
     def publish_unheard(self, keys: list[str]) -> None:
-        """As when Redis was away for a moment: whoever publishes next speaks for these as well."""
+        """Publish without an offer, as if Redis were unavailable: the next publisher offers these as well."""
         for key in keys:
             self.rows[FIRST + self.published] = key
             self.published += 1
 
     def page(self) -> None:
-        """What a worker does with a lane that wants its next page."""
+        """Do what a worker does with a lane that wants its next page."""
         while self.backlog.client.spop("ph:page"):
-            state = self.backlog.state(LANE)
-            self._offer_page(PageRequest(LANE, int(state["cur"]), int(float(state["seq"]))))
+            state = lane_state(self.backlog, LANE)
+            self._offer_page(PageRequest(LANE, state.cursor, state.spill_count))
 
     def _offer_page(self, request: PageRequest) -> None:
         page = [message_id for message_id in sorted(self.rows) if message_id >= request.from_id][:5]
@@ -105,10 +108,10 @@ class Model:
         return [id_of(message) for message in reply[0]]
 
     def _release(self, message_ids: list[int]) -> None:
-        """A worker that finds no endpoint any more gives back what was in its queue."""
+        """Release deliveries, as a worker does that finds no endpoint any more."""
         for message_id in message_ids:
             settlement = Settlement()
-            settlement.add(str(message_id), "r", 1.0)
+            settlement.add(str(message_id), Verdict.RELEASE, 1.0)
             settlement.returned += [0, task(message_id)]
             self.backlog.settle({LANE: settlement}, dice=0.0, finished={})
 
@@ -143,7 +146,7 @@ class Model:
             return
         self.pushed.remove(message_id)
         del self.rows[message_id]
-        self._settle("a", message_id)
+        self._settle(Verdict.ACK, message_id)
 
     def ack_late(self, choice: int) -> None:
         """A puller acknowledges a message whose lease has ended."""
@@ -175,7 +178,7 @@ class Model:
             self._end_leases(message_id)
         else:
             self.pushed.remove(message_id)
-            self._settle("n", message_id)
+            self._settle(Verdict.NACK, message_id)
 
     def lapse(self, message_id: int) -> None:
         if message_id in self.leased:
@@ -207,10 +210,10 @@ class Model:
             times, _ = self.leased.pop(message_id)
             self.ended.append((message_id, times))
 
-    def _settle(self, code: Any, message_id: int) -> None:
+    def _settle(self, verdict: Verdict, message_id: int) -> None:
         settlement = Settlement()
-        settlement.add(str(message_id), code, 1.0)
-        if code == "n":
+        settlement.add(str(message_id), verdict, 1.0)
+        if verdict is Verdict.NACK:
             settlement.returned += [0, task(message_id)]
         self.backlog.settle({LANE: settlement}, dice=0.0, finished={})
 
@@ -280,7 +283,7 @@ def test_no_message_goes_out_while_an_earlier_one_of_its_key_waits(
             getattr(model, step)(value)
     model.configure("more", FIRST)  # the audit's word, where nobody published since
     # In the end everything arrives: nothing is stuck behind a key that nobody holds.
-    client.hset(f"ph:{LANE.key}:s", mapping={"resume": 0, "v": 0, "credit": 1000})
+    lane_change(model.backlog, LANE, resume_ms=0, backoff_level=0, credit=1000)
     for turn in range(500):
         if not model.rows:
             break
@@ -289,7 +292,7 @@ def test_no_message_goes_out_while_an_earlier_one_of_its_key_waits(
             model.ack(message_id)
     assert not model.rows
     assert set(client.keys(f"ph:{LANE.key}:*")) == {f"ph:{LANE.key}:s".encode()}
-    assert model.backlog.state(LANE)["parked"] == "0"
+    assert lane_state(model.backlog, LANE).parked == 0
 
 
 @pytest.mark.django_db(transaction=True)
@@ -297,7 +300,7 @@ def test_no_message_goes_out_while_an_earlier_one_of_its_key_waits(
 def test_pushes_of_a_key_arrive_in_publish_order_through_nacks_and(
     disturbance: str, receiver: Receiver, redis_url: str
 ) -> None:
-    """A message may come again, and then the later ones of its key come after it: no one comes first out of turn."""
+    """A message may be repeated, and then its key's later messages follow it again: none comes before its turn."""
     acked: dict[str, list[int]] = defaultdict(list)
     seen: dict[str, int] = defaultdict(int)
 

@@ -1,4 +1,4 @@
-"""A database that is away for longer than any timeout ends no worker, loses no result and needs no hand afterwards."""
+"""A database outage longer than any timeout ends no worker, loses no result and needs no intervention."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOPIC = "projects/shop/topics/orders"
 
 
 class SqliteOutage:
-    """Another process that never ends its transaction: every writer's patience runs out."""
+    """Block all writers by another process that never ends its transaction, until they time out."""
 
     url = ""
 
@@ -48,7 +48,7 @@ class SqliteOutage:
 
 
 class PostgresqlOutage:
-    """The server's socket disappears with every connection."""
+    """Remove the server's socket and all its connections."""
 
     def __init__(self, proxy: Proxy, folder: str) -> None:
         config = connection.settings_dict

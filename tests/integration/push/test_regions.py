@@ -1,4 +1,4 @@
-"""Regions without a worker of their own: somebody is told, and others deliver their messages."""
+"""Regions without a worker of their own: operators are warned, and other workers deliver their messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def last_served(region: str, *, seconds_ago: float) -> None:
     default_backlog().client.zadd(REGIONS_KEY, {region: (time.time() - seconds_ago) * 1000})
 
 
-def test_a_worker_started_under_another_region_delivers_what_it_finds(
+def test_a_worker_of_another_region_delivers_waiting_messages(
     waiting: list[str], redis_url: str, receiver: Receiver, settings: Any
 ) -> None:
     # Given messages of the region of which the workers are no more, as after a change of PUSHHUB_REGION
@@ -52,8 +52,8 @@ def test_a_worker_started_under_another_region_delivers_what_it_finds(
     with Worker(redis_url, region="europe") as worker:
         # When a worker of another region has started, then they arrive
         wait_for(lambda: not Delivery.objects.exists(), what="the acks")
-        assert "regions of other workers that this one serves now: local" in worker.log
-        # And once there are none left, the audit forgets the region, and so does the worker
+        assert "regions of other workers that this worker serves now: local" in worker.log
+        # And once no messages are left, the audit forgets the region, and so does the worker
         settings.REGIONS = ["europe"]
         reconcile.audit()
         wait_for(lambda: "that this one serves now: none" in worker.log, what="the end of that")
@@ -67,7 +67,7 @@ def test_a_region_is_taken_over_after_its_time(settings: Any) -> None:
     assert regions_to_adopt({"europe": 60.0, "gone": 16.0}) == ("europe", "gone")
 
 
-def test_the_audit_raises_the_alarm_for_a_region_with_messages_and_no_worker(
+def test_the_audit_warns_of_a_region_with_messages_and_no_worker(
     waiting: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     # Given a region in which messages have just been found

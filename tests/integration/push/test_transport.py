@@ -1,4 +1,4 @@
-"""The worker's channel between two replies of Redis: when it asks again, when it sleeps, and what wakes it."""
+"""The worker's channel between two replies of Redis: when it fetches again, when it sleeps, and what wakes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ASKED = _Fetch("local", "1", 10)
 
 
 class Worker:
-    """In place of the push worker."""
+    """Stands in for the push worker."""
 
     adopted: tuple[str, ...] = ()
 
@@ -24,10 +24,10 @@ class Worker:
         self.rung: list[str] = []
 
     def fetched(self, region: str, batch: str, messages: list[bytes], *, epoch: int, pages: list[bytes]) -> None:
-        """Nothing came."""
+        """Ignore the reply."""
 
     def delivered(self) -> None:
-        """That was all."""
+        """Ignore the end of the reply."""
 
     def take(self, message: dict[str, Any]) -> bool:
         raise AssertionError
@@ -72,7 +72,7 @@ def test_while_more_lanes_are_due_it_asks_again_at_once(channel: Any, worker: Wo
     assert not hub.timer._queue
 
 
-def test_else_it_sleeps_until_the_next_lane_is_due(channel: Any, worker: Worker, hub: Hub) -> None:
+def test_it_sleeps_until_the_next_lane_is_due(channel: Any, worker: Worker, hub: Hub) -> None:
     reply(channel, worker, wait_ms=50)
     assert channel._quiet == {"local"}
     while not worker.rung:
@@ -88,8 +88,8 @@ def test_it_asks_for_the_regions_that_the_worker_has_adopted_too(channel: Any, w
     assert not channel._quiet.issuperset(channel._served)
 
 
-def test_a_channel_that_is_closed_rings_no_more(channel: Any, worker: Worker, hub: Hub) -> None:
-    """As after Redis was away, when Celery consumes through a new one."""
+def test_a_closed_channel_does_not_ring(channel: Any, worker: Worker, hub: Hub) -> None:
+    """This happens after an outage of Redis, when Celery consumes through a new channel."""
     reply(channel, worker, wait_ms=50)
     channel.close()
     assert [timer.entry.canceled for timer in hub.timer._queue] == [True]

@@ -34,7 +34,7 @@ def pushed(
     no_wrapper: dict[str, Any] | None,
     **fields: Any,
 ) -> tuple[Request, str]:
-    """The request that a message becomes, and the message's id."""
+    """Publish a message, and return its request and its id."""
     api.made("topics/orders")
     push_config = {"pushEndpoint": receiver.url, "noWrapper": no_wrapper}  # null is as good as absent
     api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": push_config, **fields})
@@ -50,9 +50,7 @@ def of(data: bytes, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("data", [b"\x00\xff raw bytes \r\n", b'{"an":"object"}'])
-def test_without_metadata_the_body_is_the_data_and_nothing_else_is_told(
-    api: Api, receiver: Receiver, redis_url: str, data: bytes
-) -> None:
+def test_without_metadata_only_the_data_is_sent(api: Api, receiver: Receiver, redis_url: str, data: bytes) -> None:
     request, _ = pushed(api, receiver, redis_url, of(data, attributes={"Content-Type": "text/csv", "a": "b"}), {})
 
     assert (request.method, request.body) == ("POST", data)
@@ -79,7 +77,9 @@ def test_with_metadata_the_message_and_its_attributes_are_headers(api: Api, rece
     assert publish_time.endswith("Z") and publish_time[10] == "T"
 
 
-def test_attributes_neither_forge_headers_nor_replace_ours(api: Api, receiver: Receiver, redis_url: str) -> None:
+def test_attributes_neither_forge_headers_nor_replace_those_of_pushhub(
+    api: Api, receiver: Receiver, redis_url: str
+) -> None:
     hostile = {
         "Host": "elsewhere.example",
         "Content-Length": "1",
@@ -116,7 +116,7 @@ def test_the_publishers_trace_goes_on_at_the_endpoint(
         assert request.json["message"]["attributes"] == attributes
 
 
-def test_a_message_of_attributes_alone_has_an_empty_body(api: Api, receiver: Receiver, redis_url: str) -> None:
+def test_a_message_with_only_attributes_has_an_empty_body(api: Api, receiver: Receiver, redis_url: str) -> None:
     request, _ = pushed(api, receiver, redis_url, {"attributes": {"only": "this"}}, {"writeMetadata": True})
 
     assert request.body == b"" and request.headers["content-length"] == "0" and request.headers["only"] == "this"

@@ -1,4 +1,4 @@
-"""What goes wrong in the push worker's own threads costs a delay at most: nothing is lost and nothing stands still."""
+"""Errors in the push worker's own threads cost at most a delay: nothing is lost and nothing hangs."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ def test_a_subscription_deleted_during_the_last_attempt_stops_no_other(api: Api,
         assert worker.process.poll() is None
 
 
-#: Runs before the worker's own imports: idle threads give many signs of life, and the steward gives none.
-STEWARD_HANGS = """
+#: Runs before the worker's own imports: idle threads give many signs of life, and the preparer gives none.
+PREPARER_HANGS = """
 import sys, threading
 from pushhub.common import background
 
 work = background.BackgroundThread._round
 
 def work_or_hang(thread):
-    if thread.name == "push-steward":
+    if thread.name == "push-preparer":
         threading.Event().wait()
     sys.modules["deliveries.push.worker"].HEARTBEAT_SECONDS = 0.1
     work(thread)
@@ -79,16 +79,16 @@ background.BackgroundThread._round = work_or_hang
 """
 
 
-def test_a_worker_with_a_thread_that_stands_still_is_not_ready(
+def test_a_worker_with_a_hanging_thread_is_not_ready(
     redis_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = celery_app.__class__("check", broker=f"redis+socket://{redis_url.removeprefix('unix://')}")
     monkeypatch.setattr("pushhub.celery.app", app)
-    with Worker(redis_url, first=STEWARD_HANGS) as worker:
+    with Worker(redis_url, first=PREPARER_HANGS) as worker:
         wait_for(lambda: processes.works("push@test"), what="an answer")
         monkeypatch.setattr(background, "SILENT_SECONDS", 4.0)
         wait_for(lambda: not processes.works("push@test"), what="the silence")
         worker.kill()
-    assert "thread push-steward of push@test gave no sign of life" in caplog.text
+    assert "thread push-preparer of push@test gave no sign of life" in caplog.text
     assert not processes.works("push@test"), "a worker that is gone is not ready"
     app.close()

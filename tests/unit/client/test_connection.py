@@ -1,4 +1,4 @@
-"""One connection, fed by hand: whatever the pieces an answer comes in, the result is the same, and comes once."""
+"""A connection that the test feeds: the result is the same however a response is cut, and it is reported once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CRLF = b"\r\n"
 
 
 class Transport:
-    """Records what is written; bytes in reach it until it is aborted."""
+    """Records what is written, until it is aborted."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -44,6 +44,9 @@ class Pool:
 
     def answered(self, transport: object) -> None: ...
 
+    def discarded(self, connection: Connection) -> None:
+        self.idle.pop(connection, None)
+
     def release(self, connection: Connection, now: float) -> None:
         self.idle[connection] = None
 
@@ -55,7 +58,7 @@ class Pool:
 
 
 class NoLoop:
-    """Time stands still, so no timer goes off."""
+    """A loop in which time stands still, so that no timer fires."""
 
     def call_later(self, delay: float, callback: object) -> Any:
         return self
@@ -64,7 +67,7 @@ class NoLoop:
 
 
 class Exchange:
-    """A request on a new connection, and what has become of it."""
+    """A request on a new connection, and its results."""
 
     def __init__(self) -> None:
         loop: Any = NoLoop()
@@ -91,7 +94,7 @@ class Exchange:
         self.connection.connection_lost(None)
 
     def outcome(self) -> tuple[int | str, bool]:
-        """The result and whether the connection may be used again; both as they are before the connection ends."""
+        """Return the result and whether the connection may be used again, as of before the connection ends."""
         reused = bool(self.pool.idle)
         self.end()
         assert len(self.results) == 1
@@ -129,7 +132,7 @@ def until_the_end(body: bytes) -> bytes:
 
 @given(INTERIM, HEADERS, BODY, st.sampled_from([with_length, chunked, until_the_end]), CUTS)
 @example(b"", b"", b"\r\nContent-Length: 5\r\n", until_the_end, [17])
-def test_a_whole_answer_is_its_status_in_whatever_pieces(
+def test_a_complete_response_has_its_status_whatever_the_pieces(
     interim: bytes, headers: bytes, body: bytes, framing: Any, cuts: list[int]
 ) -> None:
     exchange = Exchange()
@@ -142,7 +145,9 @@ def test_a_whole_answer_is_its_status_in_whatever_pieces(
 
 
 @given(HEADERS, st.binary(min_size=1, max_size=30), st.sampled_from([with_length, chunked]), CUTS, st.integers(1, 500))
-def test_an_answer_cut_short_is_none(headers: bytes, body: bytes, framing: Any, cuts: list[int], short: int) -> None:
+def test_a_truncated_response_does_not_count(
+    headers: bytes, body: bytes, framing: Any, cuts: list[int], short: int
+) -> None:
     exchange = Exchange()
     answer = b"HTTP/1.1 200 OK\r\n" + headers + framing(body)
     cut = answer[: -(1 + short % len(answer))]
@@ -170,7 +175,7 @@ def test_a_refusal_says_when_to_come_back(answer: bytes, seconds: float) -> None
     assert exchange.results[0].retry_after_s == seconds
 
 
-def test_a_connections_next_answer_does_not_inherit_the_wait() -> None:
+def test_a_connections_next_response_does_not_inherit_the_retry_after() -> None:
     exchange = Exchange()
     exchange.feed([b"HTTP/1.1 429 Slow\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n"])
     exchange.connection.send(Request(b"POST", b"", 0.0, 10.0, exchange.results.append))
@@ -205,7 +210,7 @@ def test_a_spoilt_answer_is_reported_once_and_raises_nothing(spoils: list[tuple[
     exchange.outcome()
 
 
-def test_a_connection_that_is_given_up_leaves_the_idle_ones_at_once() -> None:
+def test_a_discarded_connection_is_no_longer_idle() -> None:
     exchange = Exchange()
     exchange.feed([b"HTTP/1.1 204 No Content\r\n\r\n"])
     assert exchange.pool.idle
@@ -217,7 +222,7 @@ def test_a_connection_that_is_given_up_leaves_the_idle_ones_at_once() -> None:
 @example(b"HTTP/1.1 103 Hints\r\nContent-Length: 7\r\n\r\n", b"A: b\r\n", [39])
 @given(INTERIM, st.sampled_from([b"A: b\r\n", b"CONTENT-LENGTH: 9\r\n", b"Transfer-Encoding: x\r\n"]), CUTS)
 def test_head_scan(interim: bytes, header: bytes, cuts: list[int]) -> None:
-    """Fed as the connection feeds it: with the number of interim heads that end in each piece, up to the final one."""
+    """The scan gets the number of interim heads that end in each piece, as the connection passes it on."""
     head = interim + b"HTTP/1.1 200 OK\r\nServer: x\r\n" + header + CRLF
     interim_ends = [i + 4 for i in range(len(interim)) if interim[i : i + 4] == b"\r\n\r\n"]
     scan, fed = HeadScan(), 0

@@ -1,4 +1,4 @@
-"""The resolver's memory and limits, with lookups by script."""
+"""The resolver's cache and limits, with scripted lookups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def made(lookup: Callable[[str], tuple[str, ...]], *, clock: Callable[[], float]
     return Resolver(loop, clock=clock, timeout_s=timeout_s, keep_s=30, keep_failure_s=5, lookup=lookup)
 
 
-def test_an_answer_is_kept_for_its_time_and_a_failure_for_a_shorter_one() -> None:
+def test_addresses_are_cached_and_failures_for_a_shorter_time() -> None:
     now = 0.0
     asked: list[str] = []
 
@@ -38,7 +38,7 @@ def test_an_answer_is_kept_for_its_time_and_a_failure_for_a_shorter_one() -> Non
     asyncio.run(scenario())
 
 
-def test_many_who_ask_at_a_time_share_one_lookup() -> None:
+def test_concurrent_requests_for_a_name_share_one_lookup() -> None:
     asked: list[str] = []
 
     def lookup(name: str) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ def test_many_who_ask_at_a_time_share_one_lookup() -> None:
     assert asked == ["good"]
 
 
-def test_who_gives_up_does_not_end_the_lookup_of_the_others() -> None:
+def test_a_cancelled_request_does_not_end_the_lookup_of_the_others() -> None:
     go_on = threading.Event()
 
     def lookup(name: str) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ def test_who_gives_up_does_not_end_the_lookup_of_the_others() -> None:
     asyncio.run(scenario())
 
 
-def test_lookups_that_hang_hold_a_bounded_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_lookups_occupy_a_bounded_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_LOOKUPS", 2)
     go_on = threading.Event()
     running: list[str] = []
@@ -93,13 +93,13 @@ def test_lookups_that_hang_hold_a_bounded_number_of_threads(monkeypatch: pytest.
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
-def test_a_long_answer_is_cut_and_doubles_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_addresses_are_kept_without_duplicates(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [(2, 1, 6, "", (f"192.0.2.{i // 2}", 0)) for i in range(1000)]
     monkeypatch.setattr(module.socket, "getaddrinfo", lambda *_, **__: answers)
     assert module._addresses("many") == tuple(f"192.0.2.{i}" for i in range(module.MAX_ADDRESSES))
 
 
-def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_REMEMBERED", 10)
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""The wheel of deadlines, on a clock that the test turns."""
+"""The timer wheel, on a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Timer:
 
 
 class Loop:
-    """As much of a loop as the wheel uses; time passes in `run_until`."""
+    """The part of a loop that the wheel uses; time passes in `run_until`."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -73,7 +73,7 @@ def made() -> tuple[Any, Wheel]:
 
 
 @given(st.lists(st.floats(0, 30), min_size=1, max_size=50))
-def test_each_is_noticed_once_never_early_and_at_most_a_tick_late(delays: list[float]) -> None:
+def test_every_item_is_called_once_never_early_and_at_most_a_tick_late(delays: list[float]) -> None:
     loop, wheel = made()
     items = [Item(wheel, loop.now + delay) for delay in delays]
     for item in items:
@@ -84,7 +84,7 @@ def test_each_is_noticed_once_never_early_and_at_most_a_tick_late(delays: list[f
         assert item.due <= item.noticed[0] <= item.due + TICK + 0.002
 
 
-def test_a_deadline_that_moves_away_is_looked_at_again_and_costs_no_timer() -> None:
+def test_moving_a_deadline_to_a_later_time_costs_no_timer() -> None:
     loop, wheel = made()
     item = Item(wheel, loop.now + 1)
     wheel.put(item, item.due)

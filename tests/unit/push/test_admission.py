@@ -5,12 +5,13 @@ from __future__ import annotations
 from deliveries.backlog.backlog import Lane
 from deliveries.push.admission import Admission
 from deliveries.push.flight import Flight
+from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_message
 from deliveries.rules.taskmessage import DeliverTask
 
 
 class Worker:
-    """Holds what was resumed; a flight that ends gives its bytes back."""
+    """Holds the resumed flights; a flight that ends releases its bytes."""
 
     def __init__(self, limit: int) -> None:
         self.resumed: list[Flight] = []
@@ -35,14 +36,14 @@ def test_a_subscription_gets_no_more_than_it_leaves_to_the_others() -> None:
     assert worker.admission.held_bytes == 70
 
 
-def test_what_waits_keeps_only_its_id_and_goes_on_when_bytes_come_back() -> None:
+def test_a_waiting_message_keeps_only_its_id_and_resumes_when_bytes_are_released() -> None:
     worker = Worker(100)
     first, _ = worker.take(1, 50)
     second, is_admitted = worker.take(1, 50)
     assert not is_admitted
     assert second.task.is_reference and second.by_reference and second.data_bytes == 5
     assert not worker.resumed
-    first.settle_as("a")
+    first.settle_as(Verdict.ACK)
     assert worker.resumed == [second]
     assert worker.admission.held_bytes == 50
 
@@ -53,9 +54,9 @@ def test_a_subscription_whose_messages_wait_does_not_overtake_itself() -> None:
     large, _ = worker.take(1, 60)
     small, is_admitted = worker.take(1, 1)
     assert not is_admitted
-    first.settle_as("a")
+    first.settle_as(Verdict.ACK)
     assert worker.resumed == [large]
-    large.settle_as("a")
+    large.settle_as(Verdict.ACK)
     assert worker.resumed == [large, small]
 
 
@@ -64,7 +65,7 @@ def test_a_message_larger_than_the_limit_goes_alone() -> None:
     other, _ = worker.take(1, 10)
     large, is_admitted = worker.take(2, 500)
     assert not is_admitted
-    other.settle_as("n")
+    other.settle_as(Verdict.NACK)
     assert worker.resumed == [large]
 
 
@@ -72,28 +73,28 @@ def test_subscriptions_that_wait_take_turns() -> None:
     worker = Worker(100)
     blocking, _ = worker.take(9, 100)
     waiting = [worker.take(number, 20)[0] for number in (1, 1, 2, 2)]
-    blocking.settle_as("a")
+    blocking.settle_as(Verdict.ACK)
     assert worker.resumed == [waiting[0], waiting[2], waiting[1], waiting[3]]
 
 
-def test_after_a_large_message_all_that_fit_go_on_at_once() -> None:
+def test_after_a_large_message_all_messages_that_fit_resume_at_once() -> None:
     worker = Worker(100)
     large, _ = worker.take(1, 500)
     waiting = [worker.take(1, 10)[0] for _ in range(8)]
-    large.settle_as("a")
+    large.settle_as(Verdict.ACK)
     assert worker.resumed == waiting[:5]
-    waiting[0].settle_as("a")
+    waiting[0].settle_as(Verdict.ACK)
     assert worker.resumed == waiting[:6]
 
 
-def test_what_ended_while_it_waited_is_left_out_and_gives_nothing_back() -> None:
+def test_a_flight_that_ended_while_waiting_is_skipped_and_releases_nothing() -> None:
     worker = Worker(100)
     first, _ = worker.take(1, 50)
     ended, _ = worker.take(1, 50)
     last, _ = worker.take(1, 50)
-    ended.settle_as("r")
+    ended.settle_as(Verdict.RELEASE)
     assert worker.admission.held_bytes == 50
-    first.settle_as("a")
+    first.settle_as(Verdict.ACK)
     assert worker.resumed == [last]
-    last.settle_as("a")
+    last.settle_as(Verdict.ACK)
     assert worker.admission.held_bytes == 0

@@ -1,4 +1,4 @@
-"""The alarm that wakes a sleeping worker, on a clock of the test's own."""
+"""The alarm that wakes a sleeping worker, on the test's own clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.ports import wait_for
 
 
 class Timer:
-    """What `call_later` returns."""
+    """The timer that `call_later` returns."""
 
     is_cancelled = False
 
@@ -25,7 +25,7 @@ class Timer:
 
 
 class Clock:
-    """Time that moves when told to, and what is to happen in it."""
+    """A clock that the test moves, and its scheduled calls."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -101,7 +101,7 @@ def test_a_cancelled_alarm_is_silent_and_can_be_set_again(alarm: Alarm, clock: C
 
 
 def test_of_80_alarms_in_kombus_hub_one_is_left_and_none_makes_the_hub_oversleep() -> None:
-    """The hub fires ten timers a round, whether they still mean anything or not, and then sleeps for a second."""
+    """The hub fires ten timers per round, even superseded ones, and then sleeps for a second."""
     hub = Hub()
     reading, writing = socket.socketpair()
     slept: list[float] = []
@@ -136,16 +136,14 @@ def test_of_80_alarms_in_kombus_hub_one_is_left_and_none_makes_the_hub_oversleep
         writing.close()
 
 
-def test_what_is_due_at_once_rings_in_the_next_moment(alarm: Alarm, clock: Clock, rung: list[float]) -> None:
+def test_an_alarm_without_delay_rings_in_the_next_moment(alarm: Alarm, clock: Clock, rung: list[float]) -> None:
     alarm.set(0)
     assert rung == []
     clock.advance(1)
     assert rung == [100.001]
 
 
-def test_a_timer_that_was_lost_does_not_keep_the_next_from_ringing(
-    alarm: Alarm, clock: Clock, rung: list[float]
-) -> None:
+def test_a_lost_timer_does_not_suppress_the_next_ring(alarm: Alarm, clock: Clock, rung: list[float]) -> None:
     alarm.set(0.5)
     clock.lose_timers()
     clock.advance(1)

@@ -21,7 +21,7 @@ def result(
 
 
 def nacks(backoff: Backoff, count: int, *, dice: float = 0.5) -> Backoff:
-    """Nacks one after the other, each of a request sent when the lane resumed."""
+    """Apply nacks one after the other, each of a request that was sent when the lane resumed."""
     for _ in range(count):
         backoff = result(backoff, acked=False, now_ms=max(backoff.resume_ms, 1000.0), dice=dice)
     return backoff
@@ -40,7 +40,7 @@ def test_single_nacks_do_not_pause_a_lane() -> None:
     assert not rules.is_backing_off(backoff)
 
 
-def test_one_nack_more_pauses_it_for_a_hundred_milliseconds_or_more() -> None:
+def test_one_more_nack_pauses_the_lane_for_at_least_100_ms() -> None:
     backoff = nacks(Backoff(), int(FREE_LEVEL) + 1, dice=0)
 
     assert backoff.resume_ms == 1100
@@ -54,7 +54,7 @@ def test_a_pause_doubles_with_every_nack() -> None:
 
 
 @pytest.mark.parametrize(("dice", "seconds"), [(0.0, 30), (0.5, 45), (0.999999999, 60)])
-def test_when_nothing_but_nacks_come_a_pause_is_30_to_60_seconds(dice: float, seconds: float) -> None:
+def test_if_all_results_are_nacks_a_pause_takes_30_to_60_seconds(dice: float, seconds: float) -> None:
     before = nacks(Backoff(), 20, dice=dice)
     after = nacks(before, 1, dice=dice)
 
@@ -72,13 +72,13 @@ def test_thousands_of_nacks_in_flight_when_an_endpoint_dies_count_as_one() -> No
 
     backoff = dying
     for late_ms in range(3000):
-        # Sent 5 ms before the pause began; the slowest answers come long after it is over.
+        # Sent 5 ms before the pause began; the slowest responses arrive long after its end.
         backoff = result(backoff, acked=False, now_ms=1000 + late_ms, latency_ms=5 + late_ms)
 
     assert backoff == dying
 
 
-def test_an_ack_of_before_a_pause_does_not_end_it() -> None:
+def test_an_ack_of_a_request_from_before_a_pause_does_not_end_it() -> None:
     paused = nacks(Backoff(), 8)
 
     assert result(paused, acked=True, now_ms=paused.resume_ms + 10, latency_ms=500) == paused

@@ -15,7 +15,7 @@ def test_a_new_bucket_is_full() -> None:
 
 
 @pytest.mark.parametrize(("rate", "burst", "depth"), [(5, 20, 20), (5, 0, 5), (0.1, 0, 1), (100, 0.5, 1)])
-def test_its_depth_is_the_burst_or_a_second_and_never_under_one(rate: float, burst: float, depth: float) -> None:
+def test_its_depth_is_the_burst_or_a_second_and_at_least_one(rate: float, burst: float, depth: float) -> None:
     assert rules.depth(rate, burst) == depth
 
 
@@ -45,5 +45,5 @@ def test_it_says_when_the_next_message_may_go() -> None:
     assert rules.next_ms(Bucket(tokens=3, filled_ms=NOW_MS), rate=5) == NOW_MS
 
 
-def test_what_is_spent_is_gone() -> None:
+def test_spent_tokens_are_gone() -> None:
     assert rules.whole(rules.spent(Bucket(tokens=3.5, filled_ms=NOW_MS), 3)) == 0

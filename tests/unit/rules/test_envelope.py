@@ -55,7 +55,7 @@ OURS = [
 
 
 def attributes_sent(attributes: dict[str, str], **fields: str) -> list[tuple[str, str]]:
-    """The metadata headers beyond the three that are always there."""
+    """Return the metadata headers besides the three that are always there."""
     headers = metadata_headers({**MESSAGE, "attributes": attributes, **fields}, subscription=SUBSCRIPTION)
     return headers[3:]
 
@@ -119,7 +119,7 @@ def test_the_metadata_headers_are_the_documented_ones() -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_an_attribute_cannot_override_a_header_of_ours(name: str) -> None:
+def test_an_attribute_cannot_override_a_header_of_pushhub(name: str) -> None:
     assert attributes_sent({name: "evil"}) == []
 
 

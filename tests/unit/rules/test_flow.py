@@ -1,4 +1,4 @@
-"""Push window, push backoff and rate limit together: how many messages may be sent off."""
+"""Push window, push backoff and rate limit together: how many messages may be sent."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_cap_and_a_rate_bound_what_is_free() -> None:
     assert rules.free(limited, outstanding=10, now_ms=NOW_MS) == 7
 
 
-def test_what_was_sent_is_taken_from_the_bucket_and_says_how_far_the_window_is_used() -> None:
+def test_sending_takes_tokens_from_the_bucket_and_shows_how_much_of_the_window_is_used() -> None:
     flow = rules.sent(Flow(rate=5.0), count=5, outstanding=9, now_ms=NOW_MS)
 
     assert flow.window.round.peak == 9
@@ -70,7 +70,7 @@ def test_without_a_rate_nothing_waits_for_the_bucket() -> None:
     assert rules.bucket_wait_ms(Flow(), now_ms=NOW_MS) is None
 
 
-def test_the_gap_that_nacks_make_sets_deliveries_apart() -> None:
+def test_nacks_make_a_gap_between_deliveries() -> None:
     flow = Flow(window=Window(size=500.0, share=Share(0.2, gap_ms=500.0)))
 
     sent = rules.sent(flow, count=1, outstanding=1, now_ms=NOW_MS)
@@ -81,7 +81,7 @@ def test_the_gap_that_nacks_make_sets_deliveries_apart() -> None:
     assert rules.bucket_wait_ms(sent, now_ms=NOW_MS) == NOW_MS + 500
 
 
-def test_of_the_gap_and_the_own_rate_limit_the_slower_counts() -> None:
+def test_the_slower_of_the_gap_and_the_own_rate_limit_counts() -> None:
     gap = Window(size=500.0, share=Share(0.1, gap_ms=5.0))
 
     slower = rules.sent(Flow(window=gap, rate=10.0), count=1, outstanding=1, now_ms=NOW_MS)
@@ -91,7 +91,7 @@ def test_of_the_gap_and_the_own_rate_limit_the_slower_counts() -> None:
     assert rules.bucket_wait_ms(faster, now_ms=NOW_MS) == NOW_MS + 5
 
 
-def test_what_holds_the_next_delivery_back_is_the_pause_or_the_gap() -> None:
+def test_the_pause_or_the_gap_holds_the_next_delivery_back() -> None:
     flow = Flow(window=Window(share=Share(0.2, gap_ms=500.0)), backoff=Backoff(resume_ms=NOW_MS + 900))
 
     assert rules.pause_ms(flow, now_ms=NOW_MS) == 900

@@ -1,4 +1,4 @@
-"""Exponential buckets: where a value falls, and that merging loses nothing."""
+"""Exponential buckets: each value is in its bucket, and merging loses nothing."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from deliveries.rules.histogram import bucket_of, coarser, merged, quantile, upp
 
 @pytest.mark.parametrize(("value", "bucket"), [(-3, 0), (0, 0), (1, 0), (2, 32), (3, 51), (8, 96), (1_000_000, 638)])
 def test_a_value_falls_into_its_bucket(value: int, bucket: int) -> None:
-    """Given values, powers of two among them, when they are put into buckets, then each lies below its upper bound."""
+    """Given values, including powers of two, when they are put into buckets, then each lies below its upper bound."""
     assert bucket_of(value) == bucket
     assert upper_bound(bucket) >= value
     assert bucket == 0 or upper_bound(bucket - 1) < value
 
 
 def test_merging_is_counting_all_at_once() -> None:
-    """Given values in two heaps, when their histograms are merged, then it is the histogram of all."""
+    """Given two sets of values, when their histograms are merged, then the result is the histogram of all values."""
     dice = random.Random(7)
     values = [int(dice.lognormvariate(10, 2)) for _ in range(2000)]
 

@@ -1,4 +1,4 @@
-"""Message ids rise, never repeat, and tell when a message was published."""
+"""Message ids increase, never repeat, and contain the publish time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_an_id_holds_its_publish_time() -> None:
     assert first_id_at(NOW) <= message_id < first_id_at(NOW + 1)
 
 
-def test_more_than_a_millisecond_holds_go_on_in_the_next() -> None:
+def test_ids_beyond_the_capacity_of_a_millisecond_use_the_next() -> None:
     ids = MessageIds(node=0).take(COUNTER_SIZE + 1, now_ms=NOW)
     assert publish_time_ms(ids[-2]) == NOW
     assert publish_time_ms(ids[-1]) == NOW + 1

@@ -1,23 +1,28 @@
-"""Which answers are acks, and the class each answer counts under."""
+"""Which responses are acks, and the class that each response counts as."""
 
 from __future__ import annotations
 
 import pytest
 
-from deliveries.rules.outcome import Outcome, Reason, ResponseClass, outcome, response_class
+from deliveries.rules.outcome import Reason, ResponseClass, Verdict, response_class, verdict
 
 
 def test_exactly_five_statuses_acknowledge() -> None:
-    assert {status for status in range(100, 600) if outcome(status) is Outcome.ACK} == {102, 200, 201, 202, 204}
+    assert {status for status in range(100, 600) if verdict(status) is Verdict.ACK} == {102, 200, 201, 202, 204}
 
 
-def test_no_answer_is_a_nack() -> None:
-    assert outcome(None, "connect_failed") is Outcome.NACK
-    assert outcome(None) is Outcome.NACK
+def test_an_attempt_that_the_worker_aborts_counts_for_nothing() -> None:
+    assert {reason for reason in Reason if verdict(0, reason) is not Verdict.NACK} == {Reason.ABORTED}
+    assert verdict(0, Reason.ABORTED) is Verdict.RELEASE
+
+
+def test_no_response_is_a_nack() -> None:
+    assert verdict(None, "connect_failed") is Verdict.NACK
+    assert verdict(None) is Verdict.NACK
 
 
 def test_a_reason_makes_a_nack_of_an_ack_status() -> None:
-    assert outcome(200, "deadline_exceeded") is Outcome.NACK
+    assert verdict(200, "deadline_exceeded") is Verdict.NACK
     assert response_class(200, "deadline_exceeded") == "deadline_exceeded"
 
 
@@ -54,7 +59,7 @@ def test_a_reason_has_its_class(reason: str, expected: str) -> None:
     assert response_class(None, reason) == expected
 
 
-def test_only_faults_of_our_own_count_as_internal() -> None:
+def test_only_faults_of_pushhub_count_as_internal() -> None:
     internal = {reason for reason in Reason if response_class(None, reason) is ResponseClass.INTERNAL}
 
     assert internal == {Reason.TOKEN_DENIED, Reason.ABORTED, Reason.INVALID_ENDPOINT, Reason.INTERNAL}

@@ -1,4 +1,4 @@
-"""The countdown of one nacked message."""
+"""The countdown of a nacked message."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def test_a_maximum_under_our_own_minimum_wins() -> None:
 
 
 @pytest.mark.parametrize("dice", DICE)
-def test_an_endpoint_is_left_alone_for_as_long_as_it_asks(dice: float) -> None:
+def test_the_countdown_is_at_least_the_retry_after(dice: float) -> None:
     countdown = countdown_ms(1, dice=dice, at_least_ms=30_000)
     assert 30_000 <= countdown <= 30_000 * (1 + JITTER)
     assert countdown_ms(50, dice=dice, at_least_ms=10) == countdown_ms(50, dice=dice), "the countdown is longer"
 
 
 @pytest.mark.parametrize(("maximum_ms", "expected"), [(None, MAXIMUM_MS), (5_000, 5_000), (0, 0)])
-def test_what_an_endpoint_asks_for_is_bounded_by_the_maximum(maximum_ms: float | None, expected: float) -> None:
+def test_a_retry_after_is_bounded_by_the_maximum(maximum_ms: float | None, expected: float) -> None:
     assert countdown_ms(1, dice=0.5, maximum_ms=maximum_ms, at_least_ms=1e12) == expected
 
 

@@ -1,4 +1,4 @@
-"""The share of nacks that load does not explain, and the gap that it puts between deliveries."""
+"""The share of nacks that load does not explain, and the gap between deliveries that it causes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_push_page_has_one_delivery_in_500_ms_at_one_nack_in_five() -> None:
 
 
 @pytest.mark.parametrize("percent", [0, 1, 2, 3])
-def test_few_nacks_set_nothing_apart(percent: int) -> None:
+def test_few_nacks_make_no_gap(percent: int) -> None:
     assert gap_ms(percent / 100) == 0
 
 
@@ -44,7 +44,7 @@ def test_the_share_of_a_new_lane_is_a_mean_over_all_its_results() -> None:
     assert share.nacks == pytest.approx(15 / (60 + PRIOR))
 
 
-def test_a_share_that_is_learned_is_a_mean_over_the_last_results() -> None:
+def test_a_known_share_is_a_mean_over_the_last_results() -> None:
     share = after(Share(nacks=0.1, seen=MEMORY), 1, nacks=20)
 
     assert share.nacks == pytest.approx(0.1 + 0.9 * 20 / MEMORY)

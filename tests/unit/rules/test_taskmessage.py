@@ -1,4 +1,4 @@
-"""Task messages from the template are what Celery itself would read."""
+"""Celery itself can read the task messages that the template renders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
     attempt=st.integers(1, 1000),
     message_id=st.integers(1, 2**63 - 1),
 )
-def test_what_is_rendered_is_read_back(
+def test_a_rendered_message_is_read_back(
     data: bytes, attributes: dict[str, str], key: str, attempt: int, message_id: int
 ) -> None:
     message = wire_message(message_id, data, attributes, key)
@@ -47,7 +47,7 @@ def test_a_page_renders_a_message_as_a_publish_does(data: bytes, attributes: dic
     assert json.loads(f'"{escaped_text(text)}"') == text
 
 
-def test_the_id_stands_first_where_the_scripts_look_for_it() -> None:
+def test_the_id_comes_first_where_the_scripts_look_for_it() -> None:
     rendered = TaskTemplate(subscription_id=7, region="here", attempt=1).render("12", escaped(reference(12)))
     assert rendered.startswith('{"headers":{"id":"12.7.here"')
 
@@ -68,11 +68,11 @@ def test_a_reference_has_no_payload() -> None:
         b'{"headers":{"id":"12","lang":"py","task":"deliveries.deliver","x":1},"rest":"[]"}',
     ],
 )
-def test_another_message_is_not_taken_apart(message: bytes) -> None:
+def test_a_message_that_no_template_rendered_is_not_parsed(message: bytes) -> None:
     assert own_parse(message) is None
 
 
-def test_a_cut_message_is_an_error() -> None:
+def test_a_truncated_message_is_an_error() -> None:
     rendered = TaskTemplate(subscription_id=7, region="here", attempt=1).render("12", escaped(reference(12)))
     with pytest.raises(ValueError, match="end of data"):
         own_parse(rendered[:-10].encode())

@@ -17,7 +17,7 @@ NOW_MS = 1_790_000_000_000.0
 
 
 def result(window: Window, *, acked: bool, latency_ms: float, outstanding: float | None) -> Window:
-    """A result of a request that was sent in this round, with so many outstanding."""
+    """Apply the result of a request that was sent in this round, with this many outstanding."""
     held = window.size if outstanding is None else outstanding
     window = rules.with_means(rules.sent(window, outstanding=held), acked=acked, latency_ms=latency_ms)
     now_ms = window.round.began_ms + latency_ms
@@ -35,7 +35,7 @@ def nack(window: Window, *, outstanding: float | None = None, latency_ms: float 
 
 
 def a_round(window: Window, *, nacks: int = 0, latency_ms: float = 50) -> Window:
-    """To the end of the round, its nacks first."""
+    """Apply the results of the rest of the round, nacks first."""
     for number in range(10 * int(window.size) + 100):
         before = window.round.results
         window = nack(window) if number < nacks else acks(window, 1, latency_ms=latency_ms)
@@ -92,7 +92,7 @@ def test_the_window_never_exceeds_thirty_thousand() -> None:
         (replace(PROVEN, size=3000.0, ack_ratio=0.98), "nacked too often"),
     ],
 )
-def test_an_endpoint_stays_at_three_thousand_when_it_is(poor: Window, why: str) -> None:
+def test_a_slow_or_failing_endpoint_stays_at_three_thousand(poor: Window, why: str) -> None:
     base = Base(3000.0, 3000.0, 0.0, poor.latency_ms)
     window = replace(poor, round=Round(Phase.BASE, size=3000.0, results=2999.0, peak=3000.0), base=base)
 
@@ -125,7 +125,7 @@ def test_any_failure_shrinks_the_window() -> None:
     assert nack(in_round(Phase.REST, 1000.0)).size == 999
 
 
-def test_what_was_sent_before_a_round_began_shrinks_nothing() -> None:
+def test_nacks_of_requests_from_before_the_round_do_not_shrink_the_window() -> None:
     window = replace(PROVEN, size=400.0, round=Round(Phase.REST, began_ms=NOW_MS - 10, size=400.0))
 
     sizes = [
@@ -148,7 +148,7 @@ def test_a_window_that_is_not_used_does_not_grow() -> None:
     assert acks(replace(PROVEN, size=200.0), 1, outstanding=100).size == 201
 
 
-def test_a_pause_restarts_the_window_and_keeps_what_is_known_of_the_endpoint() -> None:
+def test_a_pause_restarts_the_window_and_keeps_the_means() -> None:
     window = in_round(Phase.LARGER, 700.0, base=Base(690.0, 690.0))
 
     restarted = rules.restarted(window, at_ms=NOW_MS)
@@ -250,7 +250,7 @@ def test_a_round_that_uses_less_than_half_of_the_window_judges_nothing() -> None
 
     assert window.round.phase == Phase.REST
     assert window.share.nacks > 0.1
-    # And a lane whose deliveries are set apart gives up what it does not use
+    # And a lane with a gap gives up the part that it does not use
     assert window.share.gap_ms > 0
     assert window.size == 6
 

@@ -1,4 +1,4 @@
-"""The steward: does what needs the database before a push can go out, so that neither loop ever waits for it."""
+"""Prepares pushes: does the work that needs the database, so that neither the engine nor Celery ever waits for it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from django.db import close_old_connections, connections
 
 from deliveries.backlog.backlog import PageRequest
 from deliveries.backlog.paging import page_in
-from deliveries.models import Message
 from deliveries.push.engine import Engine
 from deliveries.push.flight import Flight
-from deliveries.rules.outcome import Reason
-from deliveries.rules.payload import attributes_parse, wire_message
+from deliveries.rules.outcome import Reason, Verdict
 from deliveries.store.outages import OUTAGES
+from deliveries.store.payloads import payloads_read
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 
 logger = logging.getLogger(__name__)
@@ -30,12 +29,12 @@ Job = Callable[[], None]
 Step = Callable[[Sequence[Flight]], None]
 
 
-class Steward:
-    """A thread that makes plans, reads large payloads and pages backlogs in. An outage makes it wait, never end."""
+class Preparer:
+    """A thread that makes plans, reads large payloads and pages backlogs in. It waits out any outage."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._thread = BackgroundThread("push-steward", self._next, at_end=connections.close_all)
+        self._thread = BackgroundThread("push-preparer", self._next, at_end=connections.close_all)
 
     def start(self) -> None:
         self._thread.start()
@@ -46,18 +45,18 @@ class Steward:
         self._thread.stop(timeout=5)
 
     def prepare(self, engine: Engine, flights: Sequence[Flight]) -> None:
-        """Make what these lack, then give them back to the engine."""
+        """Make the plans and read the payloads of these, then return them to the engine."""
         self.take_on(flights, partial(prepare_now, engine))
 
     def take_on(self, flights: Sequence[Flight], step: Step) -> None:
-        """Have `step` called with these. Flights with which it fails are nacked, so that none is forgotten."""
+        """Call `step` with these flights. Those with which it fails are nacked, so that none is forgotten."""
         self._jobs.put(lambda: self._take(flights, step))
 
     def page(self, request: PageRequest) -> None:
         self._jobs.put(lambda: page_in(request))
 
     def run_soon(self, job: Job) -> None:
-        """Any other job that needs the database, retried while that is away."""
+        """Run any other job that needs the database; it is repeated while the database is away."""
         self._jobs.put(job)
 
     def _next(self) -> None:
@@ -67,8 +66,10 @@ class Steward:
                 self._do(job)
 
     def _do(self, job: Job) -> None:
-        """Do it, however long the database or Redis is away. Any other error is the job's end, and the thread's to
-        report: a page that did not come is asked for again, and so is a rebuild.
+        """Do a job, however long the database or Redis is away.
+
+        Any other error ends the job, and the thread logs it: a page that did not arrive is requested again, and so is a
+        rebuild.
         """
         pause = FIRST_PAUSE_SECONDS
         while not self._thread.stopping.is_set():
@@ -83,7 +84,7 @@ class Steward:
         return None
 
     def _take(self, flights: Sequence[Flight], step: Step) -> None:
-        """Take the step for these together. Where that fails it is taken for each, as one of them may be at fault."""
+        """Take the step for these together; if it fails, for each of them, as one of them may be at fault."""
         try:
             step(flights)
         except OUTAGES:
@@ -92,7 +93,7 @@ class Steward:
             logger.exception("%d messages could not be prepared", len(flights))
             close_old_connections()
             if len(flights) == 1:
-                flights[0].settle_as("n", Reason.INTERNAL)
+                flights[0].settle_as(Verdict.NACK, Reason.INTERNAL)
             else:
                 for flight in flights:
                     self.take_on([flight], step)
@@ -108,16 +109,12 @@ def prepare_now(engine: Engine, flights: Sequence[Flight]) -> None:
 
 
 def _fill(flight: Flight) -> bool:
-    """Read a payload that was left in the database; a message that is gone from there is owed to nobody."""
+    """Read the payload of a message that travels by reference; drop a message that is gone from the database."""
     if not flight.task.is_reference:
         return True
-    message = Message.objects.filter(pk=flight.message_id).first()
+    message = payloads_read([flight.message_id]).get(flight.message_id)
     if message is None:
-        flight.settle_as("x", "gone")
+        flight.settle_as(Verdict.DROP, "gone")
         return False
-    flight.task = flight.task._replace(
-        message=wire_message(
-            message.pk, bytes(message.data), attributes_parse(message.attributes), message.ordering_key
-        ),
-    )
+    flight.task = flight.task._replace(message=message)
     return True

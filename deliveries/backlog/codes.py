@@ -1,0 +1,111 @@
+"""The short codes that Redis holds, and the names that the code has for them: no other file knows both.
+
+The codes keep Redis small and do not change from one version to the next. `lua_names` gives the Lua scripts the same
+names: constants for the places and verdicts, and lists of the state's fields and their codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum, StrEnum
+
+from deliveries.rules.outcome import Verdict
+
+
+class Mode(IntEnum):
+    """What becomes of a lane's messages (configure.lua)."""
+
+    IDLE = 0
+    PUSH = 1
+    PULL = 2
+
+
+class Place(StrEnum):
+    """Where a delivery is, in its lane's hash of deliveries."""
+
+    #: In the backlog.
+    WAITING = "b"
+    #: On its way to the endpoint; it holds a token.
+    OUTSTANDING = "t"
+    #: In the retry set.
+    RETRYING = "r"
+    #: Leased to a puller.
+    LEASED = "l"
+    #: Behind an earlier message of its ordering key.
+    PARKED = "p"
+    #: Acknowledged by a puller, and kept while an earlier message of its ordering key is leased.
+    ACKNOWLEDGED = "a"
+
+
+#: settle.lua takes a code for each result.
+VERDICT_CODES = {
+    Verdict.ACK: "a",
+    Verdict.NACK: "n",
+    Verdict.RELEASE: "r",
+    Verdict.DROP: "x",
+    Verdict.DEAD_LETTER: "d",
+}
+
+#: The fields of a lane's state that common.lua owns. Redis knows a lane if it has the first of them.
+LANE_CODES = {
+    "mode": "mode",
+    "outstanding": "out",
+    "cursor": "cur",
+    "spilled": "spill",
+    "spill_count": "seq",
+    "paging_until_ms": "paging",
+    "credit": "credit",
+    "pumped_ms": "pumped",
+    "ordered": "ordered",
+    "parked": "parked",
+}
+#: The fields of a lane's state that rules.lua owns.
+RULE_CODES = {
+    "window": "w",
+    "ack_ratio": "r",
+    "latency_ms": "l",
+    "results_seen": "n",
+    "nack_share": "s",
+    "nack_share_seen": "sn",
+    "gap_ms": "gap",
+    "phase": "ph",
+    "round_began_ms": "t",
+    "round_size": "o",
+    "round_results": "c",
+    "round_nacks": "f",
+    "round_latency_ms": "q",
+    "round_peak": "peak",
+    "base_size": "bo",
+    "base_results": "bc",
+    "base_nacks": "bf",
+    "base_latency_ms": "bl",
+    "step": "step",
+    "turn": "turn",
+    "backoff_level": "v",
+    "backoff_since_ms": "since",
+    "resume_ms": "resume",
+    "bucket_tokens": "b",
+    "bucket_filled_ms": "bt",
+    "cap": "cap",
+    "rate": "rate",
+    "burst": "burst",
+}
+STATE_CODES = LANE_CODES | RULE_CODES
+
+
+def lua_names() -> str:
+    """Return Lua source that defines these names; it stands in front of every script."""
+    return "\n".join(
+        [
+            *(f"local {place.name} = '{place}'" for place in Place),
+            *(f"local {verdict.name} = '{code}'" for verdict, code in VERDICT_CODES.items()),
+            f"local RULE_FIELDS = {_lua_list(RULE_CODES)}",
+            f"local STATE_FIELDS = {_lua_list(STATE_CODES)}",
+            f"local STATE_CODES = {_lua_list(STATE_CODES.values())}",
+            "",
+        ]
+    )
+
+
+def _lua_list(words: Iterable[str]) -> str:
+    return "{" + ", ".join(f"'{word}'" for word in words) + "}"

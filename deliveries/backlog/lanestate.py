@@ -1,0 +1,91 @@
+"""What Redis knows of one lane, by name and with types, for everyone but the Lua scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from deliveries.backlog.codes import STATE_CODES, Mode
+from deliveries.rules import window as windows
+from deliveries.rules.backoff import Backoff
+from deliveries.rules.bucket import Bucket
+from deliveries.rules.flow import Flow
+from deliveries.rules.share import PRIOR, Share
+from deliveries.rules.window import START, Base, Phase, Round, Window
+
+#: The values of fields that an older version did not write; all other fields begin at 0 (rules_new in rules.lua).
+FIRST_VALUES = {"window": START, "ack_ratio": 1.0, "round_size": START, "nack_share_seen": PRIOR}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneState:
+    """The state of a lane (common.lua says more about its fields)."""
+
+    mode: Mode
+    #: Tokens held.
+    outstanding: int
+    #: The database has rows from the id `cursor` on that are not in Redis.
+    spilled: bool
+    cursor: int
+    spill_count: int
+    ordered: bool
+    #: Messages that wait behind an earlier message of their ordering key.
+    parked: int
+    flow: Flow
+
+    @property
+    def window(self) -> int:
+        """The push window in whole messages, without the subscription's own limit."""
+        return windows.tokens(self.flow.window)
+
+
+def lane_state_parse(fields: Mapping[bytes, bytes]) -> LaneState | None:
+    """Return the state that a lane's hash holds; None for a lane that Redis does not know."""
+    if STATE_CODES["mode"].encode() not in fields:
+        return None
+
+    def number(name: str) -> float:
+        value = fields.get(STATE_CODES[name].encode())
+        return FIRST_VALUES.get(name, 0.0) if value is None else float(value)
+
+    return LaneState(
+        mode=Mode(int(number("mode"))),
+        outstanding=int(number("outstanding")),
+        spilled=number("spilled") == 1,
+        # A float does not hold every id.
+        cursor=int(fields.get(STATE_CODES["cursor"].encode(), b"0")),
+        spill_count=int(number("spill_count")),
+        ordered=number("ordered") == 1,
+        parked=int(number("parked")),
+        flow=Flow(
+            window=Window(
+                number("window"),
+                number("ack_ratio"),
+                number("latency_ms"),
+                number("results_seen"),
+                Round(
+                    Phase(int(number("phase"))),
+                    number("round_began_ms"),
+                    number("round_size"),
+                    number("round_results"),
+                    number("round_nacks"),
+                    number("round_latency_ms"),
+                    number("round_peak"),
+                ),
+                Base(number("base_size"), number("base_results"), number("base_nacks"), number("base_latency_ms")),
+                number("step"),
+                number("turn"),
+                Share(number("nack_share"), number("nack_share_seen"), number("gap_ms")),
+            ),
+            backoff=Backoff(number("backoff_level"), number("backoff_since_ms"), number("resume_ms")),
+            bucket=Bucket(number("bucket_tokens"), number("bucket_filled_ms")),
+            cap=number("cap"),
+            rate=number("rate"),
+            burst=number("burst"),
+        ),
+    )
+
+
+def lane_fields(**values: float) -> dict[str, float]:
+    """Return fields, given by name, as a lane's hash holds them."""
+    return {STATE_CODES[name]: value for name, value in values.items()}

@@ -1,0 +1,57 @@
+"""The adapter to the HTTP client, and the only module that imports it.
+
+The worker uses `prepare`, `post` and `close` of a client, the `origin` of an endpoint, and the fields of a result. The
+diagnosis of an endpoint uses the options and the TLS context as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+
+from django.conf import settings
+
+from deliveries.client.client import ClientOptions, Endpoint, PushClient, PushResult
+from deliveries.client.headers import Headers
+from deliveries.client.tls import client_context
+
+__all__ = [
+    "ClientOptions",
+    "Endpoint",
+    "Headers",
+    "PushClient",
+    "PushResult",
+    "client_context",
+    "client_options",
+    "push_client",
+]
+
+#: Files kept for Redis, the database and logs, and the share of the other files that one origin may take.
+RESERVED_FILES = 200
+FILES_SHARE = 0.8
+
+
+def push_client(loop: asyncio.AbstractEventLoop) -> PushClient:
+    """Return a client with the options that the settings ask for."""
+    return PushClient(loop, options=client_options())
+
+
+def client_options() -> ClientOptions:
+    """Return the options that the settings ask for."""
+    return ClientOptions(
+        allow_http=settings.ALLOW_HTTP,
+        allow_private=settings.ALLOW_PRIVATE,
+        allowed_networks=tuple(settings.ALLOWED_NETWORKS),
+        allowed_ports=frozenset(settings.ALLOWED_PORTS),
+        ca_file=settings.PUSH_CA_FILE,
+        user_agent=settings.PUSH_USER_AGENT,
+        own_listeners=(settings.HTTP_ADDRESS, settings.GRPC_ADDRESS, settings.FLOWER_ADDRESS),
+        source_addresses=tuple(settings.PUSH_SOURCE_ADDRESSES),
+        max_connections=_max_connections(),
+    )
+
+
+def _max_connections() -> int:
+    """Return how many connections one origin may have: as many as outstanding requests, within the open-file limit."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(min(settings.WORKER_OUTSTANDING, int((files - RESERVED_FILES) * FILES_SHARE)), 1)

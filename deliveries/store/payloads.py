@@ -1,0 +1,17 @@
+"""Reads the payloads that are too large for Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from deliveries.models import Message
+from deliveries.rules.payload import attributes_parse, wire_message
+
+
+def payloads_read(message_ids: Iterable[int]) -> dict[int, Mapping[str, Any]]:
+    """Return the messages that are still in the database, by id, in the form that travels in a task."""
+    return {
+        row.pk: wire_message(row.pk, bytes(row.data), attributes_parse(row.attributes), row.ordering_key)
+        for row in Message.objects.filter(pk__in=list(message_ids))
+    }
