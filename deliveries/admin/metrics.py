@@ -48,6 +48,8 @@ class SegmentAdmin(ReadOnlyAdmin):
     list_filter = ("state", "job")
     search_fields = ("name",)
     ordering = ("-at",)
+    #: Only the counters use it.
+    exclude = ("place",)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view

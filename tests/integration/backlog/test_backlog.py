@@ -439,7 +439,7 @@ def test_messages_that_a_puller_nacks_together_come_back_apart(redis_url: str) -
     leases = backlog.lease(LANE, count=10, duration_ms=60_000, countdown_ms=(1000, 8000))
     assert leases is not None
     # When they are nacked together
-    held_leases = [(message_id, times) for message_id, _, times in leases.deliveries]
+    held_leases = [(delivery.message_id, delivery.times) for delivery in leases.deliveries]
     assert backlog.extend(LANE, held_leases, duration_ms=0, countdown_ms=(1000, 8000)) == set()
     # Then their countdowns are within the jitter, and all different
     due = [score for _, score in backlog.client.zrange(f"ph:{LANE.key}:z", 0, -1, withscores=True)]

@@ -6,6 +6,7 @@ from deliveries.backlog.backlog import Lane
 from deliveries.observability.sampling import Sample
 from deliveries.push.events import TaskEvents
 from deliveries.push.flight import Flight
+from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_message
 from deliveries.rules.taskmessage import DeliverTask
 
@@ -25,7 +26,7 @@ def test_a_success_that_is_shown_says_for_how_many_pushes_it_stands() -> None:
         events.started(flights)
         for one in flights:
             one.status = 204
-            one.settle_as("a")
+            one.settle_as(Verdict.ACK)
         events.settled(flights)
     shown = {fields["uuid"]: fields["result"] for kind, fields in events._waiting if kind == "task-succeeded"}
     assert shown == {"1": "ack 204", "4": "ack 204, stands for 3 pushes"}
