@@ -69,6 +69,18 @@ def number(name: str, default: int, *, least: int = 0) -> int:
     return value
 
 
+def fraction(name: str, default: float) -> float:
+    """A number above 0 and up to 1."""
+    word = text(name)
+    try:
+        value = float(word) if word else default
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise SettingError(f"{PREFIX}{name}={word!r}: give a number above 0 and up to 1")
+    return value
+
+
 def choice(name: str, options: list[str]) -> str:
     """One of the options in upper case; the first is the default."""
     word = text(name, options[0]).upper()

@@ -24,6 +24,10 @@ os.umask(0o077)
 
 #: Set by `pushhub emulator` alone: callers need no credentials, at any address, and in `memory` nothing is kept.
 EMULATOR = env.choice("EMULATOR", ["OFF", "MEMORY", "FOLDER"])
+#: What backoffs and retry countdowns are multiplied by.
+TIME_SCALE = env.fraction("TIME_SCALE", 1.0)
+if TIME_SCALE != 1 and EMULATOR == "OFF":
+    raise env.SettingError("PUSHHUB_TIME_SCALE is for the emulator: an endpoint that fails needs its pauses")
 
 #: On under `make up`: projects come into being at first use, and secrets may be made on the spot.
 DEVELOPMENT = env.switch("DEVELOPMENT")

@@ -93,12 +93,16 @@ RULE_CODES = {
 STATE_CODES = LANE_CODES | RULE_CODES
 
 
-def lua_names() -> str:
-    """Return Lua source that defines these names; it stands in front of every script."""
+def lua_names(*, time_scale: float = 1.0) -> str:
+    """Return Lua source that defines these names; it stands in front of every script.
+
+    `time_scale` is what the rules multiply pauses and countdowns by.
+    """
     return "\n".join(
         [
             *(f"local {place.name} = '{place}'" for place in Place),
             *(f"local {verdict.name} = '{code}'" for verdict, code in VERDICT_CODES.items()),
+            f"local TIME_SCALE = {time_scale!r}",
             f"local RULE_FIELDS = {_lua_list(RULE_CODES)}",
             f"local STATE_FIELDS = {_lua_list(STATE_CODES)}",
             f"local STATE_CODES = {_lua_list(STATE_CODES.values())}",

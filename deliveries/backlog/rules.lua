@@ -67,7 +67,7 @@ local function share_learn(state)
   state.gap_ms = 0
   if state.nack_share > GAP_ABOVE then
     local doublings = STEEP * (math.min(state.nack_share, CORNER) - CORNER)
-    state.gap_ms = CORNER_GAP_MS * (2 ^ doublings - 2 ^ (STEEP * (GAP_ABOVE - CORNER)))
+    state.gap_ms = TIME_SCALE * CORNER_GAP_MS * (2 ^ doublings - 2 ^ (STEEP * (GAP_ABOVE - CORNER)))
     if state.nack_share > CORNER then
       state.gap_ms = state.gap_ms * 2 ^ (FLAT * (math.min(state.nack_share, LAST) - CORNER))
     end
@@ -229,7 +229,7 @@ local function backoff_result(state, acked, latency_ms, now_ms, dice, repeated)
   state.backoff_since_ms = now_ms
   if state.backoff_level <= FREE_LEVEL then return false end
   local longest = math.min(SHORTEST_PAUSE_MS * 2 ^ (state.backoff_level - FREE_LEVEL), LONGEST_PAUSE_MS)
-  state.resume_ms = now_ms + math.max(longest * (0.5 + 0.5 * dice), SHORTEST_PAUSE_MS)
+  state.resume_ms = now_ms + TIME_SCALE * math.max(longest * (0.5 + 0.5 * dice), SHORTEST_PAUSE_MS)
   state.backoff_since_ms = state.resume_ms
   return true
 end
@@ -296,7 +296,7 @@ local function rules_countdown(attempt, minimum_ms, maximum_ms, dice)
   local middle = math.min(math.max(minimum, COUNTDOWN_MS) * 2 ^ doublings, maximum_ms)
   local lowest = math.max(minimum, middle * (1 - COUNTDOWN_JITTER))
   local highest = math.min(maximum_ms, middle * (1 + COUNTDOWN_JITTER))
-  return lowest + (highest - lowest) * dice
+  return TIME_SCALE * (lowest + (highest - lowest) * dice)
 end
 
 local function rules_pause(state, now_ms) return math.max(state.resume_ms - now_ms, state.gap_ms, 0) end

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from django.conf import settings
 from redis.commands.core import Script
 from redis.exceptions import NoScriptError
 
@@ -39,7 +40,7 @@ def source(verb: str) -> str:
     if verb not in VERBS:
         raise ValueError(f"no such verb: {verb}")
     parts = [(FOLDER / f"{part}.lua").read_text(encoding="utf-8") for part in ("rules", "common", verb)]
-    return "\n".join([lua_names(), *parts])
+    return "\n".join([lua_names(time_scale=settings.TIME_SCALE), *parts])
 
 
 class Scripts:

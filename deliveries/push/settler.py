@@ -13,6 +13,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TypeVar
 
+from django.conf import settings
 from django.db import close_old_connections, connection
 
 from deliveries.activity import note_activity
@@ -223,15 +224,16 @@ def _settlement(flights: Sequence[Flight], dice: random.Random) -> Settlement:
 
 
 def _countdown_ms(flight: Flight, dice: random.Random) -> int:
-    settings = flight.plan.settings if flight.plan else None
+    push = flight.plan.settings if flight.plan else None
     countdown = countdown_ms(
         flight.task.attempt,
-        minimum_ms=settings.minimum_backoff_ms if settings else None,
-        maximum_ms=settings.maximum_backoff_ms if settings else None,
+        minimum_ms=push.minimum_backoff_ms if push else None,
+        maximum_ms=push.maximum_backoff_ms if push else None,
         dice=dice.random(),
         at_least_ms=flight.retry_after_s * 1000,
     )
-    return round(countdown)
+    scaled: float = settings.TIME_SCALE * countdown
+    return round(scaled)
 
 
 def next_task(flight: Flight, attempt: int) -> str:

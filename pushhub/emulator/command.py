@@ -80,8 +80,6 @@ def main(arguments: Sequence[str]) -> int:
 
 def environment_prepare(options: argparse.Namespace, address: tuple[str, int], cleanup: ExitStack) -> None:
     """Put the options into the environment, where the settings are read from."""
-    if not 0 < options.time_scale <= 1:
-        raise env.SettingError(f"--time-scale={options.time_scale}: give a number above 0 and up to 1")
     web = _address("--http", options.http)
     if options.data_dir is None:
         folder = Path(tempfile.mkdtemp(prefix="pushhub-emulator-"))

@@ -68,6 +68,25 @@ def test_messages_are_pushed_and_a_refused_one_comes_again(emulator: Emulator, r
         wait_for(lambda: len(receiver.requests) == 2, what="the second attempt")
 
 
+def test_a_small_time_scale_shortens_the_wait_for_a_retry(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The retry policy asks for ten minutes, which nobody waits for here."""
+    receiver.script([503, 204])
+    with Emulator(projects=["demo,orders"], time_scale=0.0001) as emulator:
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator.host_port)
+        with pubsub_v1.PublisherClient() as publisher, pubsub_v1.SubscriberClient() as subscriber:
+            wait = {"seconds": 600}
+            subscriber.create_subscription(
+                {
+                    "name": "projects/demo/subscriptions/hook",
+                    "topic": ORDERS,
+                    "push_config": {"push_endpoint": receiver.url},
+                    "retry_policy": {"minimum_backoff": wait, "maximum_backoff": wait},
+                }
+            )
+            publisher.publish(ORDERS, b"three").result(timeout=60)
+            wait_for(lambda: len(receiver.requests) == 2, what="the second attempt")
+
+
 def test_a_reset_leaves_the_resources_of_the_start_alone(emulator: Emulator) -> None:
     with pubsub_v1.PublisherClient() as publisher, pubsub_v1.SubscriberClient() as subscriber:
         publisher.create_topic(name="projects/demo/topics/extra")
@@ -122,7 +141,7 @@ def test_an_address_in_reach_of_others_is_said_aloud() -> None:
         ("--host-port=nowhere", "--host-port=nowhere: give HOST:PORT"),
         ("--project=demo,orders:b!d", "projects/demo/subscriptions/b!d: "),
         ("--resources=/nowhere.yaml", "/nowhere.yaml: No such file or directory"),
-        ("--time-scale=0", "--time-scale=0.0: give a number above 0"),
+        ("--time-scale=0", "PUSHHUB_TIME_SCALE='0.0': give a number above 0"),
     ],
 )
 def test_what_is_wrong_is_one_line(option: str, reason: str) -> None:
