@@ -153,6 +153,8 @@ _RESOURCE_MANAGER: dict[str, Requirements] = {
 }
 _MONITORING: dict[str, Requirements] = {
     "ListTimeSeries": _needs("monitoring.timeSeries.list", "name"),
+    "ListMetricDescriptors": _needs("monitoring.metricDescriptors.list", "name"),
+    "GetMetricDescriptor": _needs("monitoring.metricDescriptors.get", "name"),
 }
 #: It opens connections to the endpoint and may send it a probe, so it needs more than to view the subscription.
 _DIAGNOSTICS: dict[str, Requirements] = {

@@ -18,7 +18,7 @@ from pushhub.runtime.processes import BY_NAME
 
 ROOT = Path(__file__).parents[2]
 RECEIVERS = ROOT / "docs" / "receivers"
-KINDS = "text|switch|folder|number|secret|choice|member|words|ports|listen_address|regions?"
+KINDS = "text|switch|folder|number|fraction|secret|choice|member|words|ports|listen_address|regions?"
 READERS = re.compile(rf'env\.({KINDS})\(\s*"([A-Z_]+)"')
 
 

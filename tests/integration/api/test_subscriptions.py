@@ -487,6 +487,7 @@ def test_the_data_plane_reads_its_settings_in_one_query(
         exactly_once=False,
         max_delivery_attempts=FULL["deadLetterPolicy"]["maxDeliveryAttempts"],
         filter='attributes.kind = "order"',
+        paused=False,
     )
     assert (plain.audience, plain.is_push) == ("https://example.com/x?y", True)
     assert (pull.endpoint, pull.is_push) == ("", False)
