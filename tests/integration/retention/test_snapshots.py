@@ -336,9 +336,9 @@ def test_a_seek_in_order(api: Api) -> None:
     subscribe(api, enableMessageOrdering=True, retainAckedMessages=True)
     then = moment()
     publish(api, "1", "2", "3", orderingKey="k")
-    assert [taken(api) for _ in range(3)] == [["1"], ["2"], ["3"]]
+    assert taken(api) == ["1", "2", "3"]
     seek(api, time=then)
-    assert [taken(api) for _ in range(3)] == [["1"], ["2"], ["3"]]
+    assert taken(api) == ["1", "2", "3"]
 
 
 def test_a_pushed_subscription_is_pushed_again_after_a_seek(api: Api, redis_url: str) -> None:
