@@ -78,12 +78,12 @@ def _try_now(request: HttpRequest, row: Subscription) -> str:
 
 
 def _pause(request: HttpRequest, row: Subscription) -> str:
-    subscription_pause(name=row.name)
+    subscription_pause(name=row.name, caller=caller_of(request))
     return _("Paused. Messages wait, and the push configuration is kept.")
 
 
 def _resume(request: HttpRequest, row: Subscription) -> str:
-    subscription_resume(name=row.name)
+    subscription_resume(name=row.name, caller=caller_of(request))
     return _("Resumed with the push configuration from before the pause.")
 
 

@@ -146,14 +146,6 @@ def grant(caller: Principal, account: ServiceAccount) -> None:
         agents.agent_grant(account, caller=caller)
 
 
-def pause(row: Subscription) -> None:
-    subscription_pause(name=row.name)
-
-
-def resume(row: Subscription) -> None:
-    subscription_resume(name=row.name)
-
-
 def disable_account(row: ServiceAccount) -> None:
     service_accounts.service_account_disable(name=row.name)
 
@@ -302,11 +294,15 @@ class SubscriptionAdmin(ServiceAdmin):
 
     @admin.action(description=_("Pause: keep the push configuration and let messages wait"))
     def pause(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> None:
-        self.for_each(request, queryset, f"{SUBSCRIBER}.ModifyPushConfig", pause)
+        caller = caller_of(request)
+        method = f"{SUBSCRIBER}.ModifyPushConfig"
+        self.for_each(request, queryset, method, lambda row: subscription_pause(name=row.name, caller=caller))
 
     @admin.action(description=_("Resume: push again"))
     def resume(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> None:
-        self.for_each(request, queryset, f"{SUBSCRIBER}.ModifyPushConfig", resume)
+        caller = caller_of(request)
+        method = f"{SUBSCRIBER}.ModifyPushConfig"
+        self.for_each(request, queryset, method, lambda row: subscription_resume(name=row.name, caller=caller))
 
 
 @admin.register(Snapshot)

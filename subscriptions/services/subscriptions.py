@@ -92,20 +92,22 @@ def subscription_detach(*, name: str) -> None:
         _store_change(row)
 
 
-def subscription_pause(*, name: str) -> None:
-    """Stop pushing and keep the push configuration; what is owed waits until somebody resumes the subscription."""
+def subscription_pause(*, name: str, caller: Principal = OPERATOR) -> None:
+    """Stop pushing and keep the push configuration. What is owed waits until somebody resumes the subscription."""
     with transaction.atomic():
         row = selectors.subscription_get(name=name, lock=True)
+        _check_modifiable(row, caller)
         if not row.push_endpoint or row.detached:
             raise FailedPrecondition(f"Only a push subscription can be paused (resource={row.subscription_id}).")
         row.paused = True
         _store_change(row)
 
 
-def subscription_resume(*, name: str) -> None:
+def subscription_resume(*, name: str, caller: Principal = OPERATOR) -> None:
     """Push again, with the configuration from before the pause."""
     with transaction.atomic():
         row = selectors.subscription_get(name=name, lock=True)
+        _check_modifiable(row, caller)
         if not row.paused:
             raise FailedPrecondition(f"Subscription is not paused (resource={row.subscription_id}).")
         row.paused = False
@@ -117,6 +119,13 @@ def subscription_delete(*, name: str) -> None:
         row = selectors.subscription_get(name=name, lock=True)
         signals.announce(signals.subscription_deleted, subscription_id=row.pk, name=row.name)
         row.delete()
+
+
+def _check_modifiable(row: Subscription, caller: Principal) -> None:
+    """Apply the rules of updates to a change that leaves the API's fields alone."""
+    agents.references_check(row, {}, (), caller=caller)
+    config = push_config_show(row)
+    perimeters.push_check(row, config, config)
 
 
 def _check_subscription_quotas(row: Subscription) -> None:

@@ -56,7 +56,7 @@ def test_a_worker_of_another_region_delivers_waiting_messages(
         # And once no messages are left, the audit forgets the region, and so does the worker
         settings.REGIONS = ["europe"]
         reconcile.audit()
-        wait_for(lambda: "that this one serves now: none" in worker.log, what="the end of that")
+        wait_for(lambda: "this worker serves now: none" in worker.log, what="the end of that")
     assert {request.json["message"]["messageId"] for request in receiver.requests} == set(waiting)
 
 
