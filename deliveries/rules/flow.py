@@ -33,7 +33,8 @@ def result(flow: Flow, *, acked: bool, latency_ms: float, now_ms: float, dice: f
     slowed = backoff.after_result(
         flow.backoff, acked=acked, latency_ms=latency_ms, now_ms=now_ms, dice=dice, repeated=repeated
     )
-    if slowed.resume_ms > flow.backoff.resume_ms:
+    # A nack that counts moves `since_ms`, and starts a pause above the free level. Its end may be that of the last one.
+    if slowed.since_ms > flow.backoff.since_ms and backoff.is_backing_off(slowed):
         if not backoff.is_backing_off(flow.backoff):
             changed = window.with_round_learned(changed)
         changed = window.restarted(changed, at_ms=slowed.resume_ms)

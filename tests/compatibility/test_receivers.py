@@ -19,7 +19,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from deliveries.models import Delivery
 from tests.compatibility import packages
-from tests.integration.test_tokens import forged
+from tests.integration.identity.test_tokens import forged
 from tests.ports import free_port, wait_for
 from tests.receiver import Receiver, Request
 from tests.restapi import Api
