@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Generator, Iterator
@@ -26,6 +27,12 @@ TIERS = ("unit", "integration", "security", "endtoend", "compatibility", "browse
 DATABASE_FIXTURES = frozenset({"db", "transactional_db", "django_db_setup", "live_server"})
 #: How long a test's last threads and processes may take to end.
 LEFTOVERS_SECONDS = 10.0
+
+
+def pytest_configure() -> None:
+    """Take SIGINT, which a shell lets its background jobs ignore, as would the processes that tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
