@@ -138,10 +138,15 @@ def listen_address(name: str, default: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
+def reachable(address: tuple[str, int]) -> tuple[str, int]:
+    """Return where a server that listens on `address` is reached from this machine."""
+    host, port = address
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port  # noqa: S104
+
+
 def url(address: tuple[str, int]) -> str:
     """The URL at which a server that listens on `address` is reached from this machine."""
-    host, port = address
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    host, port = reachable(address)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+import redis
 from google.pubsub_v1.types import pubsub
 
 from deliveries import pull
@@ -272,7 +273,10 @@ def _leased(subscription: Subscription, count: int, max_bytes: int, seconds: int
 
 
 def _given_back(subscription: Subscription, ends_ms: dict[str, int]) -> None:
-    pull.leases_give_back(subscription=subscription, ends_ms=ends_ms)
+    try:
+        pull.leases_give_back(subscription=subscription, ends_ms=ends_ms)
+    except redis.RedisError:
+        logger.warning("%d leases of a stream that ended could not be given back; they lapse instead", len(ends_ms))
 
 
 def _acknowledged(subscription: Subscription, ack_ids: list[str]) -> set[str]:

@@ -13,7 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from pushhub import environment as env
-from pushhub.emulator.resources import ResourcesError, StartResources, resources_read
+from pushhub.emulator import StartError
+from pushhub.emulator.resources import ResourcesError, resources_read
 
 DEFAULT_ADDRESS = "127.0.0.1:8085"
 #: Who every caller is.
@@ -35,13 +36,13 @@ A resources file is YAML. Bodies are those of the REST API:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    options = argparse.ArgumentParser(
         prog="pushhub emulator",
         description="PushHub in one process, for development and tests. Callers need no credentials.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add = made.add_argument
+    add = options.add_argument
     add(
         "--host-port",
         default=DEFAULT_ADDRESS,
@@ -53,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     add("--resources", type=Path, help="a YAML file of resources to create at the start")
     add("--time-scale", type=float, default=1.0, help="multiply backoffs by this, for instance 0.01 (default 1)")
     add("--log-level", default="WARNING", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="(default WARNING)")
-    return made
+    return options
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -65,17 +66,13 @@ def main(arguments: Sequence[str]) -> int:
             address = _address("--host-port", options.host_port)
             environment_prepare(options, address, cleanup)
             # Everything below reads the settings, so it is imported once they are complete.
-            from pushhub.emulator.process import Emulator, StartError
+            from pushhub.emulator.process import Emulator
 
             return Emulator(resources).run()
-        except (env.SettingError, ResourcesError) as error:
+        except (env.SettingError, ResourcesError, StartError) as error:
             return _refuse(str(error))
         except OSError as error:
             return _refuse(f"{error.strerror}: {error.filename}" if error.filename else str(error))
-        except RuntimeError as error:
-            if error.__class__.__name__ != StartError.__name__:
-                raise
-            return _refuse(str(error))
 
 
 def environment_prepare(options: argparse.Namespace, address: tuple[str, int], cleanup: ExitStack) -> None:
@@ -132,6 +129,3 @@ def _joined(address: tuple[str, int]) -> str:
 def _refuse(reason: str) -> int:
     print(f"The emulator cannot start: {reason}", file=sys.stderr)  # noqa: T201
     return 1
-
-
-__all__ = ["StartResources", "main", "parser"]

@@ -13,16 +13,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import django
-import redis
 import uvloop
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
 
 from pushhub import environment as env
+from pushhub.emulator import StartError
 from pushhub.emulator.resources import StartResources, resources_create
 from pushhub.runtime import embedded
 from pushhub.runtime.crew import WITH_US
+from pushhub.runtime.processes import answers_redis
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +31,6 @@ REDIS_SECONDS = 20.0
 SERVERS_SECONDS = 60.0
 #: How long requests that are under way may go on once the emulator is told to stop.
 GRACE_SECONDS = 2.0
-
-
-class StartError(RuntimeError):
-    """A part of the emulator doesn't start; the text is the line that the user sees."""
 
 
 class Emulator:
@@ -117,7 +114,10 @@ class Emulator:
 
     async def _grpc_wait(self, task: asyncio.Task[None]) -> None:
         while not task.done():
-            with contextlib.suppress(OSError), socket.create_connection(_reachable(settings.GRPC_ADDRESS), timeout=1):
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(env.reachable(settings.GRPC_ADDRESS), timeout=1),
+            ):
                 return
             await asyncio.sleep(0.01)
         task.result()
@@ -167,30 +167,21 @@ class Emulator:
 
     def _say_ready(self) -> None:
         host, port = settings.GRPC_ADDRESS
-        say = _say
         if not env.is_loopback(host):
-            say(f"WARNING: whoever reaches {host}:{port} may do everything: the emulator asks for no credentials.")
-        say(f"INFO: console and REST at {env.url(settings.HTTP_ADDRESS)}/")
-        say(f"INFO: PUBSUB_EMULATOR_HOST={'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}")  # noqa: S104
+            _say(f"WARNING: whoever reaches {host}:{port} may do everything: the emulator asks for no credentials.")
+        _say(f"INFO: console and REST at {env.url(settings.HTTP_ADDRESS)}/")
+        _say(f"INFO: PUBSUB_EMULATOR_HOST={env.url(settings.GRPC_ADDRESS).removeprefix('http://')}")
         # Test containers wait for this line of Google's emulator.
-        say(f"INFO: Server started, listening on {port}")
+        _say(f"INFO: Server started, listening on {port}")
 
 
 def _redis_wait(process: subprocess.Popen[bytes]) -> None:
     give_up = time.monotonic() + REDIS_SECONDS
-    with redis.Redis.from_url(settings.REDIS_URL) as client:
-        while process.poll() is None and time.monotonic() < give_up:
-            with contextlib.suppress(redis.RedisError):
-                if client.ping():
-                    return
-            time.sleep(0.01)
+    while process.poll() is None and time.monotonic() < give_up:
+        if answers_redis(settings.REDIS_URL):
+            return
+        time.sleep(0.01)
     raise StartError("the embedded Redis does not answer")
-
-
-def _reachable(address: tuple[str, int]) -> tuple[str, int]:
-    """Return where a server that listens on `address` is reached from this machine."""
-    host, port = address
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port  # noqa: S104
 
 
 def _say(line: str) -> None:

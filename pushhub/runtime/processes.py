@@ -98,9 +98,8 @@ def works(node: str) -> bool:
 def answers_grpc(address: tuple[str, int]) -> bool:
     """Whether the gRPC port takes HTTP/2: it answers the preface with its SETTINGS frame (RFC 9113, section 3.4)."""
     settings_frame = b"\0\0\0\x04\0\0\0\0\0"
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address[0], address[0])  # noqa: S104
     try:
-        with socket.create_connection((host, address[1]), timeout=CHECK_SECONDS) as plain, _secured(plain) as it:
+        with socket.create_connection(env.reachable(address), timeout=CHECK_SECONDS) as plain, _secured(plain) as it:
             it.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings_frame)
             return it.recv(9)[3:4] == b"\x04"
     except OSError:

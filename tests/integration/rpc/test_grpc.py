@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+import redis
 import requests
 from google.iam.v1 import iam_policy_pb2
 from google.protobuf.empty_pb2 import Empty
@@ -19,12 +20,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pytest_django.live_server_helper import LiveServer
 
+from deliveries import pull
 from deliveries.models import Delivery
+from deliveries.rpc import streaming
 from pushhub.runtime import grpcserver
 from subscriptions.iam import grants
 from subscriptions.iam.methods import METHODS
 from subscriptions.iam.tree import resource_get
 from subscriptions.identity import access_tokens
+from subscriptions.models import Subscription
 from subscriptions.models.iam import AuditEntry
 from subscriptions.services.projects import project_create
 from subscriptions.services.subscriptions import push_config_modify, subscription_create
@@ -502,3 +506,14 @@ def test_a_keep_alive_ping_is_answered(server: GrpcServer) -> None:
             data = connection.recv(4096)
             assert data, "the server closed the connection"
             received += data
+
+
+def test_what_cannot_be_given_back_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Given a Redis that is away when a stream ends, then a warning says that its leases lapse."""
+
+    def fail(**_: object) -> None:
+        raise redis.ConnectionError("away")
+
+    monkeypatch.setattr(pull, "leases_give_back", fail)
+    streaming._given_back(Subscription(), {"one": 1, "two": 2})
+    assert "2 leases of a stream that ended could not be given back" in caplog.text
