@@ -178,8 +178,10 @@ def _with_secret(claims: dict[str, Any], kid: str, secret: bytes) -> str:
 
 
 def _public_pem(key: dict[str, Any]) -> bytes:
-    return loaded_key(key["private_key"]).public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    return (
+        loaded_key(key["private_key"])
+        .public_key()
+        .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     )
 
 
