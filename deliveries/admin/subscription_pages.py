@@ -21,7 +21,7 @@ from deliveries.inspection import words
 from deliveries.inspection.probe import probe_send
 from deliveries.inspection.status import SubscriptionStatus, subscription_status
 from deliveries.models import Delivery
-from deliveries.retention.seeking import lanes_read_anew, subscription_seek
+from deliveries.retention.seeking import lanes_reload, subscription_seek
 from deliveries.retention.snapshots import snapshot_create
 from deliveries.rules.outcome import ACK_STATUSES
 from deliveries.rules.payload import publish_time_text
@@ -73,7 +73,7 @@ def _test(request: HttpRequest, row: Subscription) -> str:
 
 
 def _try_now(request: HttpRequest, row: Subscription) -> str:
-    lanes_read_anew(row.pk)
+    lanes_reload(row.pk)
     return _("All waiting messages are tried again now, starting with a few at a time.")
 
 
