@@ -56,6 +56,8 @@ PARAMETERS = {
 }
 #: What a field is tried with, by its type in the JSON schema.
 SAMPLES: dict[str, object] = {"object": {}, "array": [{}], "string": "sample"}
+#: Fields whose empty value clears them.
+OWN_SAMPLES: dict[tuple[str, str], object] = {("Topic", "ingestionDataSourceSettings"): {"awsKinesis": {}}}
 HEAD = """\
 # Compatibility with Cloud Pub/Sub v1
 
@@ -135,7 +137,6 @@ def refusals() -> dict[tuple[str, str], Callable[[object], object]]:
     from subscriptions.iam import policies
     from subscriptions.models import Subscription, Topic
     from subscriptions.resources import subscriptions, topics
-    from subscriptions.services import schemas
 
     found: dict[tuple[str, str], Callable[[object], object]] = {}
     for name in topics.FIELDS.names:
@@ -144,7 +145,6 @@ def refusals() -> dict[tuple[str, str], Callable[[object], object]]:
         found["Subscription", name] = lambda value, name=name: subscriptions.FIELDS.store(  # type: ignore[misc]
             Subscription(), {name: value}, [name]
         )
-    found["Schema", "compiledProtoSchema"] = lambda value: schemas.schema_read({"compiledProtoSchema": value})
     found["Binding", "condition"] = lambda value: policies.bindings_normalise([{"condition": value}], kind="topic")
     return found
 
@@ -176,7 +176,7 @@ class Fields:
         from pushhub.common.errors import InvalidArgument, PushHubError, Unimplemented
 
         taken = self.takers.get((name, field))
-        sample = SAMPLES.get(known.get("type", ""))
+        sample = OWN_SAMPLES.get((name, field), SAMPLES.get(known.get("type", "")))
         if taken is None or sample is None or "additionalProperties" in known:
             return ""
         try:

@@ -292,6 +292,7 @@ SPECTACULAR_SETTINGS = {
     "VERSION": "v1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_AUTHENTICATION": [],
+    "POSTPROCESSING_HOOKS": ["subscriptions.api.openapi.list_error_statuses"],
     # The documentation's scripts come from an installed package, never from another site.
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",

@@ -147,7 +147,7 @@ class PolicyAdmin(ConsoleAdmin):
             **self.admin_site.each_context(request),
             "opts": self.opts,
             "title": _("Permissions on %(name)s") % {"name": name},
-            "levels": [_level(row) for row in lineage if _may_read(caller, row)],
+            "levels": [_level(row, caller) for row in lineage if _may_read(caller, row)],
             "hides_levels": not all(_may_read(caller, row) for row in lineage),
             "form": form,
             "tabs": subscription_tabs(resource, "permissions") if isinstance(resource, Subscription) else None,
@@ -190,8 +190,12 @@ def _may_read(caller: Principal, resource: tree.Resource) -> bool:
     return True
 
 
-def _level(resource: tree.Resource) -> dict[str, Any]:
-    """A resource of the lineage, with one row for each member of each role."""
+def _level(resource: tree.Resource, caller: Principal) -> dict[str, Any]:
+    """Return a resource of the lineage, with a row for each member of each role, and whether that matches nobody."""
     bindings = grants.policy_get(resource).get("bindings", [])
-    rows = [(one["role"], member) for one in bindings for member in one["members"]]
+    rows = [
+        (binding["role"], member, grants.matches_nobody(member, caller=caller))
+        for binding in bindings
+        for member in binding["members"]
+    ]
     return {"name": tree.name_of(resource), "rows": rows}

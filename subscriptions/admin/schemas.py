@@ -63,7 +63,7 @@ class SchemaAdmin(ServiceAdmin):
             (
                 (
                     format_html("{} · {}", revision.revision_id, f"{revision.created_at:%Y-%m-%d %H:%M:%S} UTC"),
-                    revision.definition,
+                    revision.definition or _("Compiled. Root message: %s") % revision.root_message,
                 )
                 for revision in newest_first
             ),

@@ -50,6 +50,18 @@ OAUTH_ERROR: Schema = {
     "properties": {"error": {"type": "string"}, "error_description": {"type": "string"}},
     "required": ["error"],
 }
+#: The error statuses of REST, and the canonical codes that each of them stands for.
+CODES = {
+    400: "INVALID_ARGUMENT or FAILED_PRECONDITION",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ALREADY_EXISTS or ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    501: "UNIMPLEMENTED",
+    503: "UNAVAILABLE",
+}
 
 
 def kind_schema(kind: Kind) -> Schema:
@@ -82,11 +94,36 @@ def _scalar_schema(kind: Kind) -> Schema:
 
 
 def _responses(schema: Schema) -> Any:
-    return {200: schema, "default": OpenApiResponse(ERROR, description="An error with its canonical code")}
+    return {200: schema, "default": OpenApiResponse(ERROR, description="Error")}
 
 
 def _oauth_responses(schema: Schema) -> Any:
-    return {200: schema, "default": OpenApiResponse(OAUTH_ERROR, description="An error in the form of RFC 6749")}
+    return {200: schema, "default": OpenApiResponse(OAUTH_ERROR, description="OAuthError")}
+
+
+def list_error_statuses(result: Schema, **_: Any) -> Schema:
+    """Replace the response `default` of each operation by each error status that the operation may answer with.
+
+    A postprocessing hook of drf-spectacular.
+    """
+    shared = result.setdefault("components", {}).setdefault("responses", {})
+    for path, verbs in result["paths"].items():
+        for verb, operation in verbs.items():
+            default = operation["responses"].pop("default")
+            for status in _error_statuses(verb, path, is_public="security" not in operation):
+                name = f"{default['description']}{status}"
+                shared[name] = {**default, "description": CODES[status]}
+                operation["responses"][str(status)] = {"$ref": f"#/components/responses/{name}"}
+    return result
+
+
+def _error_statuses(verb: str, path: str, *, is_public: bool) -> list[int]:
+    absent = set()
+    if is_public:
+        absent = {401, 403, 409, 429, 501} if "{" in path else {401, 403, 404, 409, 429, 501}
+    elif verb == "get":
+        absent = {409, 501}
+    return [status for status in CODES if status not in absent]
 
 
 def message(kind: Message) -> Any:

@@ -14,7 +14,7 @@ from pushhub.common.errors import Aborted, InvalidArgument, clipped
 from pushhub.common.principals import OPERATOR, Principal
 from subscriptions import selectors
 from subscriptions.iam import access, epoch, policies, tree
-from subscriptions.iam.members import member_parse
+from subscriptions.iam.members import is_foreign, member_parse
 from subscriptions.iam.requests import OPTIONS, SET_IAM_POLICY, TEST_IAM_PERMISSIONS
 from subscriptions.iam.roles import OWNER, SERVICE_AGENT
 from subscriptions.models import Organization, Project, ServiceAccount
@@ -205,6 +205,20 @@ def _check_new(
     for role in {binding["role"] for binding in bindings} - {binding["role"] for binding in known}:
         if policies.is_custom(role):
             _check_custom(resource, role)
+
+
+def matches_nobody(member: str, *, caller: Principal) -> bool:
+    """Whether a member of a policy stands for nobody, as far as `caller` may know which groups and accounts exist."""
+    if is_foreign(member):
+        return True
+    kind, _, email = member.partition(":")
+    if kind == "group":
+        return access.is_root(caller) and not Group.objects.filter(email=email).exists()
+    if kind != "serviceAccount":
+        return False
+    domain = email.rpartition("@")[2]
+    may_know = not domain.endswith(names.ACCOUNT_DOMAIN) or access.is_root(caller) or _is_visible(kind, domain, caller)
+    return may_know and not _account_exists(email)
 
 
 def _check_exists(member: str, caller: Principal) -> None:

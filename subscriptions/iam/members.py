@@ -29,7 +29,7 @@ def member_parse(member: str, *, field: str) -> str:
     """Return a member in canonical form, with email addresses and domains in lower case."""
     if member in EVERYONE:
         return member
-    if DELETED_PATTERN.fullmatch(member) or FOREIGN_PATTERN.fullmatch(member):
+    if is_foreign(member):
         return member
     kind, colon, identifier = member.partition(":")
     identifier = identifier.lower()
@@ -51,6 +51,11 @@ def member_parse(member: str, *, field: str) -> str:
         "projectViewer: or deleted:, or give allUsers or allAuthenticatedUsers.",
         field=field,
     )
+
+
+def is_foreign(member: str) -> bool:
+    """Whether the member is of a kind that stands for no caller of PushHub."""
+    return bool(DELETED_PATTERN.fullmatch(member) or FOREIGN_PATTERN.fullmatch(member))
 
 
 def deleted_account(email: str, *, unique_id: str) -> str:

@@ -52,6 +52,8 @@ class SchemaRevision(models.Model):
     definition = models.TextField()
     #: What messages are parsed with: the compiled form of a Protocol Buffer definition; empty for Avro.
     compiled = models.BinaryField(default=bytes, blank=True, editable=False)
+    #: The full name of the message, if the caller sent the compiled form (a FileDescriptorSet) and no definition.
+    root_message = models.CharField(max_length=1024, default="", blank=True)
     created_at = models.DateTimeField(default=utcnow)
 
     class Meta:

@@ -46,6 +46,9 @@ KINDS = {
     "BigtableConfig.serviceAccountEmail": EMAIL,
     "CloudStorageConfig.serviceAccountEmail": EMAIL,
     "CommitSchemaRequest.name": NAME,
+    # schemarules sets the real bound, 300 KB before base64.
+    "CompiledProtoSchema.compiledBytes": String(1_000_000),
+    "CompiledProtoSchema.rootMessage": String(1024),
     "CreateSnapshotRequest.labels": LABELS,
     "CreateSnapshotRequest.name": NAME,
     "CreateSnapshotRequest.subscription": NAME,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from pushhub.common.names import DELETED_TOPIC
@@ -28,10 +29,17 @@ def schema_resource(revision: SchemaRevision, *, full: bool = True) -> dict[str,
     return {
         "name": revision.schema.name,
         "type": revision.schema.type,
-        **({"definition": revision.definition} if full else {}),
+        **(_definition(revision) if full else {}),
         "revisionId": revision.revision_id,
         "revisionCreateTime": timestamp_format(revision.created_at),
     }
+
+
+def _definition(revision: SchemaRevision) -> dict[str, Any]:
+    if not revision.root_message:
+        return {"definition": revision.definition}
+    compiled = base64.b64encode(revision.compiled).decode()
+    return {"compiledProtoSchema": {"rootMessage": revision.root_message, "compiledBytes": compiled}}
 
 
 def service_account_resource(account: ServiceAccount) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Protocol Buffer definitions: protoc compiles them when they are committed, and the result parses messages.
 
-protoc runs as a process of its own with bounds on its time and memory, as definitions come from anybody.
+protoc runs as a process of its own with bounds on its time and memory, as definitions come from anybody. A caller may
+also send what protoc makes of a definition, with its imports.
 """
 
 from __future__ import annotations
@@ -8,15 +9,29 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+from google.protobuf import (
+    any_pb2,
+    descriptor_pb2,
+    descriptor_pool,
+    duration_pb2,
+    empty_pb2,
+    field_mask_pb2,
+    json_format,
+    message_factory,
+    struct_pb2,
+    timestamp_pb2,
+    wrappers_pb2,
+)
 from google.protobuf.message import DecodeError, Message
 
-from pushhub.common.errors import clipped
+from pushhub.common.errors import InvalidArgument, clipped
 from subscriptions.schemarules.avro import invalid_definition
 from subscriptions.schemarules.avrobinary import Mismatch
-from subscriptions.schemarules.limits import MAX_VALUE_DEPTH
+from subscriptions.schemarules.limits import MAX_DEFINITION_BYTES, MAX_VALUE_DEPTH
 
 FILE = "schema.proto"
 COMPILE_SECONDS = 20
@@ -28,6 +43,22 @@ resource.setrlimit(resource.RLIMIT_AS, ({COMPILE_MEMORY_BYTES},) * 2)
 from grpc_tools import protoc
 sys.exit(protoc.main(sys.argv))
 """
+#: The files that any definition may import, as this program's library has them: it knows their types by name and reads
+#: their JSON in ways of their own, so that another definition of them would break it.
+WELL_KNOWN = {
+    module.DESCRIPTOR.name: module.DESCRIPTOR.serialized_pb
+    for module in (
+        any_pb2,
+        descriptor_pb2,
+        duration_pb2,
+        empty_pb2,
+        field_mask_pb2,
+        struct_pb2,
+        timestamp_pb2,
+        wrappers_pb2,
+    )
+}
+WELL_KNOWN_PACKAGE = "google.protobuf"
 
 
 def proto_compile(definition: str) -> bytes:
@@ -60,6 +91,59 @@ def _only_file(descriptor_set: bytes) -> bytes:
             f"a definition must have exactly one message at its top, and this has {len(file.message_type)}."
         )
     return file.SerializeToString()
+
+
+def compiled_check(descriptor_set: bytes, root_message: str) -> None:
+    """Raise InvalidArgument unless a FileDescriptorSet defines its root message and everything that this refers to."""
+    if not descriptor_set:
+        raise _invalid_compiled("it is empty.")
+    if len(descriptor_set) > MAX_DEFINITION_BYTES:
+        raise _invalid_compiled(f"it has {len(descriptor_set)} bytes, and the maximum is {MAX_DEFINITION_BYTES}.")
+    if not root_message:
+        raise InvalidArgument(
+            "The name of the root message is missing.", field="schema.compiledProtoSchema.rootMessage"
+        )
+    root_message_class(descriptor_set, root_message)
+
+
+def root_message_class(descriptor_set: bytes, root_message: str) -> type[Message]:
+    """Return the class of a message of a FileDescriptorSet by its full name; InvalidArgument if there is none."""
+    try:
+        files = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file
+    except DecodeError:
+        raise _invalid_compiled("it is not a FileDescriptorSet.") from None
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        for file in _imports_first(files):
+            pool.AddSerializedFile(file)
+    except (TypeError, ValueError) as error:
+        raise _invalid_compiled(str(error)) from None
+    try:
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName(root_message))
+    except KeyError:
+        raise InvalidArgument(
+            f"The compiled definition has no message {clipped(root_message)}. Give its full name, with its package.",
+            field="schema.compiledProtoSchema.rootMessage",
+        ) from None
+
+
+def _imports_first(files: Iterable[descriptor_pb2.FileDescriptorProto]) -> Iterable[bytes]:
+    """Return the files in serialized form, each after those that it imports, with the library's well-known ones."""
+    by_name = {file.name: file for file in files if file.name not in WELL_KNOWN}
+    for file in by_name.values():
+        if f"{file.package}.".startswith(f"{WELL_KNOWN_PACKAGE}."):
+            raise _invalid_compiled(f"the package {WELL_KNOWN_PACKAGE} is reserved.")
+    try:
+        ordered = [*TopologicalSorter({file.name: file.dependency for file in by_name.values()}).static_order()]
+    except CycleError:
+        raise _invalid_compiled("its files import each other.") from None
+    return [*WELL_KNOWN.values(), *(by_name[name].SerializeToString() for name in ordered if name in by_name)]
+
+
+def _invalid_compiled(why: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"Schema definition is invalid: {clipped(why)}", field="schema.compiledProtoSchema.compiledBytes"
+    )
 
 
 def message_class(compiled: bytes) -> type[Message]:

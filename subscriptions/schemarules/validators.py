@@ -10,7 +10,14 @@ from subscriptions.schemarules.avro import avro_parse, invalid_definition
 from subscriptions.schemarules.avrobinary import Mismatch, binary_check
 from subscriptions.schemarules.avrojson import json_check
 from subscriptions.schemarules.limits import MAX_DEFINITION_BYTES
-from subscriptions.schemarules.protobuf import message_class, proto_binary_check, proto_compile, proto_json_check
+from subscriptions.schemarules.protobuf import (
+    compiled_check,
+    message_class,
+    proto_binary_check,
+    proto_compile,
+    proto_json_check,
+    root_message_class,
+)
 
 AVRO = "AVRO"
 PROTOCOL_BUFFER = "PROTOCOL_BUFFER"
@@ -35,13 +42,13 @@ def definition_compile(kind: str, definition: str) -> bytes:
     return b""
 
 
-def validators(kind: str, definition: str, compiled: bytes) -> dict[str, Validator]:
-    """Return the validator of each encoding."""
+def validators(kind: str, definition: str, compiled: bytes, *, root_message: str = "") -> dict[str, Validator]:
+    """Return the validator of each encoding. With a root message, `compiled` is a FileDescriptorSet."""
     if kind == PROTOCOL_BUFFER:
-        message = message_class(compiled)
+        message = root_message_class(compiled, root_message) if root_message else message_class(compiled)
         return {"BINARY": partial(proto_binary_check, message), "JSON": partial(proto_json_check, message)}
     schema = avro_parse(definition)
     return {"BINARY": partial(binary_check, schema), "JSON": partial(json_check, schema)}
 
 
-__all__ = ["AVRO", "PROTOCOL_BUFFER", "Mismatch", "Validator", "definition_compile", "validators"]
+__all__ = ["AVRO", "PROTOCOL_BUFFER", "Mismatch", "Validator", "compiled_check", "definition_compile", "validators"]

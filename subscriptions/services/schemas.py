@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from django.db import IntegrityError, transaction
 
 from pushhub.common import names
-from pushhub.common.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, Unimplemented
+from pushhub.common.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from pushhub.common.principals import OPERATOR, Principal
 from pushhub.common.protojson import bytes_parse
 from subscriptions import selectors
@@ -17,11 +18,30 @@ from subscriptions.models import Topic
 from subscriptions.models.schemas import Schema, SchemaRevision
 from subscriptions.resources import fields
 from subscriptions.schemarules.limits import MAX_REVISIONS, MAX_SCHEMAS
-from subscriptions.schemarules.validators import Mismatch, Validator, definition_compile, validators
+from subscriptions.schemarules.validators import (
+    PROTOCOL_BUFFER,
+    Mismatch,
+    Validator,
+    compiled_check,
+    definition_compile,
+    validators,
+)
 from subscriptions.services.projects import project_ensure
 from subscriptions.services.rows import already_exists, check_name
 
 ENCODINGS = ("JSON", "BINARY")
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The definition of a revision: its text or, with a root message, the compiled form that the caller sent."""
+
+    text: str
+    compiled: bytes
+    root_message: str = ""
+
+    def validators(self, type_: str) -> dict[str, Validator]:
+        return validators(type_, self.text, self.compiled, root_message=self.root_message)
 
 
 def schema_create(*, parent: str, schema_id: str, schema: object, caller: Principal = OPERATOR) -> SchemaRevision:
@@ -31,7 +51,7 @@ def schema_create(*, parent: str, schema_id: str, schema: object, caller: Princi
     _plain(name, field="schemaId")
     resource = schema_read(schema)
     check_name(resource, name)
-    compiled = definition_compile(resource["type"], resource["definition"])
+    definition = _definition_read(resource)
     with transaction.atomic():
         project = project_ensure(project=project_id, caller=caller)
         if Schema.objects.filter(project=project, schema_id=schema_id).exists():
@@ -43,7 +63,7 @@ def schema_create(*, parent: str, schema_id: str, schema: object, caller: Princi
                 row = Schema.objects.create(project=project, schema_id=schema_id, type=resource["type"])
         except IntegrityError:
             raise already_exists(schema_id) from None
-        return _add_revision(row, resource["definition"], compiled)
+        return _add_revision(row, definition)
 
 
 def schema_commit(*, name: str, request: object) -> SchemaRevision:
@@ -53,12 +73,12 @@ def schema_commit(*, name: str, request: object) -> SchemaRevision:
     check_name(read, name)
     resource = schema_read(read.get("schema", {}))
     check_name(resource, name)
-    compiled = definition_compile(resource["type"], resource["definition"])
+    definition = _definition_read(resource)
     with transaction.atomic():
         row = selectors.schema_get(name=name, lock=True)
         if row.type != resource["type"]:
             raise InvalidArgument(f"The schema's type is {row.type} and cannot change.", field="schema.type")
-        return _add_revision(row, resource["definition"], compiled)
+        return _add_revision(row, definition)
 
 
 def schema_rollback(*, name: str, request: object) -> SchemaRevision:
@@ -69,7 +89,7 @@ def schema_rollback(*, name: str, request: object) -> SchemaRevision:
     with transaction.atomic():
         row = selectors.schema_get(name=name, lock=True)
         old = selectors.schema_revision_get(schema=row, revision_id=read.get("revisionId", ""), field="revisionId")
-        return _add_revision(row, old.definition, bytes(old.compiled))
+        return _add_revision(row, Definition(old.definition, bytes(old.compiled), old.root_message))
 
 
 def schema_delete(*, name: str) -> None:
@@ -104,7 +124,7 @@ def schema_revision_delete(*, name: str, revision_id: str = "") -> SchemaRevisio
 def schema_validate(*, schema: object) -> None:
     """Raise InvalidArgument unless a ValidateSchemaRequest's schema could be created."""
     resource = schema_read(fields.VALIDATE_SCHEMA.read(schema).get("schema", {}))
-    definition_compile(resource["type"], resource["definition"])
+    _definition_read(resource)
 
 
 def message_validate(*, request: object) -> None:
@@ -119,8 +139,8 @@ def message_validate(*, request: object) -> None:
         check = _validators(row.pk, row.revision_id)[encoding]
     else:
         resource = schema_read(read["schema"])
-        compiled = definition_compile(resource["type"], resource["definition"])
-        check = validators(resource["type"], resource["definition"], compiled)[encoding]
+        definition = _definition_read(resource)
+        check = definition.validators(resource["type"])[encoding]
     try:
         check(bytes_parse(read.get("message", ""), field="message"))
     except Mismatch as error:
@@ -175,17 +195,33 @@ def _validators(pk: int, revision_id: str) -> dict[str, Validator]:
     row = SchemaRevision.objects.select_related("schema").filter(pk=pk, revision_id=revision_id).first()
     if row is None:
         raise NotFound(f"Schema revision not found (revision={revision_id}).")
-    return validators(row.schema.type, row.definition, bytes(row.compiled))
+    return Definition(row.definition, bytes(row.compiled), row.root_message).validators(row.schema.type)
 
 
 def schema_read(schema: object) -> dict[str, Any]:
     """Read a Schema from a request. The result has a type and a definition, which may be empty."""
     resource = fields.SCHEMA.read(schema)
-    if "compiledProtoSchema" in resource:
-        raise Unimplemented("compiledProtoSchema is not implemented. Send the definition.", field="compiledProtoSchema")
     if "type" not in resource:
         raise InvalidArgument("The schema's type must be PROTOCOL_BUFFER or AVRO.", field="schema.type")
     return {"definition": "", **resource}
+
+
+def _definition_read(resource: Mapping[str, Any]) -> Definition:
+    """Return the definition of a Schema that was read; InvalidArgument unless it is valid."""
+    type_, text = resource["type"], resource["definition"]
+    if "compiledProtoSchema" not in resource:
+        return Definition(text, definition_compile(type_, text))
+    if type_ != PROTOCOL_BUFFER:
+        raise InvalidArgument(f"A schema of type {type_} has no compiled form.", field="schema.compiledProtoSchema")
+    if text:
+        raise InvalidArgument(
+            "A schema must have either a definition or a compiledProtoSchema.", field="schema.compiledProtoSchema"
+        )
+    compiled = resource["compiledProtoSchema"]
+    descriptor_set = bytes_parse(compiled.get("compiledBytes", ""), field="schema.compiledProtoSchema.compiledBytes")
+    root_message = compiled.get("rootMessage", "")
+    compiled_check(descriptor_set, root_message)
+    return Definition("", descriptor_set, root_message)
 
 
 def _encoding(value: str, *, field: str) -> str:
@@ -200,9 +236,11 @@ def _plain(name: str, *, field: str = "name") -> None:
         raise names.invalid_name(name, field=field)
 
 
-def _add_revision(row: Schema, definition: str, compiled: bytes) -> SchemaRevision:
+def _add_revision(row: Schema, definition: Definition) -> SchemaRevision:
     if row.revisions.count() >= MAX_REVISIONS:
         raise ResourceExhausted(f"Schema {row.schema_id} has {MAX_REVISIONS} revisions, which is the most.")
-    revision = SchemaRevision(schema=row, definition=definition, compiled=compiled)
+    revision = SchemaRevision(
+        schema=row, definition=definition.text, compiled=definition.compiled, root_message=definition.root_message
+    )
     revision.save(force_insert=True)
     return revision

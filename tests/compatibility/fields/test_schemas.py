@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from google.api_core import exceptions
+from google.protobuf import timestamp_pb2
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.pubsub_v1 import Encoding, Schema, SchemaView
 
 from tests.compatibility.fields.trials import Shop, tries
@@ -47,6 +49,24 @@ def test_a_schema_is_made_read_and_deleted(shop: Shop) -> None:
     shop.schemas.delete_schema({"name": NAME})
     with pytest.raises(exceptions.NotFound):
         shop.schemas.get_schema({"name": NAME})
+
+
+@tries("Schema", "compiledProtoSchema")
+@tries("CompiledProtoSchema", "compiledBytes", "rootMessage")
+def test_a_schema_is_created_from_its_compiled_form(shop: Shop) -> None:
+    files = FileDescriptorSet()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(files.file.add())
+    compiled = {"root_message": "google.protobuf.Timestamp", "compiled_bytes": files.SerializeToString()}
+    schema = {"type_": Schema.Type.PROTOCOL_BUFFER, "compiled_proto_schema": compiled}
+
+    created = shop.schemas.create_schema({"parent": PROJECT, "schema": schema, "schema_id": "order"})
+
+    assert created.compiled_proto_schema.root_message == compiled["root_message"]
+    assert created.compiled_proto_schema.compiled_bytes == compiled["compiled_bytes"]
+    message = {"parent": PROJECT, "name": NAME, "encoding": Encoding.JSON}
+    shop.schemas.validate_message({**message, "message": b'"2026-01-01T00:00:00Z"'})
+    with pytest.raises(exceptions.InvalidArgument):
+        shop.schemas.validate_message({**message, "message": b'"yesterday"'})
 
 
 @tries("Schema", "type")

@@ -71,6 +71,33 @@ def test_a_role_is_granted_and_revoked(admin: Client) -> None:
     assert "roles/iam.serviceAccountUser" not in admin.get(PAGE).content.decode(), "no role for a topic"
 
 
+def test_members_that_match_nobody_are_marked(admin: Client, ada: Client, api: Api) -> None:
+    nobody = {
+        "group:readers@example.com",
+        "principalSet://goog/group/readers@example.com",
+        "projectViewer:other",
+        "serviceAccount:gone@developer.gserviceaccount.com",
+        "serviceAccount:pusher@other.iam.gserviceaccount.com",
+    }
+    somebody = {ADA, "allUsers", "domain:example.com", "serviceAccount:pusher@shop.iam.gserviceaccount.com"}
+    for member in nobody | somebody:
+        grants.role_grant(resource_get(TOPIC), role="roles/pubsub.viewer", member=member)
+    grants.role_grant(resource_get("projects/shop"), role="roles/iam.securityReviewer", member=ADA)
+
+    def marked(client: Client) -> set[str]:
+        page = client.get(PAGE)
+        members = {member for _, member, matches_nobody in page.context["levels"][0]["rows"] if matches_nobody}
+        assert page.content.decode().count("matches nobody here") == len(members)
+        return members
+
+    assert marked(admin) == nobody
+    # Whether a group or another project's account exists is not for everybody to know.
+    assert marked(ada) == nobody - {
+        "group:readers@example.com",
+        "serviceAccount:pusher@other.iam.gserviceaccount.com",
+    }
+
+
 def test_what_is_granted_above_is_shown(admin: Client) -> None:
     grants.role_grant(resource_get("projects/shop"), role="roles/pubsub.viewer", member=ADA)
     page = admin.get(PAGE).content.decode()

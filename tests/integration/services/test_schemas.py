@@ -8,6 +8,12 @@ from typing import Any
 
 import orjson
 import pytest
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+    FileDescriptorSet,
+)
 
 from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage
@@ -180,11 +186,88 @@ def test_a_definition_that_is_too_large_is_refused(api: Api) -> None:
     assert "but the maximum value is 307200." in answer.error["message"]
 
 
-def test_a_compiled_definition_is_said_to_be_unimplemented(api: Api) -> None:
-    answer = api.post(
-        "schemas?schemaId=order", {"type": "PROTOCOL_BUFFER", "compiledProtoSchema": {"rootMessage": "A"}}
+def descriptor_set(*files: FileDescriptorProto) -> bytes:
+    return FileDescriptorSet(file=files).SerializeToString()
+
+
+def compiled_file(name: str, message: str, field: str, type_: str, *, imports: str) -> FileDescriptorProto:
+    """Return a compiled file with one message, which has an id and a field of a type that the file imports."""
+    label = FieldDescriptorProto.LABEL_OPTIONAL
+    fields = [
+        FieldDescriptorProto(name="id", number=1, type=FieldDescriptorProto.TYPE_INT64, label=label),
+        FieldDescriptorProto(
+            name=field, number=2, type=FieldDescriptorProto.TYPE_MESSAGE, type_name=type_, label=label
+        ),
+    ]
+    return FileDescriptorProto(
+        name=name,
+        package="shop",
+        syntax="proto3",
+        dependency=[imports],
+        message_type=[DescriptorProto(name=message, field=fields)],
     )
-    assert answer.status == 501 and "compiledProtoSchema" in answer.error["message"]
+
+
+ORDER = compiled_file("order.proto", "Order", "item", ".shop.Item", imports="item.proto")
+ITEM = compiled_file(
+    "item.proto", "Item", "at", ".google.protobuf.Timestamp", imports="google/protobuf/timestamp.proto"
+)
+COMPILED = {"rootMessage": "shop.Order", "compiledBytes": encoded(descriptor_set(ORDER, ITEM))}
+COMPILED_SCHEMA = {"type": "PROTOCOL_BUFFER", "compiledProtoSchema": COMPILED}
+
+
+def test_a_compiled_definition_checks_messages(api: Api) -> None:
+    assert api.post("schemas?schemaId=order", COMPILED_SCHEMA).body["compiledProtoSchema"] == COMPILED
+    assert api.get("schemas/order").body["compiledProtoSchema"] == COMPILED
+    assert "compiledProtoSchema" not in api.get("schemas").body["schemas"][0]
+    api.made("topics/orders", {"schemaSettings": {"schema": NAME, "encoding": "JSON"}})
+
+    good = encoded(b'{"id": "7", "item": {"at": "2026-01-01T00:00:00Z"}}')
+    assert api.post("topics/orders:publish", {"messages": [{"data": good}]}).status == 200
+    for bad in (b'{"id": "x"}', b'{"item": {"at": "yesterday"}}', b'{"other": 1}'):
+        answer = api.post("topics/orders:publish", {"messages": [{"data": encoded(bad)}]})
+        assert (answer.status, answer.fields) == (400, ["messages[0].data"])
+
+
+def test_a_compiled_definition_is_rolled_back_to(api: Api) -> None:
+    first = api.post("schemas?schemaId=order", COMPILED_SCHEMA).body["revisionId"]
+    commit = {"schema": {"name": NAME, "type": "PROTOCOL_BUFFER", "definition": PROTO}}
+    assert "compiledProtoSchema" not in api.post("schemas/order:commit", commit).body
+    rolled_back = api.post("schemas/order:rollback", {"revisionId": first})
+    assert rolled_back.body["compiledProtoSchema"] == COMPILED
+    message = {"name": NAME, "encoding": "JSON", "message": encoded(b'{"item": {"id": 1}}')}
+    assert api.post("schemas:validateMessage", message).status == 200
+
+
+SELF_IMPORTING = compiled_file("order.proto", "Order", "item", ".shop.Order", imports="order.proto")
+RESERVED = FileDescriptorProto(name="mine.proto", package="google.protobuf", message_type=[DescriptorProto(name="Any")])
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "message"),
+    [
+        ({"compiledBytes": ""}, "compiledBytes", "it is empty"),
+        ({"compiledBytes": "%"}, "compiledBytes", "Base64"),
+        ({"compiledBytes": encoded(b"\xff")}, "compiledBytes", "not a FileDescriptorSet"),
+        ({"compiledBytes": encoded(b"\0" * 307_201)}, "compiledBytes", "307201 bytes"),
+        ({"compiledBytes": encoded(descriptor_set(ORDER))}, "compiledBytes", "item.proto"),
+        ({"compiledBytes": encoded(descriptor_set(SELF_IMPORTING))}, "compiledBytes", "import each other"),
+        ({"compiledBytes": encoded(descriptor_set(RESERVED))}, "compiledBytes", "reserved"),
+        ({"rootMessage": ""}, "rootMessage", "missing"),
+        ({"rootMessage": "Order"}, "rootMessage", "full name"),
+    ],
+)
+def test_a_bad_compiled_definition_is_refused(api: Api, changes: dict[str, str], field: str, message: str) -> None:
+    schema = {"type": "PROTOCOL_BUFFER", "compiledProtoSchema": {**COMPILED, **changes}}
+    for answer in (api.post("schemas?schemaId=order", schema), api.post("schemas:validate", {"schema": schema})):
+        assert (answer.status, answer.fields) == (400, [f"schema.compiledProtoSchema.{field}"])
+        assert message in answer.error["message"]
+
+
+@pytest.mark.parametrize("other", [{"type": "AVRO"}, {"definition": PROTO}])
+def test_a_compiled_definition_is_the_only_one(api: Api, other: dict[str, str]) -> None:
+    answer = api.post("schemas?schemaId=order", {**COMPILED_SCHEMA, **other})
+    assert (answer.status, answer.fields) == (400, ["schema.compiledProtoSchema"])
 
 
 @pytest.mark.parametrize("encoding", ["JSON", "BINARY"])
