@@ -11,6 +11,7 @@ import redis
 from deliveries.backlog.backlog import Lane, Offer
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure, lane_offer
+from deliveries.counters import recording
 from deliveries.journal import records
 from deliveries.rules.payload import NewMessage, publish_time_text, wire_message
 from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
@@ -55,6 +56,13 @@ def offer_all(requests: Sequence[Published]) -> None:
     """
     for request in requests:
         records.published(topic=request.topic, ids=request.ids, messages=request.messages, region=request.region)
+        recording.filtered_count(
+            {
+                owed.subscriber.id: len(request.ids) - len(owed.indices)
+                for owed in request.owed
+                if owed.subscriber.filter and len(owed.indices) < len(request.ids)
+            }
+        )
     try:
         _point_out_ordered(requests)
         _offer(requests)

@@ -7,14 +7,17 @@ is out at that moment may still arrive, and its answer counts: production settle
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
+from deliveries.counters import kinds
+from deliveries.counters.recording import request_counted
 from deliveries.models import SnapshotMessage
 from deliveries.retention.retained import seekable_from
 from deliveries.rules.ids import first_id_at
@@ -41,6 +44,11 @@ def subscription_seek(*, name: str, request: object) -> None:
     given = fields.SEEK.read(request)
     check_name(given, name, field="subscription")
     found = selectors.subscription_get(name=name)
+    with request_counted(kinds.SEEK_REQUESTS, found.pk):
+        _seek(found, given)
+
+
+def _seek(found: Subscription, given: Mapping[str, Any]) -> None:
     if found.detached:
         raise FailedPrecondition(f"Subscription is detached (resource={found.subscription_id}).")
     if "time" in given:
