@@ -14,7 +14,7 @@ from subscriptions.cli.verbs import Verb
 PUBSUB_MODULES = {word: f"subscriptions.cli.{word}" for word in ("topics", "subscriptions", "snapshots", "schemas")}
 PUBSUB = "pubsub"
 #: Every word that `main` answers.
-WORDS = (*PUBSUB_MODULES, PUBSUB, "iam", "projects")
+WORDS = (*PUBSUB_MODULES, PUBSUB, "iam", "messages", "projects")
 
 
 def tree_of(word: str) -> Tree:
