@@ -82,7 +82,7 @@ complete -o default -F _pushhub pushhub
 #compdef pushhub
 _pushhub() {
   local -a words_found
-  words_found=("${(@f)$(pushhub __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  words_found=(${(f)"$(pushhub __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
   compadd -- $words_found
 }
 compdef _pushhub pushhub
