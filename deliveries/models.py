@@ -145,6 +145,7 @@ class GaugeMinute(models.Model):
     push_window = models.IntegerField()
     backoff_ms = models.IntegerField()
     unserved = models.BigIntegerField(default=0, help_text="Messages of regions that no push worker serves")
+    open_streams = models.IntegerField(default=0, help_text="Open streaming pulls")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["resource", "at"], name="gaugeminute_key")]
@@ -155,6 +156,44 @@ class GaugeMinute(models.Model):
 
     def __str__(self) -> str:
         return f"{self.resource} at {self.at:%Y-%m-%d %H:%M}"
+
+
+class RegionGaugeMinute(models.Model):
+    """How much a subscription, a topic or a snapshot had in a region in a minute."""
+
+    project = models.CharField(max_length=63)
+    resource = models.CharField(max_length=350, help_text="The full name of a subscription, topic or snapshot")
+    region = models.CharField(max_length=63)
+    at = models.DateTimeField()
+    messages = models.BigIntegerField(default=0, help_text="Messages not acknowledged")
+    bytes = models.BigIntegerField(default=0)
+    oldest_seconds = models.BigIntegerField(default=0)
+    acked_messages = models.BigIntegerField(default=0, help_text="Acknowledged messages that are retained")
+    acked_bytes = models.BigIntegerField(default=0)
+    oldest_acked_seconds = models.BigIntegerField(default=0)
+    kept_messages = models.BigIntegerField(default=0, help_text="Messages that a topic's retention keeps")
+    kept_bytes = models.BigIntegerField(default=0)
+    oldest_kept_seconds = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["resource", "at", "region"], name="regiongauge_key")]
+        indexes = [
+            models.Index(fields=["project", "at"], name="regiongauge_read"),
+            models.Index(fields=["at"], name="regiongauge_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.resource} in {self.region} at {self.at:%Y-%m-%d %H:%M}"
+
+
+class CounterSample(models.Model):
+    """The value of a counter in Redis up to which it has been added to the metrics (observability/counterseries.py)."""
+
+    field = models.CharField(max_length=200, primary_key=True)
+    value = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return self.field
 
 
 class Segment(models.Model):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -22,7 +22,7 @@ from deliveries.backlog.backlog import Lane, Leases, by_lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
 from deliveries.backlog.paging import page_in
-from deliveries.counters import recording
+from deliveries.counters import kinds, recording
 from deliveries.deadletters import dead_letters_forward, is_spent
 from deliveries.journal import records
 from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
@@ -51,6 +51,8 @@ MAX_ACK_REQUEST_BYTES = 524_288
 #: A sleeping puller looks at least so often for leases that have lapsed.
 LONGEST_SLEEP_SECONDS = 1.0
 PERMANENT_FAILURE = "PERMANENT_FAILURE_INVALID_ACK_ID"
+#: Delivery types, as metrics name them. Streams name themselves as pullers.
+PULL, STREAMING_PULL = "pull", "streaming_pull"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,8 @@ def messages_pull(
             puller=puller,
         )
         pull_charge(project=project, size=sum(one.size for one in received))
-        recording.pull_sent_count(subscription_id=found.id, messages=len(received))
+        delivery_type = STREAMING_PULL if puller else PULL
+        recording.pull_sent_count(subscription_id=found.id, messages=len(received), delivery_type=delivery_type)
         left = ends - time.monotonic()
         if received or left <= 0:
             return received
@@ -155,6 +158,7 @@ def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], 
             countdown_ms=_countdown_ms(found),
         )
         lost |= {lease for lease in group if lease.message_id in gone}
+    _modacks_count([lease for lease in leases if lease not in lost])
     if not seconds:
         _write_down([lease for lease in leases if lease not in lost | spent], found, outcome="nack")
     if found.exactly_once:
@@ -224,7 +228,10 @@ def _lease(found: PushSettings, count: int, *, seconds: int, max_bytes: int, pul
             step = min(count - len(received), LEASE_STEP)
             leases = _lease_lane(lane, found, step, seconds, puller)
             room = max_bytes - sum(one.size for one in received)
-            messages, is_full = _received(lane, found, leases, max_bytes=room, at_least_one=not received)
+            handle = partial(
+                AckId, lane.subscription_id, region, leased_ms=leases.ends_ms - seconds * 1000, is_streamed=bool(puller)
+            )
+            messages, is_full = _received(lane, found, leases, handle, max_bytes=room, at_least_one=not received)
             received += messages
             room = 0 if is_full else room - sum(one.size for one in messages)
             if leases.page is not None:
@@ -254,9 +261,18 @@ def _lease_lane(lane: Lane, found: PushSettings, count: int, seconds: int, pulle
 
 
 def _received(
-    lane: Lane, found: PushSettings, leases: Leases, *, max_bytes: int, at_least_one: bool
+    lane: Lane,
+    found: PushSettings,
+    leases: Leases,
+    handle: Callable[..., AckId],
+    *,
+    max_bytes: int,
+    at_least_one: bool,
 ) -> tuple[list[Received], bool]:
-    """Return the first of the leased messages that fit into `max_bytes`, and whether others did not and went back."""
+    """Return the first of the leased messages that fit into `max_bytes`, and whether others did not and went back.
+
+    `handle` makes the ack id of a message, how often it was leased, and its attempt.
+    """
     tasks: dict[int, DeliverTask] = {}
     times: dict[int, int] = {}
     attempts: dict[int, int] = {}
@@ -282,7 +298,7 @@ def _received(
         task = tasks[message_id]
         message = payloads.get(message_id) if task.is_reference else task.message
         if message is not None:
-            lease = AckId(lane.subscription_id, lane.region, message_id, times[message_id], attempts[message_id])
+            lease = handle(message_id, times[message_id], attempts[message_id])
             received.append(_one_received(found, lease, message, sizes[message_id], leases.ends_ms))
     return received, bool(surplus)
 
@@ -390,14 +406,42 @@ def _by_lane(leases: Iterable[AckId]) -> dict[Lane, list[AckId]]:
 
 
 def _write_down(leases: Iterable[AckId], found: PushSettings, *, outcome: str) -> None:
-    for lane, group in _by_lane(leases).items():
+    settled = list(leases)
+    for (lane, delivery_type), group in _by_lane_and_type(settled).items():
         records.pulled(
             subscription=found,
             region=lane.region,
             ids=[lease.message_id for lease in group],
             attempts=[lease.attempt for lease in group],
             outcome=outcome,
+            delivery_type=delivery_type,
         )
+    if outcome == "ack":
+        _ages_count(kinds.ACK_LATENCY, settled)
+
+
+def _modacks_count(leases: Sequence[AckId]) -> None:
+    for (lane, delivery_type), group in _by_lane_and_type(leases).items():
+        recording.modacks_count(subscription_id=lane.subscription_id, messages=len(group), delivery_type=delivery_type)
+    _ages_count(kinds.MODACK_LATENCY, leases)
+
+
+def _ages_count(kind: kinds.CounterKind, leases: Iterable[AckId]) -> None:
+    """Count how long ago these leases began."""
+    now_ms = int(time.time() * 1000)
+    for (lane, delivery_type), group in _by_lane_and_type(leases).items():
+        ages_ms = [max(now_ms - lease.leased_ms, 0) for lease in group if lease.leased_ms]
+        recording.lease_ages_count(
+            kind, subscription_id=lane.subscription_id, delivery_type=delivery_type, ages_ms=ages_ms
+        )
+
+
+def _by_lane_and_type(leases: Iterable[AckId]) -> dict[tuple[Lane, str], list[AckId]]:
+    groups: dict[tuple[Lane, str], list[AckId]] = {}
+    for lease in leases:
+        delivery_type = STREAMING_PULL if lease.is_streamed else PULL
+        groups.setdefault((Lane(lease.subscription_id, lease.region), delivery_type), []).append(lease)
+    return groups
 
 
 def _countdown_ms(found: PushSettings) -> tuple[int, int]:

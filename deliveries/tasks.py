@@ -13,6 +13,7 @@ from deliveries import activity
 from deliveries.backlog import reconcile
 from deliveries.journal import upkeep
 from deliveries.metrics import expiry, gauges
+from deliveries.observability import counterseries, regiongauges
 from deliveries.pipeline.counting import embedded
 from deliveries.retention import sweep
 from deliveries.rules.taskmessage import TASK_NAME, DeliverTask
@@ -72,7 +73,12 @@ def segments_count() -> int:
 
 @shared_task(name="deliveries.gauges_take")
 def gauges_take() -> int:
-    return gauges.gauges_take()
+    return gauges.gauges_take() + regiongauges.region_gauges_take()
+
+
+@shared_task(name="deliveries.counters_sample")
+def counters_sample() -> int:
+    return counterseries.counters_sample()
 
 
 @shared_task(name="deliveries.metrics_sweep")

@@ -67,6 +67,7 @@ app.conf.update(
             "options": {"expires": SEAL_SECONDS},
         },
         "gauges-take": {"task": "deliveries.gauges_take", "schedule": GAUGE_SECONDS},
+        "counters-sample": {"task": "deliveries.counters_sample", "schedule": GAUGE_SECONDS},
         "metrics-sweep": {"task": "deliveries.metrics_sweep", "schedule": METRICS_SWEEP_SECONDS},
         "signing-keys": {"task": "subscriptions.signing_keys_maintain", "schedule": KEYS_SECONDS},
         "credentials-sweep": {"task": "subscriptions.credentials_sweep", "schedule": CREDENTIALS_SECONDS},

@@ -12,6 +12,7 @@ usage: pushhub COMMAND ...
   up               the whole service on this machine, until Ctrl-C
   topics, subscriptions, snapshots, schemas
                    of a running PushHub, with the words of `gcloud pubsub`
+  messages         what became of a message: messages describe ID
   iam, projects    access and projects of a running PushHub
   completion       completion for bash, zsh or fish: source <(pushhub completion bash)
   receive          print the pushes that arrive, after checking their tokens

@@ -16,6 +16,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from deliveries.admin.diagnosis_page import DIAGNOSE, diagnosis_context
 from deliveries.admin.readonly import ReadOnlyAdmin
 from deliveries.inspection import words
 from deliveries.inspection.probe import probe_send
@@ -152,6 +153,7 @@ def subscription_urls(page: ReadOnlyAdmin) -> list[URLPattern]:
     return [
         path("state/<int:subscription_id>/", view(pages.overview), name="deliveries_state"),
         path("state/<int:subscription_id>/live/", view(pages.live), name="deliveries_live"),
+        path("act/<int:subscription_id>/diagnose/", view(pages.diagnose), name="deliveries_diagnose"),
         path("waiting/<int:subscription_id>/", view(pages.waiting), name="deliveries_waiting"),
         *(
             path(f"act/<int:subscription_id>/{name}/", view(pages.acting(name)), name=f"deliveries_{name}")
@@ -174,7 +176,10 @@ class SubscriptionPages:
         context = {
             "shown": shown(row, status),
             "live": reverse("admin:deliveries_live", args=[row.pk]),
-            "actions": [(name, action.label) for name, action in offered(caller, row).items() if not action.question],
+            "actions": [
+                *([("diagnose", gettext_lazy("Diagnose"))] if may_call(caller, DIAGNOSE, row) else []),
+                *((name, action.label) for name, action in offered(caller, row).items() if not action.question),
+            ],
             "snapshot_action": may(caller, ACTIONS["snapshot"], row) and not row.detached,
             "seek_action": may(caller, ACTIONS["seek"], row) and not row.detached,
             "detach_action": may(caller, ACTIONS["detach"], row) and not row.detached,
@@ -199,6 +204,16 @@ class SubscriptionPages:
         oldest = [(one, publish_time_text(one.message_id), words.result_text(one.last_result)) for one in deliveries]
         tabs = subscription_tabs(row, "messages")
         return self._render(request, "admin/deliveries/waiting.html", title=row.name, oldest=oldest, tabs=tabs)
+
+    def diagnose(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
+        """Check each step of a push and show the result."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        row = self._row(request, subscription_id)
+        if not may_call(caller_of(request), DIAGNOSE, row):
+            raise PermissionDenied
+        context = {**diagnosis_context(request, row), "row": row, "tabs": subscription_tabs(row, "overview")}
+        return self._render(request, "admin/deliveries/diagnosis.html", title=row.name, **context)
 
     def acting(self, name: str) -> Callable[[HttpRequest, int], HttpResponse]:
         """Return the view that carries out an action, after a confirmation where it destroys something."""

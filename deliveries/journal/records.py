@@ -19,8 +19,8 @@ from subscriptions.selectors import PushSettings
 
 def published(*, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage], region: str) -> None:
     """Messages were committed."""
-    size_bytes = sum(len(message.data) for message in messages)
-    recording.publish_count(topic_id=topic.pk, messages=len(ids), size_bytes=size_bytes)
+    sizes = [len(message.data) for message in messages]
+    recording.publish_count(topic_id=topic.pk, sizes=sizes)
     if not settings.JOURNAL:
         return
     shared = {
@@ -33,18 +33,26 @@ def published(*, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage
         "response_class": "success",
         "response_code": 0,
     }
-    _append(ids, shared, bytes=[len(message.data) for message in messages])
+    _append(ids, shared, bytes=sizes)
 
 
 def pulled(
-    *, subscription: PushSettings, region: str, ids: Sequence[int], attempts: Sequence[int], outcome: str
+    *,
+    subscription: PushSettings,
+    region: str,
+    ids: Sequence[int],
+    attempts: Sequence[int],
+    outcome: str,
+    delivery_type: str,
 ) -> None:
-    """A puller acked or nacked messages."""
-    recording.pull_settled_count(subscription_id=subscription.id, messages=len(ids), outcome=outcome)
+    """A puller acked or nacked messages that it got by `pull` or by `streaming_pull`."""
+    recording.pull_settled_count(
+        subscription_id=subscription.id, messages=len(ids), outcome=outcome, delivery_type=delivery_type
+    )
     if not settings.JOURNAL:
         return
     shared = {
-        "event": "pull",
+        "event": delivery_type,
         "project": names.parse_subscription(subscription.name)[0],
         "region": region,
         "subscription": subscription.name,

@@ -10,7 +10,7 @@ from pathlib import Path
 from django.conf import settings
 
 from deliveries.journal import files
-from deliveries.models import GaugeMinute, MetricHour, MetricMinute, Segment
+from deliveries.models import GaugeMinute, MetricHour, MetricMinute, RegionGaugeMinute, Segment
 from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import Clock, utcnow
 
@@ -28,7 +28,11 @@ def metrics_expire(*, clock: Clock = utcnow) -> int:
     # Twice as long as the segments, so that one cannot come back unknown.
     noted = timedelta(days=2 * settings.JOURNAL_DAYS)
     deleted = 0
-    kept_times = ((MetricMinute, MINUTES_KEPT), (GaugeMinute, MINUTES_KEPT), (MetricHour, HOURS_KEPT), (Segment, noted))
+    kept_times = (
+        *((model, MINUTES_KEPT) for model in (MetricMinute, GaugeMinute, RegionGaugeMinute)),
+        (MetricHour, HOURS_KEPT),
+        (Segment, noted),
+    )
     for model, kept in kept_times:
         while True:
             old = model._default_manager.filter(at__lt=now - kept).values_list("pk", flat=True)[:CHUNK]

@@ -15,6 +15,7 @@ from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanestate import LaneState
 from deliveries.backlog.regions import regions_unserved
+from deliveries.counters.openstreams import open_streams
 from deliveries.models import Delivery, GaugeMinute
 from deliveries.rules.flow import pause_ms
 from deliveries.rules.ids import publish_time_ms
@@ -29,7 +30,15 @@ ALL_UP_TO = 100
 #: A subscription that had something to tell is told of for so long afterwards, so that a curve comes down to zero.
 AFTERGLOW = timedelta(minutes=3)
 
-GAUGES = ["undelivered", "oldest_unacked_seconds", "outstanding", "push_window", "backoff_ms", "unserved"]
+GAUGES = [
+    "undelivered",
+    "oldest_unacked_seconds",
+    "outstanding",
+    "push_window",
+    "backoff_ms",
+    "unserved",
+    "open_streams",
+]
 
 
 def gauges_take(*, clock: Clock = utcnow) -> int:
@@ -37,12 +46,14 @@ def gauges_take(*, clock: Clock = utcnow) -> int:
     now = clock()
     at = now.replace(second=0, microsecond=0)
     waiting = _waiting()
-    subscriptions = dict(_names(waiting, at))
+    streams = open_streams(default_backlog().client)
+    subscriptions = dict(_names({*waiting, *streams}, at))
     states = _states(subscriptions)
     unserved = _unserved()
     rows = [_row(name, at, now, waiting.get(pk, (0, None)), states.get(pk, [])) for pk, name in subscriptions.items()]
     for row, pk in zip(rows, subscriptions, strict=True):
         row.unserved = unserved.get(pk, 0)
+        row.open_streams = streams[pk]
     with write_transaction():
         GaugeMinute.objects.bulk_create(
             rows,

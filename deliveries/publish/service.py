@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from deliveries.counters.recording import refusals_counted
+from deliveries.publish.offering import Published
 from deliveries.publish.storing import messages_store
 from deliveries.rules.payload import NewMessage
 from subscriptions.models import Topic
@@ -18,6 +20,13 @@ def message_publish(*, topic: Topic, messages: Sequence[NewMessage], region: str
     All or nothing: when it returns, every message is committed; when it raises, none is. Redis may be away: then
     the deliveries wait in the database until the reconciler finds them. Raises ResourceExhausted over a quota.
     """
+    with refusals_counted(topic.pk):
+        published = _stored(topic, messages, region)
+    published.offer()
+    return [str(message_id) for message_id in published.ids]
+
+
+def _stored(topic: Topic, messages: Sequence[NewMessage], region: str) -> Published:
     publish_charge(
         topic=topic.name,
         project=topic.project.project_id,
@@ -30,6 +39,4 @@ def message_publish(*, topic: Topic, messages: Sequence[NewMessage], region: str
             replace(message, attributes={**message.attributes, **stamp})
             for message, stamp in zip(messages, stamps, strict=True)
         ]
-    published = messages_store(topic=topic, messages=messages, region=region)
-    published.offer()
-    return [str(message_id) for message_id in published.ids]
+    return messages_store(topic=topic, messages=messages, region=region)

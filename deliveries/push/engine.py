@@ -15,6 +15,7 @@ from deliveries.push.plans import PlanBook, PushPlan
 from deliveries.rules.envelope import metadata_headers, push_body, trace_headers, unwrapped_body
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.outcome import Reason, Verdict
+from pushhub.common import tracing
 from pushhub.common.background import BackgroundThread
 
 logger = logging.getLogger(__name__)
@@ -100,6 +101,8 @@ class Engine:
         if plan.endpoint is None:
             return flight.settle_as(Verdict.RELEASE)
         headers = trace_headers(task.message)
+        if headers and tracing.is_on():
+            headers = _traced(flight, headers[0][1])
         if settings.no_wrapper:
             body = unwrapped_body(task.message)
             if settings.write_metadata:
@@ -114,3 +117,13 @@ class Engine:
             # The request's body is now the only copy.
             flight.drop_payload()
         return None
+
+
+def _traced(flight: Flight, traceparent: str) -> list[tuple[str, str]]:
+    """Note the trace of a flight, and return the header that makes the endpoint's spans children of this attempt's."""
+    trace = flight.trace = tracing.context_parse(traceparent)
+    if trace is None:
+        return [("traceparent", traceparent)]
+    task = flight.task
+    attempt = tracing.attempt_context(trace, flight.message_id, task.subscription_id, task.attempt)
+    return [("traceparent", attempt.traceparent)]

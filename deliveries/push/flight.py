@@ -11,6 +11,7 @@ from deliveries.push.plans import PushPlan
 from deliveries.rules.outcome import Verdict, verdict
 from deliveries.rules.payload import data_size
 from deliveries.rules.taskmessage import DeliverTask, reference
+from pushhub.common.tracing import TraceContext
 
 
 class Batch:
@@ -45,6 +46,7 @@ class Flight:
         "status",
         "task",
         "task_id",
+        "trace",
         "verdict",
     )
 
@@ -73,6 +75,8 @@ class Flight:
         self.retry_after_s = 0.0
         #: When the attempt ended, in seconds since 1970.
         self.ended = 0.0
+        #: The publisher's trace, where it is sampled and traces are on.
+        self.trace: TraceContext | None = None
         #: Whether Flower knows of the start, and when it was (seconds since 1970).
         self.shown = False
         self.started = 0.0

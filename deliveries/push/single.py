@@ -10,9 +10,10 @@ from deliveries.push.attempts import attempt_events
 from deliveries.push.engine import Engine
 from deliveries.push.flight import Flight
 from deliveries.push.preparer import prepare_now
-from deliveries.push.reporting import ATTEMPT_VERDICTS, attempts_count
+from deliveries.push.reporting import ATTEMPT_VERDICTS, attempts_count, flight_spans
 from deliveries.push.settler import settle_now
 from deliveries.rules.taskmessage import DeliverTask, task_id
+from pushhub.common import tracing
 
 
 def deliver_one(task: DeliverTask) -> str:
@@ -38,6 +39,8 @@ def deliver_one(task: DeliverTask) -> str:
     flows = settle_now([flight])
     if flight.verdict in ATTEMPT_VERDICTS:
         attempts_count(task.subscription_id, [flight])
+        if tracing.is_on():
+            tracing.spans_add(flight_spans(flight))
     journal_ = journal()
     if journal_ is not None:
         journal_.append(attempt_events([flight], flows=flows, worker="single"))

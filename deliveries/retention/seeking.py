@@ -8,14 +8,17 @@ production this takes up to a minute, in PushHub seconds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
+from deliveries.counters import kinds
+from deliveries.counters.recording import request_counted
 from deliveries.models import SnapshotMessage
 from deliveries.retention.retained import seekable_from
 from deliveries.rules.ids import first_id_at
@@ -42,6 +45,11 @@ def subscription_seek(*, name: str, request: object) -> None:
     seek = fields.SEEK.read(request)
     check_name(seek, name, field="subscription")
     subscription = selectors.subscription_get(name=name)
+    with request_counted(kinds.SEEK_REQUESTS, subscription.pk):
+        _seek(subscription, seek)
+
+
+def _seek(subscription: Subscription, seek: Mapping[str, Any]) -> None:
     if subscription.detached:
         raise FailedPrecondition(f"Subscription is detached (resource={subscription.subscription_id}).")
     if "time" in seek:

@@ -9,7 +9,7 @@ import hmac
 from typing import NamedTuple
 
 MAC_BYTES = 12
-#: Ack ids of PushHub have about 80 characters.
+#: Ack ids of PushHub have about 100 characters.
 MAX_CHARACTERS = 400
 
 
@@ -21,10 +21,13 @@ class AckId(NamedTuple):
     message_id: int
     times: int
     attempt: int
+    #: When it began, in ms since 1970; 0 in ack ids of older versions.
+    leased_ms: int = 0
+    is_streamed: bool = False
 
 
 def ack_id_text(lease: AckId, *, secret: bytes) -> str:
-    plain = ".".join(str(part) for part in lease).encode()
+    plain = ".".join(map(str, (*lease[:-1], int(lease.is_streamed)))).encode()
     # The plain text begins with a digit, so the ack id never begins with a hyphen, which command lines take for a flag.
     return base64.urlsafe_b64encode(plain + _mac(plain, secret)).decode().rstrip("=")
 
@@ -40,8 +43,9 @@ def ack_id_parse(text: str, *, secret: bytes) -> AckId | None:
     plain, mac = raw[:-MAC_BYTES], raw[-MAC_BYTES:]
     if not hmac.compare_digest(mac, _mac(plain, secret)):
         return None
-    subscription_id, region, message_id, times, attempt = plain.decode().split(".")
-    return AckId(int(subscription_id), region, int(message_id), int(times), int(attempt))
+    subscription_id, region, *numbers = plain.decode().split(".")
+    message_id, times, attempt, leased_ms, is_streamed = map(int, [*numbers, "0", "0"][:5])
+    return AckId(int(subscription_id), region, message_id, times, attempt, leased_ms, bool(is_streamed))
 
 
 def _mac(plain: bytes, secret: bytes) -> bytes:

@@ -14,7 +14,7 @@ from subscriptions.cli.verbs import Verb
 PUBSUB_MODULES = {word: f"subscriptions.cli.{word}" for word in ("topics", "subscriptions", "snapshots", "schemas")}
 PUBSUB = "pubsub"
 #: Every word that `main` answers.
-WORDS = (*PUBSUB_MODULES, PUBSUB, "iam", "projects")
+WORDS = (*PUBSUB_MODULES, PUBSUB, "iam", "messages", "projects")
 
 
 def tree_of(word: str) -> Tree:
@@ -82,7 +82,7 @@ complete -o default -F _pushhub pushhub
 #compdef pushhub
 _pushhub() {
   local -a words_found
-  words_found=("${(@f)$(pushhub __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  words_found=(${(f)"$(pushhub __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
   compadd -- $words_found
 }
 compdef _pushhub pushhub

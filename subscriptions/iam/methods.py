@@ -159,6 +159,8 @@ _MONITORING: dict[str, Requirements] = {
 #: It opens connections to the endpoint and may send it a probe, so it needs more than to view the subscription.
 _DIAGNOSTICS: dict[str, Requirements] = {
     "DiagnoseSubscription": _needs("pubsub.subscriptions.update", "subscription"),
+    # It tells of the subscriptions that the caller may pull from.
+    "GetMessage": (),
 }
 #: Only the console uses the rest, which has pages for resources that the REST API doesn't have.
 _ORGANIZATIONS: dict[str, Requirements] = {

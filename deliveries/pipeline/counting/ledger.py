@@ -145,12 +145,17 @@ def partials_add(partials: Iterable[Partial], *, job: str) -> Added:
                 added = Added(0, skipped, 0)
                 if skipped == len(batch.rows):
                     break
-            for model, sums in _by_span(batch.news(keys, rows)).items():
-                _write(model, sums, add=True)
+            sums_add(batch.news(keys, rows))
             added += _note(batch, rows, job=job, place=_place(keys[-1]) if end < len(batch.keys) else None)
         pace.took(time.monotonic() - began)
         start = end
     return added
+
+
+def sums_add(news: Mapping[Key, Sums]) -> None:
+    """Add sums of minutes to the minutes, hours and days, in the caller's transaction."""
+    for model, sums in _by_span(news).items():
+        _write(model, sums, add=True)
 
 
 def _note(batch: _Batch, rows: Mapping[str, Segment], *, job: str, place: list[Any] | None) -> Added:
