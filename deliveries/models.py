@@ -196,6 +196,15 @@ class CounterSample(models.Model):
         return self.field
 
 
+class GaugeRound(models.Model):
+    """A minute in which gauges were taken. Without it, a subscription without a row in that minute is unknown."""
+
+    at = models.DateTimeField(primary_key=True)
+
+    def __str__(self) -> str:
+        return f"{self.at:%Y-%m-%d %H:%M}"
+
+
 class Segment(models.Model):
     """The ledger: a segment of the journal whose events are in the metrics, or one that could not be read."""
 

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpR
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from deliveries.admin.metrics import LIST_TIME_SERIES
+from deliveries.admin.chart_pages import LIST_TIME_SERIES
 from deliveries.inspection import words
 from deliveries.inspection.overview import Overview, health, overview
 from deliveries.publish.request import publish_request_parse

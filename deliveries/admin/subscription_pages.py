@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.contrib import messages
@@ -19,13 +20,18 @@ from django.utils.translation import gettext_lazy
 from deliveries.admin.diagnosis_page import DIAGNOSE, diagnosis_context
 from deliveries.admin.readonly import ReadOnlyAdmin
 from deliveries.inspection import words
+from deliveries.inspection.counting import counting_text
 from deliveries.inspection.probe import probe_send
 from deliveries.inspection.status import SubscriptionStatus, subscription_status
+from deliveries.metrics import curves
+from deliveries.metrics.coverage import Counting, counting
+from deliveries.metrics.series import MINUTE
 from deliveries.models import Delivery
 from deliveries.retention.seeking import lanes_reload, subscription_seek
 from deliveries.retention.snapshots import snapshot_create
 from deliveries.rules.outcome import ACK_STATUSES
 from deliveries.rules.payload import publish_time_text
+from pushhub.common.clock import utcnow
 from pushhub.common.errors import PushHubError
 from pushhub.common.names import snapshot_name
 from pushhub.common.principals import Principal
@@ -47,6 +53,8 @@ CREATE_SNAPSHOT = "google.pubsub.v1.Subscriber.CreateSnapshot"
 DETACH = "google.pubsub.v1.Publisher.DetachSubscription"
 DELETE = "google.pubsub.v1.Subscriber.DeleteSubscription"
 OLDEST_SHOWN = 50
+#: What the percentiles of the page are about: the last minutes that are counted.
+RECENT = timedelta(minutes=10)
 #: Snapshots that a seek offers.
 SNAPSHOTS_OFFERED = 50
 
@@ -293,17 +301,34 @@ def shown(row: Subscription, status: SubscriptionStatus) -> dict[str, Any]:
     if row.push_endpoint and status.lanes:
         results = sum(lane.results for lane in status.lanes)
         failures = sum(lane.failures for lane in status.lanes)
-        slowest = max(status.lanes, key=lambda lane: lane.latency_ms)
         pause_ms = max(max(lane.pause_ms, lane.gap_ms) for lane in status.lanes)
         figures |= {
             "outstanding": str(sum(lane.outstanding for lane in status.lanes)),
             "window": str(sum(lane.window for lane in status.lanes)),
             "acked": f"{100 * (1 - failures / results):.1f} %" if results else "-",
-            "latency": words.duration_text(slowest.latency_ms) if results else "-",
             "backoff": words.duration_text(pause_ms) if pause_ms else "-",
             "retrying": str(sum(lane.retrying for lane in status.lanes)),
         }
+    state = counting()
+    if row.push_endpoint:
+        figures |= _recent_figures(row, state)
+    figures["counting"] = counting_text(state)
     return {"sentence": words.sentence(status), "level": words.level(status), "figures": figures}
+
+
+def _recent_figures(row: Subscription, state: Counting) -> dict[str, str]:
+    """Return the latency percentiles and the response classes of the last minutes that are counted."""
+    end = (state.counted_to or utcnow()).replace(second=0, microsecond=0) + MINUTE
+    span = curves.Span(row.project.project_id, row.subscription_id, end - RECENT, end, RECENT)
+    recent = curves.recent(span)
+    total = sum(recent.pushes.values())
+    figures = {f"p{100 * q:.0f}": _latency_text(value) for q, value in recent.latencies_ms.items()}
+    responses = [f"{name} {100 * count / total:.1f} %" for name, count in recent.pushes.items()]
+    return {**figures, "responses": ", ".join(responses) or "-"}
+
+
+def _latency_text(milliseconds: float | None) -> str:
+    return "-" if milliseconds is None else words.duration_text(milliseconds)
 
 
 def _snapshots_of(row: Subscription) -> list[str]:

@@ -16,7 +16,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanestate import LaneState
 from deliveries.backlog.regions import regions_unserved
 from deliveries.counters.openstreams import open_streams
-from deliveries.models import Delivery, GaugeMinute
+from deliveries.models import Delivery, GaugeMinute, GaugeRound
 from deliveries.rules.flow import pause_ms
 from deliveries.rules.ids import publish_time_ms
 from deliveries.store import statements
@@ -62,6 +62,7 @@ def gauges_take(*, clock: Clock = utcnow) -> int:
             unique_fields=["resource", "at"],
             update_fields=GAUGES,
         )
+        GaugeRound.objects.get_or_create(at=at)
     return len(rows)
 
 

@@ -167,7 +167,7 @@ def _empty() -> Cells:
 
 
 def _counts(kind: Kind, query: Query) -> Cells:
-    model, span = _table(query.period)
+    model, span = table_of(query.period)
     rows = model._default_manager.filter(
         project=query.project,
         event__in=[*kind.events, *kind.sampled],
@@ -246,8 +246,8 @@ def _bounded(rows: Any) -> Iterable[Any]:
         yield row
 
 
-def _table(period: timedelta) -> tuple[type[Metric], timedelta]:
-    """The coarsest table that has such periods."""
+def table_of(period: timedelta) -> tuple[type[Metric], timedelta]:
+    """Return the coarsest table that has such periods, and the time that a row of it spans."""
     tables: tuple[tuple[type[Metric], timedelta], ...] = ((MetricDay, DAY), (MetricHour, HOUR), (MetricMinute, MINUTE))
     return next((model, span) for model, span in tables if not period % span)
 

@@ -279,6 +279,6 @@ def _page(scope: Scope, start: datetime, end: datetime, sections: Iterable[str])
         f"<header><h1>Push deliveries of {escape(what)}</h1>{time}</header>"
         f"<main>{''.join(sections)}</main>"
         f"<footer>Made by PushHub at {scope.now.astimezone(UTC):%Y-%m-%d %H:%M} UTC. Quantiles are exact to 1.1 %. "
-        "Windows, backoff and backlog are taken each minute and kept for seven days; shown is the largest of each "
+        "Windows, backoff and backlog are taken each minute and kept for eight days; shown is the largest of each "
         "period. Percentages are rounded down.</footer></body></html>\n"
     )

@@ -1,7 +1,8 @@
 """Task events for Flower, sent in batches. Above a rate, successes are sampled; failures and retries never are.
 
 They are the events of Celery's own worker (`task-received`, `task-started`, `task-succeeded`, `task-retried`), so that
-Flower and `celery events` work unchanged. A thread sends the waiting events; if it lags, the oldest are discarded.
+Flower and `celery events` work unchanged. Keyword arguments name the subscription, the message and the attempt, so that
+Flower finds `kwargs:message_id=...`. A thread sends the waiting events; if it lags, the oldest are discarded.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
@@ -102,14 +104,21 @@ class TaskEvents:
 
 def _received(flight: Flight, started: float) -> dict[str, Any]:
     task = flight.task
-    settings_ = flight.plan.settings if flight.plan else None
-    subscription = settings_.name if settings_ else str(task.subscription_id)
+    subscription = flight.plan.settings if flight.plan else None
+    arguments = {
+        # The settings are gone only if the subscription is.
+        "subscription": subscription.name if subscription else "(deleted)",
+        "message_id": str(flight.message_id),
+        "attempt": task.attempt,
+    }
     return {
         "uuid": flight.task_id,
         "name": TASK_NAME,
-        "args": f"({subscription!r}, message {flight.message_id}, attempt {task.attempt})",
-        "kwargs": "{}",
+        "args": "()",
+        "kwargs": repr(arguments),
         "retries": task.attempt - 1,
+        # That of the attempt before is over.
+        "eta": None,
         "root_id": flight.task_id,
         "parent_id": None,
         "timestamp": started,
@@ -124,8 +133,17 @@ def _succeeded(flight: Flight, weight: int) -> dict[str, Any]:
 
 
 def _retried(flight: Flight) -> dict[str, Any]:
-    return {
+    """Return the fields of a nack, with the time of the next attempt as Celery's `eta`.
+
+    A push backoff of the subscription may hold the message back for longer.
+    """
+    fields: dict[str, Any] = {
         "uuid": flight.task_id,
         "exception": f"Nack({flight.result_text})",
         "traceback": f"attempt {flight.task.attempt} was nacked: {flight.result_text}",
     }
+    if flight.verdict is Verdict.NACK:
+        ended = flight.ended or time.time()
+        next_attempt = datetime.fromtimestamp(ended + flight.retry_in_ms / 1000, UTC)
+        fields["eta"] = next_attempt.isoformat(timespec="milliseconds")
+    return fields

@@ -41,6 +41,7 @@ class Flight:
         "plan",
         "reason",
         "retry_after_s",
+        "retry_in_ms",
         "shown",
         "started",
         "status",
@@ -73,6 +74,8 @@ class Flight:
         self.latency_ms = 0.0
         #: The Retry-After of the response.
         self.retry_after_s = 0.0
+        #: After a nack: how long the message waits for its next attempt.
+        self.retry_in_ms = 0
         #: When the attempt ended, in seconds since 1970.
         self.ended = 0.0
         #: The publisher's trace, where it is sampled and traces are on.

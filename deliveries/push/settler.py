@@ -217,7 +217,8 @@ def _settlement(flights: Sequence[Flight], dice: random.Random) -> Settlement:
             str(flight.task.message["messageId"]), flight.verdict, flight.latency_ms, attempt=flight.task.attempt
         )
         if flight.verdict is Verdict.NACK:
-            settlement.returned += [_countdown_ms(flight, dice), next_task(flight, flight.task.attempt + 1)]
+            flight.retry_in_ms = _countdown_ms(flight, dice)
+            settlement.returned += [flight.retry_in_ms, next_task(flight, flight.task.attempt + 1)]
         elif flight.verdict is Verdict.RELEASE:
             settlement.returned += [0, next_task(flight, flight.task.attempt)]
     return settlement

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 #: Flower keeps the tasks it shows in memory, about 2 KB each.
 FLOWER_TASKS = 10_000
-FLOWER_COLUMNS = "name,uuid,state,args,kwargs,retries,worker,received,started,runtime,exception"
+FLOWER_COLUMNS = "kwargs,state,result,exception,eta,retries,received,runtime,worker,name,uuid"
 
 #: How long one look at a process's health may take.
 CHECK_SECONDS = 2.0
