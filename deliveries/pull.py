@@ -23,7 +23,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
 from deliveries.backlog.paging import page_in
 from deliveries.counters import kinds, recording
-from deliveries.deadletters import dead_letters_forward, is_spent
+from deliveries.deadletters.forwarding import dead_letters_forward, is_spent
 from deliveries.journal import records
 from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
 from deliveries.rules.ids import publish_time_ms

@@ -11,6 +11,7 @@ from django.conf import settings
 
 from deliveries import activity
 from deliveries.backlog import reconcile
+from deliveries.deadletters import jobs, listing
 from deliveries.journal import upkeep
 from deliveries.metrics import expiry, gauges
 from deliveries.observability import counterseries, regiongauges
@@ -59,6 +60,18 @@ def messages_sweep() -> dict[str, int]:
         "settled": sweep.settled_sweep(),
         "abandoned": fanout.abandoned_remove(),
     }
+
+
+#: Where this process' next sweep of dead letters goes on.
+_letters_swept_to = 0
+
+
+@shared_task(name="deliveries.dead_letters_advance")
+def dead_letters_advance() -> int:
+    """Move dead letters for the orders that are under way, and forget those that were acknowledged."""
+    global _letters_swept_to
+    _letters_swept_to = listing.settled_sweep(_letters_swept_to)
+    return jobs.jobs_advance()
 
 
 @shared_task(name="deliveries.journals_seal")

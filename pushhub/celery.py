@@ -30,6 +30,8 @@ AUDIT_SWEEP_SECONDS = 3600
 SEAL_SECONDS = 5
 GAUGE_SECONDS = 60
 METRICS_SWEEP_SECONDS = 600
+#: Between batches of the dead letters that are redriven or discarded.
+DEAD_LETTERS_SECONDS = 5
 
 
 def broker_url(redis_url: str) -> str:
@@ -65,6 +67,11 @@ app.conf.update(
             "task": "deliveries.segments_count",
             "schedule": SEAL_SECONDS,
             "options": {"expires": SEAL_SECONDS},
+        },
+        "dead-letters-advance": {
+            "task": "deliveries.dead_letters_advance",
+            "schedule": DEAD_LETTERS_SECONDS,
+            "options": {"expires": DEAD_LETTERS_SECONDS},
         },
         "gauges-take": {"task": "deliveries.gauges_take", "schedule": GAUGE_SECONDS},
         "counters-sample": {"task": "deliveries.counters_sample", "schedule": GAUGE_SECONDS},

@@ -44,7 +44,9 @@ LAYERS: dict[str, tuple[frozenset[str], ...]] = {
 SURFACES = frozenset({"admin", "api", "cli", "console", "management", "rpc", "tasks"})
 
 #: What the data plane may import of the control plane, and what only its surfaces may.
-OPEN_TO_DELIVERIES = frozenset({"iam", "identity", "models", "quotas", "resources", "selectors", "services", "signals"})
+OPEN_TO_DELIVERIES = frozenset(
+    {"audit", "iam", "identity", "models", "quotas", "resources", "selectors", "services", "signals"}
+)
 OPEN_TO_SURFACES = frozenset({"api", "console", "lists", "paging", "rpc"})
 
 #: Pure modules and folders get the clock, the dice and the data as arguments.

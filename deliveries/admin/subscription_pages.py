@@ -248,7 +248,12 @@ class SubscriptionPages:
     def _confirmation(self, request: HttpRequest, row: Subscription, action: Action) -> HttpResponse:
         count = words.count_text(subscription_status(row).undelivered)
         sent = [(name, value) for name, value in request.POST.items() if name != "csrfmiddlewaretoken"]
-        context = {"question": str(action.question) % {"count": count}, "label": action.label, "sent": sent, "row": row}
+        context = {
+            "question": str(action.question) % {"count": count},
+            "label": action.label,
+            "sent": sent,
+            "back": reverse("admin:deliveries_state", args=[row.pk]),
+        }
         return self._render(request, "admin/deliveries/confirm.html", title=row.name, **context)
 
     def _row(self, request: HttpRequest, subscription_id: int) -> Subscription:

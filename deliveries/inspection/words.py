@@ -53,6 +53,15 @@ def result_text(result: str) -> str:
     return str(REASONS.get(result, result))
 
 
+def nack_text(result: str) -> str:
+    """Return why a message was nacked, as a phrase of its own; an empty result is that of a pull subscription."""
+    if not result:
+        return _("a subscriber did not acknowledge it")
+    if result.isdecimal():
+        return _("the endpoint answered %(status)s") % {"status": result}
+    return result_text(result)
+
+
 def count_text(count: int) -> str:
     return _("more than %(count)d") % {"count": COUNTED_UP_TO} if count > COUNTED_UP_TO else str(count)
 

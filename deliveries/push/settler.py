@@ -18,7 +18,7 @@ from django.db import close_old_connections, connection
 
 from deliveries.activity import note_activity
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement, by_lane
-from deliveries.deadletters import Forwarded, dead_letters_forward, is_spent
+from deliveries.deadletters.forwarding import Forwarded, dead_letters_forward, is_spent
 from deliveries.push.flight import Batch, Flight
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.retry import countdown_ms
@@ -254,10 +254,14 @@ def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
             gone = [flight.message_id for flight in flights if flight.verdict in NO_LONGER_OWED]
             if gone:
                 statements.deliveries_delete(subscription_id=lane.subscription_id, region=lane.region, message_ids=gone)
-            spent = {flight.message_id: flight.task.attempt for flight in flights if _is_spent(flight)}
+            last_flights = [flight for flight in flights if _is_spent(flight)]
+            spent = {flight.message_id: flight.task.attempt for flight in last_flights}
             if spent:
                 forwarded[lane] = dead_letters_forward(
-                    subscription_id=lane.subscription_id, region=lane.region, attempts=spent
+                    subscription_id=lane.subscription_id,
+                    region=lane.region,
+                    attempts=spent,
+                    results={flight.message_id: flight.result_text for flight in last_flights},
                 )
             letters = forwarded[lane].message_ids if spent else set()
             nacks = [

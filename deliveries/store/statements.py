@@ -266,6 +266,8 @@ def messages_delete_settled(
             " (SELECT 1 FROM deliveries_delivery d WHERE d.message_id = deliveries_message.id)"
             " AND NOT EXISTS (SELECT 1 FROM deliveries_snapshotmessage s"
             " WHERE s.message_id = deliveries_message.id AND s.included)"
+            " AND NOT EXISTS (SELECT 1 FROM deliveries_deadletter k"
+            " WHERE k.message_id = deliveries_message.id AND k.is_kept)"
             + (f" AND {_IS_ARCHIVED}" if archived_only else "")
             + " AND NOT (topic_id = %s AND id >= %s)" * len(kept),
             [after_id, to_id, *(value for pair in kept for value in pair)],

@@ -162,6 +162,14 @@ _DIAGNOSTICS: dict[str, Requirements] = {
     # It tells of the subscriptions that the caller may pull from.
     "GetMessage": (),
 }
+#: Dead letters come from the backlog of the subscription that the request names. A redrive changes what it is owed, as
+#: a seek does.
+_DEAD_LETTERS: dict[str, Requirements] = {
+    "ListDeadLetters": _needs("pubsub.subscriptions.get", "subscription"),
+    "GetDeadLetter": _needs("pubsub.subscriptions.consume", "subscription"),
+    "RedriveDeadLetters": _needs("pubsub.subscriptions.consume", "subscription"),
+    "DiscardDeadLetters": _needs("pubsub.subscriptions.consume", "subscription"),
+}
 #: Only the console uses the rest, which has pages for resources that the REST API doesn't have.
 _ORGANIZATIONS: dict[str, Requirements] = {
     "GetOrganization": _needs("resourcemanager.organizations.get", "name"),
@@ -193,6 +201,7 @@ def _table() -> dict[str, Requirements]:
         "google.cloudresourcemanager.v1": _RESOURCE_MANAGER,
         "google.monitoring.v3.MetricService": _MONITORING,
         "pushhub.v1.Diagnostics": _DIAGNOSTICS,
+        "pushhub.v1.DeadLetters": _DEAD_LETTERS,
         "google.cloud.resourcemanager.v3.Organizations": _ORGANIZATIONS,
         "google.cloud.resourcemanager.v3.Folders": _FOLDERS,
         "google.identity.accesscontextmanager.v1.AccessContextManager": _PERIMETERS,

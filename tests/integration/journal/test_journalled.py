@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from deliveries.deadletters import dead_letters_forward
+from deliveries.deadletters.forwarding import dead_letters_forward
 from deliveries.journal import alarm, files
 from deliveries.journal import journal as journals
 from deliveries.journal.sealing import seal_closed
