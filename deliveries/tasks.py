@@ -15,6 +15,7 @@ from deliveries.deadletters import jobs, listing
 from deliveries.journal import upkeep
 from deliveries.metrics import expiry, gauges
 from deliveries.observability import counterseries, regiongauges
+from deliveries.pipeline.archiving.schedule import schedule as archive_schedule
 from deliveries.pipeline.counting import embedded
 from deliveries.retention import sweep
 from deliveries.rules.taskmessage import TASK_NAME, DeliverTask
@@ -82,6 +83,11 @@ def journals_seal() -> int:
 @shared_task(name="deliveries.segments_count")
 def segments_count() -> int:
     return embedded.segments_count()
+
+
+@shared_task(name="deliveries.archive_start")
+def archive_start() -> bool:
+    return archive_schedule.start()
 
 
 @shared_task(name="deliveries.gauges_take")

@@ -79,7 +79,18 @@ app.conf.update(
         "signing-keys": {"task": "subscriptions.signing_keys_maintain", "schedule": KEYS_SECONDS},
         "credentials-sweep": {"task": "subscriptions.credentials_sweep", "schedule": CREDENTIALS_SECONDS},
         "audit-sweep": {"task": "subscriptions.audit_sweep", "schedule": AUDIT_SWEEP_SECONDS},
-    },
+    }
+    | (
+        {
+            "archive-start": {
+                "task": "deliveries.archive_start",
+                "schedule": settings.ARCHIVE_SECONDS,
+                "options": {"expires": settings.ARCHIVE_SECONDS},
+            }
+        }
+        if settings.ARCHIVING
+        else {}
+    ),
 )
 app.autodiscover_tasks(["deliveries", "subscriptions"])
 

@@ -160,6 +160,8 @@ JOURNAL_DAYS = env.number("JOURNAL_DAYS", 7, least=1)
 #: The archive's folder, and whether messages stay in the database until they are archived.
 ARCHIVE = env.text("ARCHIVE", str(DATA_DIR / "archive"))
 ARCHIVING = env.switch("ARCHIVING")
+#: Seconds between two runs of the archive that beat starts.
+ARCHIVE_SECONDS = env.number("ARCHIVE_SECONDS", 300, least=10)
 #: Whether `make up` starts the rollup on Spark. Without it the embedded counter counts attempts into metrics.
 SPARK = env.switch("SPARK", default=True)
 #: Spark's master: the process of each pipeline command, or a cluster.

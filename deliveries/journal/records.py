@@ -1,4 +1,4 @@
-"""What the services write into the journal: publishes, and what pullers did."""
+"""Journal and count what services do: publishes, settlements of pullers, and dead letters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from subscriptions.selectors import PushSettings
 
 
 def published(*, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage], region: str) -> None:
-    """Messages were committed."""
+    """Record that messages were committed."""
     sizes = [len(message.data) for message in messages]
     recording.publish_count(topic_id=topic.pk, sizes=sizes)
     if not settings.JOURNAL:
@@ -45,7 +45,7 @@ def pulled(
     outcome: str,
     delivery_type: str,
 ) -> None:
-    """A puller acked or nacked messages that it got by `pull` or by `streaming_pull`."""
+    """Record that a puller acked or nacked messages that it got by `pull` or `streaming_pull`."""
     recording.pull_settled_count(
         subscription_id=subscription.id, messages=len(ids), outcome=outcome, delivery_type=delivery_type
     )
@@ -64,7 +64,7 @@ def pulled(
 
 
 def dead_lettered(*, subscription: Subscription, region: str, attempts: Mapping[int, int]) -> None:
-    """Messages went to the dead-letter topic, each after so many attempts."""
+    """Record that messages went to the dead-letter topic. `attempts` has the number of attempts by message id."""
     recording.dead_letters_count(subscription_id=subscription.pk, messages=len(attempts))
     if not settings.JOURNAL:
         return
@@ -81,8 +81,9 @@ def dead_lettered(*, subscription: Subscription, region: str, attempts: Mapping[
 
 
 def _append(ids: Sequence[int], shared: dict[str, Any], **columns: list[Any]) -> None:
-    kept = journal()
-    if kept is None or not ids:
+    process_journal = journal()
+    if process_journal is None or not ids:
         return
     shared["time"] = time.time_ns() // 1000
-    kept.append([Events(len(ids), {"message_id": [str(one) for one in ids], **columns}, shared)])
+    message_ids = [str(message_id) for message_id in ids]
+    process_journal.append([Events(len(ids), {"message_id": message_ids, **columns}, shared)])

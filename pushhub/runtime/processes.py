@@ -41,7 +41,8 @@ CHECK_SECONDS = 2.0
 class Process:
     """One process: its name in the log, its command line, what it offers and where, and whether it is ready.
 
-    The others lean on one that `is_base`, so it stops after them, and `on_stop` is called before it is told to.
+    The others lean on one that `is_base`, so it stops after them, and `on_stop` is called before it is told to. PushHub
+    goes on without one that `is_optional` and cannot start.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Process:
     is_ready: Callable[[], bool]
     environment: Mapping[str, str] = field(default_factory=dict)
     is_base: bool = False
+    is_optional: bool = False
     on_stop: Callable[[], None] | None = None
 
 
@@ -198,6 +200,8 @@ def rollup() -> Process:
         lambda: keeps_up(Path(settings.JOURNAL)),
         # Both give memory back that the allocators would keep: a hundred megabytes.
         {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"},
+        # The embedded counter goes on without it.
+        is_optional=True,
     )
 
 

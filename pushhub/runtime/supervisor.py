@@ -2,6 +2,7 @@
 
 In order: refuse what cannot work (a taken port, a data folder in use), start the embedded Redis, migrate, make the
 first admin login, start every process of `pushhub.runtime.processes`, and say of each when it is ready and where it is.
+Then Spark is installed where it is missing.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from pushhub.runtime import embedded, processes
 from pushhub.runtime.crew import Crew, StartError
 from pushhub.runtime.development import admin_login_make, kept_secret
 from pushhub.runtime.forkserver import ForkServer
+from pushhub.runtime.sparkinstall import SparkInstall
 
 #: What `make up` sets unless the environment says otherwise.
 DEVELOPMENT_DEFAULTS = {"PUSHHUB_DEVELOPMENT": "1", "PUSHHUB_ALLOW_HTTP": "1", "PUSHHUB_ALLOW_PRIVATE": "1"}
@@ -200,9 +202,16 @@ def pipeline(crew: Crew) -> list[str]:
         crew.say("attempts are not counted into metrics: PUSHHUB_JOURNAL is off")
         return []
     lacking = needs.missing() if settings.SPARK else "PUSHHUB_SPARK is off"
-    if lacking:
+    if installs_spark():
+        crew.say("the embedded counter counts attempts into metrics until Spark is installed")
+    elif lacking:
         crew.say(f"the embedded counter counts attempts into metrics, and not Spark: {lacking}")
     return [] if lacking else ["rollup"]
+
+
+def installs_spark() -> bool:
+    """Return whether this PushHub lacks Spark, wants it, and has an environment of its own to install it into."""
+    return bool(settings.JOURNAL and settings.SPARK and needs.has_own_environment() and needs.missing())
 
 
 def run(names: Sequence[str]) -> int:
@@ -234,7 +243,13 @@ def run(names: Sequence[str]) -> int:
             web = env.url(settings.HTTP_ADDRESS)
             crew.say(f"PushHub is ready: REST {web}/v1, admin {web}/admin/, docs {web}/docs, Ctrl-C stops it")
             crew.say(f"Clients of Google's: PUBSUB_EMULATOR_HOST={':'.join(map(str, settings.GRPC_ADDRESS))}")
-            crew.keep()
+            installer = SparkInstall(crew, folder=settings.DATA_DIR, rollup=processes.rollup)
+            if installs_spark():
+                installer.start()
+            try:
+                crew.keep(each_turn=installer.look)
+            finally:
+                installer.stop()
         except KeyboardInterrupt:
             return 0
         finally:

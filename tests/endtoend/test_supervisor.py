@@ -124,6 +124,15 @@ def test_what_cannot_start_at_all_is_given_up(crew: Crew) -> None:
         wait_for(lambda: crew.turn(0.05))
 
 
+def test_an_optional_process_that_cannot_start_is_given_up_alone(crew: Crew, output: io.StringIO) -> None:
+    optional = Process("two", "the two", [sys.executable, "-c", "exit(3)"], "here", lambda: False, is_optional=True)
+    crew.start(optional)
+    crew.start(script("one", SLEEP))
+    printed = turn_until(crew, output, "ready: the one", "PushHub goes on without it")
+    assert "the two ended 3 times (status 3) and was never ready: see its lines above; PushHub goes on" in printed
+    assert crew.is_ready()
+
+
 def test_a_stop_waits_for_what_takes_its_time_and_ends_the_base_last(crew: Crew, output: io.StringIO) -> None:
     slow = textwrap.dedent("""
         import signal, sys, time
@@ -277,6 +286,7 @@ def test_the_rollup_is_started_where_it_can_run(
     settings.JOURNAL = journal
     settings.SPARK = spark
     monkeypatch.setattr(needs, "missing", lambda: missing)
+    monkeypatch.setattr(needs, "has_own_environment", lambda: False)
     output = io.StringIO()
 
     assert supervisor.pipeline(Crew(output)) == started

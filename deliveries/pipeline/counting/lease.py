@@ -1,7 +1,7 @@
-"""Who counts: Spark's rollup or the embedded counter. The ledger holds the answer, as a lease.
+"""Who counts: Spark's rollup or the embedded counter. A row of the database holds the lease.
 
 Spark takes the lease whenever it starts. The embedded counter takes it when nobody renews it. Should both count for a
-moment, no segment is counted twice: the ledger sees to that, and the lease only saves the work.
+moment, no segment is counted twice: the ledger prevents that, and the lease only saves the work.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ logger = logging.getLogger(__name__)
 
 Counter = CountingLease.Counter
 
-#: A lease that is not renewed for so long is free.
+#: A lease that was not renewed for this long is free.
 LEASE = timedelta(seconds=45)
-#: A holder with nothing new to tell renews its lease this often.
+#: A holder whose state does not change renews its lease this often.
 RENEW = timedelta(seconds=15)
 #: A counter that is behind says so in the log this often.
 REMIND = timedelta(minutes=1)
