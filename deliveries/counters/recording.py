@@ -65,11 +65,11 @@ def _attempt_fields(subscription_id: int, outcome: str, answer: ResponseClass) -
     return fields
 
 
-def publish_count(*, topic_id: int, messages: int, size_bytes: int) -> None:
-    """Count one publish request that was committed."""
+def publish_count(*, topic_id: int, requests: int, messages: int, size_bytes: int) -> None:
+    """Count publish requests to a topic that were committed."""
     process_counters = counters()
     if process_counters is not None:
-        process_counters.add(kinds.TOPIC_REQUESTS, topic_id)
+        process_counters.add(kinds.TOPIC_REQUESTS, topic_id, count=requests)
         process_counters.add(kinds.TOPIC_MESSAGES, topic_id, count=messages)
         process_counters.add(kinds.TOPIC_BYTES, topic_id, count=size_bytes)
 

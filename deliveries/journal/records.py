@@ -17,10 +17,12 @@ from subscriptions.models import Subscription, Topic
 from subscriptions.selectors import PushSettings
 
 
-def published(*, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage], region: str) -> None:
-    """Messages were committed."""
-    size_bytes = sum(len(message.data) for message in messages)
-    recording.publish_count(topic_id=topic.pk, messages=len(ids), size_bytes=size_bytes)
+def published(
+    *, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage], region: str, publishes: int = 1
+) -> None:
+    """Record messages that were committed; they came in so many publish requests."""
+    sizes = [len(message.data) for message in messages]
+    recording.publish_count(topic_id=topic.pk, requests=publishes, messages=len(ids), size_bytes=sum(sizes))
     if not settings.JOURNAL:
         return
     shared = {
@@ -33,7 +35,7 @@ def published(*, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage
         "response_class": "success",
         "response_code": 0,
     }
-    _append(ids, shared, bytes=[len(message.data) for message in messages])
+    _append(ids, shared, bytes=sizes)
 
 
 def pulled(
