@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
@@ -42,7 +43,9 @@ class TaskEvents:
         #: For how many pushes those that are shown stand, by task id, until they are settled.
         self._weights: dict[str, int] = {}
         self._waiting: deque[Event] = deque(maxlen=MAX_WAITING)
-        self._thread = BackgroundThread("push-events", self._gather_and_send, at_end=self._send)
+        #: Kept from one round to the next: to connect costs more than to send.
+        self._dispatcher: Any = None
+        self._thread = BackgroundThread("push-events", self._gather_and_send, at_end=self._end)
 
     def start(self) -> None:
         self._thread.start()
@@ -82,22 +85,50 @@ class TaskEvents:
         if not self._thread.stopping.wait(FLUSH_SECONDS):
             self._send()
 
+    def _end(self) -> None:
+        self._send()
+        self._disconnect()
+
     def _send(self) -> None:
-        if not self._waiting:
-            return
+        events = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if not events:
+            return None
+        if self._dispatcher is not None:
+            try:
+                return self._dispatch(events)
+            except Exception as error:
+                # Redis may have been restarted since the last round.
+                logger.debug("events are sent over a new connection: %s", type(error).__name__)
+                self._disconnect()
         try:
-            with self._app.connection_for_write() as connection:
-                dispatcher = self._app.events.Dispatcher(
-                    connection, hostname=self._hostname, buffer_group=["task"], buffer_limit=EVENTS_A_MESSAGE
-                )
-                with dispatcher:
-                    while self._waiting:
-                        kind, fields = self._waiting.popleft()
-                        dispatcher.send(kind, **fields)
-                    dispatcher.flush(errors=False, groups=["task"])
+            self._connect()
+            self._dispatch(events)
         except Exception as error:
             # Events only inform people: an error here must not stop deliveries.
             logger.warning("events were not sent: %s", type(error).__name__)
+            self._disconnect()
+        return None
+
+    def _connect(self) -> None:
+        self._dispatcher = self._app.events.Dispatcher(
+            self._app.connection_for_write(),
+            hostname=self._hostname,
+            buffer_group=["task"],
+            buffer_limit=EVENTS_A_MESSAGE,
+            buffer_while_offline=False,
+        )
+
+    def _dispatch(self, events: Iterable[Event]) -> None:
+        for kind, fields in events:
+            self._dispatcher.send(kind, **fields)
+        self._dispatcher.flush(errors=False, groups=["task"])
+
+    def _disconnect(self) -> None:
+        dispatcher, self._dispatcher = self._dispatcher, None
+        if dispatcher is not None:
+            dispatcher.close()
+            with suppress(Exception):
+                dispatcher.connection.release()
 
 
 def _received(flight: Flight, started: float) -> dict[str, Any]:
