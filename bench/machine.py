@@ -49,7 +49,7 @@ def moment() -> dict[str, Any]:
 def commit() -> str:
     """Return the commit, with a mark if the code differs from it. The results, which the bench writes, are no code."""
     git = ["git", "-C", str(ROOT)]
-    changed = _printed([*git, "status", "--porcelain", "--", ".", ":(exclude)bench/results"])
+    changed = _printed([*git, "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)bench/results"])
     return _printed([*git, "describe", "--always"]) + ("-dirty" if changed else "")
 
 
