@@ -13,7 +13,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+import orjson
 from django.conf import settings
+from kombu import serialization
 
 from deliveries.observability.sampling import Sample
 from deliveries.push.flight import Flight
@@ -29,6 +31,16 @@ MAX_WAITING = 20_000
 EVENTS_A_MESSAGE = 500
 #: What Flower shows as the result of a task that was not retried.
 SUCCESSES = {Verdict.ACK: "ack", Verdict.RELEASE: "released", Verdict.DROP: "dropped"}
+
+#: JSON as kombu's own serializer writes it, in a tenth of the time. The readers decode it as any other JSON.
+SERIALIZER = "pushhub-json"
+serialization.register(
+    SERIALIZER,
+    lambda events: orjson.dumps(events).decode(),
+    None,
+    content_type="application/json",
+    content_encoding="utf-8",
+)
 
 Event = tuple[str, dict[str, Any]]
 
@@ -116,6 +128,7 @@ class TaskEvents:
             buffer_group=["task"],
             buffer_limit=EVENTS_A_MESSAGE,
             buffer_while_offline=False,
+            serializer=SERIALIZER,
         )
 
     def _dispatch(self, events: Iterable[Event]) -> None:
