@@ -71,17 +71,20 @@ def _attempt_fields(subscription_id: int, outcome: str, answer: ResponseClass) -
     return fields
 
 
-def publish_count(*, topic_id: int, sizes: Sequence[int]) -> None:
-    """Count one publish request that was committed; `sizes` has the bytes of each message's data."""
+def publish_count(*, topic_id: int, requests: int, sizes: Sequence[int]) -> None:
+    """Count publish requests that were committed; `sizes` has the bytes of each message's data.
+
+    Several requests are counted at once only if each has one message.
+    """
     process_counters = counters()
     if process_counters is None:
         return
-    size = sum(sizes)
+    request_sizes = [sum(sizes)] if requests == 1 else sizes
     counts = {
-        f"{kinds.TOPIC_REQUESTS.name}|{topic_id}": 1,
+        f"{kinds.TOPIC_REQUESTS.name}|{topic_id}": requests,
         f"{kinds.TOPIC_MESSAGES.name}|{topic_id}": len(sizes),
-        f"{kinds.TOPIC_BYTES.name}|{topic_id}": size,
-        f"{kinds.TOPIC_BYTE_COST.name}|{topic_id}": max(size, LEAST_COST_BYTES),
+        f"{kinds.TOPIC_BYTES.name}|{topic_id}": sum(sizes),
+        f"{kinds.TOPIC_BYTE_COST.name}|{topic_id}": sum(max(size, LEAST_COST_BYTES) for size in request_sizes),
     }
     _add_distribution(counts, f"{kinds.TOPIC_SIZES.name}|{topic_id}", sizes)
     process_counters.add_all(counts)

@@ -17,10 +17,12 @@ from subscriptions.models import Subscription, Topic
 from subscriptions.selectors import PushSettings
 
 
-def published(*, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage], region: str) -> None:
-    """Record that messages were committed."""
+def published(
+    *, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage], region: str, publishes: int = 1
+) -> None:
+    """Record messages that were committed. `publishes` is the number of publish requests that they came in."""
     sizes = [len(message.data) for message in messages]
-    recording.publish_count(topic_id=topic.pk, sizes=sizes)
+    recording.publish_count(topic_id=topic.pk, requests=publishes, sizes=sizes)
     if not settings.JOURNAL:
         return
     shared = {

@@ -40,13 +40,15 @@ class Owed:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Messages of one request that are stored, and who is owed them."""
+    """Messages that were stored together, and who is owed them."""
 
     topic: Topic
     ids: Sequence[int]
     messages: Sequence[NewMessage]
     owed: Sequence[Owed]
     region: str
+    #: How many publish requests the messages came in.
+    publishes: int = 1
 
     def offer(self) -> None:
         """Record the messages in the journal and offer them, once they are committed."""
@@ -59,7 +61,13 @@ def offer_all(requests: Sequence[Published]) -> None:
     The absence of Redis is logged and no reason to fail a publish: the reconciler finds the deliveries later.
     """
     for request in requests:
-        records.published(topic=request.topic, ids=request.ids, messages=request.messages, region=request.region)
+        records.published(
+            topic=request.topic,
+            ids=request.ids,
+            messages=request.messages,
+            region=request.region,
+            publishes=request.publishes,
+        )
         recording.filtered_count(
             {
                 owed.subscriber.id: len(request.ids) - len(owed.indices)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from operator import attrgetter
 
 from django.conf import settings
@@ -78,6 +79,8 @@ class Request:
     messages: Sequence[NewMessage]
     region: str
     owed: Sequence[Owed]
+    #: How many publish requests the messages came in.
+    publishes: int = 1
 
     @property
     def deliveries(self) -> int:
@@ -113,7 +116,14 @@ def _insert(requests: Sequence[Request]) -> list[Published]:
         _message_ids.take(sum(len(request.messages) for request in requests), now_ms=time.time_ns() // 1_000_000)
     )
     published = [
-        Published(request.topic, [next(ids) for _ in request.messages], request.messages, request.owed, request.region)
+        Published(
+            request.topic,
+            list(islice(ids, len(request.messages))),
+            request.messages,
+            request.owed,
+            request.region,
+            publishes=request.publishes,
+        )
         for request in requests
     ]
     statements.messages_insert(

@@ -38,7 +38,8 @@ OnSettled = Callable[[Sequence[Flight], Mapping[Lane, LaneFlow]], None]
 
 #: Results per round: a longer transaction would hold SQLite's write lock too long.
 ROUND_SIZE = 1000
-#: The pause after a round of many results; after one of few results it is as long as the round took, at most this.
+#: The pause after a round of many results, and after one that only had results of idle lanes; after any other it is as
+#: long as the round took, at most this.
 GATHER_SECONDS = 0.02
 MANY = 64
 FIRST_PAUSE_SECONDS = 0.05
@@ -62,6 +63,8 @@ class Settler:
         #: Results that Redis refused, and when to try them again (time.monotonic).
         self._refused: list[Flight] = []
         self._retry_at = 0.0
+        #: Whether no lane of the last round needs its tokens back soon.
+        self._is_idle = False
         self._ready = threading.Event()
         self._dice = random.Random()  # noqa: S311 - jitter
         self._thread = BackgroundThread("push-settler", self._round, on_error=self._take_back, at_end=self._end)
@@ -94,7 +97,8 @@ class Settler:
             if count < ROUND_SIZE:
                 # Each round is a commit, for which publishers have to wait: let some results gather.
                 spent = time.monotonic() - began
-                self._thread.stopping.wait(GATHER_SECONDS if count >= MANY else min(spent, GATHER_SECONDS))
+                gathers = count >= MANY or (count and self._is_idle)
+                self._thread.stopping.wait(GATHER_SECONDS if gathers else min(spent, GATHER_SECONDS))
 
     def _end(self) -> None:
         """Settle the remaining results, with one try."""
@@ -122,6 +126,7 @@ class Settler:
         """Settle waiting results, at most a round, and return their number."""
         # The engine appends at the end while this method takes from the front; both operations are atomic.
         self._taken = self._results[:ROUND_SIZE]
+        self._is_idle = True
         count = len(self._taken)
         del self._results[:count]
         if self._taken:
@@ -159,6 +164,7 @@ class Settler:
             self._refused += flights
             self._retry_at = time.monotonic() + LAST_PAUSE_SECONDS
             return self._drop(flights)
+        self._is_idle = self._is_idle and all(flow.is_idle for flow in flows.values())
         for batch, count in batches.items():
             batch.left -= count
         self._drop(flights)

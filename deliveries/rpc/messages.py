@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
-from google.pubsub_v1.types import pubsub
 
 from deliveries import pull
 from deliveries.api.views import REGION_HEADER
@@ -20,6 +19,7 @@ from deliveries.rpc.protobuf import received_messages
 from deliveries.rpc.streams import leases_changed
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
+from pushhub.common.pubsubtypes import pubsub
 from subscriptions.rpc.calls import LARGE_REQUEST_BYTES, Call, Direct, Method, Unary, Waiting, in_thread, stopping
 from subscriptions.selectors import subscription_get, topic_get
 

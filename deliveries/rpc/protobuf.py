@@ -6,10 +6,9 @@ import base64
 from collections.abc import Iterable
 from typing import Any
 
-from google.pubsub_v1.types import pubsub
-
 from deliveries.pull import Received
 from deliveries.rules.ids import publish_time_ms
+from pushhub.common.pubsubtypes import pubsub
 
 PubsubMessage = pubsub.PubsubMessage.pb()
 ReceivedMessage = pubsub.ReceivedMessage.pb()

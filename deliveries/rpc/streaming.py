@@ -18,7 +18,6 @@ from contextlib import suppress
 from typing import Any
 
 import redis
-from google.pubsub_v1.types import pubsub
 
 from deliveries import pull
 from deliveries.counters import kinds, openstreams
@@ -28,6 +27,7 @@ from deliveries.rpc.flow import Outstanding
 from deliveries.rpc.protobuf import received_messages
 from deliveries.rpc.streams import listening
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, PushHubError, Unauthenticated, Unavailable
+from pushhub.common.pubsubtypes import pubsub
 from subscriptions.models import Subscription
 from subscriptions.rpc.calls import Bidirectional, Call, Method, in_thread, stopping
 from subscriptions.selectors import subscription_get

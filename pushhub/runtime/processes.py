@@ -35,6 +35,8 @@ FLOWER_COLUMNS = "kwargs,state,result,exception,eta,retries,received,runtime,wor
 
 #: How long one look at a process's health may take.
 CHECK_SECONDS = 2.0
+#: How long each question to a Celery worker waits for an answer. One that was just started has not heard the first.
+ANSWER_SECONDS = (*[0.2] * 6, 0.5, 0.5, 1.0)
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,10 @@ def works(node: str) -> bool:
     its background threads gave a sign of life lately.
     """
     app = import_module("pushhub.celery").app
+    replies = None
     try:
-        replies = app.control.broadcast("threads", destination=[node], reply=True, timeout=CHECK_SECONDS)
+        for seconds in ANSWER_SECONDS:
+            replies = replies or app.control.broadcast("threads", destination=[node], reply=True, timeout=seconds)
     except (OSError, redis.RedisError, OperationalError):
         return False
     silences = [reply[node] for reply in replies or []]

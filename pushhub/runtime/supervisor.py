@@ -22,15 +22,15 @@ from pathlib import Path
 import django
 import redis
 from django.conf import settings
-from django.core.management import call_command
-from django.db import DatabaseError, connections
+from django.db import connections
 
 from deliveries.pipeline import needs
 from pushhub import environment as env
 from pushhub.runtime import embedded, processes
 from pushhub.runtime.crew import Crew, StartError
-from pushhub.runtime.development import admin_login_make, kept_secret
+from pushhub.runtime.development import kept_secret
 from pushhub.runtime.forkserver import ForkServer
+from pushhub.runtime.preparation import DatabasePreparation, PreparationError
 from pushhub.runtime.sparkinstall import SparkInstall
 
 #: What `make up` sets unless the environment says otherwise.
@@ -162,17 +162,13 @@ def redis_version_say(crew: Crew, url: str) -> None:
         raise StartError(f"Redis does not tell its version: {error}") from None
 
 
-def database_prepare(crew: Crew) -> None:
-    """Bring the database up to date; on the first run, make the admin login and show it, once."""
+def database_wait(crew: Crew, preparation: DatabasePreparation) -> None:
+    """Wait until the database is up to date; on the first run, show the admin login, once."""
     crew.say("migrating the database")
     try:
-        call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
-        password = admin_login_make()
-    except DatabaseError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise StartError(f"the database cannot be used ({reason}); PUSHHUB_DATABASE_URL names it") from None
-    finally:
-        connections.close_all()
+        password = preparation.wait()
+    except PreparationError as error:
+        raise StartError(f"the database cannot be used ({error}); PUSHHUB_DATABASE_URL names it") from None
     config = connections["default"].settings_dict
     crew.say(f"ready: database {config['NAME']}" + (f" at {config['HOST']}" if config["HOST"] else ""))
     if password:
@@ -222,6 +218,7 @@ def run(names: Sequence[str]) -> int:
     django.setup()
     # Forked before the data folder is locked: its processes would keep the lock when this one is killed.
     with contextlib.closing(ForkServer()) as fork_server, data_folder(settings.DATA_DIR):
+        preparation = DatabasePreparation()
         crew = Crew(fork_server=fork_server)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: crew.ask_to_stop())
@@ -229,7 +226,7 @@ def run(names: Sequence[str]) -> int:
             crew.say(f"data folder {settings.DATA_DIR}")
             crew.say(modes())
             redis_start(crew)
-            database_prepare(crew)
+            database_wait(crew, preparation)
             everything = [processes.BY_NAME[name]() for name in [*names, *pipeline(crew)]]
             crew.say("starting " + ", ".join(process.title for process in everything))
             for process in everything:

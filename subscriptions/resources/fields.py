@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.pubsub_v1.types import pubsub, schema
-
 from pushhub.common.protojson import (
     Bool,
     Duration,
@@ -21,6 +19,7 @@ from pushhub.common.protojson import (
     Struct,
     Timestamp,
 )
+from pushhub.common.pubsubtypes import pubsub, schema
 from subscriptions.resources.descriptors import message_of
 
 NAME = String(1024)

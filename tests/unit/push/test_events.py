@@ -73,3 +73,38 @@ def test_flower_finds_pushes_by_subscription_and_message() -> None:
     assert search.matching_ids("kwargs:message_id=12345") == {"12345"}
     assert search.matching_ids("kwargs:attempt=1") == {"12345", "678"}
     assert search.matching_ids("(deleted)") == {"12345", "678"}
+
+
+class Dispatcher:
+    """Takes events until its connection breaks."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.is_broken = False
+        self.connection = self
+
+    def send(self, kind: str, **fields: object) -> None:
+        if self.is_broken:
+            raise ConnectionError
+        self.sent.append(f"{kind} {fields['uuid']}")
+
+    def flush(self, **_: object) -> None: ...
+    def close(self) -> None: ...
+    def release(self) -> None: ...
+
+
+def test_events_go_over_one_connection_until_it_breaks() -> None:
+    events = TaskEvents(None, "push@test")
+    made: list[Dispatcher] = []
+
+    def connect() -> None:
+        made.append(Dispatcher())
+        events._dispatcher = made[-1]
+
+    events._connect = connect  # type: ignore[method-assign]
+    for number in range(3):
+        events._waiting.append(("task-started", {"uuid": number}))
+        if number == 2:
+            made[0].is_broken = True
+        events._send()
+    assert [dispatcher.sent for dispatcher in made] == [["task-started 0", "task-started 1"], ["task-started 2"]]
