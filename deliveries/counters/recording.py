@@ -88,6 +88,13 @@ def pull_settled_count(*, subscription_id: int, messages: int, outcome: str) -> 
         process_counters.add(kinds.ACKS if outcome == "ack" else kinds.NACKS, subscription_id, "pull", count=messages)
 
 
+def filtered_count(*, subscription_id: int, messages: int) -> None:
+    """Count messages that message transforms have filtered, which counts as an ack."""
+    process_counters = counters()
+    if process_counters is not None and messages:
+        process_counters.add(kinds.ACKS, subscription_id, "filter", count=messages)
+
+
 def dead_letters_count(*, subscription_id: int, messages: int) -> None:
     process_counters = counters()
     if process_counters is not None and messages:

@@ -218,7 +218,7 @@ def _recipients(name: str) -> tuple[Topic, Sequence[PushSettings]] | None:
         topic = topic_get(name=name, field="topic")
     except PushHubError:
         return None
-    if topic.schema_settings or topic.message_storage_policy is not None:
+    if topic.schema_settings or topic.message_transforms or topic.message_storage_policy is not None:
         return None
     return topic, subscriptions_of_topic(topic.pk)
 

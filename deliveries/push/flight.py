@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from deliveries.backlog.backlog import Lane
 from deliveries.push.httpclient import PushResult
@@ -45,6 +46,7 @@ class Flight:
         "status",
         "task",
         "task_id",
+        "transformed",
         "verdict",
     )
 
@@ -64,6 +66,8 @@ class Flight:
         self.lane = lane
         self.finish = finish
         self.plan: PushPlan | None = None
+        #: The message as the subscription's message transforms make it, until it is sent.
+        self.transformed: Mapping[str, Any] | None = None
         self.verdict = Verdict.RELEASE
         self.finished = False
         self.status = 0
@@ -81,6 +85,7 @@ class Flight:
         """Keep only the id, as the payload is in the database."""
         self.data_bytes = self.data_bytes or data_size(self.task.message)
         self.task = self.task._replace(message=reference(self.message_id))
+        self.transformed = None
         self.by_reference = True
 
     def done(self, result: PushResult) -> None:
