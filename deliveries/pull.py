@@ -10,7 +10,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -33,10 +33,13 @@ from deliveries.rules.taskmessage import DeliverTask, body_parse
 from deliveries.store import statements
 from deliveries.store.payloads import payloads_read
 from deliveries.store.writelock import write_transaction
-from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped
+from deliveries.transforming import Wire, wire_messages_transform
+from pushhub.common import names
+from pushhub.common.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, clipped
 from subscriptions.models import Subscription
 from subscriptions.quotas import pull_charge, pull_check
 from subscriptions.selectors import PushSettings, push_settings_of, resource_missing
+from subscriptions.transforms.results import FILTERED, Failed, Filtered
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +53,10 @@ MAX_ACK_DEADLINE_SECONDS = 600
 MAX_ACK_REQUEST_BYTES = 524_288
 #: A sleeping puller looks at least so often for leases that have lapsed.
 LONGEST_SLEEP_SECONDS = 1.0
+#: What the message transforms of a subscription may take in one pull.
+TRANSFORM_SECONDS = 1.0
+#: Bounds of the countdown of a message with which a transform has failed: the same failure is to be expected.
+FAILED_COUNTDOWN_MS = (1_000, 60_000)
 PERMANENT_FAILURE = "PERMANENT_FAILURE_INVALID_ACK_ID"
 #: Delivery types, as metrics name them. Streams name themselves as pullers.
 PULL, STREAMING_PULL = "pull", "streaming_pull"
@@ -145,6 +152,13 @@ def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], 
         )
     leases = ack_ids_read(subscription, ack_ids)
     found = _settings(subscription)
+    lost = _modify(leases, found, seconds=seconds, countdown_ms=_countdown_ms(found))
+    if found.exactly_once:
+        _refuse_lost(leases, lost)
+
+
+def _modify(leases: Sequence[AckId], found: PushSettings, *, seconds: int, countdown_ms: tuple[int, int]) -> set[AckId]:
+    """Let leases last `seconds` from now on, or nack them with 0; return those that had ended."""
     # With ordering, a nack brings back the later messages of the key too. The next pull forwards the spent one.
     spent = _spent(leases, found) if not seconds and not found.ordered else set()
     _write_down(spent, found, outcome="nack")
@@ -155,14 +169,13 @@ def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], 
             lane,
             [(lease.message_id, lease.times) for lease in group],
             duration_ms=seconds * 1000,
-            countdown_ms=_countdown_ms(found),
+            countdown_ms=countdown_ms,
         )
         lost |= {lease for lease in group if lease.message_id in gone}
     _modacks_count([lease for lease in leases if lease not in lost])
     if not seconds:
         _write_down([lease for lease in leases if lease not in lost | spent], found, outcome="nack")
-    if found.exactly_once:
-        _refuse_lost(leases, lost)
+    return lost
 
 
 def leases_give_back(*, subscription: Subscription, ends_ms: Mapping[str, int]) -> None:
@@ -221,6 +234,8 @@ def _settings_for_pull(subscription: Subscription) -> PushSettings:
 
 def _lease(found: PushSettings, count: int, *, seconds: int, max_bytes: int, puller: str) -> list[Received]:
     received: list[Received] = []
+    # Where functions filter everything, the caller gets its answer all the same.
+    ends = time.monotonic() + TRANSFORM_SECONDS
     for region in {settings.REGION, *statements.lanes_waiting(found.id)}:
         lane = Lane(found.id, region)
         room = max_bytes
@@ -232,6 +247,9 @@ def _lease(found: PushSettings, count: int, *, seconds: int, max_bytes: int, pul
                 AckId, lane.subscription_id, region, leased_ms=leases.ends_ms - seconds * 1000, is_streamed=bool(puller)
             )
             messages, is_full = _received(lane, found, leases, handle, max_bytes=room, at_least_one=not received)
+            if found.transforms and messages:
+                messages, went_back = _transformed(found, messages, max_bytes=room, at_least_one=not received)
+                is_full = is_full or went_back or time.monotonic() >= ends
             received += messages
             room = 0 if is_full else room - sum(one.size for one in messages)
             if leases.page is not None:
@@ -301,6 +319,71 @@ def _received(
             lease = handle(message_id, times[message_id], attempts[message_id])
             received.append(_one_received(found, lease, message, sizes[message_id], leases.ends_ms))
     return received, bool(surplus)
+
+
+def _transformed(
+    found: PushSettings, received: Sequence[Received], *, max_bytes: int, at_least_one: bool
+) -> tuple[list[Received], bool]:
+    """Return leased messages of one lane as the message transforms make them, and whether some went back.
+
+    Those that are filtered are acknowledged, and those with which a function fails are nacked. Those for which there is
+    no time, or that are too large now, go back at no cost.
+    """
+    leases = [lease for message in received if (lease := ack_id_parse(message.ack_id, secret=_secret())) is not None]
+    kept: list[Received] = []
+    filtered, failed = [], []
+    reached = 0
+    for message, lease, result in zip(received, leases, _results(found, received), strict=False):
+        if result is FILTERED:
+            filtered.append(lease)
+        elif isinstance(result, Failed):
+            logger.debug("a message transform failed with message %d: %s", lease.message_id, result.why)
+            failed.append(lease)
+        else:
+            size = wire_size(result)
+            if size > max_bytes and (kept or not at_least_one):
+                break
+            max_bytes -= size
+            kept.append(replace(message, message=result, size=size))
+        reached += 1
+    for lane, group in _by_lane(leases[reached:]).items():
+        ends_ms = received[0].ends_ms
+        default_backlog().unlease(lane, [(lease.message_id, lease.times, ends_ms) for lease in group])
+    _modify(failed, found, seconds=0, countdown_ms=_failed_countdown_ms(found))
+    _filter(filtered, found)
+    if found.ordered and failed:
+        # With a message, the later ones of its key have gone back.
+        lost = {ack_id_text(lease, secret=_secret()) for lease in _lost(leases)}
+        kept = [message for message in kept if message.ack_id not in lost]
+    return kept, reached < len(received)
+
+
+def _results(found: PushSettings, received: Sequence[Received]) -> list[Wire | Failed | Filtered]:
+    """Return the results of the first messages, as many as there is time for."""
+    try:
+        return wire_messages_transform(
+            project=names.parse_subscription(found.name)[0],
+            functions=found.transforms,
+            messages=[message.message for message in received],
+            seconds=TRANSFORM_SECONDS,
+        )
+    except ResourceExhausted:
+        return []
+
+
+def _filter(leases: Sequence[AckId], found: PushSettings) -> None:
+    """Acknowledge messages that a message transform has filtered."""
+    if found.ordered:
+        leases = _acknowledge_in_order(leases)
+    else:
+        _forget(leases)
+    for lane, group in _by_lane(leases).items():
+        records.filtered(
+            subscription=found,
+            region=lane.region,
+            ids=[lease.message_id for lease in group],
+            attempts=[lease.attempt for lease in group],
+        )
 
 
 def _sizes(tasks: Mapping[int, DeliverTask]) -> dict[int, int]:
@@ -449,6 +532,14 @@ def _countdown_ms(found: PushSettings) -> tuple[int, int]:
     if found.minimum_backoff_ms is None or found.maximum_backoff_ms is None:
         return 0, 0
     return found.minimum_backoff_ms, found.maximum_backoff_ms
+
+
+def _failed_countdown_ms(found: PushSettings) -> tuple[int, int]:
+    """Return the bounds of the countdown after a failed transform: the subscription's, but never at once."""
+    least, most = FAILED_COUNTDOWN_MS
+    if found.minimum_backoff_ms is None or found.maximum_backoff_ms is None:
+        return least, most
+    return max(found.minimum_backoff_ms, least), max(found.maximum_backoff_ms, least)
 
 
 @cache

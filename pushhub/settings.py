@@ -265,6 +265,8 @@ IS_SQLITE = DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3"
 WEB_WORKERS = env.number("WEB_WORKERS", 1 if IS_SQLITE else 2, least=1)
 #: A request occupies a thread only after its body has arrived.
 WEB_THREADS = env.number("WEB_THREADS", 4, least=1)
+#: Sandbox processes that each process starts at most for the functions of message transforms, one for each project.
+TRANSFORM_SANDBOXES = env.number("TRANSFORM_SANDBOXES", 8, least=1)
 if EMULATOR == "MEMORY":
     # Creating the tables from the models takes a tenth of the time of all migrations.
     MIGRATION_MODULES = dict.fromkeys(("auth", "contenttypes", "sessions", "subscriptions", "deliveries"))

@@ -16,6 +16,7 @@ from django.db import connection
 from pytest_django.live_server_helper import LiveServer
 
 from pushhub.runtime import embedded
+from subscriptions.transforms.sandboxes import sandboxes_close
 from tests import leftovers, preloaded
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
@@ -74,6 +75,7 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     url = request.getfixturevalue("redis_server") if "redis_server" in request.fixturenames else ""
     before = leftovers.holdings()
     yield
+    sandboxes_close()
     left = leftovers.since(before, redis_url=url)
     give_up = time.monotonic() + LEFTOVERS_SECONDS
     while left and time.monotonic() < give_up:

@@ -42,7 +42,7 @@ class Attempt:
     """One event of the journal about a message."""
 
     at: datetime
-    #: push, pull, streaming_pull, publish, dead_letter, expire or drop.
+    #: push, pull, streaming_pull, publish, dead_letter, expire, filter or drop.
     event: str
     #: Empty and 0 for a publish.
     subscription: str

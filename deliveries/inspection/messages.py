@@ -41,6 +41,8 @@ ENDS = {
     ("push", "ack"): Place.ACKED,
     ("pull", "ack"): Place.ACKED,
     ("streaming_pull", "ack"): Place.ACKED,
+    # A message transform has filtered it.
+    ("filter", "ack"): Place.ACKED,
     ("drop", "drop"): Place.DROPPED,
 }
 

@@ -28,6 +28,7 @@ REASONS: dict[str, Any] = {
     Reason.ADDRESS_DENIED: gettext_lazy("an address that the address guard denies"),
     Reason.TOKEN_DENIED: gettext_lazy("a token that the service agent may not sign"),
     Reason.INVALID_ENDPOINT: gettext_lazy("an endpoint URL that is not valid"),
+    Reason.TRANSFORM_FAILED: gettext_lazy("a message transform that failed"),
     Reason.INTERNAL: gettext_lazy("an internal error"),
 }
 #: How the console marks a condition.

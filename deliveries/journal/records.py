@@ -51,18 +51,23 @@ def pulled(
     recording.pull_settled_count(
         subscription_id=subscription.id, messages=len(ids), outcome=outcome, delivery_type=delivery_type
     )
-    if not settings.JOURNAL:
-        return
-    shared = {
-        "event": delivery_type,
+    _append(ids, {**_shared(subscription, region), "event": delivery_type, "outcome": outcome}, attempt=list(attempts))
+
+
+def _shared(subscription: PushSettings, region: str) -> dict[str, Any]:
+    return {
         "project": names.parse_subscription(subscription.name)[0],
         "region": region,
         "subscription": subscription.name,
         "subscription_id": subscription.id,
         "topic_id": subscription.topic_id,
-        "outcome": outcome,
     }
-    _append(ids, shared, attempt=list(attempts))
+
+
+def filtered(*, subscription: PushSettings, region: str, ids: Sequence[int], attempts: Sequence[int]) -> None:
+    """Record that message transforms filtered messages on their way to a puller."""
+    recording.filtered_count({subscription.id: len(ids)})
+    _append(ids, {**_shared(subscription, region), "event": "filter", "outcome": "ack"}, attempt=list(attempts))
 
 
 def dead_lettered(*, subscription: Subscription, region: str, attempts: Mapping[int, int]) -> None:

@@ -66,7 +66,7 @@ _KINDS = (
         f"{PREFIX}subscription/ack_message_count",
         "1",
         labels=("delivery_type",),
-        events=("push", *_PULLS),
+        events=("push", *_PULLS, "filter"),
         classes=("ack",),
         sampled=("acked",),
     ),

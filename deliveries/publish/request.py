@@ -116,6 +116,14 @@ def published_messages_read(messages: Sequence[PublishedMessage]) -> list[NewMes
     )
 
 
+def transformed_messages_check(messages: Sequence[NewMessage]) -> None:
+    """Check messages that came out of message transforms, as if a publisher had sent them; raises the same errors."""
+    attributes = PUBSUB_MESSAGE.fields["attributes"]
+    for index, message in enumerate(messages):
+        attributes.read(message.attributes, f"messages[{index}].attributes")
+    _checked(messages)
+
+
 def _checked(messages: Iterable[NewMessage]) -> list[NewMessage]:
     checked = [_message(message, index) for index, message in enumerate(messages)]
     if not checked:

@@ -44,6 +44,13 @@ def _draw_node() -> int:
 
 
 _message_ids = MessageIds(node=_draw_node())
+
+
+def message_ids_take(count: int) -> list[int]:
+    """Return ids of messages that are published now."""
+    return _message_ids.take(count, now_ms=time.time_ns() // 1_000_000)
+
+
 # Forks of one process would meet at every id.
 os.register_at_fork(after_in_child=lambda: _message_ids.renumber(node=_draw_node()))
 
@@ -112,9 +119,7 @@ def requests_commit(requests: Sequence[Request]) -> list[Published]:
 
 
 def _insert(requests: Sequence[Request]) -> list[Published]:
-    ids = iter(
-        _message_ids.take(sum(len(request.messages) for request in requests), now_ms=time.time_ns() // 1_000_000)
-    )
+    ids = iter(message_ids_take(sum(len(request.messages) for request in requests)))
     published = [
         Published(
             request.topic,

@@ -268,7 +268,7 @@ def _group_of(name: str) -> _Group | None:
         topic = topic_get(name=name, field="topic")
     except PushHubError:
         return None
-    if topic.schema_settings or topic.message_storage_policy is not None:
+    if topic.schema_settings or topic.message_transforms or topic.message_storage_policy is not None:
         return None
     return _Group(topic, subscriptions_of_topic(topic.pk))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from deliveries.backlog.backlog import Lane
 from deliveries.push.httpclient import PushResult
@@ -48,6 +49,7 @@ class Flight:
         "task",
         "task_id",
         "trace",
+        "transformed",
         "verdict",
     )
 
@@ -67,6 +69,8 @@ class Flight:
         self.lane = lane
         self.finish = finish
         self.plan: PushPlan | None = None
+        #: The message as the subscription's message transforms make it, until it is sent.
+        self.transformed: Mapping[str, Any] | None = None
         self.verdict = Verdict.RELEASE
         self.finished = False
         self.status = 0
@@ -88,6 +92,7 @@ class Flight:
         """Keep only the id, as the payload is in the database."""
         self.data_bytes = self.data_bytes or data_size(self.task.message)
         self.task = self.task._replace(message=reference(self.message_id))
+        self.transformed = None
         self.by_reference = True
 
     def done(self, result: PushResult) -> None:

@@ -20,6 +20,7 @@ from deliveries.push.flight import Flight
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.outcome import Reason, Verdict, response_class
 from deliveries.rules.payload import data_size
+from deliveries.transforming import FILTER
 from pushhub.common import names, tracing
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ DEAD_LETTERED = "delivery.dead_lettered"
 ATTEMPT_VERDICTS = frozenset({Verdict.ACK, Verdict.NACK, Verdict.DEAD_LETTER})
 OUTCOMES = {Verdict.ACK: "ack", Verdict.NACK: "nack", Verdict.DEAD_LETTER: "nack"}
 #: Not the endpoint's failures.
-NOT_THE_ENDPOINTS = frozenset({str(Reason.ABORTED), str(Reason.INTERNAL)})
+NOT_THE_ENDPOINTS = frozenset({str(Reason.ABORTED), str(Reason.INTERNAL), str(Reason.TRANSFORM_FAILED)})
 
 
 class Reporter:
@@ -52,6 +53,7 @@ class Reporter:
             self._log(attempted, flows)
         if tracing.is_on():
             tracing.spans_add(span for flight in attempted for span in flight_spans(flight))
+        filtered_count(flight for flight in flights if flight.verdict is Verdict.DROP and flight.reason == FILTER)
         lanes = by_lane(attempted, attrgetter("lane"))
         with self._lock:
             for lane, group in lanes.items():
@@ -99,6 +101,12 @@ def attempts_count(subscription_id: int, flights: Sequence[Flight]) -> None:
     acks = [flight for flight in flights if flight.verdict is Verdict.ACK]
     nacks = [flight for flight in flights if flight.verdict is not Verdict.ACK] if len(acks) < len(flights) else []
     recording.attempts_count(subscription_id=subscription_id, acks=acks, nacks=nacks)
+
+
+def filtered_count(flights: Iterable[Flight]) -> None:
+    """Count messages that a subscription's message transforms have filtered."""
+    for lane, group in by_lane(flights, attrgetter("lane")).items():
+        recording.filtered_count({lane.subscription_id: len(group)})
 
 
 def attempt_fields(flight: Flight, flow: LaneFlow | None, *, worker: str, stands_for: int) -> dict[str, Any]:

@@ -11,7 +11,10 @@ from subscriptions.cli.program import Tree, parsers_add, verb_run
 from subscriptions.cli.verbs import Verb
 
 #: The words of `gcloud pubsub`, which may be said without `pubsub`, and the modules of their verbs.
-PUBSUB_MODULES = {word: f"subscriptions.cli.{word}" for word in ("topics", "subscriptions", "snapshots", "schemas")}
+PUBSUB_MODULES = {
+    word: f"subscriptions.cli.{word.replace('-', '_')}"
+    for word in ("topics", "subscriptions", "snapshots", "schemas", "message-transforms")
+}
 PUBSUB = "pubsub"
 #: Every word that `main` answers.
 WORDS = (*PUBSUB_MODULES, PUBSUB, "iam", "messages", "projects")

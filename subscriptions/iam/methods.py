@@ -102,6 +102,15 @@ _SCHEMA_SERVICE: dict[str, Requirements] = {
         Requirement("pubsub.schemas.get", "name", in_body=True),
     ),
 }
+#: Only REST has these.
+_MESSAGE_TRANSFORMS: dict[str, Requirements] = {
+    "ValidateMessageTransform": _needs("pubsub.messageTransforms.validate", "project"),
+    "TestMessageTransforms": (
+        Requirement("pubsub.messageTransforms.validate", "project"),
+        Requirement("pubsub.topics.get", "topic", in_body=True),
+        Requirement("pubsub.subscriptions.get", "subscription", in_body=True),
+    ),
+}
 #: Over REST, also for service accounts, projects, folders and organizations.
 _IAM_POLICY: dict[str, Requirements] = {
     "GetIamPolicy": _needs("*.getIamPolicy", "resource"),
@@ -195,6 +204,7 @@ def _table() -> dict[str, Requirements]:
         "google.pubsub.v1.Publisher": _PUBLISHER,
         "google.pubsub.v1.Subscriber": _SUBSCRIBER,
         "google.pubsub.v1.SchemaService": _SCHEMA_SERVICE,
+        "google.pubsub.v1.MessageTransforms": _MESSAGE_TRANSFORMS,
         "google.iam.v1.IAMPolicy": _IAM_POLICY,
         "google.iam.admin.v1": _IAM_ADMIN,
         "google.iam.credentials.v1": _IAM_CREDENTIALS,
