@@ -14,7 +14,7 @@ from deliveries.counters import counters as module
 from deliveries.counters import openstreams
 from deliveries.metrics.gauges import gauges_take
 from deliveries.models import CounterSample
-from deliveries.observability.counterseries import counters_sample
+from deliveries.observability.counterseries import LOCK_KEY, counters_sample
 from deliveries.observability.regiongauges import region_gauges_take
 from pushhub.common.clock import utcnow
 from pushhub.common.protojson import timestamp_format
@@ -113,6 +113,19 @@ def test_growth_is_added_once_and_a_lost_counter_begins_again(api: Api, scrape: 
     assert values[f'pushhub_topic_message_size_bytes_bucket{{le="64",{topic}}}'] == 0
     assert values[f'pushhub_topic_message_size_bytes_bucket{{le="256",{topic}}}'] == 1
     assert values[f"pushhub_topic_message_size_bytes_sum{{{topic}}}"] == 100
+
+
+def test_one_process_samples_at_a_time(api: Api, metrics_on: None) -> None:
+    api.made("topics/orders")
+    publish(api, message(100))
+    client = default_backlog().client
+    client.set(LOCK_KEY, "1")
+    sample()
+    assert series(api, "topic/send_request_count") == {}
+    client.delete(LOCK_KEY)
+    counters_sample()
+    assert series(api, "topic/send_request_count") == {"success/success": 1}
+    assert not client.exists(LOCK_KEY)
 
 
 def test_messages_that_a_filter_keeps_away_count_as_acknowledged(api: Api, scrape: Scrape) -> None:
