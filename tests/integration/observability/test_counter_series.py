@@ -101,13 +101,16 @@ def test_growth_is_added_once_and_a_lost_counter_begins_again(api: Api, scrape: 
     [sizes] = series(api, "topic/message_sizes").values()
     assert (sizes["count"], sizes["mean"]) == ("2", 1550.0)
     assert series(api, "topic/byte_cost") == {"publish/success": 3100}
+    publish(api, message(100))
+    sample()
+    assert series(api, "topic/byte_cost") == {"publish/success": 4100}
     default_backlog().client.delete(module.KEY)
     counters_sample()
     assert not CounterSample.objects.exists()
     publish(api, message(100))
     sample()
-    assert series(api, "topic/send_request_count") == {"success/success": 2}
-    assert series(api, "topic/byte_cost") == {"publish/success": 4100}
+    assert series(api, "topic/send_request_count") == {"success/success": 3}
+    assert series(api, "topic/byte_cost") == {"publish/success": 5100}
     values = scrape()
     topic = 'project="shop",topic="orders"'
     assert values[f'pushhub_topic_message_size_bytes_bucket{{le="64",{topic}}}'] == 0
