@@ -22,7 +22,7 @@ from subscriptions.models import Subscription
 from tests.integration.observability.conftest import Scrape
 from tests.restapi import Api
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 TOPIC = "projects/shop/topics/orders"
 PULL = {"maxMessages": 10, "returnImmediately": True}
