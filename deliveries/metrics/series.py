@@ -24,19 +24,19 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 #: A distribution goes out two scales coarser: 9 % a bucket, some hundred buckets for what takes up to ten minutes.
 COARSER = 2
 PERCENTILES = {f"ALIGN_PERCENTILE_{name}": int(name) / 100 for name in ("99", "95", "50", "05")}
-#: What becomes of the points of a period. The first of each is what a DELTA and a GAUGE get without a word.
+#: How the points of a period become one. The first aligner is the default of the kind.
 DELTA_ALIGNERS = ("ALIGN_DELTA", "ALIGN_SUM", "ALIGN_RATE", "ALIGN_NONE")
 GAUGE_ALIGNERS = ("ALIGN_NEXT_OLDER", "ALIGN_MEAN", "ALIGN_MAX", "ALIGN_MIN", "ALIGN_NONE")
 #: How many buckets lie between 1 µs and 1 ms.
 _MS_BUCKETS = bucket_of(1000)
 SUCCESS = "success"
-#: Points of one request that are added up at most.
+#: The most points that one request may add up.
 MAX_POINTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked for. `period` is a whole number of minutes; `aligner` is "" for that of the kind."""
+    """A request for time series. `period` is a whole number of minutes; `aligner` is "" for the kind's default."""
 
     project: str
     comparisons: Sequence[Comparison]
@@ -48,7 +48,7 @@ class Query:
 
 @dataclass(slots=True)
 class Cell:
-    """What one series has in one period."""
+    """The points of one series in one period."""
 
     count: int = 0
     #: The sum of a distribution's values, in the unit of the metric.
@@ -59,7 +59,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One curve: of a resource, with labels, by the beginning of the period."""
+    """The cells of one resource and one set of labels, by the beginning of their period."""
 
     kind: Kind
     resource: str
@@ -68,7 +68,7 @@ class Series:
 
 
 def series_find(query: Query) -> list[Series]:
-    """The series that a filter chooses, in order of resource and labels."""
+    """Return the series that a filter chooses, in order of resource and labels."""
     kind = _kind(query.comparisons)
     if kind.region_gauge:
         cells = _region_gauges(kind, query)
@@ -82,10 +82,10 @@ def series_find(query: Query) -> list[Series]:
 
 
 def series_format(series: Series, query: Query, *, with_points: bool = True) -> dict[str, Any]:
-    """The JSON form of google.monitoring.v3.TimeSeries; the newest point comes first."""
+    """Return the JSON form of google.monitoring.v3.TimeSeries; the newest point comes first."""
     kind, aligner = series.kind, aligner_of(series.kind, query.aligner)
     value_type = "DOUBLE" if aligner in ("ALIGN_RATE", "ALIGN_MEAN", *PERCENTILES) else kind.value_type
-    found: dict[str, Any] = {
+    formatted: dict[str, Any] = {
         "metric": {"type": kind.type, **({"labels": dict(series.labels)} if series.labels else {})},
         "resource": {"type": kind.resource_type, "labels": resource_labels(kind, series.resource)},
         "metricKind": "GAUGE" if aligner in ("ALIGN_RATE", *PERCENTILES) else kind.metric_kind,
@@ -93,23 +93,26 @@ def series_format(series: Series, query: Query, *, with_points: bool = True) -> 
         "unit": kind.unit,
     }
     if with_points:
-        found["points"] = [
-            {"interval": _interval(found["metricKind"], at, query.period), "value": _value(kind, aligner, cell, query)}
+        formatted["points"] = [
+            {
+                "interval": _interval(formatted["metricKind"], at, query.period),
+                "value": _value(kind, aligner, cell, query),
+            }
             for at, cell in sorted(series.cells.items(), reverse=True)
         ]
-    return found
+    return formatted
 
 
-def aligner_of(kind: Kind, given: str) -> str:
+def aligner_of(kind: Kind, requested: str) -> str:
     allowed: tuple[str, ...] = GAUGE_ALIGNERS if kind.metric_kind == "GAUGE" else DELTA_ALIGNERS
     if kind.value_type == "DISTRIBUTION":
         allowed = ("ALIGN_DELTA", "ALIGN_SUM", "ALIGN_NONE", *PERCENTILES)
-    if given and given not in allowed:
+    if requested and requested not in allowed:
         raise InvalidArgument(
-            f"The aligner {clipped(given)} does not fit {kind.type}: give one of {', '.join(allowed)}.",
+            f"The aligner {clipped(requested)} does not fit {kind.type}: give one of {', '.join(allowed)}.",
             field="aggregation.perSeriesAligner",
         )
-    return given or allowed[0]
+    return requested or allowed[0]
 
 
 def resource_labels(kind: Kind, resource: str) -> dict[str, str]:
@@ -123,7 +126,7 @@ def _noun(kind: Kind) -> str:
 
 
 def _kind(comparisons: Sequence[Comparison]) -> Kind:
-    types = [one for one in comparisons if one.path == "metric.type"]
+    types = [comparison for comparison in comparisons if comparison.path == "metric.type"]
     if len(types) != 1 or types[0].is_negated or types[0].function != "equal":
         raise InvalidArgument('The filter must choose one metric: metric.type = "...".', field="filter")
     kind = KINDS.get(types[0].values[0])
@@ -143,15 +146,16 @@ def _chosen(query: Query, kind: Kind, resource: str, labels: Mapping[str, str]) 
         **{f"resource.labels.{name}": value for name, value in resource_has.items()},
         **{f"metric.labels.{name}": value for name, value in labels.items()},
     }
-    return all(one.holds(values.get(one.path, "")) for one in query.comparisons)
+    return all(comparison.holds(values.get(comparison.path, "")) for comparison in query.comparisons)
 
 
 def _resource(kind: Kind, query: Query) -> dict[str, str]:
-    """The one resource that a filter asks for, in the database's words; empty for any other filter."""
+    """Return the condition on the resource that a filter names; empty for a filter that names none, or several."""
     noun = _noun(kind)
-    for one in query.comparisons:
-        if one.path == f"resource.labels.{noun}_id" and one.function == "equal" and not one.is_negated:
-            return {"resource": f"projects/{query.project}/{noun}s/{one.values[0]}"}
+    for comparison in query.comparisons:
+        is_equality = comparison.function == "equal" and not comparison.is_negated
+        if is_equality and comparison.path == f"resource.labels.{noun}_id":
+            return {"resource": f"projects/{query.project}/{noun}s/{comparison.values[0]}"}
     return {}
 
 
@@ -247,7 +251,7 @@ def _bounded(rows: Any) -> Iterable[Any]:
 
 
 def table_of(period: timedelta) -> tuple[type[Metric], timedelta]:
-    """Return the coarsest table that has such periods, and the time that a row of it spans."""
+    """Return the coarsest table whose rows make up such periods, and the length of its rows."""
     tables: tuple[tuple[type[Metric], timedelta], ...] = ((MetricDay, DAY), (MetricHour, HOUR), (MetricMinute, MINUTE))
     return next((model, span) for model, span in tables if not period % span)
 
@@ -280,7 +284,7 @@ def _request_class(code: str) -> str:
 
 
 def floor(at: datetime, period: timedelta) -> datetime:
-    """Where the period begins that a time is in."""
+    """Return the beginning of the period that a time is in."""
     return at - (at - datetime(1970, 1, 1, tzinfo=UTC)) % period
 
 
@@ -312,7 +316,7 @@ CHOICES: Mapping[str, Callable[[Sequence[int]], int]] = {"ALIGN_MAX": max, "ALIG
 
 
 def _distribution(cell: Cell) -> dict[str, Any]:
-    """google.api.Distribution with exponential buckets, exact but for coarser bounds."""
+    """Return a google.api.Distribution with exponential buckets, exact but for coarser bounds."""
     buckets: Mapping[int, int] = cell.buckets
     for _ in range(COARSER):
         buckets = coarser(buckets)

@@ -28,14 +28,29 @@ from subscriptions.models import Subscription, Topic
 
 #: Counters of one transaction, which publishers on SQLite wait for.
 CHUNK = 500
+LOCK_KEY = "ph:counters:sampling"
+#: How long a process that was killed keeps others from sampling.
+LOCK_SECONDS = 300
 
 #: The project and the full name of a resource, by kind of resource and primary key.
 Resources = dict[tuple[str, int], tuple[str, str]]
 
 
 def counters_sample(*, clock: Clock = utcnow) -> int:
-    """Add what counters have grown by; return how many have. May raise redis.RedisError and the database's errors."""
+    """Add what counters have grown by; return how many have. May raise redis.RedisError and the database's errors.
+
+    Only one process at a time does so: values that were read before another's sample would look like a lost counter.
+    """
     client: redis.Redis = client_of(settings.REDIS_URL)
+    if not client.set(LOCK_KEY, "1", nx=True, ex=LOCK_SECONDS):
+        return 0
+    try:
+        return _sample(client, clock)
+    finally:
+        client.delete(LOCK_KEY)
+
+
+def _sample(client: redis.Redis, clock: Clock) -> int:
     values = {value.field: value for value in counters_read(client) if value.kind.is_sampled(value.labels)}
     samples = dict(CounterSample.objects.values_list("field", "value"))
     grown = [value for value in values.values() if samples.get(value.field) != value.value]

@@ -24,7 +24,7 @@ from pushhub.common.clock import Clock, utcnow
 from subscriptions.models import Snapshot, Subscription, Topic
 
 #: Messages whose bytes are read: of all ranges of a minute together, and of one range at least and at most.
-READ_ROWS, LEAST_READ, MOST_READ = 200_000, 100, 10_000
+READ_ROWS, LEAST_READ, MOST_READ = 100_000, 100, 10_000
 COLUMNS = (
     *("messages", "bytes", "oldest_seconds"),
     *("acked_messages", "acked_bytes", "oldest_acked_seconds"),
@@ -102,10 +102,8 @@ class _Reading:
         self._read_subscriptions()
         self._read_snapshots()
         self._read_topics()
-        return {key: amounts for key, amounts in self._table.items() if self._is_shown(*key, amounts)}
-
-    def _is_shown(self, resource: str, region: str, amounts: Amounts) -> bool:
-        return not amounts.is_empty() or (len(self._topics) <= ALL_UP_TO and region == settings.REGION)
+        shows_idle = len(self._table) <= ALL_UP_TO
+        return {key: amounts for key, amounts in self._table.items() if shows_idle or not amounts.is_empty()}
 
     def _read_subscriptions(self) -> None:
         backlogs = self._backlogs()

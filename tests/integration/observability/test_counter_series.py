@@ -14,7 +14,7 @@ from deliveries.counters import counters as module
 from deliveries.counters import openstreams
 from deliveries.metrics.gauges import gauges_take
 from deliveries.models import CounterSample
-from deliveries.observability.counterseries import counters_sample
+from deliveries.observability.counterseries import LOCK_KEY, counters_sample
 from deliveries.observability.regiongauges import region_gauges_take
 from pushhub.common.clock import utcnow
 from pushhub.common.protojson import timestamp_format
@@ -22,7 +22,7 @@ from subscriptions.models import Subscription
 from tests.integration.observability.conftest import Scrape
 from tests.restapi import Api
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 TOPIC = "projects/shop/topics/orders"
 PULL = {"maxMessages": 10, "returnImmediately": True}
@@ -101,18 +101,34 @@ def test_growth_is_added_once_and_a_lost_counter_begins_again(api: Api, scrape: 
     [sizes] = series(api, "topic/message_sizes").values()
     assert (sizes["count"], sizes["mean"]) == ("2", 1550.0)
     assert series(api, "topic/byte_cost") == {"publish/success": 3100}
+    publish(api, message(100))
+    sample()
+    assert series(api, "topic/byte_cost") == {"publish/success": 4100}
     default_backlog().client.delete(module.KEY)
     counters_sample()
     assert not CounterSample.objects.exists()
     publish(api, message(100))
     sample()
-    assert series(api, "topic/send_request_count") == {"success/success": 2}
-    assert series(api, "topic/byte_cost") == {"publish/success": 4100}
+    assert series(api, "topic/send_request_count") == {"success/success": 3}
+    assert series(api, "topic/byte_cost") == {"publish/success": 5100}
     values = scrape()
     topic = 'project="shop",topic="orders"'
     assert values[f'pushhub_topic_message_size_bytes_bucket{{le="64",{topic}}}'] == 0
     assert values[f'pushhub_topic_message_size_bytes_bucket{{le="256",{topic}}}'] == 1
     assert values[f"pushhub_topic_message_size_bytes_sum{{{topic}}}"] == 100
+
+
+def test_one_process_samples_at_a_time(api: Api, metrics_on: None) -> None:
+    api.made("topics/orders")
+    publish(api, message(100))
+    client = default_backlog().client
+    client.set(LOCK_KEY, "1")
+    sample()
+    assert series(api, "topic/send_request_count") == {}
+    client.delete(LOCK_KEY)
+    counters_sample()
+    assert series(api, "topic/send_request_count") == {"success/success": 1}
+    assert not client.exists(LOCK_KEY)
 
 
 def test_messages_that_a_filter_keeps_away_count_as_acknowledged(api: Api, scrape: Scrape) -> None:
