@@ -140,8 +140,10 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *
     """Pass on bytes until the end, and then the end. Raises TimeoutError if the receiving side is too slow."""
     while data := await reader.read(CHUNK_BYTES):
         writer.write(data)
-        async with asyncio.timeout(write_seconds):
-            await writer.drain()
+        # Nearly always the socket has taken it all, and there is nothing to wait for.
+        if writer.transport.get_write_buffer_size() or writer.is_closing():
+            async with asyncio.timeout(write_seconds):
+                await writer.drain()
     if writer.can_write_eof():
         writer.write_eof()
     else:

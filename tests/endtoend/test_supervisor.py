@@ -23,6 +23,7 @@ from pushhub.runtime import crew as crews
 from pushhub.runtime import supervisor
 from pushhub.runtime.crew import Crew, StartError
 from pushhub.runtime.processes import Process
+from tests.endtoend.running import COMMAND, ROOT, environment
 from tests.ports import free_port, wait_for
 
 
@@ -204,6 +205,22 @@ def test_a_data_folder_serves_one_supervisor_at_a_time(tmp_path: Path) -> None:
             pass
     with supervisor.data_folder(folder):
         pass
+
+
+def test_a_database_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
+    url = f"postgresql://nobody@127.0.0.1:{free_port()}/none"
+    ended = subprocess.run(
+        COMMAND,
+        env=environment(tmp_path / "data", PUSHHUB_DATABASE_URL=url),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "PushHub cannot start: the database cannot be used (" in ended.stderr
+    assert "Traceback" not in ended.stdout + ended.stderr
 
 
 def test_what_an_earlier_version_left_open_is_closed(tmp_path: Path) -> None:
