@@ -12,7 +12,8 @@ from django.core.management import CommandError, call_command
 
 from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveOwner
 from deliveries.pipeline.archiving import files
-from deliveries.pipeline.archiving.files import adopt, only_archiver, verify
+from deliveries.pipeline.archiving.files import adopt, verify
+from deliveries.pipeline.archiving.locks import only_archiver
 from deliveries.store import statements
 from pushhub.common.errors import FailedPrecondition
 from tests.pipeline.ground import pages_damage

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from django.conf import settings
 
 from deliveries.pipeline import needs
 from deliveries.pipeline.archiving import files
-from deliveries.pipeline.archiving.files import only_archiver
+from deliveries.pipeline.archiving.locks import only_archiver
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def run(*, stdout: TextIO, stderr: TextIO, action: str, compact: bool, take_over
         raise InvalidArgument("--take-over goes with adopt only.", field="take_over")
     if action == "run" and (lacking := needs.missing()):
         raise FailedPrecondition(lacking)
-    root = Path(settings.ARCHIVE)
+    root = settings.ARCHIVE
     with only_archiver(root, take_over=take_over):
         if action == "verify":
             _verify(root, stdout)
@@ -53,7 +52,7 @@ def run(*, stdout: TextIO, stderr: TextIO, action: str, compact: bool, take_over
             _archive(root, stdout, stderr, compact=compact)
 
 
-def _archive(root: Path, stdout: TextIO, stderr: TextIO, *, compact: bool) -> None:
+def _archive(root: str, stdout: TextIO, stderr: TextIO, *, compact: bool) -> None:
     if not settings.ARCHIVING:
         stderr.write("PUSHHUB_ARCHIVING is off: messages that are acknowledged before a run are not archived")
     archiver = _archiver(root, stderr)
@@ -63,7 +62,7 @@ def _archive(root: Path, stdout: TextIO, stderr: TextIO, *, compact: bool) -> No
         stdout.write(f"compacted {archiver.compact()} days")
 
 
-def _archiver(root: Path, stderr: TextIO) -> Archiver:
+def _archiver(root: str, stderr: TextIO) -> Archiver:
     from deliveries.pipeline.archiving.archive import Archiver
     from deliveries.pipeline.session import spark_session
 
@@ -73,7 +72,7 @@ def _archiver(root: Path, stderr: TextIO) -> Archiver:
     return Archiver(root, session=session, progress=stderr.write)
 
 
-def _verify(root: Path, stdout: TextIO) -> None:
+def _verify(root: str, stdout: TextIO) -> None:
     found = files.verify(root)
     stdout.write(f"{found.files} files with {found.messages:,} messages are as the manifest says")
     _list(stdout, "not in the folder", found.missing)
@@ -86,7 +85,7 @@ def _verify(root: Path, stdout: TextIO) -> None:
         )
 
 
-def _adopt(root: Path, stdout: TextIO) -> None:
+def _adopt(root: str, stdout: TextIO) -> None:
     found = files.adopt(root)
     _list(stdout, "added to the manifest", found.added)
     _list(stdout, "missing or damaged, and no longer in the manifest", found.dropped)
