@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,9 @@ def test_available_now_ends_with_what_there_was_at_its_begin(tmp_path: Path) -> 
     archive(tmp_path, first, archive_file(tmp_path, range(10, 13), step=2))
     assert source.latestOffset({"step": -1}, ReadAllAvailable()) == {"step": 1}
     assert source.latestOffset({"step": 1}, ReadAllAvailable()) == {"step": 1}
+    compacted = replace(archive_file(tmp_path, range(20, 23), step=9), first_step=1, last_step=2)
+    archive(tmp_path, compacted)
+    assert source.latestOffset({"step": -1}, ReadAllAvailable()) == {"step": 1}
 
 
 @pytest.mark.parametrize(
