@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Min
 
 from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover, Message
-from deliveries.pipeline.archiving.manifest import ManifestFile, manifest_write
+from deliveries.pipeline.archiving.manifest import MANIFEST, ManifestFile, manifest_write
 from deliveries.pipeline.parquetfiles import damage, first_line
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
@@ -36,6 +36,12 @@ def listing_write(store: Store) -> None:
     """Write the manifest into the archive, in place of the one before."""
     rows = ArchiveFile.objects.order_by("path").values_list(*(field.name for field in fields(ManifestFile)))
     manifest_write(store, [ManifestFile(*row) for row in rows.iterator()])
+
+
+def listing_require(store: Store) -> None:
+    """Write the manifest into an archive of an older release, which has none beside its files."""
+    if not store.exists(MANIFEST):
+        listing_write(store)
 
 
 @dataclass(slots=True)

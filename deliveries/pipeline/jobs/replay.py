@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deliveries.models import PublishJob, PublishPart
+from deliveries.pipeline.archiving.files import listing_require
 from deliveries.pipeline.archiving.manifest import manifest_read
 from deliveries.pipeline.jobs.filters import filter_column
 from deliveries.rules.ids import first_id_at
@@ -51,6 +52,7 @@ def chosen(
     # An id has the time of its message to the millisecond, and the ids decide.
     early, late = (moment.astimezone(UTC) for moment in (since - MILLISECOND, until + MILLISECOND))
     store = Store(root)
+    listing_require(store)
     selection = Selection(store.address, COLUMNS, topic, early, late)
     if not any(selection.may_have(file) for file in manifest_read(store)):
         raise FailedPrecondition("The archive has no messages of that time; `pipeline archive` fills it.")
