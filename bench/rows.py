@@ -120,6 +120,12 @@ ROWS = {
         "messages of 1 KiB to Parquet, replayed, and ingested from a file",
         ("archive_per_second", "replay_per_second", "ingest_per_second"),
     ),
+    "data_source": Row(
+        "datasource",
+        "data_source",
+        "messages of 1 KiB, read from the archive by Spark's data source",
+        ("data_source_per_second",),
+    ),
     "ordered_pull": Row(
         "pulling",
         "ordered",

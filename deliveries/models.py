@@ -313,6 +313,9 @@ class ArchiveFile(models.Model):
     last_id = models.BigIntegerField(_("last message id"), help_text="And up to this one")
     rows = models.BigIntegerField(_("rows"))
     bytes = models.BigIntegerField(_("bytes"))
+    # The first and the last of the archiver's steps that archived its messages.
+    first_step = models.BigIntegerField(_("first step"), default=0)
+    last_step = models.BigIntegerField(_("last step"), default=0)
     written_at = models.DateTimeField(_("written"), auto_now_add=True)
 
     class Meta:

@@ -7,6 +7,7 @@ from xdist.scheduler import LoadScopeScheduling
 #: Tests of one group run in one process, one after the other. All others go to whichever process is free.
 GROUPS = {
     "tests/pipeline/test_archive.py": "spark",
+    "tests/pipeline/test_data_source.py": "spark",
     "tests/pipeline/test_replay_and_ingest.py": "spark",
     "tests/pipeline/test_rollup.py": "spark",
     "tests/endtoend/test_make_up.py": "make up",

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from typing import Any
 
 #: Rows that are in memory at a time.
 BATCH_ROWS = 1000
 
 
-def damage(path: Path, *, rows: int | None = None) -> str:
+def damage(path: Path | str, *, rows: int | None = None, filesystem: Any = None) -> str:
     """Read a file whole and return what is wrong with it; empty for a good one.
 
-    `rows` is how many it should have. Raises OSError for trouble that is not the file's, such as a missing one.
+    `rows` is how many it should have, and `filesystem` is pyarrow's for a file that is not on this machine. Raises
+    OSError for trouble that is not the file's, such as a missing one.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     count = 0
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, filesystem=filesystem) as file:
             for batch in file.iter_batches(batch_size=BATCH_ROWS):
                 count += batch.num_rows
     except OSError as error:

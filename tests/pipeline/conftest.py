@@ -9,13 +9,21 @@ import pytest
 
 from deliveries.pipeline import needs
 from deliveries.pipeline.session import spark_session
+from tests.objectstores import s3_environment
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def s3_port() -> int:
+    """Where the session's tasks look for S3. A test that needs a server starts one there."""
+    return free_port()
+
+
+@pytest.fixture(scope="session")
+def spark(s3_port: int) -> Iterator[SparkSession]:
     """A small local session."""
     if missing := needs.missing():
         pytest.skip(missing)
@@ -25,7 +33,11 @@ def spark() -> Iterator[SparkSession]:
     # A task's process keeps the settings that it took on, and each test has a service of its own.
     quick["spark.python.worker.reuse"] = "false"
     quick["spark.python.daemon.module"] = "tests.pipeline.daemon"
-    session = spark_session("pushhub tests", master="local[2]", memory="512m", extra=quick, short=True)
+    # Spark's Python processes have the environment that Java began with.
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_environment(s3_port).items():
+            patch.setenv(name, value)
+        session = spark_session("pushhub tests", master="local[2]", memory="512m", extra=quick, short=True)
     # The first query that calls Python would start it, in the middle of a test.
     ensure_callback_server_started(session.sparkContext._gateway)
     yield session

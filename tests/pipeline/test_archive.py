@@ -13,9 +13,9 @@ import pytest
 from django.core.management import call_command
 
 from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover, Delivery, Message
-from deliveries.pipeline.archiving import archive, files, reading
+from deliveries.pipeline.archiving import archive, files, locks, reading
 from deliveries.pipeline.archiving.archive import GRACE, Archiver
-from deliveries.pipeline.archiving.files import LISTING
+from deliveries.pipeline.archiving.manifest import LISTING
 from deliveries.pipeline.service import database_url
 from deliveries.publish.service import message_publish
 from deliveries.retention import sweep
@@ -217,12 +217,13 @@ def test_a_database_older_than_the_archive_deletes_nothing(spark: SparkSession, 
     assert_archived(tmp_path, ids)
 
 
-@pytest.mark.parametrize("moment", ["before the files are in place", "before the manifest"])
+@pytest.mark.parametrize("moment", ["before the files are in the manifest", "before its transaction ends"])
 def test_a_run_that_is_killed_leaves_nothing_that_counts(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     ids = publish(ORDERS, 100)
-    target, name = (Archiver, "_row") if moment == "before the files are in place" else (ArchiveLeftover, "delete")
+    manifest, leftover = (ArchiveFile.objects, "bulk_create"), (ArchiveLeftover, "delete")
+    target, name = manifest if moment == "before the files are in the manifest" else leftover
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(target, name, _killed)
@@ -282,7 +283,7 @@ def test_small_files_of_a_day_become_one_beside_readers(spark: SparkSession, tmp
     assert archiver.compact() == 0
 
     assert Archiver(tmp_path, session=spark, clock=lambda: later() - timedelta(minutes=1)).sweep() == 0
-    with files.reading(tmp_path):
+    with locks.reading(tmp_path):
         assert Archiver(tmp_path, session=spark, clock=later).sweep() == 0
     assert Archiver(tmp_path, session=spark, clock=later).sweep() == len(before)
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.parquet")] == after

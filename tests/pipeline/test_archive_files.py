@@ -12,9 +12,12 @@ from django.core.management import CommandError, call_command
 
 from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveOwner
 from deliveries.pipeline.archiving import files
-from deliveries.pipeline.archiving.files import adopt, only_archiver, verify
+from deliveries.pipeline.archiving.files import adopt, verify
+from deliveries.pipeline.archiving.locks import only_archiver
+from deliveries.pipeline.archiving.manifest import manifest_read
 from deliveries.store import statements
 from pushhub.common.errors import FailedPrecondition
+from pushhub.common.stores import Store
 from tests.pipeline.ground import pages_damage
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -118,6 +121,19 @@ def test_adopt_takes_each_message_once_and_deletes_no_file(tmp_path: Path) -> No
     assert (row.first_id, row.last_id, row.rows) == (31, 50, 20)
     assert set(ArchivedMessage.objects.values_list("pk", flat=True)) == {40, 45}
     assert verify(tmp_path).missing == []
+
+
+def test_an_archive_of_an_older_release_gets_its_manifest(tmp_path: Path) -> None:
+    path = archive_file(tmp_path, "1-9-aaaaaaaaaaaa-0.parquet", [*range(1, 10)])
+    manifest_row(tmp_path, path, [*range(1, 10)])
+    assert manifest_read(Store(tmp_path)) == []
+    files.listing_require(Store(tmp_path))
+    [row] = manifest_read(Store(tmp_path))
+    assert (row.path, row.first_id, row.last_id, row.last_step) == (path, 1, 9, 0)
+
+    ArchiveFile.objects.all().delete()
+    files.listing_require(Store(tmp_path))
+    assert manifest_read(Store(tmp_path)) == [row], "one that is there stays"
 
 
 def test_the_commands_need_no_spark(

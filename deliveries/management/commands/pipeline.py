@@ -37,6 +37,8 @@ class Command(BaseCommand):
             module.run(**{**options, "stdout": self.stdout, "stderr": self.stderr})
         except PushHubError as error:
             raise CommandError(error.message) from error
+        except OSError as error:  # a disk that is full, or an object store that refuses
+            raise CommandError((str(error).splitlines() or [type(error).__name__])[0]) from error
 
 
 def subcommands() -> list[str]:

@@ -10,33 +10,36 @@ claims and files under the token of an ArchiveLeftover; the next run deletes exa
 
 from __future__ import annotations
 
-import os
+import re
 import secrets
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import Max, Q
 
 from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover
-from deliveries.pipeline.archiving.files import identities_note, listing_write, manifest_beside, no_readers
+from deliveries.pipeline.archiving.columns import COLUMNS, MESSAGE, spark_schema
+from deliveries.pipeline.archiving.files import identities_note, listing_write, manifest_beside
+from deliveries.pipeline.archiving.locks import no_readers
 from deliveries.pipeline.archiving.reading import Source, read_ranges
+from deliveries.pipeline.archiving.scanning import scan_files
+from deliveries.pipeline.archiving.writing import WRITTEN, write_files
 from deliveries.pipeline.service import database_url
-from deliveries.pipeline.session import messages_reader
 from deliveries.rules.ids import EPOCH_MS, TIME_SHIFT
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import Clock, utcnow
 from pushhub.common.errors import FailedPrecondition
+from pushhub.common.stores import Store
 from subscriptions.models import Topic
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 #: Messages of one range, and ranges of one step; after each step what is done is done.
 RANGE_ROWS = 25_000
@@ -47,18 +50,6 @@ CLAIMS_A_TRANSACTION = 10_000
 SMALL_BYTES = 64 * 1024 * 1024
 #: How long files stay that compaction has replaced: a reader that knows them has so much time to read them.
 GRACE = timedelta(hours=1)
-SCHEMA = (
-    "project string, topic string, message_id string, publish_time timestamp, data binary,"
-    " attributes map<string,string>, ordering_key string"
-)
-#: A writer holds a row group in memory, and a message may have 10 MB. By default Parquet's writer looks at the size of
-#: the group only after a hundred rows, and then after up to ten thousand.
-WRITER = {
-    "compression": "zstd",
-    "parquet.block.size": str(32 * 2**20),
-    "parquet.page.size.row.check.min": "1",
-    "parquet.page.size.row.check.max": "10",
-}
 Ranges = list[tuple[int, int]]
 
 
@@ -75,13 +66,13 @@ class Archiver:
 
     def __init__(
         self,
-        root: Path,
+        root: str | Path,
         *,
         session: SparkSession,
         progress: Callable[[str], object] = lambda _: None,
         clock: Clock = utcnow,
     ) -> None:
-        self._root = root
+        self._store = Store(root)
         self._clock = clock
         self._session = session
         self._progress = progress
@@ -91,13 +82,13 @@ class Archiver:
         self.sweep()
         if not ArchivedMessage.objects.exists():
             # An older release did not note them, and nor does a database that was restored in part.
-            identities_note(self._root)
+            identities_note(self._store)
         total, after_id = Archived(0, 0), 0
         while step := self._step(after_id):
             done, after_id = step
             total = Archived(total.messages + done.messages, total.files + done.files)
             self._progress(f"{total.messages:,} messages in {total.files} files")
-        listing_write(self._root)
+        listing_write(self._store)
         return total
 
     def sweep(self) -> int:
@@ -108,24 +99,27 @@ class Archiver:
         files beside them that are not there: it is older than the archive, and what it calls a leftover may be all
         there is of a message.
         """
-        with no_readers(self._root) as are_gone:
+        with no_readers(self._store) as are_gone:
             due = Q(path="")
             if are_gone:
                 due |= Q(replaced_at=None) | Q(replaced_at__lte=self._clock() - GRACE)
             return self._delete(list(ArchiveLeftover.objects.filter(due).order_by("pk")))
 
     def _delete(self, leftovers: list[ArchiveLeftover]) -> int:
-        paths = [path for leftover in leftovers for path in self._files_of(leftover)]
-        named = manifest_beside(self._root, paths)
-        if missing := sorted(name for name in named if not (self._root / name).exists()):
+        names = self._files_of(leftovers)
+        named = manifest_beside(names)
+        if missing := sorted(name for name in named if not self._store.exists(name)):
             raise FailedPrecondition(
-                f"The manifest names {missing[0]}, which is not in {self._root}. Was the database restored from an "
+                f"The manifest names {missing[0]}, which is not in {self._store}. Was the database restored from an "
                 "older backup? Nothing was deleted. `pipeline archive verify` says what differs, and "
                 "`pipeline archive adopt` makes the manifest what the files say."
             )
-        unnamed = [path for path in paths if self._name(path) not in named]
-        for path in unnamed:
-            path.unlink()
+        unnamed = [name for name in names if name not in named]
+        if unnamed:
+            # The run that changed the manifest may have been killed before it wrote this list.
+            listing_write(self._store)
+        for name in unnamed:
+            self._store.delete(name)
         for leftover in leftovers:
             self._release(leftover)
         return len(unnamed)
@@ -144,6 +138,8 @@ class Archiver:
 
     def _step(self, after_id: int) -> tuple[Archived, int] | None:
         """Archive the next messages behind an id; None when there are none. Also returns the last id of them."""
+        from pyspark.sql import functions as f
+
         ids = statements.messages_unarchived(after_id=after_id, limit=RANGE_ROWS)
         if not ids:
             return None
@@ -161,8 +157,8 @@ class Archiver:
         last = ranges[-1][1]
         # As many partitions as there are cores, each of neighbouring ranges.
         frame = self._session.createDataFrame(ranges, "after long, to long")
-        messages = frame.mapInArrow(partial(read_ranges, source=source(write_id=write.pk)), SCHEMA)
-        rows = self._written(messages, write, first=first, last=last)
+        messages = frame.mapInArrow(partial(read_ranges, source=source(write_id=write.pk)), spark_schema(MESSAGE))
+        rows = self._written(messages.withColumn("step", f.lit(self._next_step())), write, first=first, last=last)
         written = sum(row.rows for row in rows)
         if settings.ARCHIVING and written != claimed:
             raise FailedPrecondition(f"{written} of {claimed} messages were written; the next run does it again.")
@@ -176,52 +172,33 @@ class Archiver:
         with write_transaction():
             return ArchiveLeftover.objects.create(token=secrets.token_hex(6))
 
-    def _written(self, messages: Any, write: ArchiveLeftover, *, first: int, last: int) -> list[ArchiveFile]:
-        """Write a frame and put its files in their place; their rows of the manifest, not stored yet."""
+    def _next_step(self) -> int:
+        """Return a number that is larger than that of every step before: the time in ms, unless the clock is behind."""
+        last = ArchiveFile.objects.aggregate(last=Max("last_step"))["last"] or 0
+        return max(int(self._clock().timestamp() * 1000), last + 1)
+
+    def _written(self, messages: DataFrame, write: ArchiveLeftover, *, first: int, last: int) -> list[ArchiveFile]:
+        """Write a frame, and return the files' rows of the manifest, not stored yet."""
         from pyspark.sql import functions as f
 
-        temporary = self._temporary(write)
         dated = messages.withColumn("dt", f.date_format("publish_time", "yyyy-MM-dd"))
         # Each task writes what it read. To bring a day's messages together first would cost more than half of the rate,
         # and leave a project's day to one core.
         ordered = dated.sortWithinPartitions("project", "dt", "topic", "publish_time")
-        writer = ordered.write.options(**WRITER).partitionBy("project", "dt")
-        writer.parquet(_address(temporary))
-        rows = []
-        for number, path in enumerate(sorted(temporary.rglob("*.parquet"))):
-            folder = self._root / path.parent.relative_to(temporary)
-            target = folder / f"{first}-{last}-{write.token}-{number}.parquet"
-            folder.mkdir(parents=True, exist_ok=True)
-            path.replace(target)
-            rows.append(self._row(target, first=first, last=last))
-        shutil.rmtree(temporary)
-        self._synchronize(rows)
-        return rows
+        name = f"{first}-{last}-{write.token}"
+        written = ordered.mapInArrow(partial(write_files, address=self._store.address, name=name), WRITTEN).collect()
+        return [ArchiveFile(first_id=first, last_id=last, **row.asDict()) for row in written]
 
-    def _synchronize(self, rows: list[ArchiveFile]) -> None:
-        """Have the files on the disk: the database lets go of their messages next."""
-        files = [self._root / row.path for row in rows]
-        folders = {folder for path in files for folder in (path.parent, path.parent.parent, self._root)}
-        for path in (*files, *folders):
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-
-    def _temporary(self, write: ArchiveLeftover) -> Path:
-        return self._root / f".writing-{write.token}"
-
-    def _files_of(self, leftover: ArchiveLeftover) -> list[Path]:
-        if leftover.token:
-            return sorted(self._root.glob(f"*/*/*-{leftover.token}-*.parquet"))
-        path = self._root / leftover.path
-        return [path] if path.exists() else []
+    def _files_of(self, leftovers: list[ArchiveLeftover]) -> list[str]:
+        """Return the files of leftovers that are there, those among them that a killed task had not finished."""
+        tokens = {leftover.token for leftover in leftovers if leftover.token}
+        paths = [leftover.path for leftover in leftovers if not leftover.token and self._store.exists(leftover.path)]
+        if not tokens:
+            return paths
+        return paths + [file.name for file in self._store.files() if tokens.intersection(re.split("[-/]", file.name))]
 
     def _release(self, leftover: ArchiveLeftover) -> None:
         """Give up the claims of a write, then forget it."""
-        if leftover.token:
-            shutil.rmtree(self._temporary(leftover), ignore_errors=True)
         claims = ArchivedMessage.objects.filter(write_id=leftover.pk).order_by("pk")
         while pks := list(claims.values_list("pk", flat=True)[:CLAIMS_A_TRANSACTION]):
             with write_transaction():
@@ -230,14 +207,11 @@ class Archiver:
             leftover.delete()
 
     def _compact_day(self, day: str, old: list[ArchiveFile]) -> None:
-        frame = (
-            messages_reader(self._session)
-            .option("basePath", _address(self._root))
-            .parquet(*[_address(self._root / row.path) for row in old])
-        )
+        names = self._session.createDataFrame([(row.path,) for row in old], "path string").coalesce(1)
+        frame = names.mapInArrow(partial(scan_files, address=self._store.address), spark_schema(tuple(COLUMNS)))
         first, last = min(row.first_id for row in old), max(row.last_id for row in old)
         write = self._write_begin()
-        rows = self._written(frame.drop("dt").coalesce(1), write, first=first, last=last)
+        rows = self._written(frame, write, first=first, last=last)
         if sum(row.rows for row in rows) != sum(row.rows for row in old):
             raise FailedPrecondition(f"{day}: not every message was read; its files stay as they are.")
         now = self._clock()
@@ -247,21 +221,7 @@ class Archiver:
             ArchiveFile.objects.bulk_create(rows)
             ArchiveLeftover.objects.bulk_create(replaced)
             write.delete()
-        listing_write(self._root)
-
-    def _row(self, path: Path, *, first: int, last: int) -> ArchiveFile:
-        import pyarrow.parquet as pq
-
-        rows = pq.read_metadata(path).num_rows
-        return ArchiveFile(path=self._name(path), first_id=first, last_id=last, rows=rows, bytes=path.stat().st_size)
-
-    def _name(self, path: Path) -> str:
-        return path.relative_to(self._root).as_posix()
-
-
-def _address(path: Path) -> str:
-    """A local path for Spark, which takes percent signs and the like as they are."""
-    return f"file://{path.absolute()}"
+        listing_write(self._store)
 
 
 def source(*, write_id: int) -> Source:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from django.conf import settings
 
 from deliveries.pipeline import needs
 from deliveries.pipeline.archiving import files
-from deliveries.pipeline.archiving.files import only_archiver
+from deliveries.pipeline.archiving.locks import only_archiver
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def run(
         raise InvalidArgument("--take-over goes with adopt only.", field="take_over")
     if action == "run" and (lacking := needs.missing()):
         raise FailedPrecondition(lacking)
-    root = Path(settings.ARCHIVE)
+    root = settings.ARCHIVE
     with only_archiver(root, take_over=take_over):
         if action == "verify":
             _verify(root, stdout)
@@ -55,7 +54,7 @@ def run(
             _archive(root, stdout, stderr, compact=compact, is_quiet=not verbosity)
 
 
-def _archive(root: Path, stdout: TextIO, stderr: TextIO, *, compact: bool, is_quiet: bool) -> None:
+def _archive(root: str, stdout: TextIO, stderr: TextIO, *, compact: bool, is_quiet: bool) -> None:
     """Archive; a quiet run says only what it wrote."""
     if not settings.ARCHIVING:
         stderr.write("PUSHHUB_ARCHIVING is off: messages that are acknowledged before a run are not archived")
@@ -67,7 +66,7 @@ def _archive(root: Path, stdout: TextIO, stderr: TextIO, *, compact: bool, is_qu
         stdout.write(f"compacted {days} days")
 
 
-def _archiver(root: Path, stderr: TextIO, *, is_quiet: bool) -> Archiver:
+def _archiver(root: str, stderr: TextIO, *, is_quiet: bool) -> Archiver:
     from deliveries.pipeline.archiving.archive import Archiver
     from deliveries.pipeline.session import spark_session
 
@@ -77,7 +76,7 @@ def _archiver(root: Path, stderr: TextIO, *, is_quiet: bool) -> Archiver:
     return Archiver(root, session=session, progress=(lambda _: None) if is_quiet else stderr.write)
 
 
-def _verify(root: Path, stdout: TextIO) -> None:
+def _verify(root: str, stdout: TextIO) -> None:
     found = files.verify(root)
     stdout.write(f"{found.files} files with {found.messages:,} messages are as the manifest says")
     _list(stdout, "not in the folder", found.missing)
@@ -90,7 +89,7 @@ def _verify(root: Path, stdout: TextIO) -> None:
         )
 
 
-def _adopt(root: Path, stdout: TextIO) -> None:
+def _adopt(root: str, stdout: TextIO) -> None:
     found = files.adopt(root)
     _list(stdout, "added to the manifest", found.added)
     _list(stdout, "missing or damaged, and no longer in the manifest", found.dropped)

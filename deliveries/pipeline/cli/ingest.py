@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -25,6 +26,7 @@ from deliveries.pipeline.jobs.publishjobs import (
 from deliveries.pipeline.jobs.rows import USUAL, Columns, Dialect
 from deliveries.pipeline.session import spark_session
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
+from pushhub.common.stores import AnyFile, is_remote
 from subscriptions.selectors import topic_get
 
 HELP = "Publish the rows of Parquet, CSV or JSON files to a topic."
@@ -86,7 +88,9 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, un
         **dialect.options(),
     }
     job = job_begin(job_id=options["id"] or _id(source, topic.name, content), kind="ingest", spec=spec)
-    path = Path(options["rejects"] or f"{source.rstrip('/')}{ingest.REJECTED_SUFFIX}")
+    # What a bucket's rows are rejected for goes to the working folder.
+    beside = Path(source).name if is_remote(source) else source.rstrip("/")
+    path = Path(options["rejects"] or f"{beside}{ingest.REJECTED_SUFFIX}")
     count = sum(frame.rdd.getNumPartitions() if number is None else 1 for number, frame in frames)
     if job.parts is None:
         with failure_noted(job):
@@ -120,7 +124,7 @@ def _dialect(options: dict[str, Any]) -> Dialect:
     )
 
 
-def _count(session: Any, files: list[Path], *, form: str, columns: Columns, dialect: Dialect) -> int:
+def _count(session: Any, files: Sequence[AnyFile], *, form: str, columns: Columns, dialect: Dialect) -> int:
     """Read every row once; FailedPrecondition where one may not be malformed and is."""
     try:
         return ingest.count_rows(session, files, form=form, columns=columns, dialect=dialect)
@@ -129,7 +133,14 @@ def _count(session: Any, files: list[Path], *, form: str, columns: Columns, dial
 
 
 def _frames(
-    session: Any, source: str, files: list[Path], *, form: str, columns: Columns, dialect: Dialect, unordered: bool
+    session: Any,
+    source: str,
+    files: Sequence[AnyFile],
+    *,
+    form: str,
+    columns: Columns,
+    dialect: Dialect,
+    unordered: bool,
 ) -> list[tuple[int | None, Any]]:
     """A part for each file, in their order; unordered Parquet files are divided as Spark divides them."""
     base = f"file://{Path(source).absolute()}" if Path(source).is_dir() else ""

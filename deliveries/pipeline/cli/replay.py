@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 from argparse import ArgumentParser
 from datetime import datetime
-from pathlib import Path
 from typing import Any, TextIO
 
 from django.conf import settings
 
 from deliveries.models import PublishJob
-from deliveries.pipeline.archiving.files import reading
+from deliveries.pipeline.archiving.locks import reading
 from deliveries.pipeline.jobs import replay
 from deliveries.pipeline.jobs.publishjobs import (
     Progress,
@@ -53,7 +52,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(*, stdout: TextIO, stderr: TextIO, dry_run: bool, rate: int, **options: Any) -> None:
     if rate < 0:
         raise InvalidArgument("--rate: give a number of messages a second, or 0 for as fast as it goes.", field="rate")
-    with reading(Path(settings.ARCHIVE)):
+    with reading(settings.ARCHIVE):
         if options["resume"]:
             _resume(job_find(options["resume"]), rate=rate, stdout=stdout, stderr=stderr)
             return
@@ -81,7 +80,7 @@ class _Work:
         )
         self.messages = replay.chosen(
             self.session,
-            root=Path(settings.ARCHIVE),
+            root=settings.ARCHIVE,
             topic=self.target.topic.name,
             since=spec.since,
             until=spec.until,

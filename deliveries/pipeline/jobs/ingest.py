@@ -13,6 +13,7 @@ from deliveries.pipeline.jobs.rows import SCHEMA, USUAL, Columns, Dialect, RowEr
 from deliveries.pipeline.parquetfiles import first_line
 from deliveries.pipeline.session import messages_reader
 from pushhub.common.errors import InvalidArgument
+from pushhub.common.stores import AnyFile, files_matching, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,19 +23,29 @@ FORMATS = ("parquet", "csv", "json")
 REJECTED_SUFFIX = ".rejected"
 
 
-def files_of(source: str, *, form: str) -> list[Path]:
+def files_of(source: str, *, form: str) -> Sequence[AnyFile]:
     """The files of a source in the order of their paths; InvalidArgument where there are none.
 
-    A source is a file, a folder or a pattern. Names that begin with a dot or an underscore are left out of folders.
+    A source is a file, a folder or a pattern, on this machine or in an object store. Names that begin with a dot or an
+    underscore are left out of folders.
     """
-    if "://" in source:
-        raise InvalidArgument(f"{source} is an address: give a file, a folder or a pattern.", field="source")
+    if is_remote(source):
+        return _remote_files(source, form=form)
     path = Path(source)
     if path.is_dir():
         found = [one for one in path.rglob("*") if not _is_hidden(one.relative_to(path))]
     else:
         found = [path] if path.exists() else [Path(one) for one in glob.glob(source, recursive=True)]  # noqa: PTH207
     files = sorted(one for one in found if one.is_file() and one.suffix != REJECTED_SUFFIX)
+    if not files:
+        raise InvalidArgument(f"{source} cannot be read as {form}: there is no such file.", field="source")
+    return files
+
+
+def _remote_files(source: str, *, form: str) -> Sequence[AnyFile]:
+    if form == "parquet":
+        raise InvalidArgument("Parquet files are read from a folder only; copy them there.", field="source")
+    files = [file for file in files_matching(source) if file.suffix != REJECTED_SUFFIX]
     if not files:
         raise InvalidArgument(f"{source} cannot be read as {form}: there is no such file.", field="source")
     return files
@@ -57,7 +68,7 @@ def dialect_check(dialect: Dialect, *, form: str) -> None:
         raise InvalidArgument(f"{error}.", field="dialect") from None
 
 
-def content_of(files: Sequence[Path]) -> str:
+def content_of(files: Sequence[AnyFile]) -> str:
     """A digest of the files' names and contents, in their order."""
     digest = sha256()
     for path in files:
@@ -68,7 +79,7 @@ def content_of(files: Sequence[Path]) -> str:
 
 def frames_of(
     session: SparkSession,
-    files: Sequence[Path],
+    files: Sequence[AnyFile],
     *,
     form: str,
     columns: Columns,
@@ -87,7 +98,7 @@ def frames_of(
 
 
 def count_rows(
-    session: SparkSession, files: Sequence[Path], *, form: str, columns: Columns, dialect: Dialect = USUAL
+    session: SparkSession, files: Sequence[AnyFile], *, form: str, columns: Columns, dialect: Dialect = USUAL
 ) -> int:
     """How many rows there are, with those that will be rejected."""
     if form == "parquet":
@@ -95,7 +106,7 @@ def count_rows(
     return int(_read(session, files, form=form, columns=columns, dialect=dialect).count())
 
 
-def parquet_read(session: SparkSession, files: Sequence[Path], *, base: str = "") -> DataFrame:
+def parquet_read(session: SparkSession, files: Sequence[AnyFile], *, base: str = "") -> DataFrame:
     """The rows of Parquet files; InvalidArgument names one that is none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -133,12 +144,14 @@ def messages_of(rows: DataFrame, columns: Columns) -> DataFrame:
     )
 
 
-def _read(session: SparkSession, files: Sequence[Path], *, form: str, columns: Columns, dialect: Dialect) -> DataFrame:
+def _read(
+    session: SparkSession, files: Sequence[AnyFile], *, form: str, columns: Columns, dialect: Dialect
+) -> DataFrame:
     paths = session.createDataFrame([(str(path.absolute()),) for path in files], "path string")
     return paths.mapInArrow(partial(files_read, form=form, columns=columns, dialect=dialect), SCHEMA)
 
 
-def _require_columns(path: Path, columns: Columns, dialect: Dialect) -> None:
+def _require_columns(path: AnyFile, columns: Columns, dialect: Dialect) -> None:
     try:
         header = csv_header(path, dialect=dialect)
     except RowError as error:

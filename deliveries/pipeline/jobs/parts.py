@@ -49,6 +49,8 @@ class Task:
     only: int | None
     #: Messages a second of one task; 0 is as fast as it goes.
     rate: float
+    #: Whether the parts are not known beforehand: a task adds its own, and fails at a row that cannot be published.
+    is_open: bool = False
 
 
 class Pace:
@@ -88,7 +90,7 @@ def publish(batches: Iterator[pa.RecordBatch], *, task: Task, number: int | None
     pace, done = Pace(task.rate), 0
     try:
         for part, rows in groupby(_rows(batches, number), key=itemgetter(0)):
-            done = _publish_part(rows, task=task, number=part, pace=pace, done=done)
+            done = publish_part(rows, task=task, number=part, pace=pace, done=done)
     finally:
         connection.close()
     return iter(())
@@ -102,21 +104,24 @@ def _rows(batches: Iterable[pa.RecordBatch], number: int) -> Iterator[Row]:
             yield numbers[index], columns, index
 
 
-def _publish_part(rows: Iterable[Row], *, task: Task, number: int, pace: Pace, done: int) -> int:
+def publish_part(rows: Iterable[Row], *, task: Task, number: int, pace: Pace, done: int) -> int:
     """Publish a part. `done` rows were published by this task before; return how many are now."""
     from deliveries.models import PublishPart
     from subscriptions.models import Topic
 
-    part = PublishPart.objects.get(job=task.job, number=number)
+    if task.is_open:
+        part, _ = PublishPart.objects.get_or_create(job_id=task.job, number=number)
+    else:
+        part = PublishPart.objects.get(job=task.job, number=number)
     topic = Topic.objects.select_related("project").get(pk=task.topic)
-    for batch in _gathered(_items(rows, part), size=pace.size):
+    for batch in _gathered(_items(rows, part, is_strict=task.is_open), size=pace.size):
         done += _publish(part, batch, topic=topic, only=task.only)
         pace.wait(done)
     PublishPart.objects.filter(pk=part.pk).update(finished=True)
     return done
 
 
-def _items(rows: Iterable[Row], part: PublishPart) -> Iterator[Item]:
+def _items(rows: Iterable[Row], part: PublishPart, *, is_strict: bool) -> Iterator[Item]:
     """Return what comes behind the part's position, checked as a publish is."""
     from deliveries.publish.request import published_messages_read
     from deliveries.rules.payload import NewMessage
@@ -124,7 +129,7 @@ def _items(rows: Iterable[Row], part: PublishPart) -> Iterator[Item]:
 
     position = 0
     for _, columns, index in rows:
-        data, attributes, key = (columns[name][index] for name in COLUMNS)
+        data, attributes, key = (columns[name][index] if name in columns else None for name in COLUMNS)
         position = columns["position"][index] if "position" in columns else position + 1
         if position <= part.position:
             continue
@@ -140,6 +145,8 @@ def _items(rows: Iterable[Row], part: PublishPart) -> Iterator[Item]:
         try:
             yield position, published_messages_read([message])[0], ""
         except PushHubError as error:
+            if is_strict:
+                raise RuntimeError(f"row {position} of part {part.number} is refused: {error.message}") from None
             shown = {"data": message.data[:1000].decode(errors="replace"), "attributes": present}
             yield position, None, _line(part.number, position, error.message, where | shown)
 

@@ -9,13 +9,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deliveries.models import ArchiveFile, PublishJob, PublishPart
-from deliveries.pipeline.archiving.archive import SCHEMA
+from deliveries.models import PublishJob, PublishPart
+from deliveries.pipeline.archiving.files import listing_require
+from deliveries.pipeline.archiving.manifest import manifest_read
 from deliveries.pipeline.jobs.filters import filter_column
-from deliveries.pipeline.session import messages_reader
 from deliveries.rules.ids import first_id_at
 from pushhub.common.errors import FailedPrecondition
-from pushhub.common.names import parse_topic
+from pushhub.common.stores import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 #: Messages of one part, and the most parts of a job. A task publishes a part, sorted.
 PART_ROWS = 20_000
 MAX_PARTS = 64
+COLUMNS = ("message_id", "publish_time", "data", "attributes", "ordering_key")
 MILLISECOND = timedelta(milliseconds=1)
 LAST_ID = (1 << 63) - 1
 
@@ -40,24 +41,25 @@ class Plan:
 
 
 def chosen(
-    session: SparkSession, *, root: Path, topic: str, since: datetime, until: datetime, filter: str
+    session: SparkSession, *, root: str | Path, topic: str, since: datetime, until: datetime, filter: str
 ) -> DataFrame:
     """The archived messages of a topic, published from `since` to before `until`, that pass the filter."""
     from pyspark.sql import functions as f
 
-    project = parse_topic(topic)[0]
-    files = _files(project, since, until)
-    if not files:
-        raise FailedPrecondition("The archive has no messages of that time; `pipeline archive` fills it.")
-    reader = messages_reader(session).option("basePath", f"file://{root.absolute()}").schema(f"{SCHEMA}, dt string")
-    frame = reader.parquet(*[f"file://{(root / path).absolute()}" for path in files])
-    # By these columns Spark skips folders and row groups. Their bounds are a millisecond wide of the mark, as an id has
-    # the time of its message to the millisecond, and the ids decide.
+    from deliveries.pipeline.datasource import register
+    from deliveries.pipeline.datasource.options import Selection
+
+    # An id has the time of its message to the millisecond, and the ids decide.
     early, late = (moment.astimezone(UTC) for moment in (since - MILLISECOND, until + MILLISECOND))
-    days = f.col("dt").between(f"{early:%Y-%m-%d}", f"{late:%Y-%m-%d}")
-    times = f.col("publish_time").between(f.lit(early), f.lit(late))
-    frame = frame.where((f.col("project") == project) & days & (f.col("topic") == topic) & times)
-    identified = frame.withColumn("id", f.col("message_id").cast("long"))
+    store = Store(root)
+    listing_require(store)
+    selection = Selection(store.address, COLUMNS, topic, early, late)
+    if not any(selection.may_have(file) for file in manifest_read(store)):
+        raise FailedPrecondition("The archive has no messages of that time; `pipeline archive` fills it.")
+    register(session)
+    options = {"topic": topic, "from": early.isoformat(), "to": late.isoformat(), "columns": ",".join(COLUMNS)}
+    messages = session.read.format("pushhub").options(**options).load(store.address)
+    identified = messages.withColumn("id", f.col("message_id").cast("long"))
     in_time = (f.col("id") >= first_id_at(_ms(since))) & (f.col("id") < first_id_at(_ms(until)))
     return identified.where(in_time & filter_column(filter))
 
@@ -110,16 +112,6 @@ def parted(messages: DataFrame, parts: Sequence[PublishPart], *, in_order: bool)
     rows = left.select("part", f.col("id").alias("position"), "data", "attributes", "ordering_key")
     placed = rows.coalesce(1) if in_order else rows.repartitionById(len(parts), "part")
     return placed.sortWithinPartitions("position")
-
-
-def _files(project: str, since: datetime, until: datetime) -> list[str]:
-    rows = ArchiveFile.objects.filter(
-        # Spark writes a colon in the name of a folder like this.
-        path__startswith=f"project={project.replace(':', '%3A')}/",
-        last_id__gte=first_id_at(_ms(since)),
-        first_id__lt=first_id_at(_ms(until)),
-    )
-    return list(rows.values_list("path", flat=True))
 
 
 def _ms(moment: datetime) -> int:

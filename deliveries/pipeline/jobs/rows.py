@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
+from pushhub.common.stores import AnyFile, file_of
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -152,19 +154,21 @@ class _Lines:
         return self.rejected(f"the row is longer than {MAX_ROW_BYTES:,} bytes; the rest of the file was not read")
 
 
-def opened(path: Path) -> BinaryIO:
+def opened(path: AnyFile) -> BinaryIO:
     """The bytes of a file, decompressed."""
-    file: BinaryIO = COMPRESSED.get(path.suffix, open)(path, "rb")
-    return file
+    if isinstance(path, Path):
+        file: BinaryIO = COMPRESSED.get(path.suffix, open)(path, "rb")
+        return file
+    return COMPRESSED[path.suffix](path.open(), "rb") if path.suffix in COMPRESSED else path.open()
 
 
-def csv_header(path: Path, *, dialect: Dialect = USUAL) -> list[str]:
+def csv_header(path: AnyFile, *, dialect: Dialect = USUAL) -> list[str]:
     """Return the columns of a CSV file; RowError where it has no good header."""
     with opened(path) as file:
         return _header(_reader(_Lines(file, dialect.encoding), dialect))
 
 
-def rows_read(path: Path, *, form: str, columns: Columns, dialect: Dialect = USUAL) -> Iterator[Row]:
+def rows_read(path: AnyFile, *, form: str, columns: Columns, dialect: Dialect = USUAL) -> Iterator[Row]:
     """Return the rows of a file in their order. `form` is csv or json. Empty lines are no rows.
 
     RowError names the first malformed row where the dialect is strict.
@@ -185,7 +189,7 @@ def files_read(
         for path in batch.column("path").to_pylist():
             rows: list[Row] = []
             weight = 0
-            for row in rows_read(Path(path), form=form, columns=columns, dialect=dialect):
+            for row in rows_read(file_of(path), form=form, columns=columns, dialect=dialect):
                 rows.append(row)
                 weight += len(row.data)
                 if len(rows) >= BATCH_ROWS or weight >= BATCH_BYTES:
@@ -299,7 +303,7 @@ def _text(value: Any) -> str:
 def _batch(path: str, rows: Sequence[Row]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    name = Path(path).name
+    name = file_of(path).name
     return pa.RecordBatch.from_arrays(
         [
             pa.array([name] * len(rows), pa.string()),

@@ -1,0 +1,53 @@
+"""The Spark data source: messages of the archive that Spark reads a second, with Java's start left out."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+from bench.message import TOPIC
+from bench.processes import BenchError, say
+from bench.stand import Row, stand
+from deliveries.pipeline import needs
+from deliveries.pipeline.archiving.archive import Archiver
+from deliveries.pipeline.datasource import register
+from deliveries.pipeline.session import spark_session
+from deliveries.publish.service import message_publish
+from deliveries.rules.payload import NewMessage
+from subscriptions.selectors import topic_get
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def data_source(quick: bool) -> Row:
+    """Read an archive of messages of 1 KiB: all columns, and one."""
+    if missing := needs.missing():
+        raise BenchError(missing)
+    count = 40_000 if quick else 400_000
+    session = spark_session("bench", master="local[2]", memory="512m")
+    with stand() as made, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
+        made.subscribe("")
+        topic = topic_get(name=TOPIC)
+        for _ in range(count // 1000):
+            # Half of it does not compress.
+            data = [b'{"text": "' + os.urandom(507).hex().encode() + b'"}' for _ in range(10)]
+            message_publish(topic=topic, messages=[NewMessage(one, {}) for one in data for _ in range(100)])
+        Archiver(folder, session=session).run()
+        register(session)
+        reader = session.read.format("pushhub")
+        frame = reader.load(folder)
+        if frame.count() != count:  # Java compiles
+            raise BenchError("the data source lost messages, or has some twice")
+        whole = _rate(frame, count)
+        pruned = _rate(reader.schema("message_id string").load(folder), count)
+    say(f"  all columns {whole:,.0f}/s, one column {pruned:,.0f}/s")
+    return {"data_source_per_second": round(whole), "data_source_one_column_per_second": round(pruned)}
+
+
+def _rate(frame: DataFrame, count: int) -> float:
+    began = time.monotonic()
+    frame.write.format("noop").mode("overwrite").save()
+    return count / (time.monotonic() - began)

@@ -1,0 +1,45 @@
+"""The columns of the archive, for Spark and for Arrow. No Django here: Spark's tasks read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: The columns and their types in Spark's words. `project` is not in the files, but in the names of their folders.
+COLUMNS: Mapping[str, str] = {
+    "project": "string",
+    "topic": "string",
+    "message_id": "string",
+    "publish_time": "timestamp",
+    "data": "binary",
+    "attributes": "map<string,string>",
+    "ordering_key": "string",
+    # The step of the archiver that archived the message. Later steps have larger numbers, and older files no column.
+    "step": "bigint",
+}
+#: The columns of a message, without those of the archive.
+MESSAGE = tuple(name for name in COLUMNS if name != "step")
+
+
+def spark_schema(names: tuple[str, ...]) -> str:
+    """Return some of the columns as Spark takes a schema."""
+    return ", ".join(f"{name} {COLUMNS[name]}" for name in names)
+
+
+@cache
+def arrow_schema(names: tuple[str, ...] = tuple(COLUMNS)) -> pa.Schema:
+    """Return some of the columns as Arrow and Spark hand them to each other."""
+    import pyarrow as pa
+
+    types = {
+        "string": pa.string(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "binary": pa.binary(),
+        "map<string,string>": pa.map_(pa.string(), pa.string()),
+        "bigint": pa.int64(),
+    }
+    return pa.schema([(name, types[COLUMNS[name]]) for name in names])

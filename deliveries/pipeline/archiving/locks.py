@@ -1,0 +1,114 @@
+"""Who works on an archive: one archiver, and any number of readers that keep replaced files from being deleted.
+
+The locks of a folder are files in it. An object store has no locks, so there they are those of the database, which has
+the manifest: PostgreSQL's own, or files beside SQLite's file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+from django.conf import settings
+from django.db import connection
+
+from deliveries.models import ArchiveOwner
+from deliveries.pipeline.service import database_url
+from pushhub.common.errors import FailedPrecondition
+from pushhub.common.stores import Store, folders_make
+
+OWNER = ".owner"
+LOCK = ".lock"
+#: Readers hold it together, and who deletes files that they may read holds it alone.
+READERS = ".readers"
+
+
+@contextmanager
+def only_archiver(root: str | Path | Store, *, take_over: bool = False) -> Iterator[None]:
+    """Hold an archive; FailedPrecondition where another process or another deployment has it.
+
+    `take_over` makes this deployment the owner of an archive that was another's.
+    """
+    store = Store(root)
+    with _locked(store, LOCK, shared=False) as is_locked:
+        if not is_locked:
+            raise FailedPrecondition(f"Another archiver works on {store}.")
+        _own(store, take_over=take_over)
+        yield
+
+
+@contextmanager
+def reading(root: str | Path | Store) -> Iterator[None]:
+    """Keep every file that the manifest names now from being deleted, even if compaction replaces it."""
+    with _locked(Store(root), READERS, shared=True):
+        yield
+
+
+@contextmanager
+def no_readers(root: str | Path | Store) -> Iterator[bool]:
+    """Return whether nobody reads the archive now; nobody begins to within the block."""
+    with _locked(Store(root), READERS, shared=False) as is_locked:
+        yield is_locked
+
+
+def _own(store: Store, *, take_over: bool) -> None:
+    """Write our identity into the archive, or compare it with the one that is there."""
+    owner, _ = ArchiveOwner.objects.get_or_create(pk=1, defaults={"identity": uuid.uuid4().hex})
+    identity = store.read_text(OWNER).strip()
+    if identity == owner.identity:
+        return
+    if identity and not take_over:
+        raise FailedPrecondition(
+            f"{store} is the archive of another deployment ({identity}): choose another folder with PUSHHUB_ARCHIVE. "
+            "If that deployment is gone, `pipeline archive adopt --take-over` makes its archive this one's."
+        )
+    store.write_bytes(OWNER, f"{owner.identity}\n".encode())
+
+
+@contextmanager
+def _locked(store: Store, name: str, *, shared: bool) -> Iterator[bool]:
+    """Return whether the lock was free. A shared lock is waited for, any other is not."""
+    if store.is_local:
+        lock = _file_locked(Path(store.root), name, shared=shared)
+    elif connection.vendor == "postgresql":
+        lock = _database_locked(f"{store} {name}", shared=shared)
+    else:
+        folder = Path(settings.DATA_DIR) / "locks"
+        lock = _file_locked(folder, f"{sha256(store.address.encode()).hexdigest()[:16]}{name}", shared=shared)
+    with lock as is_locked:
+        yield is_locked
+
+
+@contextmanager
+def _file_locked(folder: Path, name: str, *, shared: bool) -> Iterator[bool]:
+    folders_make(folder)
+    with (folder / name).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+@contextmanager
+def _database_locked(name: str, *, shared: bool) -> Iterator[bool]:
+    """Hold an advisory lock. It belongs to a connection of its own, as Django may close and reopen the usual one."""
+    import psycopg
+
+    key = int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)
+    with psycopg.connect(database_url(), autocommit=True) as session:
+        try:
+            if shared:
+                session.execute("SELECT pg_advisory_lock_shared(%s)", [key])
+                yield True
+            else:
+                row = session.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()
+                yield bool(row and row[0])
+        finally:
+            # The server notices a closed connection a moment later.
+            session.execute("SELECT pg_advisory_unlock_all()")

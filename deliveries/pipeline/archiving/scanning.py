@@ -1,0 +1,80 @@
+"""Reads the archive's files where Spark's tasks run, from a folder or an object store. No Django here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from deliveries.pipeline.archiving.columns import COLUMNS, arrow_schema
+from deliveries.pipeline.archiving.manifest import project_of
+from pushhub.common.stores import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: What Python hands Java at a time, about.
+BATCH_BYTES = 16 * 2**20
+#: Rows that are decoded at a time. A row group has at most 32 MiB, and so have they.
+BATCH_ROWS = 20_000
+
+
+def scan(
+    store: Store, name: str, *, columns: tuple[str, ...], where: Any = None, part: int = 0, parts: int = 1
+) -> Iterator[pa.RecordBatch]:
+    """Return messages of a file: of all its row groups, or of those of one of several parts.
+
+    `where` is an expression of Arrow's; row groups whose statistics exclude it are not read.
+    """
+    import pyarrow.dataset as ds
+
+    fragment = ds.ParquetFileFormat().make_fragment(
+        store.path(name), store.filesystem, partition_expression=ds.field("project") == project_of(name)
+    )
+    if parts > 1:
+        groups = [group.id for group in fragment.row_groups]
+        own = groups[len(groups) * part // parts : len(groups) * (part + 1) // parts]
+        if not own:
+            return
+        fragment = fragment.subset(row_group_ids=own)
+    batches = fragment.scanner(
+        schema=arrow_schema(),
+        columns=list(columns),
+        filter=where,
+        batch_size=BATCH_ROWS,
+        # Reading ahead would have several row groups in memory.
+        batch_readahead=1,
+        use_threads=False,
+    ).to_batches()
+    for batch in batches:
+        yield from _bounded(_completed(batch, columns))
+
+
+def scan_files(batches: Iterator[pa.RecordBatch], *, address: str) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: all messages of the files whose names are in the column `path`."""
+    store = Store(address)
+    for batch in batches:
+        for name in batch.column("path").to_pylist():
+            yield from scan(store, name, columns=tuple(COLUMNS))
+
+
+def _completed(batch: pa.RecordBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
+    """Return the batch with exactly the types of the schema; files of older releases have no steps."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    schema = arrow_schema(columns)
+    arrays = [
+        pc.fill_null(batch.column(name), 0) if name == "step" else batch.column(name).cast(schema.field(name).type)
+        for name in columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Divide a batch so that each part has about BATCH_BYTES."""
+    if not batch.num_rows:
+        return
+    count = min(-(-batch.nbytes // BATCH_BYTES), batch.num_rows)
+    rows = -(-batch.num_rows // count)
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)

@@ -1,0 +1,96 @@
+"""What a read asks for: an archive, columns, and a topic and a time that choose files before Spark sees a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from deliveries.pipeline.archiving.columns import COLUMNS
+from deliveries.rules.ids import first_id_at
+from pushhub.common.errors import InvalidArgument
+from pushhub.common.names import parse_topic
+from pushhub.common.protojson import timestamp_parse
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+    from pyspark.sql.types import StructType
+
+    from deliveries.pipeline.archiving.manifest import ManifestFile
+
+KNOWN = frozenset({"path", "columns", "topic", "from", "to", "maxrowsperbatch"})
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The messages of a topic, or of all, that were published from `since` to before `until`."""
+
+    archive: str
+    columns: tuple[str, ...]
+    topic: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], schema: StructType) -> Selection:
+        """InvalidArgument names the option that is wrong."""
+        if unknown := sorted(name for name in options if name.lower() not in KNOWN):
+            raise InvalidArgument(f"There is no option {unknown[0]!r}.", field=unknown[0])
+        if not options.get("path"):
+            raise InvalidArgument("Give the archive's folder: load(path).", field="path")
+        columns = columns_of(tuple(schema.fieldNames()))
+        _require_types(schema)
+        topic = options.get("topic", "")
+        if topic:
+            parse_topic(topic, field="topic")
+        since, until = (_moment(options, name) for name in ("from", "to"))
+        return cls(options["path"], columns, topic, since, until)
+
+    def may_have(self, file: ManifestFile) -> bool:
+        """Return whether a file of the archive may have such messages, from what the manifest says."""
+        if self.topic and file.project != parse_topic(self.topic, field="topic")[0]:
+            return False
+        if self.since is not None and file.last_id < first_id_at(_ms(self.since)):
+            return False
+        return self.until is None or file.first_id < first_id_at(_ms(self.until))
+
+    def expression(self) -> pc.Expression:
+        """Return Arrow's expression for the messages; row groups are skipped by their statistics."""
+        import pyarrow.dataset as ds
+
+        expression = ds.scalar(True)
+        if self.topic:
+            expression &= ds.field("project") == parse_topic(self.topic, field="topic")[0]
+            expression &= ds.field("topic") == self.topic
+        if self.since is not None:
+            expression &= ds.field("publish_time") >= self.since
+        if self.until is not None:
+            expression &= ds.field("publish_time") < self.until
+        return expression
+
+
+def columns_of(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names; InvalidArgument for one that the archive does not have."""
+    for name in names:
+        if name not in COLUMNS:
+            raise InvalidArgument(f"The archive has no column {name!r}. It has: {', '.join(COLUMNS)}.", field="columns")
+    return names
+
+
+def _require_types(schema: StructType) -> None:
+    """A schema that a user gives chooses columns. It cannot change their types."""
+    for field in schema.fields:
+        if field.dataType.simpleString() != COLUMNS[field.name]:
+            raise InvalidArgument(
+                f"The column {field.name} is {COLUMNS[field.name]}, and not {field.dataType.simpleString()}.",
+                field=field.name,
+            )
+
+
+def _moment(options: Mapping[str, str], name: str) -> datetime | None:
+    return timestamp_parse(options[name], field=name).astimezone(UTC) if options.get(name) else None
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)

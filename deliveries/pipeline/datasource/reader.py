@@ -1,0 +1,82 @@
+"""Reads the archive as a table: only the files, row groups and columns that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from deliveries.pipeline.archiving.manifest import ManifestFile, manifest_read
+from deliveries.pipeline.archiving.scanning import scan
+from deliveries.pipeline.datasource.options import Selection
+from deliveries.pipeline.datasource.pushdown import expression_of
+from pushhub.common.stores import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyspark.sql.datasource import Filter
+
+#: Bytes of a file, compressed, and rows that a task reads. Larger files are divided between tasks by their row groups.
+PART_BYTES = 16 * 2**20
+PART_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class FilePart(InputPartition):
+    """A part of a file. Without a step, `after` and `to` do not limit its messages."""
+
+    path: str
+    part: int
+    parts: int
+    after: int | None = None
+    to: int | None = None
+
+
+class ArchiveReader(DataSourceReader):
+    """Reads what a selection has, and of that what Spark's filters leave."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._filters: list[Filter] = []
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Keep what Arrow can do as well. Spark applies every filter once more, so rows that are left too many do no
+        harm.
+        """
+        self._filters = [one for one in filters if expression_of(one) is not None]
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        files = [file for file in manifest_read(Store(self._selection.archive)) if self._selection.may_have(file)]
+        return [part for file in files for part in parts_of(file)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # An archive without files has one partition, of nothing.
+        if not isinstance(partition, FilePart):
+            return iter(())
+        return read_part(self._selection, partition, where=self._expression())
+
+    def _expression(self) -> pc.Expression:
+        expression = self._selection.expression()
+        for one in self._filters:
+            expression &= expression_of(one)
+        return expression
+
+
+def parts_of(file: ManifestFile, *, after: int | None = None, to: int | None = None) -> list[FilePart]:
+    parts = max(-(-file.bytes // PART_BYTES), -(-file.rows // PART_ROWS), 1)
+    return [FilePart(file.path, part, parts, after, to) for part in range(parts)]
+
+
+def read_part(selection: Selection, part: FilePart, *, where: pc.Expression) -> Iterator[pa.RecordBatch]:
+    import pyarrow.dataset as ds
+
+    if part.after is not None:
+        where &= ds.field("step") > part.after
+    if part.to is not None:
+        where &= ds.field("step") <= part.to
+    store = Store(selection.archive)
+    return scan(store, part.path, columns=selection.columns, where=where, part=part.part, parts=part.parts)

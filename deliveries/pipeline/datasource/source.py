@@ -1,0 +1,72 @@
+"""The data source's name, options and schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from deliveries.pipeline.archiving.columns import COLUMNS, spark_schema
+from deliveries.pipeline.datasource.options import Selection, columns_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+    from deliveries.pipeline.datasource.streamwriter import StreamPublisher
+    from deliveries.pipeline.datasource.writer import Publisher
+    from deliveries.pipeline.service import Service
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+class PushHubDataSource(DataSource):
+    """Reads an archive and publishes to a topic. No option is a secret: Spark shows options in its plans."""
+
+    #: The PushHub that gets what is written, where the driver's environment does not say it.
+    service: Service | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return "pushhub"
+
+    def schema(self) -> str:
+        names = self.options.get("columns", "")
+        chosen = tuple(name.strip() for name in names.split(",")) if names else tuple(COLUMNS)
+        return spark_schema(columns_of(chosen))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from deliveries.pipeline.datasource.reader import ArchiveReader
+
+        return ArchiveReader(Selection.of(self.options, schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        from deliveries.pipeline.datasource.streaming import ArchiveStreamReader
+
+        return ArchiveStreamReader(Selection.of(self.options, schema), self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Publisher:
+        from deliveries.pipeline.datasource.writer import publisher
+
+        return publisher(self.options, schema, overwrite=overwrite, service=self.service)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamPublisher:  # noqa: N802 - Spark's name
+        from deliveries.pipeline.datasource.streamwriter import stream_publisher
+
+        return stream_publisher(self.options, schema, overwrite=overwrite, service=self.service)
+
+
+def register(session: SparkSession, *, service: Service | None = None) -> None:
+    """Make `format("pushhub")` known to a session, and let Spark hand its filters to Python data sources.
+
+    `service` is the PushHub that gets what is written; by default the driver's environment says which.
+    """
+
+    # Spark sends a class that is made in a function by its value, and with it what it holds.
+    class Bound(PushHubDataSource):
+        pass
+
+    Bound.service = service
+    session.conf.set(PUSHDOWN, "true")
+    session.dataSource.register(Bound)

@@ -1,0 +1,110 @@
+"""Reads the archive as a stream. An offset is the number of an archiver's step, and each step has committed messages.
+
+Steps are numbered in the order in which the manifest got them, and every message has the step that archived it in its
+row. So a range of steps has the same messages for ever, also after compaction has put them into other files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import datasource as spark
+
+from deliveries.pipeline.archiving.manifest import ManifestFile, manifest_read
+from deliveries.pipeline.datasource.options import Selection
+from deliveries.pipeline.datasource.reader import FilePart, parts_of, read_part
+from pushhub.common.errors import InvalidArgument
+from pushhub.common.stores import Store
+
+try:
+    from pyspark.sql.streaming import datasource as limits
+except ImportError:  # Spark before 4.2 reads all there is in a batch
+    limits = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: The offset before the first step. Files of older releases have messages of the step 0.
+BEGIN = -1
+STEP = "step"
+_AVAILABLE_NOW: type = limits.SupportsTriggerAvailableNow if limits else object
+
+
+class ArchiveStreamReader(_AVAILABLE_NOW, spark.DataSourceStreamReader):  # type: ignore[misc]
+    """Reads what was archived since the query's last batch."""
+
+    def __init__(self, selection: Selection, options: Mapping[str, str]) -> None:
+        self._selection = selection
+        self._max_rows = _number(options, "maxRowsPerBatch")
+        #: With the trigger availableNow, the last step at the query's begin.
+        self._last: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {STEP: BEGIN}
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
+        return limits.ReadMaxRows(self._max_rows) if self._max_rows else limits.ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._last = _last_step(self._files())
+
+    def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: N802
+        """Return the last step of the next batch, or `start` where there is none."""
+        begin = start[STEP] if start else BEGIN
+        files = [file for file in self._files() if file.last_step > begin]
+        if self._last is not None:
+            files = [file for file in files if file.first_step <= self._last]
+        last = max(_last_step(files), begin)
+        if self._last is not None:
+            last = min(last, self._last)
+        if limits and isinstance(limit, limits.ReadMaxRows):
+            last = min(_step_within(files, begin, limit.max_rows), last)
+        return {STEP: last}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[FilePart]:
+        after, to = start[STEP], end[STEP]
+        files = [file for file in self._files() if file.last_step > after and file.first_step <= to]
+        return [
+            part
+            for file in files
+            if self._selection.may_have(file)
+            for part in parts_of(
+                file, after=after if file.first_step <= after else None, to=to if file.last_step > to else None
+            )
+        ]
+
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, FilePart)
+        return read_part(self._selection, partition, where=self._selection.expression())
+
+    def _files(self) -> list[ManifestFile]:
+        return manifest_read(Store(self._selection.archive))
+
+
+def _last_step(files: Sequence[ManifestFile]) -> int:
+    return max((file.last_step for file in files), default=BEGIN)
+
+
+def _step_within(files: Sequence[ManifestFile], begin: int, max_rows: int) -> int:
+    """Return the last step before the files behind `begin` have more rows; at least the next one, as a step is whole.
+
+    Rows of a compacted file count with its last step, as the manifest does not know those of each step.
+    """
+    rows: dict[int, int] = {}
+    for file in files:
+        rows[file.last_step] = rows.get(file.last_step, 0) + file.rows
+    total, last = 0, begin
+    for step in sorted(rows):
+        total += rows[step]
+        if total > max_rows and last > begin:
+            break
+        last = step
+    return last
+
+
+def _number(options: Mapping[str, str], name: str) -> int:
+    text = options.get(name, "0")
+    if not text.isdecimal():
+        raise InvalidArgument(f"The option {name} is a number of messages, and not {text!r}.", field=name)
+    return int(text)

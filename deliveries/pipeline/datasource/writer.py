@@ -1,0 +1,143 @@
+"""Publishes the rows of a frame, each once: a task's batches and its place in its rows are one transaction.
+
+A task that is run again goes on from its place, and so does a write that is started again under the same `id`, as long
+as its rows are in the same partitions and in the same order. The tasks reach the database with the settings of the
+driver, which are not options: Spark shows those.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import datasource as spark
+
+from deliveries.pipeline.jobs.parts import Pace, Row, Task, publish_part
+from deliveries.pipeline.service import Service
+from pushhub.common.errors import FailedPrecondition, InvalidArgument
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from deliveries.models import PublishJob
+
+KNOWN = frozenset({"topic", "id", "path", "checkpointlocation", "queryname"})
+#: The columns that are published. `data` must be there.
+TYPES: Mapping[str, str] = {"data": "binary", "attributes": "map<string,string>", "ordering_key": "string"}
+#: A driver without any of these would take a new, empty database for PushHub's.
+NEEDED = ("PUSHHUB_DATABASE_URL", "PUSHHUB_DATABASE_URL_FILE", "PUSHHUB_DATA")
+
+
+@dataclass
+class Published(spark.WriterCommitMessage):
+    """What a task has published: nothing that the database does not have, but the job it belongs to."""
+
+    job: int
+
+
+class Publisher(spark.DataSourceArrowWriter):
+    """Publishes a frame, with its partitions as the parts of a job."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        return partition_publish(iterator, self._task)
+
+    def commit(self, messages: list[spark.WriterCommitMessage | None]) -> None:
+        self._task.service.enter()
+        finish(self._task.job)
+
+
+def publisher(options: Mapping[str, str], schema: StructType, *, overwrite: bool, service: Service | None) -> Publisher:
+    """Return what publishes a frame. Called on the driver's machine, in a process of Spark's."""
+    if overwrite:
+        raise InvalidArgument('A topic cannot be overwritten: give mode("append").', field="mode")
+    task = task_of(options, schema, service)
+    job = job_of(options.get("id") or f"write {uuid.uuid4().hex}", kind="write", topic=options["topic"])
+    return Publisher(replace(task, job=job.pk))
+
+
+def partition_publish(batches: Iterator[pa.RecordBatch], task: Task) -> Published:
+    """Publish a partition as the part of its number."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    task.service.enter()
+    from django.db import connection
+
+    number = context.partitionId()
+    try:
+        publish_part(_rows(batches, number), task=task, number=number, pace=Pace(task.rate), done=0)
+    finally:
+        connection.close()
+    return Published(task.job)
+
+
+def _rows(batches: Iterator[pa.RecordBatch], number: int) -> Iterator[Row]:
+    for batch in batches:
+        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+        for index in range(batch.num_rows):
+            yield number, columns, index
+
+
+def task_of(options: Mapping[str, str], schema: StructType, service: Service | None) -> Task:
+    if unknown := sorted(name for name in options if name.lower() not in KNOWN):
+        raise InvalidArgument(f"There is no option {unknown[0]!r}.", field=unknown[0])
+    if not options.get("topic"):
+        raise InvalidArgument('Give the topic: option("topic", "projects/shop/topics/orders").', field="topic")
+    _require_columns(schema)
+    service = service or _service_of_environment()
+    service.enter()
+    from subscriptions.selectors import topic_get
+
+    topic = topic_get(name=options["topic"], field="topic")
+    if topic.schema_settings:
+        raise FailedPrecondition(f"{topic.name} has a schema, which bulk publishing does not check.")
+    return Task(service, 0, topic.pk, None, 0, is_open=True)
+
+
+def _service_of_environment() -> Service:
+    """Return the service whose settings this process has in its environment."""
+    if not any(os.environ.get(name) for name in NEEDED):
+        raise FailedPrecondition(
+            "The driver does not know PushHub's database: set PUSHHUB_DATABASE_URL, PUSHHUB_REDIS_URL and "
+            "PUSHHUB_SECRET_KEY in its environment before Spark starts."
+        )
+    Service({"DJANGO_SETTINGS_MODULE": "pushhub.settings"}).enter()
+    return Service.here(journal=False)
+
+
+def _require_columns(schema: StructType) -> None:
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    if "data" not in types:
+        raise InvalidArgument("The frame has no column 'data', which is what a message carries.", field="data")
+    for name, kind in types.items():
+        if name not in TYPES:
+            raise InvalidArgument(
+                f"The column {name!r} is no part of a message: select {', '.join(TYPES)}.", field=name
+            )
+        if kind != TYPES[name]:
+            raise InvalidArgument(f"The column {name!r} must be {TYPES[name]}, and is {kind}.", field=name)
+
+
+def job_of(job_id: str, *, kind: str, topic: str) -> PublishJob:
+    from deliveries.pipeline.jobs.publishjobs import job_begin
+
+    return job_begin(job_id=job_id, kind=kind, spec={"topic": topic})
+
+
+def finish(job: int) -> Any:
+    from deliveries.models import PublishJob, PublishPart
+    from deliveries.store.writelock import write_transaction
+    from pushhub.common.clock import utcnow
+
+    with write_transaction():
+        parts = PublishPart.objects.filter(job=job)
+        PublishJob.objects.filter(pk=job).update(finished_at=utcnow(), parts=parts.count())
+    return PublishJob.objects.get(pk=job)

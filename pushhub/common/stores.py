@@ -1,0 +1,259 @@
+"""Folders of files: on this machine, or in a bucket of an object store (`s3://bucket/folder`, `gs://bucket/folder`).
+
+Credentials, regions and other endpoints come from the environment variables that each store's own tools read. An
+address holds none, so that it may be logged.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+from urllib.parse import urlsplit
+
+from pushhub.common.errors import InvalidArgument
+
+SCHEMES = ("s3", "gs")
+
+
+def is_remote(address: str | Path | Store) -> bool:
+    """Return whether the address names an object store."""
+    return "://" in str(address)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file, by its name below the folder of its store."""
+
+    name: str
+    bytes: int
+
+
+class Store:
+    """The files below an address. Names are paths below it, with slashes. Methods may raise OSError."""
+
+    def __init__(self, address: str | Path | Store) -> None:
+        self.address = str(address).rstrip("/") if is_remote(address) else str(Path(str(address)).absolute())
+        if is_remote(address):
+            address_check(self.address)
+        self.is_local = not is_remote(address)
+        #: The folder as Arrow's file system names it.
+        self.root = self.address if self.is_local else self.address.partition("://")[2]
+
+    def __str__(self) -> str:
+        return self.address
+
+    @property
+    def filesystem(self) -> Any:
+        """The pyarrow file system."""
+        return _filesystem(self.address.partition("://")[0] if not self.is_local else "file", os.getpid())
+
+    def path(self, name: str) -> str:
+        """Return the path that `filesystem` has for a name."""
+        return f"{self.root}/{name}" if name else self.root
+
+    def open(self, name: str) -> Any:
+        """Open a file for reading at any position. Raises FileNotFoundError."""
+        return self.filesystem.open_input_file(self.path(name))
+
+    def exists(self, name: str) -> bool:
+        return bool(self._info(name).is_file)
+
+    def size(self, name: str) -> int:
+        """Return the bytes of a file. Raises FileNotFoundError."""
+        info = self._info(name)
+        if not info.is_file:
+            raise FileNotFoundError(f"{self.address}/{name} does not exist")
+        return int(info.size)
+
+    def delete(self, name: str) -> None:
+        """Delete a file. One that is gone already is no error."""
+        try:
+            self.filesystem.delete_file(self.path(name))
+        except FileNotFoundError:
+            return
+
+    def files(self, under: str = "") -> Iterator[StoredFile]:
+        """Return every file of a folder and of the folders in it, in the order of their names."""
+        import pyarrow.fs as fs
+
+        selector = fs.FileSelector(self.path(under), recursive=True, allow_not_found=True)
+        infos = [info for info in self.filesystem.get_file_info(selector) if info.is_file]
+        for info in sorted(infos, key=lambda info: info.path):
+            yield StoredFile(info.path.removeprefix(f"{self.root}/"), int(info.size))
+
+    @contextmanager
+    def write(self, name: str) -> Iterator[BinaryIO]:
+        """Write a file, in place of one of that name.
+
+        In a folder the file is there whole and on the disk, or not at all. In an object store a write that fails may
+        leave a part of it, so readers must know by other means which files count.
+        """
+        if not self.is_local:
+            # By default Arrow compresses what has a name such as a.gz.
+            with self.filesystem.open_output_stream(self.path(name), compression=None) as stream:
+                yield stream
+            return
+        path = Path(self.root, name)
+        folders_make(path.parent)
+        hidden = path.with_name(f".{path.name}.new")
+        try:
+            with open(hidden, "wb", opener=_private) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            hidden.rename(path)
+        except BaseException:
+            hidden.unlink(missing_ok=True)
+            raise
+        synchronize(path.parent)
+
+    def write_bytes(self, name: str, content: bytes) -> None:
+        """Write a file, whole or not at all: an object store takes all of it in one piece."""
+        with self.write(name) as file:
+            file.write(content)
+
+    def read_text(self, name: str) -> str:
+        """Return the text of a file, or "" where there is none."""
+        try:
+            with self.open(name) as file:
+                return bytes(file.read()).decode()
+        except FileNotFoundError:
+            return ""
+
+    def _info(self, name: str) -> Any:
+        return self.filesystem.get_file_info(self.path(name))
+
+
+def address_check(address: str) -> None:
+    """InvalidArgument for an address that is none of an object store, or that holds credentials or settings."""
+    parts = urlsplit(address)
+    if parts.scheme not in SCHEMES:
+        raise InvalidArgument(f"There are no files at {parts.scheme}://: give a folder, or an s3:// or gs:// address.")
+    if "@" in parts.netloc or parts.query:
+        # The address itself is left out of the message, as it may hold a secret.
+        raise InvalidArgument(
+            f"The {parts.scheme}:// address has credentials or settings in it: give them as environment variables."
+        )
+    if not parts.netloc:
+        raise InvalidArgument(f"{address} names no bucket.")
+
+
+def folders_make(folder: Path) -> None:
+    """Make a folder and those above it, for this user alone."""
+    for missing in reversed([parent for parent in (folder, *folder.parents) if not parent.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+        synchronize(missing.parent)
+
+
+def synchronize(folder: Path) -> None:
+    """Have the names of a folder on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+@cache
+def _filesystem(scheme: str, process_id: int) -> Any:
+    """Return the file system of a scheme. A connection of another process cannot be used, so each has its own."""
+    import pyarrow.fs as fs
+
+    if scheme == "file":
+        return fs.LocalFileSystem()
+    return _s3() if scheme == "s3" else _gcs()
+
+
+def _s3() -> Any:
+    import pyarrow.fs as fs
+
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    options: dict[str, Any] = {}
+    if region := os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
+        options["region"] = region
+    if endpoint:
+        options |= {"endpoint_override": endpoint, "scheme": urlsplit(endpoint).scheme or "https"}
+    return fs.S3FileSystem(**options)
+
+
+def _gcs() -> Any:
+    import pyarrow.fs as fs
+
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
+    if not emulator:
+        return fs.GcsFileSystem()
+    parts = urlsplit(emulator if "://" in emulator else f"http://{emulator}")
+    return fs.GcsFileSystem(anonymous=True, scheme=parts.scheme, endpoint_override=parts.netloc)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RemoteFile:
+    """A file of an object store, with the part of pathlib.Path that readers of files need."""
+
+    address: str
+
+    def __str__(self) -> str:
+        return self.address
+
+    @property
+    def name(self) -> str:
+        return self.address.rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        return Path(self.name).suffix
+
+    def absolute(self) -> RemoteFile:
+        return self
+
+    def open(self, mode: Literal["rb"] = "rb") -> io.BufferedReader:
+        """Open the file for reading. Raises OSError."""
+        folder, _, name = self.address.rpartition("/")
+        return io.BufferedReader(Store(folder).open(name))
+
+
+AnyFile = Path | RemoteFile
+
+
+def file_of(address: str) -> AnyFile:
+    """Return the file of an address, or of a path of this machine."""
+    return RemoteFile(address) if is_remote(address) else Path(address)
+
+
+def files_matching(address: str) -> list[RemoteFile]:
+    """Return the files of an address, in the order of their names: a file, those of a folder, or those of a pattern.
+
+    In a pattern `*` stands for no slash, and `**` for any number of folders.
+    """
+    address_check(address)
+    bucket, _, path = address.partition("://")[2].partition("/")
+    folder = re.split(r"[^/]*[*]", path, maxsplit=1)[0].rstrip("/")
+    store = Store(f"{address.partition('://')[0]}://{bucket}")
+    if store.exists(path):
+        return [RemoteFile(f"{store}/{path}")]
+    names = [file.name for file in store.files(folder)]
+    if folder == path.rstrip("/"):
+        return [RemoteFile(f"{store}/{name}") for name in names if not _is_hidden(name.removeprefix(f"{folder}/"))]
+    pattern = re.compile(_translated(path))
+    return [RemoteFile(f"{store}/{name}") for name in names if pattern.fullmatch(name)]
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith((".", "_")) for part in name.split("/"))
+
+
+def _translated(pattern: str) -> str:
+    """Return the regular expression of a shell's pattern."""
+    words = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
+    return "".join(words.get(word, re.escape(word)) for word in re.findall(r"\*\*/|\*\*|\*|[^*]+", pattern))

@@ -1,0 +1,213 @@
+"""The archive in a bucket: the same rules as in a folder, on an S3 server. No Spark here."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from django.core.management import CommandError, call_command
+
+from deliveries.models import ArchiveFile, ArchiveLeftover, ArchiveOwner
+from deliveries.pipeline.archiving import files
+from deliveries.pipeline.archiving.archive import Archiver
+from deliveries.pipeline.archiving.locks import no_readers, only_archiver, reading
+from deliveries.pipeline.archiving.manifest import manifest_read
+from deliveries.pipeline.jobs import ingest
+from deliveries.pipeline.jobs.rows import Columns, csv_header, files_read
+from pushhub.common import stores
+from pushhub.common.errors import FailedPrecondition, InvalidArgument
+from pushhub.common.stores import Store
+from tests.objectstores import BUCKET, SECRET, s3_environment, s3_server
+from tests.ports import free_port
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ARCHIVE = f"s3://{BUCKET}/archive"
+FOLDER = "project=shop/dt=2026-11-21"
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> Iterator[str]:
+    """An archive's address in an empty bucket."""
+    settings.DATA_DIR = tmp_path
+    port = free_port()
+    for name, value in s3_environment(port).items():
+        monkeypatch.setenv(name, value)
+    stores._filesystem.cache_clear()
+    with s3_server(port):
+        yield ARCHIVE
+    stores._filesystem.cache_clear()
+
+
+def archive_file(name: str, ids: list[int]) -> str:
+    columns: dict[str, list[Any]] = {
+        "topic": ["projects/shop/topics/orders"] * len(ids),
+        "message_id": [str(one) for one in ids],
+        "publish_time": [0] * len(ids),
+        "data": [b"x"] * len(ids),
+        "attributes": [""] * len(ids),
+        "ordering_key": [""] * len(ids),
+        "step": [one // 10 for one in ids],
+    }
+    with Store(ARCHIVE).write(f"{FOLDER}/{name}") as file:
+        pq.write_table(pa.table(columns), file)
+    return f"{FOLDER}/{name}"
+
+
+def paths(address: str) -> set[str]:
+    return {file.name for file in Store(address).files() if file.name.endswith(".parquet")}
+
+
+def test_files_are_written_read_listed_and_deleted(s3: str) -> None:
+    store = Store(f"{s3}/")
+    assert list(store.files()) == []
+    assert store.read_text("none") == ""
+    with pytest.raises(FileNotFoundError):
+        store.size("none")
+    store.write_bytes("b/two", b"22")
+    store.write_bytes("a", b"1")
+    store.write_bytes("a", b"one")
+    assert [(file.name, file.bytes) for file in store.files()] == [("a", 3), ("b/two", 2)]
+    assert [file.name for file in store.files("b")] == ["b/two"]
+    assert (store.read_text("a"), store.exists("a"), store.exists("b"), store.size("b/two")) == ("one", True, False, 2)
+    store.delete("a")
+    store.delete("a")
+    assert [file.name for file in store.files()] == ["b/two"]
+
+
+def test_an_archive_is_adopted_and_verified(s3: str, settings: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    settings.ARCHIVE = s3
+    path = archive_file("1-29-aaaaaaaaaaaa-0.parquet", [*range(10, 30)])
+    replaced = archive_file("1-9-bbbbbbbbbbbb-0.parquet", [*range(12, 20)])
+    Store(s3).write_bytes(f"{FOLDER}/part-0.parquet", b"somebody else's")
+
+    call_command("pipeline", "archive", "adopt")
+    assert f"1 added to the manifest:\n  {path}" in capsys.readouterr().out
+    call_command("pipeline", "archive", "verify")
+    assert "1 files with 20 messages are as the manifest says" in capsys.readouterr().out
+    [row] = manifest_read(Store(s3))
+    assert (row.path, row.first_step, row.last_step, row.rows) == (path, 1, 2, 20)
+    assert {path, replaced, f"{FOLDER}/part-0.parquet"} == paths(s3), "no file is deleted"
+
+    Store(s3).delete(path)
+    with pytest.raises(CommandError, match="1 files of the manifest are missing"):
+        call_command("pipeline", "archive", "verify")
+    assert path in capsys.readouterr().out
+
+
+def test_one_archiver_at_a_time_and_none_of_another_deployment(s3: str) -> None:
+    with (
+        only_archiver(s3),
+        pytest.raises(FailedPrecondition, match=f"Another archiver works on {s3}"),
+        only_archiver(s3),
+    ):
+        pass
+    with only_archiver(s3):
+        pass
+    ArchiveOwner.objects.update(identity="0" * 32)
+    with pytest.raises(FailedPrecondition, match="another deployment"), only_archiver(s3):
+        pass
+    with only_archiver(s3, take_over=True):
+        pass
+    with only_archiver(s3), only_archiver(f"{s3}-2"):
+        pass
+
+
+def test_replaced_files_stay_while_somebody_reads(s3: str) -> None:
+    with reading(s3), reading(s3):
+        with no_readers(s3) as are_gone:
+            assert not are_gone
+        with no_readers(f"{s3}-2") as are_gone:
+            assert are_gone
+    with no_readers(s3) as are_gone:
+        assert are_gone
+
+
+def test_a_sweep_deletes_only_what_a_recorded_write_left(s3: str) -> None:
+    """Given files of a killed write, of the manifest and of others, then only the first go, and the manifest stays."""
+    kept = archive_file("1-9-aaaaaaaaaaaa-0.parquet", [*range(1, 10)])
+    foreign = archive_file("10-19-bbbbbbbbbbbb-0.parquet", [*range(10, 20)])
+    left = archive_file("20-29-cccccccccccc-0.parquet", [*range(20, 30)])
+    ArchiveFile.objects.create(path=kept, first_id=1, last_id=9, rows=9, bytes=1)
+    ArchiveLeftover.objects.create(token="cccccccccccc")
+    archiver = Archiver(s3, session=None)  # type: ignore[arg-type]
+
+    assert archiver.sweep() == 1
+    assert paths(s3) == {kept, foreign}
+    assert left not in paths(s3)
+    assert [row.path for row in manifest_read(Store(s3))] == [kept]
+
+    Store(s3).delete(kept)
+    ArchiveLeftover.objects.create(token="bbbbbbbbbbbb")
+    with pytest.raises(FailedPrecondition, match="older backup.*Nothing was deleted"):
+        archiver.sweep()
+    assert paths(s3) == {foreign}
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        (f"s3://key:{SECRET}@bucket/archive", "has credentials or settings in it"),
+        (f"s3://bucket/archive?secret_key={SECRET}", "has credentials or settings in it"),
+        ("s3:///archive", "names no bucket"),
+        ("ftp://host/archive", "There are no files at ftp://"),
+    ],
+)
+def test_an_address_names_a_bucket_and_holds_no_secret(
+    address: str, message: str, settings: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings.ARCHIVE = address
+    with pytest.raises(InvalidArgument, match=message):
+        files.verify(address)
+    with pytest.raises(CommandError, match=message) as refused:
+        call_command("pipeline", "archive", "verify")
+    assert SECRET not in str(refused.value) + "".join(capsys.readouterr())
+
+
+def test_a_store_that_refuses_is_one_line_without_the_secret(
+    s3: str, settings: Any, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.ARCHIVE = "s3://no-such-bucket/archive"
+    with caplog.at_level(logging.DEBUG), pytest.raises(CommandError, match="no-such-bucket") as refused:
+        call_command("pipeline", "archive", "verify")
+    assert "\n" not in str(refused.value)
+    assert SECRET not in str(refused.value) + "".join(capsys.readouterr()) + caplog.text
+
+
+def test_rows_of_a_bucket_are_read_as_those_of_a_folder(s3: str) -> None:
+    """Given files of several folders, compressed and not, then a source is a file, a folder or a pattern of them."""
+    store = Store(s3.removesuffix("archive") + "rows")
+    store.write_bytes("a.csv", b'body,kind\n"two\nlines",k\n')
+    store.write_bytes("deep/b.csv.gz", gzip.compress(b"body,kind\nb,\nc\n"))
+    store.write_bytes("a.csv.rejected", b"x")
+    store.write_bytes("_hidden/c.csv", b"body\nx\n")
+
+    found = ingest.files_of(str(store), form="csv")
+    assert [file.name for file in found] == ["a.csv", "b.csv.gz"]
+    assert [file.name for file in ingest.files_of(f"{store}/*.csv", form="csv")] == ["a.csv"]
+    assert [file.name for file in ingest.files_of(f"{store}/deep/*.csv.gz", form="csv")] == ["b.csv.gz"]
+    assert [file.name for file in ingest.files_of(f"{store}/**/*.gz", form="csv")] == ["b.csv.gz"]
+    assert ingest.files_of(f"{store}/a.csv", form="csv") == [found[0]]
+    before = ingest.content_of(found)
+    store.write_bytes("deep/b.csv.gz", gzip.compress(b"body,kind\nb,\nd\n"))
+    assert ingest.content_of(found) != before
+    assert csv_header(found[1]) == ["body", "kind"]
+
+    paths = pa.RecordBatch.from_pydict({"path": [str(file) for file in found]})
+    batches = files_read(iter([paths]), form="csv", columns=Columns(data="body"))
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [(row["file"], row["data"], bool(row["reason"])) for row in rows] == [
+        ("a.csv", b"two\nlines", False),
+        ("b.csv.gz", b"b", False),
+        ("b.csv.gz", b"", True),
+    ]
+    with pytest.raises(InvalidArgument, match="there is no such file"):
+        ingest.files_of(f"{store}/none", form="csv")
+    with pytest.raises(InvalidArgument, match="Parquet files are read from a folder only"):
+        ingest.files_of(str(store), form="parquet")

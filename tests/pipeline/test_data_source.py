@@ -1,0 +1,140 @@
+"""`format("pushhub")` in a Spark session: a table, a stream and a sink, and each message once in all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from deliveries.models import Message, PublishJob
+from deliveries.pipeline.archiving.archive import GRACE, Archiver
+from deliveries.pipeline.archiving.files import adopt, verify
+from deliveries.pipeline.datasource import register
+from deliveries.pipeline.service import Service
+from deliveries.publish.service import message_publish
+from deliveries.rules.payload import NewMessage
+from pushhub.common import stores
+from pushhub.common.clock import utcnow
+from subscriptions.selectors import topic_get
+from subscriptions.services.topics import topic_create
+from tests.objectstores import BUCKET, SECRET, s3_environment, s3_server
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("spark", "redis_url")]
+
+ORDERS = "projects/shop/topics/orders"
+COPY = "projects/shop/topics/copy"
+
+
+@pytest.fixture
+def bucket(s3_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An archive's address in an empty bucket, which this process and the session's tasks can reach."""
+    for name, value in s3_environment(s3_port).items():
+        monkeypatch.setenv(name, value)
+    stores._filesystem.cache_clear()
+    with s3_server(s3_port):
+        yield f"s3://{BUCKET}/archive"
+    stores._filesystem.cache_clear()
+
+
+def publish(numbers: range) -> list[str]:
+    if not numbers.start:
+        topic_create(name=ORDERS, topic={})
+    messages = [NewMessage(str(number).encode(), {"n": str(number)}, "k") for number in numbers]
+    return message_publish(topic=topic_get(name=ORDERS), messages=messages)
+
+
+def published(topic: str) -> list[str]:
+    return [bytes(row.data).decode() for row in Message.objects.filter(topic=topic_get(name=topic)).order_by("pk")]
+
+
+def test_an_archive_in_a_bucket_is_written_compacted_and_read(spark: SparkSession, bucket: str) -> None:
+    """Given an archive in S3, then Spark reads each message once; so it does after a compaction and a sweep."""
+    ids = publish(range(20))
+    Archiver(bucket, session=spark).run()
+    ids += publish(range(20, 30))
+    archiver = Archiver(bucket, session=spark, clock=lambda: utcnow() + GRACE + timedelta(seconds=1))
+    assert archiver.run().messages == 10
+    assert archiver.compact() == 1
+    assert Archiver(bucket, session=spark, clock=lambda: utcnow() + 3 * GRACE).sweep() > 1
+    assert verify(bucket).unknown == []
+    assert adopt(bucket).added == []
+
+    register(spark)
+    frame = spark.read.format("pushhub").option("topic", ORDERS).load(bucket)
+    chosen = frame.where("message_id > '" + ids[4] + "'").select("message_id", "attributes")
+    rows = sorted(chosen.collect())
+    assert [(row.message_id, row.attributes) for row in rows] == [
+        (one, {"n": str(number)}) for number, one in enumerate(ids) if number > 4
+    ]
+    assert SECRET not in plan_of(chosen)
+
+
+def plan_of(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().toString())
+
+
+def test_a_stream_is_published_once_beside_compactions_and_restarts(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a stream from an archive to a topic that is killed between its sink's commit and its own, when the archive
+    is compacted and the stream started again, then each message is in the topic once.
+    """
+    root, checkpoint = str(tmp_path / "archive"), tmp_path / "checkpoint"
+    publish(range(4))
+    archiver = Archiver(root, session=spark)
+    archiver.run()
+    publish(range(4, 6))
+    archiver.run()
+    topic_create(name=COPY, topic={})
+    register(spark, service=Service.here(journal=False))
+
+    def run() -> None:
+        messages = spark.readStream.format("pushhub").option("maxRowsPerBatch", "4").load(root)
+        copied = messages.where(f"topic = '{ORDERS}'").select("data", "attributes", "ordering_key")
+        sink = copied.writeStream.format("pushhub").option("topic", COPY).trigger(availableNow=True)
+        sink.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
+
+    run()
+    assert published(COPY) == [str(number) for number in range(6)]
+    # What Spark notes after the sink's commit, a kill would keep from being there.
+    last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    (checkpoint / "commits" / f".{last.name}.crc").unlink(missing_ok=True)
+    archiver.compact()
+    publish(range(6, 7))
+    archiver.run()
+    run()
+    assert published(COPY) == [str(number) for number in range(7)]
+    [job] = PublishJob.objects.all()
+    assert (job.kind, job.finished_at is not None) == ("stream", True), "earlier batches are forgotten"
+
+
+def test_a_frame_is_published_once_under_its_id_and_bad_rows_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    topic_create(name=ORDERS, topic={})
+    service = Service.here(journal=False)
+    register(spark, service=service)
+
+    def save(frame: DataFrame, **options: Any) -> None:
+        frame.write.format("pushhub").mode("append").options(topic=ORDERS, **options).save()
+
+    frame = spark.range(0, 5, 1, 2).selectExpr("cast(string(id) as binary) AS data")
+    save(frame, id="mine")
+    save(frame, id="mine")
+    assert sorted(published(ORDERS)) == [str(number) for number in range(5)]
+    assert PublishJob.objects.get().finished_at is not None
+    assert service.environ["PUSHHUB_SECRET_KEY"] not in plan_of(frame)
+
+    with pytest.raises(Exception, match=r"row 2 of part 0 is refused: .*empty"):
+        save(spark.createDataFrame([(b"x",), (b"",)], "data binary").coalesce(1))
+    with pytest.raises(Exception, match="The column 'body' is no part of a message"):
+        save(frame.selectExpr("data", "1 AS body"))
+    with pytest.raises(Exception, match="Resource not found"):
+        frame.write.format("pushhub").mode("append").options(topic=COPY).save()
+    with pytest.raises(Exception, match="A topic cannot be overwritten"):
+        frame.write.format("pushhub").mode("overwrite").options(topic=ORDERS).save()
