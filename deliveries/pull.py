@@ -10,9 +10,8 @@ import hashlib
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from django.conf import settings
@@ -29,7 +28,7 @@ from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import wire_size
 from deliveries.rules.regions import transit_require
-from deliveries.rules.taskmessage import DeliverTask, body_parse
+from deliveries.rules.taskmessage import DeliverTask, body_parse, own_parse
 from deliveries.store import statements
 from deliveries.store.payloads import payloads_read
 from deliveries.store.writelock import write_transaction
@@ -53,8 +52,7 @@ LONGEST_SLEEP_SECONDS = 1.0
 PERMANENT_FAILURE = "PERMANENT_FAILURE_INVALID_ACK_ID"
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """A leased message; `message` is in the JSON form of PubsubMessage."""
 
     ack_id: str
@@ -187,8 +185,9 @@ def ack_ids_read(subscription: Subscription, ack_ids: Sequence[str]) -> list[Ack
 
 def _leases_read(subscription: Subscription, ack_ids: Sequence[str]) -> list[AckId]:
     leases = []
+    secret = _secret()
     for text in ack_ids:
-        lease = ack_id_parse(text, secret=_secret())
+        lease = ack_id_parse(text, secret=secret)
         if lease is None or lease.subscription_id != subscription.pk:
             raise InvalidArgument(
                 f"You have passed an invalid ack ID to the service (ack_id={clipped(text)}).", field="ackIds"
@@ -260,10 +259,10 @@ def _received(
     tasks: dict[int, DeliverTask] = {}
     times: dict[int, int] = {}
     attempts: dict[int, int] = {}
-    for delivery in leases.deliveries:
-        task = tasks[delivery.message_id] = body_parse(orjson.loads(delivery.task)["body"])
-        times[delivery.message_id] = delivery.times
-        attempts[delivery.message_id] = task.attempt - 1 + delivery.attempts
+    for message_id, task_message, leased_times, leased_attempts in leases.deliveries:
+        task = tasks[message_id] = _task_of(task_message)
+        times[message_id] = leased_times
+        attempts[message_id] = task.attempt - 1 + leased_attempts
     # A dead-letter policy allows these no further attempt.
     spent = {i: attempt - 1 for i, attempt in attempts.items() if is_spent(found, attempts=attempt - 1)}
     for message_id in _forward(lane, spent) if spent else ():
@@ -278,13 +277,22 @@ def _received(
     default_backlog().unlease(lane, [(message_id, times[message_id], leases.ends_ms) for message_id in surplus])
     payloads = payloads_read([message_id for message_id in fitting if tasks[message_id].is_reference])
     received = []
+    secret = _secret()
     for message_id in fitting:
         task = tasks[message_id]
         message = payloads.get(message_id) if task.is_reference else task.message
         if message is not None:
             lease = AckId(lane.subscription_id, lane.region, message_id, times[message_id], attempts[message_id])
-            received.append(_one_received(found, lease, message, sizes[message_id], leases.ends_ms))
+            attempt = lease.attempt if found.shows_attempts else 0
+            ack_id = ack_id_text(lease, secret=secret)
+            received.append(Received(ack_id, message, attempt, sizes[message_id], leases.ends_ms))
     return received, bool(surplus)
+
+
+def _task_of(message: bytes) -> DeliverTask:
+    """Return the arguments in a Celery message."""
+    own = own_parse(message)
+    return body_parse(own[1] if own is not None else orjson.loads(message)["body"])
 
 
 def _sizes(tasks: Mapping[int, DeliverTask]) -> dict[int, int]:
@@ -331,11 +339,6 @@ def _forward(lane: Lane, attempts: Mapping[int, int]) -> set[int]:
     default_backlog().release(lane, sorted(forwarded.message_ids))
     forwarded.announce_all()
     return forwarded.message_ids
-
-
-def _one_received(found: PushSettings, lease: AckId, message: Mapping[str, Any], size: int, ends_ms: int) -> Received:
-    text = ack_id_text(lease, secret=_secret())
-    return Received(text, message, lease.attempt if found.shows_attempts else 0, size, ends_ms)
 
 
 def _still_owed(lane: Lane, found: PushSettings, message_ids: list[int]) -> set[int]:

@@ -23,7 +23,7 @@ from google.pubsub_v1.types import pubsub
 from deliveries import pull
 from deliveries.rpc.bell import bell
 from deliveries.rpc.flow import Outstanding
-from deliveries.rpc.protobuf import received_messages
+from deliveries.rpc.protobuf import received_message_add
 from deliveries.rpc.streams import listening
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, Unauthenticated, Unavailable
 from subscriptions.models import Subscription
@@ -38,6 +38,8 @@ Response = pubsub.StreamingPullResponse.pb()
 LEAST_DEADLINE_SECONDS = 10
 #: An answer is sent when its messages reach this; clients that set no limit of their own take 4 MB at once.
 RESPONSE_BYTES = 3_000_000
+#: A message has at most this many bytes beyond those of its data, its 100 attributes and its ordering key.
+ENVELOPE_BYTES = 1500
 #: The right to pull may be taken away while a stream is open.
 AUTHORIZE_SECONDS = 5.0
 #: A client that stops sends its last acknowledgements after it has ended its stream. They are waited for.
@@ -92,7 +94,7 @@ class Stream:
         with suppress(asyncio.TimeoutError, asyncio.CancelledError):
             await asyncio.wait_for(stopping().wait(), GRACE_SECONDS)
         if self._leasing is not None:
-            [received] = await asyncio.gather(self._leasing, return_exceptions=True)
+            received = (await asyncio.gather(self._leasing, return_exceptions=True))[0]
             if isinstance(received, list):
                 self._sent(received)
         if self._outstanding.untouched:
@@ -178,17 +180,22 @@ class Stream:
         self._changed(list(await in_thread(_gone, self.subscription, ack_ids)), 0)
 
     def _answers_of(self, received: Sequence[pull.Received]) -> list[Any]:
-        answers, size = [self._answer()], 0
-        for message in received_messages(received):
-            length = message.ByteSize()
+        """Return responses of moderate size with all of the messages."""
+        responses, size = [self._response()], 0
+        # To measure a message is to encode it. Few messages need that.
+        are_small = sum(4 * message.size + ENVELOPE_BYTES for message in received) <= RESPONSE_BYTES
+        for message in received:
+            added = received_message_add(responses[-1], message)
+            length = 0 if are_small else added.ByteSize()
             if size and size + length > RESPONSE_BYTES:
-                answers.append(self._answer())
+                del responses[-1].received_messages[-1]
+                responses.append(self._response())
+                received_message_add(responses[-1], message)
                 size = 0
             size += length
-            answers[-1].received_messages.append(message)
-        return answers
+        return responses
 
-    def _answer(self) -> Any:
+    def _response(self) -> Any:
         return Response(
             subscription_properties={
                 "exactly_once_delivery_enabled": self.subscription.enable_exactly_once_delivery,
