@@ -89,33 +89,33 @@ def messages_pull(
     project = subscription.project.project_id
     pull_check(project=project)
     while True:
-        found = _settings_for_pull(subscription)
+        push_settings = _settings_for_pull(subscription)
         received = _lease(
-            found,
+            push_settings,
             min(max_messages, MAX_PULL),
-            seconds=lease_seconds or found.ack_deadline_seconds,
+            seconds=lease_seconds or push_settings.ack_deadline_seconds,
             max_bytes=min(max_bytes, MAX_PULL_BYTES),
             puller=puller,
         )
-        pull_charge(project=project, size=sum(one.size for one in received))
-        recording.pull_sent_count(subscription_id=found.id, messages=len(received))
+        pull_charge(project=project, size=sum(message.size for message in received))
+        recording.pull_sent_count(subscription_id=push_settings.id, messages=len(received))
         left = ends - time.monotonic()
         if received or left <= 0:
             return received
-        default_backlog().wait_for_pull(found.id, seconds=max(min(left, LONGEST_SLEEP_SECONDS), 0.01))
+        default_backlog().wait_for_pull(push_settings.id, seconds=max(min(left, LONGEST_SLEEP_SECONDS), 0.01))
 
 
 def messages_acknowledge(*, subscription: Subscription, ack_ids: Sequence[str]) -> None:
-    """Owed no more. Late and repeated ones are fine, unless delivery is exactly once: then those fail, by name."""
+    """Acknowledge messages. Late and repeated acks are ignored; with exactly-once delivery they fail, by name."""
     leases = ack_ids_read(subscription, ack_ids)
-    found = _settings(subscription)
-    if found.ordered and not found.exactly_once:
-        _write_down(_acknowledge_in_order(leases), found, outcome="ack")
+    push_settings = _settings(subscription)
+    if push_settings.ordered and not push_settings.exactly_once:
+        _write_down(_acknowledge_in_order(leases), push_settings, outcome="ack")
         return
-    lost = _lost(leases) if found.exactly_once else set()
+    lost = _lost(leases) if push_settings.exactly_once else set()
     held = [lease for lease in leases if lease not in lost]
     _forget(held)
-    _write_down(held, found, outcome="ack")
+    _write_down(held, push_settings, outcome="ack")
     _refuse_lost(leases, lost)
 
 
@@ -139,10 +139,10 @@ def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], 
             field="ackDeadlineSeconds",
         )
     leases = ack_ids_read(subscription, ack_ids)
-    found = _settings(subscription)
+    push_settings = _settings(subscription)
     # With ordering, a nack brings back the later messages of the key too. The next pull forwards the spent one.
-    spent = _spent(leases, found) if not seconds and not found.ordered else set()
-    _write_down(spent, found, outcome="nack")
+    spent = _spent(leases, push_settings) if not seconds and not push_settings.ordered else set()
+    _write_down(spent, push_settings, outcome="nack")
     letters = _forward_spent(spent)
     lost: set[AckId] = set()
     for lane, group in _by_lane(lease for lease in leases if lease not in letters).items():
@@ -150,12 +150,12 @@ def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], 
             lane,
             [(lease.message_id, lease.times) for lease in group],
             duration_ms=seconds * 1000,
-            countdown_ms=_countdown_ms(found),
+            countdown_ms=_countdown_ms(push_settings),
         )
         lost |= {lease for lease in group if lease.message_id in gone}
     if not seconds:
-        _write_down([lease for lease in leases if lease not in lost | spent], found, outcome="nack")
-    if found.exactly_once:
+        _write_down([lease for lease in leases if lease not in lost | spent], push_settings, outcome="nack")
+    if push_settings.exactly_once:
         _refuse_lost(leases, lost)
 
 
@@ -170,12 +170,12 @@ def leases_give_back(*, subscription: Subscription, ends_ms: Mapping[str, int]) 
 
 
 def leases_lost(*, subscription: Subscription, ack_ids: Sequence[str]) -> set[str]:
-    """Those of the ack ids whose leases have ended, by acknowledgement, lapse or giving back."""
+    """Return the ack ids whose leases have ended, by acknowledgement, lapse or nack."""
     return {ack_id_text(lease, secret=_secret()) for lease in _lost(_leases_read(subscription, ack_ids))}
 
 
 def ack_ids_read(subscription: Subscription, ack_ids: Sequence[str]) -> list[AckId]:
-    """The leases that ack ids of this subscription stand for; InvalidArgument names the first that is none."""
+    """Return the leases that ack ids of this subscription stand for; InvalidArgument names the first invalid ack id."""
     if not ack_ids:
         raise InvalidArgument("You have not specified an ack ID in the request.", field="ackIds")
     if sum(map(len, ack_ids)) > MAX_ACK_REQUEST_BYTES:
@@ -197,35 +197,35 @@ def _leases_read(subscription: Subscription, ack_ids: Sequence[str]) -> list[Ack
 
 
 def _settings(subscription: Subscription) -> PushSettings:
-    found = push_settings_of(subscription.pk)
-    if found is None:
+    push_settings = push_settings_of(subscription.pk)
+    if push_settings is None:
         raise resource_missing(subscription.subscription_id)
-    if found.detached:
+    if push_settings.detached:
         raise FailedPrecondition(f"Subscription is detached (resource={subscription.subscription_id}).")
-    return found
+    return push_settings
 
 
 def _settings_for_pull(subscription: Subscription) -> PushSettings:
-    found = _settings(subscription)
+    push_settings = _settings(subscription)
     if subscription.topic is not None:
         transit_require(subscription.topic.message_storage_policy, settings.REGION, call="Pull")
-    if found.endpoint:
+    if push_settings.endpoint:
         raise FailedPrecondition("This method is not supported for this subscription type.")
-    return found
+    return push_settings
 
 
-def _lease(found: PushSettings, count: int, *, seconds: int, max_bytes: int, puller: str) -> list[Received]:
+def _lease(push_settings: PushSettings, count: int, *, seconds: int, max_bytes: int, puller: str) -> list[Received]:
     received: list[Received] = []
-    for region in {settings.REGION, *statements.lanes_waiting(found.id)}:
-        lane = Lane(found.id, region)
+    for region in {settings.REGION, *statements.lanes_waiting(push_settings.id)}:
+        lane = Lane(push_settings.id, region)
         room = max_bytes
         while len(received) < count and room > 0:
             step = min(count - len(received), LEASE_STEP)
-            leases = _lease_lane(lane, found, step, seconds, puller)
-            room = max_bytes - sum(one.size for one in received)
-            messages, is_full = _received(lane, found, leases, max_bytes=room, at_least_one=not received)
+            leases = _lease_lane(lane, push_settings, step, seconds, puller)
+            room = max_bytes - sum(message.size for message in received)
+            messages, is_full = _received(lane, push_settings, leases, max_bytes=room, at_least_one=not received)
             received += messages
-            room = 0 if is_full else room - sum(one.size for one in messages)
+            room = 0 if is_full else room - sum(message.size for message in messages)
             if leases.page is not None:
                 page_in(leases.page)
             elif len(leases.deliveries) < step:
@@ -235,25 +235,25 @@ def _lease(found: PushSettings, count: int, *, seconds: int, max_bytes: int, pul
     return received
 
 
-def _lease_lane(lane: Lane, found: PushSettings, count: int, seconds: int, puller: str) -> Leases:
+def _lease_lane(lane: Lane, push_settings: PushSettings, count: int, seconds: int, puller: str) -> Leases:
     lease = partial(
         default_backlog().lease,
         lane,
         count=count,
         duration_ms=seconds * 1000,
-        countdown_ms=_countdown_ms(found),
+        countdown_ms=_countdown_ms(push_settings),
         puller=puller,
     )
     leases = lease()
     if leases is None:
-        # Wiped, or never met before: the lane is made, and reads the database.
-        lane_configure(lane, found, action="known")
+        # Redis was wiped, or is new to the lane, which then reads the database.
+        lane_configure(lane, push_settings, action="known")
         leases = lease()
     return leases or Leases([], None, 0)
 
 
 def _received(
-    lane: Lane, found: PushSettings, leases: Leases, *, max_bytes: int, at_least_one: bool
+    lane: Lane, push_settings: PushSettings, leases: Leases, *, max_bytes: int, at_least_one: bool
 ) -> tuple[list[Received], bool]:
     """Return the first of the leased messages that fit into `max_bytes`, and whether others did not and went back."""
     tasks: dict[int, DeliverTask] = {}
@@ -264,10 +264,10 @@ def _received(
         times[message_id] = leased_times
         attempts[message_id] = task.attempt - 1 + leased_attempts
     # A dead-letter policy allows these no further attempt.
-    spent = {i: attempt - 1 for i, attempt in attempts.items() if is_spent(found, attempts=attempt - 1)}
+    spent = {i: attempt - 1 for i, attempt in attempts.items() if is_spent(push_settings, attempts=attempt - 1)}
     for message_id in _forward(lane, spent) if spent else ():
         del tasks[message_id]
-    owed = _still_owed(lane, found, list(tasks))
+    owed = _still_owed(lane, push_settings, list(tasks))
     dropped = [message_id for message_id in tasks if message_id not in owed]
     if dropped:
         _forget_ids(lane, dropped)
@@ -283,7 +283,7 @@ def _received(
         message = payloads.get(message_id) if task.is_reference else task.message
         if message is not None:
             lease = AckId(lane.subscription_id, lane.region, message_id, times[message_id], attempts[message_id])
-            attempt = lease.attempt if found.shows_attempts else 0
+            attempt = lease.attempt if push_settings.shows_attempts else 0
             ack_id = ack_id_text(lease, secret=secret)
             received.append(Received(ack_id, message, attempt, sizes[message_id], leases.ends_ms))
     return received, bool(surplus)
@@ -314,16 +314,17 @@ def _fitting(sizes: Mapping[int, int], *, max_bytes: int, at_least_one: bool) ->
     return fitting
 
 
-def _spent(leases: Sequence[AckId], found: PushSettings) -> set[AckId]:
+def _spent(leases: Sequence[AckId], push_settings: PushSettings) -> set[AckId]:
     """Return the leases that are held and the last that the dead-letter policy allows."""
-    last = [lease for lease in leases if is_spent(found, attempts=lease.attempt)]
+    last = [lease for lease in leases if is_spent(push_settings, attempts=lease.attempt)]
     return set(last) - _lost(last)
 
 
 def _forward_spent(leases: Iterable[AckId]) -> set[AckId]:
-    """Forward nacked messages, as nobody may ever pull from the subscription again; return those that went.
+    """Forward nacked messages to the dead-letter topic; return the leases of the forwarded messages.
 
-    They are forwarded before their leases end, so that nobody else can lease and forward them at the same time.
+    The next pull would forward them too, but it may never come. Their leases must not have ended, so that no other
+    puller can lease and forward them at the same time.
     """
     letters: set[AckId] = set()
     for lane, group in _by_lane(leases).items():
@@ -333,7 +334,7 @@ def _forward_spent(leases: Iterable[AckId]) -> set[AckId]:
 
 
 def _forward(lane: Lane, attempts: Mapping[int, int]) -> set[int]:
-    """Those of the messages that went to the dead-letter topic."""
+    """Forward messages to the dead-letter topic; return the ids of those that were forwarded."""
     with write_transaction():
         forwarded = dead_letters_forward(subscription_id=lane.subscription_id, region=lane.region, attempts=attempts)
     default_backlog().release(lane, sorted(forwarded.message_ids))
@@ -341,12 +342,12 @@ def _forward(lane: Lane, attempts: Mapping[int, int]) -> set[int]:
     return forwarded.message_ids
 
 
-def _still_owed(lane: Lane, found: PushSettings, message_ids: list[int]) -> set[int]:
-    """Those not past their retention and, where an acknowledged message must not come again, still in the database."""
-    oldest_ms = time.time_ns() // 1_000_000 - found.retention_seconds * 1000
+def _still_owed(lane: Lane, push_settings: PushSettings, message_ids: list[int]) -> set[int]:
+    """Return the messages within their retention and, with exactly-once delivery, still in the database."""
+    oldest_ms = time.time_ns() // 1_000_000 - push_settings.retention_seconds * 1000
     fresh = [message_id for message_id in message_ids if publish_time_ms(message_id) >= oldest_ms]
-    if found.exactly_once and fresh:
-        fresh = statements.still_waiting(subscription_id=found.id, region=lane.region, message_ids=fresh)
+    if push_settings.exactly_once and fresh:
+        fresh = statements.still_waiting(subscription_id=push_settings.id, region=lane.region, message_ids=fresh)
     return set(fresh)
 
 
@@ -392,10 +393,10 @@ def _by_lane(leases: Iterable[AckId]) -> dict[Lane, list[AckId]]:
     return by_lane(leases, lambda lease: Lane(lease.subscription_id, lease.region))
 
 
-def _write_down(leases: Iterable[AckId], found: PushSettings, *, outcome: str) -> None:
+def _write_down(leases: Iterable[AckId], push_settings: PushSettings, *, outcome: str) -> None:
     for lane, group in _by_lane(leases).items():
         records.pulled(
-            subscription=found,
+            subscription=push_settings,
             region=lane.region,
             ids=[lease.message_id for lease in group],
             attempts=[lease.attempt for lease in group],
@@ -403,11 +404,11 @@ def _write_down(leases: Iterable[AckId], found: PushSettings, *, outcome: str) -
         )
 
 
-def _countdown_ms(found: PushSettings) -> tuple[int, int]:
-    """Without a retry policy a pulled message is due again at once (docs/spec.md#retry-policy)."""
-    if found.minimum_backoff_ms is None or found.maximum_backoff_ms is None:
+def _countdown_ms(push_settings: PushSettings) -> tuple[int, int]:
+    """Return the bounds of the retry policy. Without one, messages are due at once (docs/spec.md#retry-policy)."""
+    if push_settings.minimum_backoff_ms is None or push_settings.maximum_backoff_ms is None:
         return 0, 0
-    return found.minimum_backoff_ms, found.maximum_backoff_ms
+    return push_settings.minimum_backoff_ms, push_settings.maximum_backoff_ms
 
 
 @cache

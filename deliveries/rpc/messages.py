@@ -63,7 +63,7 @@ async def publish_quickly(request: Any, call: Call) -> Any:
 
 
 async def messages_pull(request: Any, call: Call) -> Any:
-    """What can be leased at once or, unless the caller wants no waiting, before long."""
+    """Return the messages that can be leased at once or, unless the caller doesn't want to wait, before long."""
     subscription = await in_thread(_subscription, request.subscription)
     loop = bell().loop
     ends = loop.time()

@@ -1,4 +1,4 @@
-"""Messages of the data plane in binary form, made from what travels in tasks."""
+"""Messages of the data plane in binary form, converted from the form that tasks have."""
 
 from __future__ import annotations
 
