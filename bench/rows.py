@@ -67,6 +67,12 @@ ROWS = {
         "fanout", "fanout", "deliveries of publishes to 1,000 and to 100 subscriptions", ("fanout_per_second",)
     ),
     "up": Row("up", "up", "the start of `make up`, and its memory", ("up_pss_mb", "up_start_seconds")),
+    "emulator": Row(
+        "up",
+        "emulator",
+        "the start of `pushhub emulator`, and its memory",
+        ("emulator_pss_mb", "emulator_start_seconds"),
+    ),
     "latency": Row(
         "latency",
         "latency",

@@ -1,4 +1,4 @@
-"""`make up`: how long it takes to be ready once it is installed, and how much memory all its processes hold."""
+"""`make up` and `pushhub emulator`: how long each takes to be ready, and how much memory all its processes hold."""
 
 from __future__ import annotations
 
@@ -36,6 +36,20 @@ def up(quick: bool) -> Row:
     return {"up_start_seconds": round(statistics.median(starts), 1), "up_pss_mb": round(memory)}
 
 
+def emulator(quick: bool) -> Row:
+    """Start the emulator without a data folder, as test suites do."""
+    command = [sys.executable, "-m", "pushhub.emulator", "--host-port=127.0.0.1:0"]
+    starts, memory = [], 0.0
+    for _ in range(1 if quick else 3):
+        began = time.monotonic()
+        with _ready(command, clean_environment(), "Server started, listening on") as process:
+            starts.append(time.monotonic() - began)
+            time.sleep(2)
+            memory = sum(pss_mb(pid) for pid in family(process.pid))
+    say(f"  emulator: {statistics.median(starts):.1f} s to be ready, {memory:.0f} MB")
+    return {"emulator_start_seconds": round(statistics.median(starts), 1), "emulator_pss_mb": round(memory)}
+
+
 @contextmanager
 def _running(folder: str) -> Iterator[subprocess.Popen[str]]:
     """The supervisor, once everything is ready."""
@@ -44,26 +58,32 @@ def _running(folder: str) -> Iterator[subprocess.Popen[str]]:
         "PUSHHUB_JOURNAL": "off",
         **{f"PUSHHUB_{name}": f"127.0.0.1:{free_port()}" for name in ("HTTP", "GRPC", "FLOWER")},
     }
-    command = [sys.executable, "-m", "pushhub.runtime.supervisor"]
-    supervisor = subprocess.Popen(
+    with _ready([sys.executable, "-m", "pushhub.runtime.supervisor"], environment, "PushHub is ready") as supervisor:
+        yield supervisor
+
+
+@contextmanager
+def _ready(command: list[str], environment: dict[str, str], ready: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a command, and wait for the line that says it is ready."""
+    process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
-        _wait_until_ready(supervisor)
-        yield supervisor
+        _wait_until_ready(process, ready)
+        yield process
     finally:
-        supervisor.terminate()
-        supervisor.communicate(timeout=60)
+        process.terminate()
+        process.communicate(timeout=60)
 
 
-def _wait_until_ready(supervisor: subprocess.Popen[str]) -> None:
-    assert supervisor.stdout is not None
+def _wait_until_ready(process: subprocess.Popen[str], ready: str) -> None:
+    assert process.stdout is not None
     printed = []
-    for line in supervisor.stdout:
-        if "PushHub is ready" in line:
+    for line in process.stdout:
+        if ready in line:
             return
         printed.append(line)
-    raise BenchError("make up did not become ready: " + "".join(printed)[-500:])
+    raise BenchError(f"{process.args} did not become ready: " + "".join(printed)[-500:])
 
 
 def pss_mb(pid: int) -> float:

@@ -10,9 +10,8 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from django.conf import settings
@@ -29,7 +28,7 @@ from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import wire_size
 from deliveries.rules.regions import transit_require
-from deliveries.rules.taskmessage import DeliverTask, body_parse
+from deliveries.rules.taskmessage import DeliverTask, body_parse, own_parse
 from deliveries.store import statements
 from deliveries.store.payloads import payloads_read
 from deliveries.store.writelock import write_transaction
@@ -62,8 +61,7 @@ PERMANENT_FAILURE = "PERMANENT_FAILURE_INVALID_ACK_ID"
 PULL, STREAMING_PULL = "pull", "streaming_pull"
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """A leased message; `message` is in the JSON form of PubsubMessage."""
 
     ack_id: str
@@ -100,34 +98,34 @@ def messages_pull(
     project = subscription.project.project_id
     pull_check(project=project)
     while True:
-        found = _settings_for_pull(subscription)
+        push_settings = _settings_for_pull(subscription)
         received = _lease(
-            found,
+            push_settings,
             min(max_messages, MAX_PULL),
-            seconds=lease_seconds or found.ack_deadline_seconds,
+            seconds=lease_seconds or push_settings.ack_deadline_seconds,
             max_bytes=min(max_bytes, MAX_PULL_BYTES),
             puller=puller,
         )
-        pull_charge(project=project, size=sum(one.size for one in received))
+        pull_charge(project=project, size=sum(message.size for message in received))
         delivery_type = STREAMING_PULL if puller else PULL
-        recording.pull_sent_count(subscription_id=found.id, messages=len(received), delivery_type=delivery_type)
+        recording.pull_sent_count(subscription_id=push_settings.id, messages=len(received), delivery_type=delivery_type)
         left = ends - time.monotonic()
         if received or left <= 0:
             return received
-        default_backlog().wait_for_pull(found.id, seconds=max(min(left, LONGEST_SLEEP_SECONDS), 0.01))
+        default_backlog().wait_for_pull(push_settings.id, seconds=max(min(left, LONGEST_SLEEP_SECONDS), 0.01))
 
 
 def messages_acknowledge(*, subscription: Subscription, ack_ids: Sequence[str]) -> None:
-    """Owed no more. Late and repeated ones are fine, unless delivery is exactly once: then those fail, by name."""
+    """Acknowledge messages. Late and repeated acks are ignored; with exactly-once delivery they fail, by name."""
     leases = ack_ids_read(subscription, ack_ids)
-    found = _settings(subscription)
-    if found.ordered and not found.exactly_once:
-        _write_down(_acknowledge_in_order(leases), found, outcome="ack")
+    push_settings = _settings(subscription)
+    if push_settings.ordered and not push_settings.exactly_once:
+        _write_down(_acknowledge_in_order(leases), push_settings, outcome="ack")
         return
-    lost = _lost(leases) if found.exactly_once else set()
+    lost = _lost(leases) if push_settings.exactly_once else set()
     held = [lease for lease in leases if lease not in lost]
     _forget(held)
-    _write_down(held, found, outcome="ack")
+    _write_down(held, push_settings, outcome="ack")
     _refuse_lost(leases, lost)
 
 
@@ -151,17 +149,19 @@ def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], 
             field="ackDeadlineSeconds",
         )
     leases = ack_ids_read(subscription, ack_ids)
-    found = _settings(subscription)
-    lost = _modify(leases, found, seconds=seconds, countdown_ms=_countdown_ms(found))
-    if found.exactly_once:
+    push_settings = _settings(subscription)
+    lost = _modify(leases, push_settings, seconds=seconds, countdown_ms=_countdown_ms(push_settings))
+    if push_settings.exactly_once:
         _refuse_lost(leases, lost)
 
 
-def _modify(leases: Sequence[AckId], found: PushSettings, *, seconds: int, countdown_ms: tuple[int, int]) -> set[AckId]:
+def _modify(
+    leases: Sequence[AckId], push_settings: PushSettings, *, seconds: int, countdown_ms: tuple[int, int]
+) -> set[AckId]:
     """Let leases last `seconds` from now on, or nack them with 0; return those that had ended."""
     # With ordering, a nack brings back the later messages of the key too. The next pull forwards the spent one.
-    spent = _spent(leases, found) if not seconds and not found.ordered else set()
-    _write_down(spent, found, outcome="nack")
+    spent = _spent(leases, push_settings) if not seconds and not push_settings.ordered else set()
+    _write_down(spent, push_settings, outcome="nack")
     letters = _forward_spent(spent)
     lost: set[AckId] = set()
     for lane, group in _by_lane(lease for lease in leases if lease not in letters).items():
@@ -174,7 +174,7 @@ def _modify(leases: Sequence[AckId], found: PushSettings, *, seconds: int, count
         lost |= {lease for lease in group if lease.message_id in gone}
     _modacks_count([lease for lease in leases if lease not in lost])
     if not seconds:
-        _write_down([lease for lease in leases if lease not in lost | spent], found, outcome="nack")
+        _write_down([lease for lease in leases if lease not in lost | spent], push_settings, outcome="nack")
     return lost
 
 
@@ -189,12 +189,12 @@ def leases_give_back(*, subscription: Subscription, ends_ms: Mapping[str, int]) 
 
 
 def leases_lost(*, subscription: Subscription, ack_ids: Sequence[str]) -> set[str]:
-    """Those of the ack ids whose leases have ended, by acknowledgement, lapse or giving back."""
+    """Return the ack ids whose leases have ended, by acknowledgement, lapse or nack."""
     return {ack_id_text(lease, secret=_secret()) for lease in _lost(_leases_read(subscription, ack_ids))}
 
 
 def ack_ids_read(subscription: Subscription, ack_ids: Sequence[str]) -> list[AckId]:
-    """The leases that ack ids of this subscription stand for; InvalidArgument names the first that is none."""
+    """Return the leases that ack ids of this subscription stand for; InvalidArgument names the first invalid ack id."""
     if not ack_ids:
         raise InvalidArgument("You have not specified an ack ID in the request.", field="ackIds")
     if sum(map(len, ack_ids)) > MAX_ACK_REQUEST_BYTES:
@@ -204,8 +204,9 @@ def ack_ids_read(subscription: Subscription, ack_ids: Sequence[str]) -> list[Ack
 
 def _leases_read(subscription: Subscription, ack_ids: Sequence[str]) -> list[AckId]:
     leases = []
+    secret = _secret()
     for text in ack_ids:
-        lease = ack_id_parse(text, secret=_secret())
+        lease = ack_id_parse(text, secret=secret)
         if lease is None or lease.subscription_id != subscription.pk:
             raise InvalidArgument(
                 f"You have passed an invalid ack ID to the service (ack_id={clipped(text)}).", field="ackIds"
@@ -215,43 +216,45 @@ def _leases_read(subscription: Subscription, ack_ids: Sequence[str]) -> list[Ack
 
 
 def _settings(subscription: Subscription) -> PushSettings:
-    found = push_settings_of(subscription.pk)
-    if found is None:
+    push_settings = push_settings_of(subscription.pk)
+    if push_settings is None:
         raise resource_missing(subscription.subscription_id)
-    if found.detached:
+    if push_settings.detached:
         raise FailedPrecondition(f"Subscription is detached (resource={subscription.subscription_id}).")
-    return found
+    return push_settings
 
 
 def _settings_for_pull(subscription: Subscription) -> PushSettings:
-    found = _settings(subscription)
+    push_settings = _settings(subscription)
     if subscription.topic is not None:
         transit_require(subscription.topic.message_storage_policy, settings.REGION, call="Pull")
-    if found.endpoint:
+    if push_settings.endpoint:
         raise FailedPrecondition("This method is not supported for this subscription type.")
-    return found
+    return push_settings
 
 
-def _lease(found: PushSettings, count: int, *, seconds: int, max_bytes: int, puller: str) -> list[Received]:
+def _lease(push_settings: PushSettings, count: int, *, seconds: int, max_bytes: int, puller: str) -> list[Received]:
     received: list[Received] = []
     # Where functions filter everything, the caller gets its answer all the same.
     ends = time.monotonic() + TRANSFORM_SECONDS
-    for region in {settings.REGION, *statements.lanes_waiting(found.id)}:
-        lane = Lane(found.id, region)
+    for region in {settings.REGION, *statements.lanes_waiting(push_settings.id)}:
+        lane = Lane(push_settings.id, region)
         room = max_bytes
         while len(received) < count and room > 0:
             step = min(count - len(received), LEASE_STEP)
-            leases = _lease_lane(lane, found, step, seconds, puller)
-            room = max_bytes - sum(one.size for one in received)
+            leases = _lease_lane(lane, push_settings, step, seconds, puller)
+            room = max_bytes - sum(message.size for message in received)
             handle = partial(
                 AckId, lane.subscription_id, region, leased_ms=leases.ends_ms - seconds * 1000, is_streamed=bool(puller)
             )
-            messages, is_full = _received(lane, found, leases, handle, max_bytes=room, at_least_one=not received)
-            if found.transforms and messages:
-                messages, went_back = _transformed(found, messages, max_bytes=room, at_least_one=not received)
+            messages, is_full = _received(
+                lane, push_settings, leases, handle, max_bytes=room, at_least_one=not received
+            )
+            if push_settings.transforms and messages:
+                messages, went_back = _transformed(push_settings, messages, max_bytes=room, at_least_one=not received)
                 is_full = is_full or went_back or time.monotonic() >= ends
             received += messages
-            room = 0 if is_full else room - sum(one.size for one in messages)
+            room = 0 if is_full else room - sum(message.size for message in messages)
             if leases.page is not None:
                 page_in(leases.page)
             elif len(leases.deliveries) < step:
@@ -261,26 +264,26 @@ def _lease(found: PushSettings, count: int, *, seconds: int, max_bytes: int, pul
     return received
 
 
-def _lease_lane(lane: Lane, found: PushSettings, count: int, seconds: int, puller: str) -> Leases:
+def _lease_lane(lane: Lane, push_settings: PushSettings, count: int, seconds: int, puller: str) -> Leases:
     lease = partial(
         default_backlog().lease,
         lane,
         count=count,
         duration_ms=seconds * 1000,
-        countdown_ms=_countdown_ms(found),
+        countdown_ms=_countdown_ms(push_settings),
         puller=puller,
     )
     leases = lease()
     if leases is None:
-        # Wiped, or never met before: the lane is made, and reads the database.
-        lane_configure(lane, found, action="known")
+        # Redis was wiped, or is new to the lane, which then reads the database.
+        lane_configure(lane, push_settings, action="known")
         leases = lease()
     return leases or Leases([], None, 0)
 
 
 def _received(
     lane: Lane,
-    found: PushSettings,
+    push_settings: PushSettings,
     leases: Leases,
     handle: Callable[..., AckId],
     *,
@@ -294,15 +297,15 @@ def _received(
     tasks: dict[int, DeliverTask] = {}
     times: dict[int, int] = {}
     attempts: dict[int, int] = {}
-    for delivery in leases.deliveries:
-        task = tasks[delivery.message_id] = body_parse(orjson.loads(delivery.task)["body"])
-        times[delivery.message_id] = delivery.times
-        attempts[delivery.message_id] = task.attempt - 1 + delivery.attempts
+    for message_id, task_message, leased_times, leased_attempts in leases.deliveries:
+        task = tasks[message_id] = _task_of(task_message)
+        times[message_id] = leased_times
+        attempts[message_id] = task.attempt - 1 + leased_attempts
     # A dead-letter policy allows these no further attempt.
-    spent = {i: attempt - 1 for i, attempt in attempts.items() if is_spent(found, attempts=attempt - 1)}
+    spent = {i: attempt - 1 for i, attempt in attempts.items() if is_spent(push_settings, attempts=attempt - 1)}
     for message_id in _forward(lane, spent) if spent else ():
         del tasks[message_id]
-    owed = _still_owed(lane, found, list(tasks))
+    owed = _still_owed(lane, push_settings, list(tasks))
     dropped = [message_id for message_id in tasks if message_id not in owed]
     if dropped:
         _forget_ids(lane, dropped)
@@ -312,17 +315,26 @@ def _received(
     default_backlog().unlease(lane, [(message_id, times[message_id], leases.ends_ms) for message_id in surplus])
     payloads = payloads_read([message_id for message_id in fitting if tasks[message_id].is_reference])
     received = []
+    secret = _secret()
     for message_id in fitting:
         task = tasks[message_id]
         message = payloads.get(message_id) if task.is_reference else task.message
         if message is not None:
             lease = handle(message_id, times[message_id], attempts[message_id])
-            received.append(_one_received(found, lease, message, sizes[message_id], leases.ends_ms))
+            attempt = lease.attempt if push_settings.shows_attempts else 0
+            ack_id = ack_id_text(lease, secret=secret)
+            received.append(Received(ack_id, message, attempt, sizes[message_id], leases.ends_ms))
     return received, bool(surplus)
 
 
+def _task_of(message: bytes) -> DeliverTask:
+    """Return the arguments in a Celery message."""
+    own = own_parse(message)
+    return body_parse(own[1] if own is not None else orjson.loads(message)["body"])
+
+
 def _transformed(
-    found: PushSettings, received: Sequence[Received], *, max_bytes: int, at_least_one: bool
+    push_settings: PushSettings, received: Sequence[Received], *, max_bytes: int, at_least_one: bool
 ) -> tuple[list[Received], bool]:
     """Return leased messages of one lane as the message transforms make them, and whether some went back.
 
@@ -333,7 +345,7 @@ def _transformed(
     kept: list[Received] = []
     filtered, failed = [], []
     reached = 0
-    for message, lease, result in zip(received, leases, _results(found, received), strict=False):
+    for message, lease, result in zip(received, leases, _results(push_settings, received), strict=False):
         if result is FILTERED:
             filtered.append(lease)
         elif isinstance(result, Failed):
@@ -344,26 +356,26 @@ def _transformed(
             if size > max_bytes and (kept or not at_least_one):
                 break
             max_bytes -= size
-            kept.append(replace(message, message=result, size=size))
+            kept.append(message._replace(message=result, size=size))
         reached += 1
     for lane, group in _by_lane(leases[reached:]).items():
         ends_ms = received[0].ends_ms
         default_backlog().unlease(lane, [(lease.message_id, lease.times, ends_ms) for lease in group])
-    _modify(failed, found, seconds=0, countdown_ms=_failed_countdown_ms(found))
-    _filter(filtered, found)
-    if found.ordered and failed:
+    _modify(failed, push_settings, seconds=0, countdown_ms=_failed_countdown_ms(push_settings))
+    _filter(filtered, push_settings)
+    if push_settings.ordered and failed:
         # With a message, the later ones of its key have gone back.
         lost = {ack_id_text(lease, secret=_secret()) for lease in _lost(leases)}
         kept = [message for message in kept if message.ack_id not in lost]
     return kept, reached < len(received)
 
 
-def _results(found: PushSettings, received: Sequence[Received]) -> list[Wire | Failed | Filtered]:
+def _results(push_settings: PushSettings, received: Sequence[Received]) -> list[Wire | Failed | Filtered]:
     """Return the results of the first messages, as many as there is time for."""
     try:
         return wire_messages_transform(
-            project=names.parse_subscription(found.name)[0],
-            functions=found.transforms,
+            project=names.parse_subscription(push_settings.name)[0],
+            functions=push_settings.transforms,
             messages=[message.message for message in received],
             seconds=TRANSFORM_SECONDS,
         )
@@ -371,15 +383,15 @@ def _results(found: PushSettings, received: Sequence[Received]) -> list[Wire | F
         return []
 
 
-def _filter(leases: Sequence[AckId], found: PushSettings) -> None:
+def _filter(leases: Sequence[AckId], push_settings: PushSettings) -> None:
     """Acknowledge messages that a message transform has filtered."""
-    if found.ordered:
+    if push_settings.ordered:
         leases = _acknowledge_in_order(leases)
     else:
         _forget(leases)
     for lane, group in _by_lane(leases).items():
         records.filtered(
-            subscription=found,
+            subscription=push_settings,
             region=lane.region,
             ids=[lease.message_id for lease in group],
             attempts=[lease.attempt for lease in group],
@@ -405,16 +417,17 @@ def _fitting(sizes: Mapping[int, int], *, max_bytes: int, at_least_one: bool) ->
     return fitting
 
 
-def _spent(leases: Sequence[AckId], found: PushSettings) -> set[AckId]:
+def _spent(leases: Sequence[AckId], push_settings: PushSettings) -> set[AckId]:
     """Return the leases that are held and the last that the dead-letter policy allows."""
-    last = [lease for lease in leases if is_spent(found, attempts=lease.attempt)]
+    last = [lease for lease in leases if is_spent(push_settings, attempts=lease.attempt)]
     return set(last) - _lost(last)
 
 
 def _forward_spent(leases: Iterable[AckId]) -> set[AckId]:
-    """Forward nacked messages, as nobody may ever pull from the subscription again; return those that went.
+    """Forward nacked messages to the dead-letter topic; return the leases of the forwarded messages.
 
-    They are forwarded before their leases end, so that nobody else can lease and forward them at the same time.
+    The next pull would forward them too, but it may never come. Their leases must not have ended, so that no other
+    puller can lease and forward them at the same time.
     """
     letters: set[AckId] = set()
     for lane, group in _by_lane(leases).items():
@@ -424,7 +437,7 @@ def _forward_spent(leases: Iterable[AckId]) -> set[AckId]:
 
 
 def _forward(lane: Lane, attempts: Mapping[int, int]) -> set[int]:
-    """Those of the messages that went to the dead-letter topic."""
+    """Forward messages to the dead-letter topic; return the ids of those that were forwarded."""
     with write_transaction():
         forwarded = dead_letters_forward(subscription_id=lane.subscription_id, region=lane.region, attempts=attempts)
     default_backlog().release(lane, sorted(forwarded.message_ids))
@@ -432,17 +445,12 @@ def _forward(lane: Lane, attempts: Mapping[int, int]) -> set[int]:
     return forwarded.message_ids
 
 
-def _one_received(found: PushSettings, lease: AckId, message: Mapping[str, Any], size: int, ends_ms: int) -> Received:
-    text = ack_id_text(lease, secret=_secret())
-    return Received(text, message, lease.attempt if found.shows_attempts else 0, size, ends_ms)
-
-
-def _still_owed(lane: Lane, found: PushSettings, message_ids: list[int]) -> set[int]:
-    """Those not past their retention and, where an acknowledged message must not come again, still in the database."""
-    oldest_ms = time.time_ns() // 1_000_000 - found.retention_seconds * 1000
+def _still_owed(lane: Lane, push_settings: PushSettings, message_ids: list[int]) -> set[int]:
+    """Return the messages within their retention and, with exactly-once delivery, still in the database."""
+    oldest_ms = time.time_ns() // 1_000_000 - push_settings.retention_seconds * 1000
     fresh = [message_id for message_id in message_ids if publish_time_ms(message_id) >= oldest_ms]
-    if found.exactly_once and fresh:
-        fresh = statements.still_waiting(subscription_id=found.id, region=lane.region, message_ids=fresh)
+    if push_settings.exactly_once and fresh:
+        fresh = statements.still_waiting(subscription_id=push_settings.id, region=lane.region, message_ids=fresh)
     return set(fresh)
 
 
@@ -488,11 +496,11 @@ def _by_lane(leases: Iterable[AckId]) -> dict[Lane, list[AckId]]:
     return by_lane(leases, lambda lease: Lane(lease.subscription_id, lease.region))
 
 
-def _write_down(leases: Iterable[AckId], found: PushSettings, *, outcome: str) -> None:
+def _write_down(leases: Iterable[AckId], push_settings: PushSettings, *, outcome: str) -> None:
     settled = list(leases)
     for (lane, delivery_type), group in _by_lane_and_type(settled).items():
         records.pulled(
-            subscription=found,
+            subscription=push_settings,
             region=lane.region,
             ids=[lease.message_id for lease in group],
             attempts=[lease.attempt for lease in group],
@@ -527,19 +535,19 @@ def _by_lane_and_type(leases: Iterable[AckId]) -> dict[tuple[Lane, str], list[Ac
     return groups
 
 
-def _countdown_ms(found: PushSettings) -> tuple[int, int]:
-    """Without a retry policy a pulled message is due again at once (docs/spec.md#retry-policy)."""
-    if found.minimum_backoff_ms is None or found.maximum_backoff_ms is None:
+def _countdown_ms(push_settings: PushSettings) -> tuple[int, int]:
+    """Return the bounds of the retry policy. Without one, messages are due at once (docs/spec.md#retry-policy)."""
+    if push_settings.minimum_backoff_ms is None or push_settings.maximum_backoff_ms is None:
         return 0, 0
-    return found.minimum_backoff_ms, found.maximum_backoff_ms
+    return push_settings.minimum_backoff_ms, push_settings.maximum_backoff_ms
 
 
-def _failed_countdown_ms(found: PushSettings) -> tuple[int, int]:
+def _failed_countdown_ms(push_settings: PushSettings) -> tuple[int, int]:
     """Return the bounds of the countdown after a failed transform: the subscription's, but never at once."""
     least, most = FAILED_COUNTDOWN_MS
-    if found.minimum_backoff_ms is None or found.maximum_backoff_ms is None:
+    if push_settings.minimum_backoff_ms is None or push_settings.maximum_backoff_ms is None:
         return least, most
-    return max(found.minimum_backoff_ms, least), max(found.maximum_backoff_ms, least)
+    return max(push_settings.minimum_backoff_ms, least), max(push_settings.maximum_backoff_ms, least)
 
 
 @cache

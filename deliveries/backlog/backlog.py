@@ -38,8 +38,7 @@ def pull_bell(subscription_id: int) -> str:
     return f"{PREFIX}pull:{subscription_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(NamedTuple):
     """One subscription's deliveries from one publish region; each lane has its own push window."""
 
     subscription_id: int

@@ -26,19 +26,28 @@ local free = math.min(tonumber(ARGV[1]), 4 * limit - redis.call('ZCARD', key .. 
 local were_taken_back = redis.call('EXISTS', key .. ':e') == 1
 local leased = {}
 local function lease(ids, messages)
-  local scores, texts = {}, {}
+  local scores, texts, counts = {}, {}, {}
+  local before, taken_back = {}, {}
+  each_chunk(ids, function(part)
+    for _, times in ipairs(redis.call('HMGET', key .. ':a', unpack(part))) do before[#before + 1] = times end
+    if not were_taken_back then return end
+    for _, times in ipairs(redis.call('HMGET', key .. ':e', unpack(part))) do taken_back[#taken_back + 1] = times end
+  end)
   for i, id in ipairs(ids) do
+    local times = (tonumber(before[i]) or 0) + 1
     scores[#scores + 1] = ends
     scores[#scores + 1] = id
     texts[#texts + 1] = id
     texts[#texts + 1] = messages[i]
-    local times = redis.call('HINCRBY', key .. ':a', id, 1)
+    counts[#counts + 1] = id
+    counts[#counts + 1] = times
     leased[#leased + 1] = id
     leased[#leased + 1] = messages[i]
     leased[#leased + 1] = times
-    leased[#leased + 1] = times - (were_taken_back and tonumber(redis.call('HGET', key .. ':e', id)) or 0)
+    leased[#leased + 1] = times - (tonumber(taken_back[i]) or 0)
   end
   each_chunk(ids, function(part) set_places(key, part, LEASED) end)
+  each_chunk(counts, function(part) redis.call('HSET', key .. ':a', unpack(part)) end)
   each_chunk(scores, function(part) redis.call('ZADD', key .. ':l', unpack(part)) end)
   each_chunk(texts, function(part) redis.call('HSET', key .. ':m', unpack(part)) end)
   free = free - #ids

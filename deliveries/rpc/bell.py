@@ -16,14 +16,14 @@ LONGEST_SLEEP_SECONDS = 1.0
 
 
 class Bell:
-    """What rings when a pull subscription may have something, heard without a thread."""
+    """Waits until a pull subscription may have messages, without a thread."""
 
     def __init__(self, url: str) -> None:
         self.loop = asyncio.get_running_loop()
         self._client = redis.asyncio.Redis.from_url(url)
 
     async def wait(self, subscription_id: int, *, seconds: float) -> None:
-        """Until something may be ready, at most `seconds` and never long; also while Redis is away."""
+        """Wait until messages may be ready, at most `seconds` and LONGEST_SLEEP_SECONDS; also while Redis is away."""
         sleep = max(min(seconds, LONGEST_SLEEP_SECONDS), 0.01)
         try:
             await self._client.brpop([pull_bell(subscription_id)], timeout=sleep)
@@ -32,7 +32,7 @@ class Bell:
 
 
 def bell() -> Bell:
-    """The one of the running event loop."""
+    """Return the bell of the running event loop."""
     return _bell_of(asyncio.get_running_loop())
 
 

@@ -1,4 +1,4 @@
-"""What a stream's client holds, and how much more it may be sent."""
+"""The messages that a stream's client holds, and how many more it may be sent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-#: As many as one lease script hands out at a time.
+#: The most messages that are leased at a time, so that other streams get their share.
 MOST_AT_ONCE = 250
 #: For a client that set no limit. It is far above what any client asks for.
 NO_LIMIT = 100_000
@@ -21,8 +21,8 @@ class _Held:
 class Outstanding:
     """Messages sent on a stream that are neither acknowledged, given back nor lapsed.
 
-    Limits are of the client's making: 0 or less is none. A client that has room for any bytes gets at least one
-    message, so its limit of bytes may be passed by a part of one.
+    The client sets the limits; 0 or less is no limit. A client with room for any bytes gets at least one message, so
+    it may get more bytes than its limit.
     """
 
     def __init__(self, *, max_messages: int, max_bytes: int) -> None:

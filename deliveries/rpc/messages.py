@@ -15,7 +15,7 @@ from deliveries.publish.request import published_messages_read, region_parse
 from deliveries.publish.service import message_publish
 from deliveries.publish.writer import SmallPublish, publish_writer_of
 from deliveries.rpc.bell import bell
-from deliveries.rpc.protobuf import received_messages
+from deliveries.rpc.protobuf import received_message_add
 from deliveries.rpc.streams import leases_changed
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
@@ -65,7 +65,7 @@ async def publish_quickly(request: Any, call: Call) -> Any:
 
 
 async def messages_pull(request: Any, call: Call) -> Any:
-    """What can be leased at once or, unless the caller wants no waiting, before long."""
+    """Return the messages that can be leased at once or, unless the caller doesn't want to wait, before long."""
     subscription = await in_thread(_subscription, request.subscription)
     loop = bell().loop
     ends = loop.time()
@@ -75,7 +75,10 @@ async def messages_pull(request: Any, call: Call) -> Any:
         while True:
             received = await in_thread(_lease, subscription, request.max_messages)
             if received or loop.time() >= ends or stopping().is_set():
-                return PullResponse(received_messages=received_messages(received))
+                response = PullResponse()
+                for message in received:
+                    received_message_add(response, message)
+                return response
             await bell().wait(subscription.pk, seconds=ends - loop.time())
 
 

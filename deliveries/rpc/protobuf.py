@@ -1,31 +1,29 @@
-"""Messages of the data plane in binary form, made from what travels in tasks."""
+"""Messages of the data plane in binary form, converted from the form that tasks have."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterable
+import binascii
 from typing import Any
 
 from deliveries.pull import Received
 from deliveries.rules.ids import publish_time_ms
-from pushhub.common.pubsubtypes import pubsub
-
-PubsubMessage = pubsub.PubsubMessage.pb()
-ReceivedMessage = pubsub.ReceivedMessage.pb()
 
 
-def received_messages(received: Iterable[Received]) -> list[Any]:
-    return [received_message(message) for message in received]
+def received_message_add(response: Any, received: Received) -> Any:
+    """Add a message to a PullResponse or a StreamingPullResponse; return its ReceivedMessage.
 
-
-def received_message(received: Received) -> Any:
-    """A google.pubsub.v1.ReceivedMessage."""
-    content = received.message
-    message = PubsubMessage(
-        data=base64.b64decode(content["data"]) if "data" in content else b"",
-        attributes=content.get("attributes"),
-        message_id=content["messageId"],
-        ordering_key=content.get("orderingKey", ""),
-    )
-    message.publish_time.FromMilliseconds(publish_time_ms(int(content["messageId"])))
-    return ReceivedMessage(ack_id=received.ack_id, message=message, delivery_attempt=received.delivery_attempt)
+    It is filled in place, as protocol buffers copy a message that is assigned or appended.
+    """
+    target = response.received_messages.add(ack_id=received.ack_id, delivery_attempt=received.delivery_attempt)
+    content, message = received.message, target.message
+    message.message_id = content["messageId"]
+    if "data" in content:
+        message.data = binascii.a2b_base64(content["data"])
+    if "attributes" in content:
+        message.attributes.update(content["attributes"])
+    if "orderingKey" in content:
+        message.ordering_key = content["orderingKey"]
+    publish_time = message.publish_time
+    publish_time.seconds, milliseconds = divmod(publish_time_ms(int(content["messageId"])), 1000)
+    publish_time.nanos = milliseconds * 1_000_000
+    return target

@@ -1,8 +1,8 @@
 """StreamingPull: messages flow to the client as it acknowledges them, within the limits it set.
 
-Two sides work on one `Stream`: what the client sends is taken as it comes, and messages are leased while there is
-room. A stream that ends, however it ends, gives back the messages of which its client has said nothing. Leases of the
-others go on, as the client may still be working on them.
+Two tasks work on a `Stream`: one applies the client's requests as they come, the other leases messages while there is
+room. When a stream ends, it gives back the messages that its client hasn't mentioned. The other leases go on, as the
+client may still be working on their messages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from deliveries.counters import kinds, openstreams
 from deliveries.counters.recording import request_count
 from deliveries.rpc.bell import bell
 from deliveries.rpc.flow import Outstanding
-from deliveries.rpc.protobuf import received_messages
+from deliveries.rpc.protobuf import received_message_add
 from deliveries.rpc.streams import listening
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, PushHubError, Unauthenticated, Unavailable
 from pushhub.common.pubsubtypes import pubsub
@@ -38,14 +38,16 @@ Request = pubsub.StreamingPullRequest.pb()
 Response = pubsub.StreamingPullResponse.pb()
 
 LEAST_DEADLINE_SECONDS = 10
-#: An answer is sent when its messages reach this; clients that set no limit of their own take 4 MB at once.
+#: A response has at most this many bytes of messages, unless it has a single message; clients take 4 MB by default.
 RESPONSE_BYTES = 3_000_000
+#: A message has at most this many bytes beyond those of its data, its 100 attributes and its ordering key.
+ENVELOPE_BYTES = 1500
 #: The right to pull may be taken away while a stream is open.
 AUTHORIZE_SECONDS = 5.0
 #: A client that stops sends its last acknowledgements after it has ended its stream. They are waited for.
 GRACE_SECONDS = 1.0
 
-#: What streams that have ended still do. The event loop itself keeps no reference to its tasks.
+#: Tasks of streams that have ended. The event loop itself keeps no reference to its tasks.
 _endings: set[asyncio.Task[None]] = set()
 
 
@@ -60,7 +62,7 @@ class Stream:
         self._outstanding = Outstanding(
             max_messages=first.max_outstanding_messages, max_bytes=first.max_outstanding_bytes
         )
-        #: What the client is to be told beside messages.
+        #: Responses to the client besides messages.
         self._notes: asyncio.Queue[Any] = asyncio.Queue()
         self._moved = asyncio.Event()
         self._authorized_at = time.monotonic()
@@ -70,7 +72,7 @@ class Stream:
         self._leasing: asyncio.Future[list[pull.Received]] | None = None
 
     async def answers(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Every answer to the client, until either side ends the stream."""
+        """Yield the responses to the client, until either side ends the stream."""
         await self._take(self._first)
         openstreams.opened(self.subscription.pk)
         hearing = asyncio.create_task(self._hear(requests))
@@ -96,12 +98,12 @@ class Stream:
                 await hearing
 
     async def _give_back(self) -> None:
-        """End the leases of all messages that the client has not touched, after its last words."""
+        """End the leases of all messages that the client has not mentioned, after its last requests."""
         await in_thread(openstreams.tell)
         with suppress(asyncio.TimeoutError, asyncio.CancelledError):
             await asyncio.wait_for(stopping().wait(), GRACE_SECONDS)
         if self._leasing is not None:
-            [received] = await asyncio.gather(self._leasing, return_exceptions=True)
+            received = (await asyncio.gather(self._leasing, return_exceptions=True))[0]
             if isinstance(received, list):
                 self._sent(received)
         if self._outstanding.untouched:
@@ -118,7 +120,7 @@ class Stream:
             self._moved.set()
 
     async def _take(self, request: Any) -> None:
-        """Whatever a request says: a new deadline, acknowledgements, deadlines of single messages."""
+        """Apply a request: the stream's deadline, acknowledgements, deadlines of single messages."""
         if request.stream_ack_deadline_seconds:
             self._lease_seconds = _deadline(request.stream_ack_deadline_seconds)
         changes = _changes(request)
@@ -130,11 +132,11 @@ class Stream:
         for seconds, ack_ids in changes.items():
             await self._modify(ack_ids, seconds)
         if not request.ack_ids and not changes and request is not self._first and self._first.protocol_version:
-            self._note(Response())  # the client asks whether anybody is there
+            self._note(Response())  # the client asks whether the server is alive
         self._moved.set()
 
     def _changed(self, ack_ids: Sequence[str], seconds: int) -> None:
-        """Leases go on for so long, or are gone."""
+        """Note that leases last `seconds` from now on, or have ended if that is 0."""
         if seconds:
             self._outstanding.extended(ack_ids, seconds)
         else:
@@ -145,14 +147,14 @@ class Stream:
         lost = await in_thread(_acknowledged, self.subscription, ack_ids)
         self._changed(ack_ids, 0)
         if self.subscription.enable_exactly_once_delivery:
-            kept = [one for one in ack_ids if one not in lost]
+            kept = [ack_id for ack_id in ack_ids if ack_id not in lost]
             self._note(Response(acknowledge_confirmation={"ack_ids": kept, "invalid_ack_ids": sorted(lost)}))
 
     async def _modify(self, ack_ids: list[str], seconds: int) -> None:
         lost = await in_thread(_modified, self.subscription, ack_ids, seconds)
-        self._changed([one for one in ack_ids if one not in lost], seconds)
+        self._changed([ack_id for ack_id in ack_ids if ack_id not in lost], seconds)
         if self.subscription.enable_exactly_once_delivery:
-            kept = [one for one in ack_ids if one not in lost]
+            kept = [ack_id for ack_id in ack_ids if ack_id not in lost]
             note = Response(modify_ack_deadline_confirmation={"ack_ids": kept, "invalid_ack_ids": sorted(lost)})
             self._note(note)
 
@@ -164,7 +166,7 @@ class Stream:
         return [self._notes.get_nowait() for _ in range(self._notes.qsize())]
 
     async def _messages(self) -> list[Any]:
-        """The next messages, in answers of moderate size. Without any it waits a moment and returns nothing."""
+        """Return the next messages, in responses of moderate size. If there are none, wait a moment and return none."""
         self._moved.clear()
         await self._authorize()
         room, room_bytes = self._outstanding.room()
@@ -190,17 +192,22 @@ class Stream:
         self._changed(list(await in_thread(_gone, self.subscription, ack_ids)), 0)
 
     def _answers_of(self, received: Sequence[pull.Received]) -> list[Any]:
-        answers, size = [self._answer()], 0
-        for message in received_messages(received):
-            length = message.ByteSize()
+        """Return responses of moderate size with all of the messages."""
+        responses, size = [self._response()], 0
+        # To measure a message is to encode it. Few messages need that.
+        are_small = sum(4 * message.size + ENVELOPE_BYTES for message in received) <= RESPONSE_BYTES
+        for message in received:
+            added = received_message_add(responses[-1], message)
+            length = 0 if are_small else added.ByteSize()
             if size and size + length > RESPONSE_BYTES:
-                answers.append(self._answer())
+                del responses[-1].received_messages[-1]
+                responses.append(self._response())
+                received_message_add(responses[-1], message)
                 size = 0
             size += length
-            answers[-1].received_messages.append(message)
-        return answers
+        return responses
 
-    def _answer(self) -> Any:
+    def _response(self) -> Any:
         return Response(
             subscription_properties={
                 "exactly_once_delivery_enabled": self.subscription.enable_exactly_once_delivery,
@@ -209,7 +216,7 @@ class Stream:
         )
 
     async def _wait(self, *, until_room: bool) -> bool:
-        """For a message or, without room for one, for what the client says; not for long. Whether anything came."""
+        """Wait for a message or, without room, for a request; at most a second. Return whether a request came."""
         seconds = min(self._outstanding.next_lapse(), 1.0)
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._moved.wait())]
         if not until_room:
@@ -223,7 +230,7 @@ class Stream:
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def _authorize(self) -> None:
-        """Once in a while: whether the caller still may. Whose token has ended opens a new stream, or is refused it."""
+        """Check now and then that the caller may still pull. A caller whose token has ended must open a new stream."""
         if time.monotonic() - self._authorized_at < AUTHORIZE_SECONDS:
             return
         self._authorized_at = time.monotonic()
@@ -235,7 +242,7 @@ class Stream:
 
 
 async def streaming_pull(requests: AsyncIterator[Any], call: Call) -> AsyncIterator[Any]:
-    """The answers of one stream; raises what ends it."""
+    """Yield the responses of a stream; raise the error that ends it."""
     first = await anext(requests, None)
     if first is None:
         return
@@ -263,13 +270,13 @@ def _deadline(seconds: int) -> int:
 
 
 def _changes(request: Any) -> dict[int, list[str]]:
-    """The ack ids whose deadlines are modified, by seconds."""
+    """Return the ack ids whose deadlines the request modifies, by seconds."""
     if len(request.modify_deadline_seconds) != len(request.modify_deadline_ack_ids):
         raise _invalid("modify_deadline_ack_ids", "must be as many as modify_deadline_seconds")
-    found: dict[int, list[str]] = defaultdict(list)
+    changes: dict[int, list[str]] = defaultdict(list)
     for seconds, ack_id in zip(request.modify_deadline_seconds, request.modify_deadline_ack_ids, strict=True):
-        found[seconds].append(ack_id)
-    return found
+        changes[seconds].append(ack_id)
+    return changes
 
 
 def _invalid(field: str, why: str) -> InvalidArgument:
@@ -296,7 +303,7 @@ def _given_back(subscription: Subscription, ends_ms: dict[str, int]) -> None:
 
 
 def _acknowledged(subscription: Subscription, ack_ids: list[str]) -> set[str]:
-    """Those of the ack ids whose leases were lost, which matters where delivery is exactly once."""
+    """Acknowledge; return the ack ids whose leases had ended, which matters with exactly-once delivery."""
     try:
         pull.messages_acknowledge(subscription=subscription, ack_ids=ack_ids)
     except FailedPrecondition as error:

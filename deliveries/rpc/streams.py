@@ -1,7 +1,6 @@
 """The streams that are open in this process, by subscription.
 
-Clients acknowledge what a stream brought by unary calls as often as on the stream itself, and the room that this makes
-is the stream's.
+Clients often acknowledge the messages of a stream by unary calls. The stream then has room for more messages.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _listeners: dict[int, list[tuple[asyncio.AbstractEventLoop, Listener]]] = defaul
 
 @contextmanager
 def listening(subscription_id: int, listener: Listener) -> Iterator[None]:
-    """In this block, `listener` hears in the running loop of what unary calls do to leases of the subscription."""
+    """In this block, call `listener` in the running loop when unary calls change leases of the subscription."""
     entry = (asyncio.get_running_loop(), listener)
     _listeners[subscription_id].append(entry)
     try:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 import hashlib
 import hmac
+from functools import lru_cache
 from typing import NamedTuple
 
 MAC_BYTES = 12
+#: The last two characters of the alphabet, in standard and in URL-safe base64.
+TO_URL_SAFE, FROM_URL_SAFE = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 #: Ack ids of PushHub have about 100 characters.
 MAX_CHARACTERS = 400
 
@@ -27,9 +29,11 @@ class AckId(NamedTuple):
 
 
 def ack_id_text(lease: AckId, *, secret: bytes) -> str:
-    plain = ".".join(map(str, (*lease[:-1], int(lease.is_streamed)))).encode()
+    subscription_id, region, message_id, times, attempt, leased_ms, is_streamed = lease
+    plain = f"{subscription_id}.{region}.{message_id}.{times}.{attempt}.{leased_ms}.{is_streamed:d}".encode()
     # The plain text begins with a digit, so the ack id never begins with a hyphen, which command lines take for a flag.
-    return base64.urlsafe_b64encode(plain + _mac(plain, secret)).decode().rstrip("=")
+    encoded = binascii.b2a_base64(plain + _mac(plain, secret), newline=False)
+    return encoded.translate(TO_URL_SAFE).rstrip(b"=").decode()
 
 
 def ack_id_parse(text: str, *, secret: bytes) -> AckId | None:
@@ -37,8 +41,9 @@ def ack_id_parse(text: str, *, secret: bytes) -> AckId | None:
     if len(text) > MAX_CHARACTERS or not text.isascii():
         return None
     try:
-        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
+        encoded = (text + "=" * (-len(text) % 4)).encode().translate(FROM_URL_SAFE)
+        raw = binascii.a2b_base64(encoded, strict_mode=True)
+    except binascii.Error:
         return None
     plain, mac = raw[:-MAC_BYTES], raw[-MAC_BYTES:]
     if not hmac.compare_digest(mac, _mac(plain, secret)):
@@ -49,4 +54,11 @@ def ack_id_parse(text: str, *, secret: bytes) -> AckId | None:
 
 
 def _mac(plain: bytes, secret: bytes) -> bytes:
-    return hashlib.blake2s(plain, key=secret[:32], digest_size=MAC_BYTES, person=b"ack-ids").digest()
+    mac = _keyed(secret).copy()
+    mac.update(plain)
+    return mac.digest()
+
+
+@lru_cache(maxsize=8)
+def _keyed(secret: bytes) -> hashlib.blake2s:
+    return hashlib.blake2s(key=secret[:32], digest_size=MAC_BYTES, person=b"ack-ids")

@@ -66,12 +66,10 @@ def wire_message(
 
 def wire_size(message: Mapping[str, Any]) -> int:
     """Return the bytes of data, attributes and ordering key of a `wire_message`, as `NewMessage.size` counts them."""
-    attributes: Mapping[str, str] = message.get("attributes", {})
-    return (
-        data_size(message)
-        + sum(len(key) + len(value) for key, value in attributes.items())
-        + len(message.get("orderingKey", ""))
-    )
+    size = data_size(message) + len(message.get("orderingKey", ""))
+    for key, value in message.get("attributes", {}).items():
+        size += len(key) + len(value)
+    return size
 
 
 def data_size(message: Mapping[str, Any]) -> int:

@@ -11,7 +11,9 @@ from deliveries.rules.payload import attributes_parse, wire_message
 
 def payloads_read(message_ids: Iterable[int]) -> dict[int, Mapping[str, Any]]:
     """Return the messages that are still in the database, by id, in the form that travels in a task."""
+    pks = list(message_ids)
+    rows = Message.objects.filter(pk__in=pks) if pks else ()  # Django builds a query even if it asks for nothing
     return {
         row.pk: wire_message(row.pk, bytes(row.data), attributes_parse(row.attributes), row.ordering_key)
-        for row in Message.objects.filter(pk__in=list(message_ids))
+        for row in rows
     }
