@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 from django.conf import settings
-from django.contrib import admin, messages
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.contrib import admin
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from deliveries.admin.chart_pages import LIST_TIME_SERIES
 from deliveries.inspection import words
 from deliveries.inspection.overview import Overview, health, overview
-from deliveries.publish.request import publish_request_parse
-from deliveries.publish.service import message_publish
-from pushhub.common import names
-from pushhub.common.errors import PushHubError
 from subscriptions.console.base import caller_of
 from subscriptions.console.navigation import chosen_project
 from subscriptions.iam import access
-from subscriptions.iam.methods import authorize
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Project, Subscription
-from subscriptions.services.subscriptions import subscription_create
-from subscriptions.services.topics import topic_create
 
 GET_SUBSCRIPTION = "google.pubsub.v1.Subscriber.GetSubscription"
 #: Where `manage.py receive` listens unless told otherwise.
 RECEIVER = "http://127.0.0.1:8080/"
-DEMO = "demo"
-DEMO_METHODS = (
-    "google.pubsub.v1.Publisher.CreateTopic",
-    "google.pubsub.v1.Subscriber.CreateSubscription",
-    "google.pubsub.v1.Publisher.Publish",
-)
 
 
 def overview_context(request: HttpRequest) -> dict[str, Any]:
@@ -96,28 +82,6 @@ def _health() -> list[tuple[str, str, str]]:
             *(("warn", _("does not run")) if lag is None else ("good", words.duration_text(lag * 1000))),
         ),
     ]
-
-
-def create_demo(request: HttpRequest) -> HttpResponse:
-    """Create a topic with a push subscription to the demo receiver, and publish a message to it."""
-    if request.method != "POST":
-        return HttpResponseNotAllowed(["POST"])
-    project = request.POST.get("project", "")
-    topic_name, name = names.topic_name(project, DEMO), names.subscription_name(project, DEMO)
-    caller = caller_of(request)
-    try:
-        for method in DEMO_METHODS:
-            authorize(caller, method, {"name": topic_name if "Topic" in method else name, "topic": topic_name})
-        topic = topic_create(name=topic_name, topic={}, caller=caller)
-        wanted = {"topic": topic_name, "pushConfig": {"pushEndpoint": RECEIVER}}
-        row = subscription_create(name=name, subscription=wanted, caller=caller)
-        data = base64.b64encode(b"Hello from PushHub").decode()
-        message_publish(topic=topic, messages=publish_request_parse({"messages": [{"data": data}]}))
-    except PushHubError as error:
-        messages.error(request, error.message)
-        return HttpResponseRedirect(reverse("admin:index"))
-    messages.success(request, _("Created a topic, a subscription and a message. Start the receiver to see it come."))
-    return HttpResponseRedirect(reverse("admin:deliveries_state", args=[row.pk]))
 
 
 admin.site.overview = overview_context  # type: ignore[attr-defined]
