@@ -29,7 +29,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     raise_file_limit()
     with tempfile.TemporaryDirectory(prefix="pushhub-bench-") as folder:
-        _prepare_django(folder)
+        prepare_django(folder)
         return _measure(arguments.only, quick=arguments.quick, out=arguments.out)
 
 
@@ -98,7 +98,7 @@ def _row(parser: argparse.ArgumentParser, name: str) -> str:
     return row
 
 
-def _prepare_django(folder: str) -> None:
+def prepare_django(folder: str) -> None:
     """Settings as `make up` has them; each row then moves to a stand of its own."""
     import django
 

@@ -20,10 +20,11 @@ RANGES = {
     "7d": timedelta(days=7),
     "30d": timedelta(days=30),
 }
-#: The periods that are drawn: a chart has the shortest of them with which it has no more periods than this.
+#: The periods that are drawn: a chart has the shortest of them with which it has no more periods than this. A day has
+#: hours: its minutes are thousands of rows, each with a histogram.
 MAX_PERIODS = 90
 PERIODS = (
-    *(minutes * MINUTE for minutes in (1, 2, 5, 10, 20, 30)),
+    *(minutes * MINUTE for minutes in (1, 2, 5, 10)),
     *(hours * HOUR for hours in (1, 2, 4, 8)),
     *(days * DAY for days in (1, 2, 5, 10)),
 )

@@ -12,12 +12,14 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from deliveries.admin.readonly import publish_time_shown
 from deliveries.inspection import words
 from deliveries.inspection.attempts import Attempt
 from deliveries.inspection.messages import Place, Way, message_ways, why_waiting
 from deliveries.models import Message
 from deliveries.publish.service import message_publish
-from deliveries.rules.payload import NewMessage, attributes_parse, publish_time_text
+from deliveries.rules.payload import NewMessage, attributes_parse
+from pushhub.common.clock import time_text
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
@@ -71,7 +73,7 @@ class MessagePages:
             **self._page.admin_site.each_context(request),
             "opts": Message._meta,
             "title": str(message_id),
-            "published": publish_time_text(message_id),
+            "published": publish_time_shown(message_id),
             "row": row,
             "attributes": attributes_parse(row.attributes) if row is not None else {},
             "text": bytes(row.data[:SHOWN_BYTES]).decode(errors="replace") if row is not None else "",
@@ -127,7 +129,7 @@ def _shown(way: Way) -> dict[str, Any]:
 
 def _attempt_shown(attempt: Attempt) -> dict[str, Any]:
     return {
-        "at": f"{attempt.at:%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC",
+        "at": time_text(attempt.at, milliseconds=True),
         "event": attempt.event,
         "number": attempt.attempt or "",
         "outcome": attempt.outcome,

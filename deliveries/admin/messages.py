@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
-import time
+from datetime import UTC, datetime
 from typing import Any
 
 import redis
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.request import split_domain_port
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -20,15 +22,16 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from deliveries.admin.demo import demo_page
 from deliveries.admin.message_pages import MessagePages
-from deliveries.admin.overview import create_demo
-from deliveries.admin.readonly import ReadOnlyAdmin
+from deliveries.admin.readonly import ReadOnlyAdmin, publish_time_shown
 from deliveries.admin.subscription_pages import subscription_urls
 from deliveries.models import ArchiveFile, Delivery, Message
 from deliveries.publish.request import publish_request_parse
 from deliveries.publish.service import message_publish
 from deliveries.push.rejected import rejected
-from deliveries.rules.payload import attributes_text, publish_time_text
+from deliveries.rules.payload import attributes_text
+from pushhub.common.clock import time_text
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of, check_row
@@ -98,7 +101,7 @@ class MessageAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Publish time"), ordering="id")
     def publish_time(self, row: Message) -> str:
-        return publish_time_text(row.pk)
+        return publish_time_shown(row.pk)
 
     @admin.display(description=gettext_lazy("Data"))
     def text(self, row: Message) -> str:
@@ -125,15 +128,16 @@ class DeliveryAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Publish time"), ordering="message_id")
     def published(self, row: Delivery) -> str:
-        return publish_time_text(row.message_id)
+        return publish_time_shown(row.message_id)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
         return [
             *subscription_urls(self),
             path("publish/<int:topic_id>/", view(self.publish), name="deliveries_publish"),
-            path("demo/", view(create_demo), name="deliveries_demo"),
+            path("demo/", view(demo_page), name="deliveries_demo"),
             path("rejected/", view(self.rejected), name="deliveries_rejected"),
+            path("flower/", view(self.flower), name="deliveries_flower"),
             *super().get_urls(),
         ]
 
@@ -164,9 +168,16 @@ class DeliveryAdmin(ReadOnlyAdmin):
             rows = []
             messages.warning(request, _("Redis does not answer."))
         for row in rows:
-            row["at"] = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(float(str(row["at"]))))
+            row["at"] = time_text(datetime.fromtimestamp(float(str(row["at"])), UTC))
         title = _("Rejected task messages")
         return self._page(request, "admin/deliveries/rejected.html", title=title, rows=rows, opts=None)
+
+    def flower(self, request: HttpRequest) -> HttpResponse:
+        """Lead a superuser to Flower, at the name by which the console was reached: there the same login counts."""
+        if not access.is_root(caller_of(request)):
+            raise PermissionDenied
+        host, _port = split_domain_port(request.get_host())
+        return HttpResponseRedirect(f"http://{host}:{settings.FLOWER_ADDRESS[1]}/tasks")
 
     def _page(self, request: HttpRequest, template: str, **context: Any) -> HttpResponse:
         shared = {**self.admin_site.each_context(request), "opts": self.opts}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -9,7 +10,14 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.functional import cached_property
 
+from deliveries.rules.ids import publish_time_ms
+from pushhub.common.clock import time_text
 from subscriptions.console.base import ConsoleAdmin
+
+
+def publish_time_shown(message_id: int) -> str:
+    """Return the publish time of a message as the console writes times."""
+    return time_text(datetime.fromtimestamp(publish_time_ms(message_id) / 1000, UTC), milliseconds=True)
 
 
 class UncountedPaginator(Paginator):  # type: ignore[type-arg]
@@ -20,7 +28,7 @@ class UncountedPaginator(Paginator):  # type: ignore[type-arg]
     @cached_property
     def count(self) -> int:
         rows: QuerySet[Any] = self.object_list  # type: ignore[assignment]
-        return len(rows.order_by().values_list("pk", flat=True)[: self.MOST])
+        return rows.order_by().values("pk")[: self.MOST].count()
 
 
 class ReadOnlyAdmin(ConsoleAdmin):

@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from deliveries.admin.diagnosis_page import DIAGNOSE, diagnosis_context
-from deliveries.admin.readonly import ReadOnlyAdmin
+from deliveries.admin.readonly import ReadOnlyAdmin, publish_time_shown
 from deliveries.inspection import words
 from deliveries.inspection.counting import counting_text
 from deliveries.inspection.probe import probe_send
@@ -30,7 +30,6 @@ from deliveries.models import Delivery
 from deliveries.retention.seeking import lanes_reload, subscription_seek
 from deliveries.retention.snapshots import snapshot_create
 from deliveries.rules.outcome import ACK_STATUSES
-from deliveries.rules.payload import publish_time_text
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import PushHubError
 from pushhub.common.names import snapshot_name
@@ -209,7 +208,7 @@ class SubscriptionPages:
         """The oldest deliveries that wait."""
         row = self._row(request, subscription_id)
         deliveries = Delivery.objects.filter(subscription=row).order_by("message_id")[:OLDEST_SHOWN]
-        oldest = [(one, publish_time_text(one.message_id), words.result_text(one.last_result)) for one in deliveries]
+        oldest = [(one, publish_time_shown(one.message_id), words.result_text(one.last_result)) for one in deliveries]
         tabs = subscription_tabs(row, "messages")
         return self._render(request, "admin/deliveries/waiting.html", title=row.name, oldest=oldest, tabs=tabs)
 

@@ -19,8 +19,8 @@ from django.db.models import Max, Q, QuerySet, Sum
 from deliveries.backlog.backlog import PREFIX
 from deliveries.backlog.default import default_backlog
 from deliveries.inspection.status import SubscriptionStatus, subscription_status
+from deliveries.metrics.coverage import Counting, counting
 from deliveries.models import GaugeMinute, MetricHour, MetricMinute
-from deliveries.pipeline.counting.lease import Progress, counting_progress
 from pushhub.common import names
 from pushhub.common.clock import Clock, utcnow
 from subscriptions.models import Project, Subscription
@@ -63,8 +63,8 @@ class Health:
     workers: int
     #: Seconds since the last sign of life of the push worker that gave one last.
     worker_silence_seconds: float | None
-    #: How far the metrics are; None before the first count.
-    counting: Progress | None
+    #: How far the metrics are; None if the journal is off.
+    counting: Counting | None
 
 
 def overview(projects: QuerySet[Project], subscriptions: QuerySet[Subscription], *, clock: Clock = utcnow) -> Overview:
@@ -86,14 +86,14 @@ def overview(projects: QuerySet[Project], subscriptions: QuerySet[Subscription],
 
 def health() -> Health:
     """Look at Redis, the push workers and who counts the journal."""
-    progress = counting_progress() if settings.JOURNAL else None
+    state = counting() if settings.JOURNAL else None
     try:
         workers: Any = default_backlog().client.zrange(f"{PREFIX}workers", 0, -1, withscores=True)
     except redis.RedisError:
-        return Health(False, 0, None, progress)
+        return Health(False, 0, None, state)
     last = max((score for _, score in workers), default=None)
     silence = None if last is None else max(time.time() - last / 1000, 0.0)
-    return Health(True, len(workers), silence, progress)
+    return Health(True, len(workers), silence, state)
 
 
 def _failing(current: QuerySet[GaugeMinute], subscriptions: QuerySet[Subscription], now: datetime) -> Sequence[Failing]:

@@ -67,7 +67,7 @@ def subscription_status(subscription: Subscription, *, clock: Clock = utcnow) ->
     """Return how a subscription stands: six queries and one round trip to Redis, and two queries a further region."""
     waiting_regions = statements.lanes_waiting(subscription.pk)
     rows = Delivery.objects.filter(subscription=subscription).order_by()
-    undelivered = len(rows.values_list("pk", flat=True)[: COUNTED_UP_TO + 1])
+    undelivered = rows.values("pk")[: COUNTED_UP_TO + 1].count()
     age = _oldest_age_seconds(subscription.pk, waiting_regions, clock)
     if subscription.detached:
         return SubscriptionStatus(Condition.DETACHED, undelivered, age, [])

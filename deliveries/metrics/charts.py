@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from html import escape
 from itertools import groupby
 
+from pushhub.common.clock import time_text
+
 WIDTH, HEIGHT = 720, 200
 LEFT, RIGHT, TOP, BOTTOM = 56, 8, 10, 24
 #: As many lines as there are colours: one for each response class.
@@ -133,7 +135,7 @@ def _slots(chart: Chart, lines: Sequence[Line]) -> Iterator[str]:
     width = f'width="{_width(chart.times):.1f}" height="{HEIGHT - TOP - BOTTOM}"'
     for place, at in enumerate(chart.times):
         values = [f"{line.label}: {_value_text(line.values[place], chart)}" for line in lines]
-        title = escape("\n".join([datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC"), *values]))
+        title = escape("\n".join([time_text(datetime.fromtimestamp(at, UTC)), *values]))
         yield f'<rect x="{_x(at, chart.times)}" y="{TOP}" {width} data-at="{at}"><title>{title}</title></rect>'
     yield "</g>"
 

@@ -18,10 +18,10 @@ from deliveries.backlog.regions import KEY as AUDIT_KEY
 from deliveries.backlog.regions import KEY_SECONDS as AUDIT_KEPT_SECONDS
 from deliveries.journal.alarm import KEY as JOURNAL_ALARMS_KEY
 from deliveries.journal.alarm import STALE_SECONDS as JOURNAL_ALARM_SECONDS
+from deliveries.metrics.coverage import counting
 from deliveries.observability.probes import Component, Probes, Status
 from deliveries.pipeline.counting.lag import LAG_SECONDS, lag_seconds
-from deliveries.pipeline.counting.lease import counting_progress
-from pushhub.common.clock import utcnow
+from deliveries.pipeline.counting.lease import state_line
 
 #: When each push worker last gave a sign of life (beat.lua).
 WORKERS_KEY = f"{PREFIX}workers"
@@ -88,17 +88,17 @@ def pipeline() -> Component:
     if not settings.JOURNAL:
         return Component(Status.OK, state="PUSHHUB_JOURNAL is off, so nothing is counted")
     try:
-        progress = counting_progress()
+        progress = counting()
     finally:
         connection.close()
-    if progress is None:
+    if progress.counted_to is None:
         return Component(Status.OK, state="nothing has been counted yet")
     lag = lag_seconds(Path(settings.JOURNAL), now=time.time())
     figures = {"segments_waiting": progress.waiting} | ({"lag_seconds": lag} if lag is not None else {})
-    state = progress.line(utcnow())
+    state = state_line(progress)
     if lag is not None and lag > LAG_SECONDS:
         return Component(Status.DEGRADED, f"no segment was counted for {lag:.0f} s", figures, state)
-    if progress.is_stopped:
+    if not progress.runs:
         return Component(Status.DEGRADED, "nobody counts", figures, state)
     return Component(Status.OK, figures=figures, state=state)
 

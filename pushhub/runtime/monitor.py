@@ -205,9 +205,8 @@ class Refusal(RequestHandler):
         is_browser = "text/html" in self.request.headers.get("Accept", "")
         if is_browser and not self.request.headers.get("Authorization"):
             self.set_header("Content-Type", "text/html; charset=UTF-8")
-            self.finish(
-                f'<p>Sign in to <a href="{escape(console_url("flower/"))}">the console</a> as a superuser.</p>\n'
-            )
+            address = escape(console_url("deliveries/delivery/flower/"))
+            self.finish(f'<p>Sign in to <a href="{address}">the console</a> as a superuser.</p>\n')
             return
         self.set_header("WWW-Authenticate", 'Basic realm="flower"')
         self.finish("Access denied\n")

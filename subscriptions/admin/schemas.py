@@ -11,6 +11,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
+from pushhub.common.clock import time_text
 from subscriptions.admin.resources import ServiceAdmin
 from subscriptions.models.schemas import Schema
 from subscriptions.services.schemas import schema_delete
@@ -50,8 +51,8 @@ class SchemaAdmin(ServiceAdmin):
         return int(row.revision_total)
 
     @admin.display(description=_("created"), ordering="created_at")
-    def created(self, row: Schema) -> Any:
-        return row.created_at
+    def created(self, row: Schema) -> str:
+        return time_text(row.created_at)
 
     @admin.display(description=_("Revisions"))
     def revisions(self, row: Schema) -> SafeString:
@@ -62,7 +63,7 @@ class SchemaAdmin(ServiceAdmin):
             '<p class="mono">{}</p><pre class="code">{}</pre>',
             (
                 (
-                    format_html("{} · {}", revision.revision_id, f"{revision.created_at:%Y-%m-%d %H:%M:%S} UTC"),
+                    format_html("{} · {}", revision.revision_id, time_text(revision.created_at)),
                     revision.definition or _("Compiled. Root message: %s") % revision.root_message,
                 )
                 for revision in newest_first

@@ -90,6 +90,7 @@ SECTIONS = (
             Entry("deliveries.archivefile", "archive"),
             Entry("subscriptions.signingkey", "key"),
             Entry("admin:deliveries_rejected", "rejected", _("Rejected task messages"), superusers_only=True),
+            Entry("admin:deliveries_flower", "overview", "Flower", superusers_only=True),
         ),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from pushhub.common.clock import utcnow
+from pushhub.common.clock import time_text, utcnow
 
 
 class AccessEpoch(models.Model):
@@ -193,4 +193,4 @@ class AuditEntry(models.Model):
         indexes = [models.Index(fields=["caller", "outcome", "at"], name="audit_caller")]
 
     def __str__(self) -> str:
-        return f"{self.at:%Y-%m-%d %H:%M:%S} {self.caller} {self.action} {self.resource}"
+        return f"{time_text(self.at)} {self.caller} {self.action} {self.resource}"

@@ -187,7 +187,7 @@ def test_all_of_flower_asks_for_its_login_and_for_a_known_host_and_its_pages_car
     console = "http://127.0.0.1:8000/admin/"
     assert f'href="{console}"' in page.text
     browsers = get(f"{flower}/workers", Accept="text/html,*/*")
-    assert (browsers.status_code, f'href="{console}flower/"' in browsers.text) == (401, True)
+    assert (browsers.status_code, f'href="{console}deliveries/delivery/flower/"' in browsers.text) == (401, True)
     assert "WWW-Authenticate" not in browsers.headers
     scripts = re.findall(r"<script(?![^>]* src)[^>]*>(.*?)</script>", page.text, re.S)
     assert scripts

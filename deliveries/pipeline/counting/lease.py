@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from deliveries.journal import files
+from deliveries.metrics.coverage import Counting, counting
 from deliveries.models import CountingLease
 from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import Clock, utcnow
@@ -67,7 +67,7 @@ class Lease:
         self._write(counted_to=min(map(opened_at, names), default=now), waiting=len(names))
         if names and (self._told_at is None or now - self._told_at >= REMIND):
             self._told_at = now
-            logger.info("%s", state_line(clock=self._clock))
+            logger.info("%s", state_line(counting(clock=self._clock), clock=self._clock))
 
     def release(self) -> None:
         """Let the lease end now, if this counter still has it."""
@@ -93,36 +93,12 @@ def by(counter: str) -> str:
     return "by Spark" if counter == Counter.SPARK else "by the embedded counter"
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far the metrics are: all events before `counted_to` are counted."""
-
-    counted_to: datetime
-    waiting: int
-    counter: str
-    #: Whether the counter has stopped renewing its lease, and no other one has taken it.
-    is_stopped: bool
-
-    def time(self, now: datetime) -> str:
-        """Return the time up to which all is counted, in UTC, with its day unless that is today."""
-        return f"{self.counted_to:{'%H:%M' if self.counted_to.date() == now.date() else '%Y-%m-%d %H:%M'}}"
-
-    def line(self, now: datetime) -> str:
-        """Return the state in words, such as "counted up to 14:05, 3 segments waiting, by Spark"."""
-        segments = "1 segment" if self.waiting == 1 else f"{self.waiting} segments"
-        line = f"counted up to {self.time(now)}, {segments} waiting, {by(self.counter)}"
-        return f"{line}, which has stopped" if self.is_stopped else line
-
-
-def counting_progress(*, clock: Clock = utcnow) -> Progress | None:
-    """Return how far the metrics are; None before the first segment was looked for."""
-    row = CountingLease.objects.first()
-    if row is None:
-        return None
-    return Progress(row.counted_to.astimezone(UTC), row.waiting, row.counter, row.until <= clock())
-
-
-def state_line(*, clock: Clock = utcnow) -> str:
-    """Return how far the metrics are, in one line for people."""
-    progress = counting_progress(clock=clock)
-    return "nothing has been counted yet" if progress is None else progress.line(clock())
+def state_line(state: Counting, *, clock: Clock = utcnow) -> str:
+    """Return the state in one line for people, such as "counted up to 14:05, 3 segments waiting, by Spark"."""
+    if state.counted_to is None:
+        return "nothing has been counted yet"
+    counted_to = state.counted_to.astimezone(UTC)
+    time = f"{counted_to:{'%H:%M' if counted_to.date() == clock().date() else '%Y-%m-%d %H:%M'}}"
+    segments = "1 segment" if state.waiting == 1 else f"{state.waiting} segments"
+    line = f"counted up to {time}, {segments} waiting, {by(state.counter)}"
+    return line if state.runs else f"{line}, which has stopped"

@@ -1,4 +1,7 @@
-"""The console is complete in Simplified Chinese: no page shows English, but for names and words of the API."""
+"""The console is complete in Simplified Chinese: no page shows English, but for names and words of the API.
+
+The same walk over all pages looks at their times, which have one format in every language.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tests.tenants import TENANTS, World, addresses, world_of_tenants
 pytestmark = pytest.mark.django_db
 
 #: Elements whose text is code or a name.
-CODE = {"script", "style", "code", "pre", "option", "title"}
+CODE = {"script", "style", "code", "pre", "option", "title", "text"}
 #: Attributes that are read or shown.
 READ = {"title", "placeholder", "aria-label", "alt"}
 #: Two English words in a row, or one that begins with a capital letter.
@@ -26,6 +29,11 @@ NAMES = re.compile(
 #: Answers that are no pages, a page of Django's own whose help is put together before the language is known, and the
 #: audit log, whose rows are about kinds of resources by their names.
 NO_PAGES = ("logout", "jsi18n", "autocomplete", "/password/", "/auditentry/")
+
+
+#: A time of any form, and the only one that the console shows. The axis of a chart, which says less, is SVG text.
+ANY_TIME = re.compile(r"\d{1,2}:\d\d(?::\d\d)?|[ap]\.m\.|\d年|上午|下午")
+OUR_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})? UTC")
 
 
 class Texts(HTMLParser):
@@ -59,17 +67,30 @@ def english_in(page: str) -> set[str]:
     return found
 
 
+def strange_times_in(page: str) -> set[str]:
+    """The texts of a page with a time that lacks seconds or the zone, or has another form."""
+    return {text for text in Texts(page).texts if ANY_TIME.search(OUR_TIME.sub("", text))}
+
+
+def test_strange_times_are_seen() -> None:
+    fine = "<td>2026-11-22 05:32:07 UTC</td><td>since 2026-11-22 05:32:07.123 UTC</td><text>05:32</text>"
+    assert strange_times_in(fine) == set()
+    for time in ("2026-11-22 05:32", "2026-11-22 05:32:07", "2026-11-22T05:32:07Z", "Nov. 22, 2026, 5:32 a.m."):
+        assert strange_times_in(f"<td>{time}</td>") == {time}
+
+
 def test_english_is_seen() -> None:
     assert english_in("<h1>Select a topic</h1>") == {"Select a topic"}
     assert english_in('<input placeholder="Search">') == {"Search"}
     assert english_in("<td>projects/shop/topics/orders</td><p>PushHub 正在运行</p>") == set()
 
 
-def test_every_page_is_in_chinese(redis_url: str) -> None:
+def test_every_page_is_in_chinese_and_its_times_have_seconds_and_a_zone(redis_url: str) -> None:
     world: World = world_of_tenants()
     client = world.clients["superuser"]
     client.cookies["django_language"] = "zh-hans"
     english: dict[str, str] = {}
+    times: dict[str, str] = {}
     pages = 0
     for address in addresses(world, "acme"):
         if any(word in address for word in NO_PAGES):
@@ -77,6 +98,9 @@ def test_every_page_is_in_chinese(redis_url: str) -> None:
         response = client.get(address, follow=True)
         if response.status_code == 200 and "html" in response.headers["Content-Type"]:
             pages += 1
-            english |= dict.fromkeys(english_in(response.content.decode()), address)
+            page = response.content.decode()
+            english |= dict.fromkeys(english_in(page), address)
+            times |= dict.fromkeys(strange_times_in(page), address)
     assert pages > 60
+    assert times == {}, "\n".join(f"{text!r} at {address}" for text, address in times.items())
     assert english == {}, "\n".join(f"{text!r} at {address}" for text, address in english.items())

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import requests
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from deliveries.admin import demoreceiver
 from deliveries.models import CountingLease, Delivery, GaugeMinute
 from deliveries.pipeline.counting.lease import Counter, Lease
 from pushhub.common.clock import utcnow
 from subscriptions.iam import grants
-from subscriptions.models import Project, Subscription
+from subscriptions.models import Project, Subscription, Topic
+from tests.ports import wait_for
 from tests.restapi import Api
+from tests.workers import Worker
 
 pytestmark = pytest.mark.django_db
 
@@ -79,14 +84,64 @@ def test_a_quiet_console_says_that_all_is_well(api: Api, client: Client) -> None
     assert "All is well" in client.get("/admin/").content.decode()
 
 
-def test_an_empty_console_shows_three_steps_and_makes_a_demo(api: Api, client: Client) -> None:
+@pytest.fixture
+def receiver_ends() -> Iterator[None]:
+    yield
+    demoreceiver.receiver_stop()
+
+
+@pytest.mark.usefixtures("receiver_ends")
+@pytest.mark.django_db(transaction=True)
+def test_an_empty_console_shows_three_steps_and_a_demo_that_delivers(api: Api, client: Client, redis_url: str) -> None:
     Project.objects.create(project_id="shop")
     page = client.get("/admin/").content.decode()
     assert page.count('<li class="card">') == 3
-    answer = client.post("/admin/deliveries/delivery/demo/", {"project": "shop"}, follow=True)
-    assert answer.context["title"] == "projects/shop/subscriptions/demo"
-    assert Delivery.objects.count() == 1
+    demo = "/admin/deliveries/delivery/demo/"
+    answer = client.post(demo, {"project": "shop"}, follow=True)
+    assert "Nothing yet." in answer.content.decode()
     assert "Three steps" not in client.get("/admin/").content.decode()
+    with Worker(redis_url):
+        wait_for(lambda: client.get(f"{demo}?project=shop").context["rows"], timeout_seconds=60)
+        [arrival] = client.get(f"{demo}?project=shop").context["rows"]
+        assert (arrival["data"], arrival["message_id"].isdecimal()) == ("Hello from PushHub", True)
+        demoreceiver.receiver_stop()
+        client.post(demo, {"project": "shop"})
+        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60)
+    assert len(client.get(f"{demo}?project=shop").context["rows"]) == 2, "a new receiver took over"
+
+
+@pytest.mark.usefixtures("receiver_ends")
+def test_a_demo_that_the_address_guard_refuses_leaves_nothing(api: Api, client: Client, settings: Any) -> None:
+    Project.objects.create(project_id="shop")
+    settings.ALLOW_PRIVATE, settings.ALLOWED_NETWORKS = False, []
+    answer = client.post("/admin/deliveries/delivery/demo/", {"project": "shop"}, follow=True)
+    assert "127.0.0.1" in str(next(iter(answer.context["messages"])))
+    assert not Topic.objects.exists()
+
+
+def test_the_demos_receiver_takes_nothing_but_short_pushes_at_its_own_path() -> None:
+    arrived: list[Any] = []
+    receiver = demoreceiver.DemoReceiver(arrived.append)
+    push = {"message": {"messageId": "7", "data": "aGVsbG8="}, "subscription": PUSH}
+    try:
+        statuses = [
+            requests.post(receiver.url, json=push, timeout=30).status_code,
+            requests.post(receiver.url.rpartition("/")[0], json=push, timeout=30).status_code,
+            requests.post(receiver.url, data=b"hello", timeout=30).status_code,
+            requests.post(receiver.url, data=b"x" * (demoreceiver.BODY_BYTES + 1), timeout=30).status_code,
+            requests.get(receiver.url, timeout=30).status_code,
+        ]
+    finally:
+        receiver.stop()
+    assert statuses == [204, 404, 400, 413, 501]
+    assert [pushed.data for pushed in arrived] == [b"hello"]
+
+
+def test_superusers_are_led_to_flower_under_the_name_of_the_console(api: Api, client: Client, settings: Any) -> None:
+    settings.FLOWER_ADDRESS = ("0.0.0.0", 5599)
+    assert "/admin/deliveries/delivery/flower/" in client.get("/admin/").content.decode()
+    answer = client.get("/admin/deliveries/delivery/flower/")
+    assert answer.headers["Location"] == "http://testserver:5599/tasks"
 
 
 def test_a_reader_sees_the_figures_of_the_own_projects_only(api: Api, client: Client) -> None:
@@ -126,14 +181,14 @@ def test_the_parts_of_the_deployment_say_who_counts_and_how_far(client: Client, 
         return {name: (level, state) for name, level, state in rows}["Metrics pipeline"]
 
     settings.JOURNAL = "/nowhere"
-    assert pipeline() == ("good", "nothing has been counted yet")
+    assert pipeline() == ("warn", "Nothing has been counted yet: no maintenance worker ran.")
     opened = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
     now = opened.replace(hour=14)
     lease = Lease(Counter.SPARK, clock=lambda: now)
     lease.renew([f"host-1-{int(opened.timestamp() * 1000)}-0.parquet"])
-    state = "counted up to 2026-11-21 09:30, 1 segment waiting, by Spark"
-    assert pipeline() == ("warn", f"{state}, which has stopped")
+    time = "2026-11-21 09:30:00 UTC"
+    assert pipeline() == ("warn", f"Counting stands still: counted up to {time}. No maintenance worker runs.")
     CountingLease.objects.update(until=utcnow() + timedelta(minutes=1))
-    assert pipeline() == ("good", state)
+    assert pipeline() == ("good", f"Counted up to {time} by Spark. Segments that wait: 1.")
     settings.JOURNAL = ""
     assert pipeline() == ("warn", "does not run")

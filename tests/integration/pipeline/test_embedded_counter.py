@@ -13,6 +13,7 @@ import pytest
 
 from deliveries import tasks
 from deliveries.journal.columns import Events
+from deliveries.metrics.coverage import counting
 from deliveries.models import CountingLease, MetricMinute, Segment
 from deliveries.pipeline.counting import embedded
 from deliveries.pipeline.counting.embedded import FILES_A_BATCH, EmbeddedCounter
@@ -29,6 +30,10 @@ class Clock:
 
     def __call__(self) -> datetime:
         return self.now
+
+
+def line(clock: Clock) -> str:
+    return state_line(counting(clock=clock), clock=clock)
 
 
 def test_segments_become_metrics(tmp_path: Path) -> None:
@@ -198,21 +203,21 @@ def test_a_segment_that_both_count_is_counted_once(tmp_path: Path) -> None:
 def test_the_state_says_how_far_the_metrics_are(tmp_path: Path) -> None:
     """Given waiting segments, then the oldest one's opening is the time up to which all is counted."""
     clock = Clock()
-    assert state_line(clock=clock) == "nothing has been counted yet"
+    assert line(clock) == "nothing has been counted yet"
     counter = EmbeddedCounter(tmp_path, clock=clock)
     counter.turn()
-    assert state_line(clock=clock) == "counted up to 14:05, 0 segments waiting, by the embedded counter"
+    assert line(clock) == "counted up to 14:05, 0 segments waiting, by the embedded counter"
 
     [path] = segments_make(tmp_path, [0], seed=10)
     counter.turn(seconds=0)
-    assert state_line(clock=clock) == "counted up to 04:57, 1 segment waiting, by the embedded counter"
+    assert line(clock) == "counted up to 04:57, 1 segment waiting, by the embedded counter"
 
     Lease(Counter.SPARK, clock=clock).renew([path.name, segments_make(tmp_path, [13], seed=10)[0].name])
-    assert state_line(clock=clock) == "counted up to 04:57, 2 segments waiting, by Spark"
+    assert line(clock) == "counted up to 04:57, 2 segments waiting, by Spark"
 
     clock.now += timedelta(days=1)
     stopped = "counted up to 2026-11-21 04:57, 2 segments waiting, by Spark, which has stopped"
-    assert state_line(clock=clock) == stopped
+    assert line(clock) == stopped
 
 
 def test_an_idle_counter_renews_its_lease_and_writes_nothing_else(tmp_path: Path) -> None:

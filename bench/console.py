@@ -1,0 +1,360 @@
+"""Measures the console's pages over many rows: the time that the server spends on each, and its queries.
+
+    python -m bench.console                      10,000 subscriptions, 1,000,000 waiting messages, 10,000,000 attempts
+    python -m bench.console --postgresql         the same on a throw-away PostgreSQL
+    python -m bench.console --scale 0.01         a hundredth of all rows, to try the script
+
+It fills a database, a journal and a Redis of its own, about 1 GB on the disk, and removes them at the end. Times are
+those of Django's test client in this process: everything that a request costs but the connection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.__main__ import prepare_django
+from bench.postgresql import postgresql
+from bench.processes import say
+
+if TYPE_CHECKING:
+    from django.test import Client
+
+SUBSCRIPTIONS, WAITING, ATTEMPTS = 10_000, 1_000_000, 10_000_000
+TOPICS = 100
+PROJECT = "bench"
+#: The subscription that has half of the waiting messages, and all of the attempts that its charts show.
+BUSY = "sub-0"
+SEGMENT_ROWS = 20_000
+#: Subscriptions whose endpoint fails.
+FAILING = 20
+ROUNDS = 3
+LIMIT_MS = 200.0
+#: How often a live page asks: the share of a core that one viewer costs is the time of a request over this.
+LIVE_SECONDS = 2.0
+
+#: Numbers from 0 on, as a table that both databases know.
+NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %s - 1) "
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.console", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--postgresql", action="store_true")
+    parser.add_argument("--scale", type=float, default=1.0, metavar="SHARE")
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        if options.postgresql:
+            os.environ.update(PUSHHUB_DATABASE_URL=stack.enter_context(postgresql()), BENCH_ON_POSTGRESQL="1")
+        prepare_django(stack.enter_context(tempfile.TemporaryDirectory(prefix="pushhub-bench-")))
+        from bench.stand import stand
+
+        folder = stack.enter_context(stand()).folder
+        fill(folder, scale=options.scale)
+        return measure()
+
+
+def fill(folder: Path, *, scale: float) -> None:
+    """Store all rows."""
+    from django.conf import settings
+
+    settings.JOURNAL = str(folder / "segments")
+    for name, step in (
+        ("subscriptions", lambda: _subscriptions(int(SUBSCRIPTIONS * scale))),
+        ("waiting messages", lambda: _waiting(int(WAITING * scale), int(SUBSCRIPTIONS * scale))),
+        ("metrics and gauges", lambda: _metrics(int(SUBSCRIPTIONS * scale))),
+        ("attempts", lambda: _attempts(Path(settings.JOURNAL), int(ATTEMPTS * scale))),
+        ("lanes", _lanes),
+        ("statistics", lambda: _insert("ANALYZE", [])),
+    ):
+        began = time.monotonic()
+        step()
+        say(f"{name}: {time.monotonic() - began:.1f} s")
+
+
+def _subscriptions(count: int) -> None:
+    from subscriptions.models import Project, Subscription, Topic
+    from subscriptions.services.topics import topic_create
+
+    for number in range(TOPICS):
+        topic_create(name=f"projects/{PROJECT}/topics/topic-{number}", topic={})
+    project = Project.objects.get(project_id=PROJECT)
+    topics = list(Topic.objects.order_by("pk"))
+    Subscription.objects.bulk_create(
+        (
+            Subscription(
+                project=project,
+                subscription_id=f"sub-{number}",
+                topic=topics[number % TOPICS],
+                push_endpoint=f"https://endpoint-{number}.example.com/push",
+            )
+            for number in range(count)
+        ),
+        batch_size=2000,
+    )
+
+
+def _waiting(count: int, subscriptions: int) -> None:
+    """Half of the deliveries for one subscription, the rest for all of them."""
+    from deliveries.rules.ids import first_id_at
+    from subscriptions.models import Subscription, Topic
+
+    topic = Topic.objects.earliest("pk").pk
+    busy = Subscription.objects.get(subscription_id=BUSY).pk
+    first = first_id_at(int((time.time() - 3000) * 1000))
+    half = count // 2
+    # Ids are 4,096 to a millisecond: these messages are of the last hour.
+    step = max(int(2900 * 1000 / half), 1) << 12
+    data = b"x'7b7d'" if _is_sqlite() else b"'\\x7b7d'"
+    _insert(
+        "INSERT INTO deliveries_message (id, topic_id, region, data, attributes, ordering_key) "
+        + NUMBERS
+        + f"SELECT %s + i * %s, {topic}, 'local', {data.decode()}, '{{\"color\":\"red\"}}', '' FROM n",
+        [half, first, step],
+    )
+    columns = "(message_id, subscription_id, region, attempts, last_attempt_at, last_result)"
+    result = "CASE i %% 3 WHEN 0 THEN '' ELSE '503' END"
+    for subscription in (str(busy), f"{busy} + i %% {subscriptions}"):
+        _insert(
+            f"INSERT INTO deliveries_delivery {columns} "
+            + NUMBERS
+            + f"SELECT %s + i * %s, {subscription}, 'local', i %% 3, NULL, {result} FROM n",
+            [half, first, step],
+        )
+
+
+def _insert(statement: str, parameters: list[int]) -> None:
+    from django.db import connection
+
+    # PostgreSQL takes the CTE before INSERT as well as after it; SQLite wants it before SELECT, as here.
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+
+
+def _is_sqlite() -> bool:
+    from django.db import connection
+
+    return connection.vendor == "sqlite"
+
+
+def _metrics(subscriptions: int) -> None:
+    """Ten minutes and twelve hours of every subscription; eight days of minutes and gauges of the busy one."""
+    from deliveries.models import CountingLease, GaugeMinute, GaugeRound, MetricMinute
+    from pushhub.common.clock import utcnow
+
+    now = utcnow().replace(second=0, microsecond=0)
+    minute, hour = timedelta(minutes=1), timedelta(hours=1)
+    days = 8 * 1440
+    resource = f"projects/{PROJECT}/subscriptions/{BUSY}"
+    CountingLease.objects.create(counter="embedded", until=now + hour, counted_to=now, waiting=0)
+    buckets = {str(bucket): 2 for bucket in range(400, 425)}
+    sums = {"count": 50, "bytes": 5000, "latency_us_sum": 500_000, "latency_us_max": 20_000, "buckets": buckets}
+    MetricMinute.objects.bulk_create(
+        (
+            MetricMinute(
+                **{"project": PROJECT, "resource": resource, "event": "push", "at": now - back * minute},
+                **{"response_class": kind, "response_code": code, "host": "endpoint.example.com", **sums},
+            )
+            for back in range(days)
+            for kind, code in (("ack", 204), ("remote_server_5xx", 503), ("unreachable", 0))
+        ),
+        batch_size=2000,
+    )
+    gauges = {"undelivered": 100, "oldest_unacked_seconds": 3000, "outstanding": 3, "push_window": 10}
+    GaugeMinute.objects.bulk_create(
+        (
+            GaugeMinute(project=PROJECT, resource=resource, at=now - back * minute, backoff_ms=2000, **gauges)
+            for back in range(days)
+        ),
+        batch_size=2000,
+    )
+    GaugeRound.objects.bulk_create((GaugeRound(at=now - back * minute) for back in range(days)), batch_size=2000)
+    others = f"'{PROJECT}', 'projects/{PROJECT}/subscriptions/sub-' || (i + 1)"
+    histogram = json.dumps(buckets)
+    columns = "project, resource, event, at, response_class, response_code, host, count, bytes, latency_us_sum"
+    moments = [("metricminute", now - back * minute) for back in range(1, 11)]
+    moments += [("metrichour", now.replace(minute=0) - back * hour) for back in range(1, 13)]
+    for table, at in moments:
+        _insert(
+            f"INSERT INTO deliveries_{table} ({columns}, latency_us_max, buckets) {NUMBERS}"
+            f"SELECT {others}, 'push', '{at}', 'ack', 204, "
+            f"'endpoint.example.com', 50, 5000, 500000, 20000, '{histogram}' FROM n",
+            [subscriptions - 1],
+        )
+    columns = (
+        "project, resource, at, undelivered, oldest_unacked_seconds, outstanding, push_window, backoff_ms, unserved"
+    )
+    for back in range(3):
+        _insert(
+            f"INSERT INTO deliveries_gaugeminute ({columns}) {NUMBERS}SELECT {others}, '{now - back * minute}', "
+            f"100, 3000, 3, 10, CASE WHEN i < {FAILING} THEN 2000 ELSE 0 END, 0 FROM n",
+            [subscriptions - 1],
+        )
+
+
+def _attempts(folder: Path, count: int) -> None:
+    """Segments of a day, as the journal seals them. The waiting messages were attempted in the last hour."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from deliveries.journal.files import segment_path
+    from deliveries.journal.schemas import EVENT
+    from deliveries.models import Message
+    from subscriptions.models import Subscription
+
+    types = {"string": pa.string(), "timestamp": pa.timestamp("us", tz="UTC"), "int64": pa.int64(), "int32": pa.int32(),
+             "int16": pa.int16()}  # fmt: skip
+    schema = pa.schema([(name, types[kind]) for name, kind in EVENT])
+    busy = Subscription.objects.get(subscription_id=BUSY)
+    ids = list(Message.objects.order_by("pk").values_list("pk", flat=True)[:SEGMENT_ROWS])
+    texts = [str(message_id) for message_id in ids]
+    segments = count // SEGMENT_ROWS
+    now_ms = int(time.time() * 1000)
+    same = {
+        "event": "push", "project": PROJECT, "region": "local", "subscription": busy.name, "subscription_id": busy.pk,
+        "topic": "", "topic_id": 0, "attempt": 1, "outcome": "nack", "response_class": "remote_server_5xx",
+        "response_code": 503, "reason": "", "latency_us": 12_000, "bytes": 100, "host": "endpoint-0.example.com",
+        "push_window": 3, "backoff_ms": 0, "worker": "push@bench", "schema_version": 1,
+    }  # fmt: skip
+    for number in range(segments):
+        opened_ms = now_ms - 3_000_000 + number * 3_000_000 // segments
+        at = datetime.fromtimestamp(opened_ms / 1000, UTC)
+        length = len(texts)
+        columns = {name: pa.repeat(pa.scalar(value, schema.field(name).type), length) for name, value in same.items()}
+        moments = pa.repeat(pa.scalar(at, schema.field("time").type), length)
+        columns |= {"time": moments, "publish_time": moments, "message_id": pa.array(texts)}
+        path = segment_path(folder, f"bench-1-{opened_ms:013d}-{number}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table([columns[name] for name in schema.names], schema=schema), path, compression="zstd")
+
+
+def _lanes() -> None:
+    """Lanes of failing subscriptions, as Redis has them; each waits with a thousand retries."""
+    from deliveries.backlog.backlog import PREFIX, Lane
+    from deliveries.backlog.default import default_backlog
+    from deliveries.backlog.lanestate import lane_fields
+    from deliveries.models import Delivery
+    from subscriptions.models import Subscription
+
+    client = default_backlog().client
+    for pk in Subscription.objects.order_by("pk").values_list("pk", flat=True)[:FAILING]:
+        lane = Lane(pk, "local")
+        client.hset(lane.state_key, mapping=lane_fields(window=10, round_peak=10))
+        ids = (
+            Delivery.objects.filter(subscription=pk).order_by("message_id").values_list("message_id", flat=True)[:1000]
+        )
+        client.zadd(f"{PREFIX}{lane.key}:z", {str(message_id): time.time() * 1000 + 60_000 for message_id in ids})
+
+
+def pages() -> dict[str, str]:
+    """Return the addresses to measure, by name."""
+    from deliveries.models import Message
+    from subscriptions.models import Subscription, Topic
+
+    busy, topic = Subscription.objects.get(subscription_id=BUSY), Topic.objects.earliest("pk")
+    message = Message.objects.order_by("pk")[100].pk
+    charts = f"deliveries/segment/charts/{busy.pk}/"
+    return {
+        "overview": "",
+        "topics": "subscriptions/topic/",
+        "topic": f"subscriptions/topic/{topic.pk}/change/",
+        "subscriptions": "subscriptions/subscription/",
+        "subscriptions, search": "subscriptions/subscription/?q=sub-77",
+        "subscription, live": f"deliveries/delivery/state/{busy.pk}/live/",
+        "subscription": f"deliveries/delivery/state/{busy.pk}/",
+        "subscription, messages": f"deliveries/delivery/waiting/{busy.pk}/",
+        "subscription, configuration": f"subscriptions/subscription/{busy.pk}/change/",
+        "subscription, permissions": f"subscriptions/policy/of/{busy.name}/",
+        "subscription, history": f"subscriptions/auditentry/?q={busy.name}",
+        "charts, hour": f"{charts}?range=1h&compare=week",
+        "charts, day": f"{charts}?range=24h&compare=week",
+        "charts, week": f"{charts}?range=7d&compare=week",
+        "charts, month": f"{charts}?range=30d&compare=week",
+        "waiting deliveries": "deliveries/delivery/",
+        "waiting deliveries, last page": "deliveries/delivery/?p=200",
+        "waiting deliveries, filter": "deliveries/delivery/?last_result__exact=503",
+        "messages": "deliveries/message/",
+        "messages, attribute that many have": "deliveries/message/?q=color%3Dred",
+        "messages, attribute that none has": "deliveries/message/?q=color%3Dblue",
+        "messages, ordering key": "deliveries/message/?q=customer-7",
+        "message": f"deliveries/message/way/{message}/",
+        "segments": "deliveries/segment/",
+        "snapshots": "subscriptions/snapshot/",
+        "projects": "subscriptions/project/",
+        "policies": "subscriptions/policy/",
+        "new subscription": "subscriptions/subscription/add/",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a page costs: the server's time, the CPU time of its process (SQLite's work included), and queries."""
+
+    wall_ms: float
+    cpu_ms: float
+    queries: int
+
+
+def measure() -> int:
+    """Print the time and the queries of each page, for a superuser and for a viewer; return 1 if one is too slow."""
+    slow = 0
+    for reader, client in _readers().items():
+        print(f"{reader:36} {'ms':>8} {'CPU ms':>8} {'queries':>8}")
+        for name, path in pages().items():
+            cost = _page(client, f"/admin/{path}")
+            slow += cost.wall_ms > LIMIT_MS
+            share = f"  {cost.cpu_ms / 10 / LIVE_SECONDS:.2f} % of a core a viewer" if "live" in name else ""
+            mark = "  SLOW" if cost.wall_ms > LIMIT_MS else ""
+            figures = f"{cost.wall_ms:8.1f} {cost.cpu_ms:8.1f} {cost.queries:8}"
+            print(f"  {name:34} {figures}{share}{mark}", flush=True)
+    return 1 if slow else 0
+
+
+def _readers() -> dict[str, Client]:
+    from django.contrib.auth.models import Permission, User
+    from django.test import Client
+
+    from subscriptions.iam import grants
+    from subscriptions.models import Project
+
+    readers = {}
+    for name, is_superuser in (("superuser", True), ("viewer", False)):
+        user = User.objects.create(username=name, email=f"{name}@example.com", is_staff=True, is_superuser=is_superuser)
+        user.user_permissions.set(Permission.objects.all())
+        readers[name] = Client(headers={"host": "localhost"})
+        readers[name].force_login(user)
+    project = Project.objects.get(project_id=PROJECT)
+    grants.role_grant(project, role="roles/editor", member="user:viewer@example.com")
+    return readers
+
+
+def _page(client: Client, address: str) -> Cost:
+    from django.db import connection
+    from django.test.utils import CaptureQueriesContext
+
+    response = client.get(address, follow=True)
+    if response.status_code != 200:
+        say(f"{address} answers {response.status_code}")
+    rounds = []
+    for _ in range(ROUNDS):
+        began, began_cpu = time.perf_counter(), time.process_time()
+        client.get(address)
+        rounds.append((time.perf_counter() - began, time.process_time() - began_cpu))
+    with CaptureQueriesContext(connection) as queries:
+        client.get(address)
+    # The shortest: others may be at work on the machine.
+    return Cost(1000 * min(wall for wall, _ in rounds), 1000 * min(cpu for _, cpu in rounds), len(queries))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The console's demo: a topic, a push subscription, a receiver and a message, for those who see PushHub first."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlencode
+
+import redis
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from deliveries.admin.demoreceiver import arrivals, receiver_url
+from deliveries.publish.request import publish_request_parse
+from deliveries.publish.service import message_publish
+from pushhub.common import names
+from pushhub.common.errors import PushHubError
+from pushhub.common.principals import Principal
+from subscriptions.console.base import caller_of
+from subscriptions.iam.methods import authorize
+from subscriptions.models import Subscription, Topic
+from subscriptions.services.subscriptions import push_config_modify, subscription_create
+from subscriptions.services.topics import topic_create, topic_delete
+
+DEMO = "demo"
+PULL = "google.pubsub.v1.Subscriber.Pull"
+MODIFY = "google.pubsub.v1.Subscriber.ModifyPushConfig"
+DEMO_METHODS = (
+    "google.pubsub.v1.Publisher.CreateTopic",
+    "google.pubsub.v1.Subscriber.CreateSubscription",
+    "google.pubsub.v1.Publisher.Publish",
+)
+
+
+def demo_page(request: HttpRequest) -> HttpResponse:
+    """Show what the demo's receiver got, or start the demo."""
+    project = (request.POST if request.method == "POST" else request.GET).get("project", "")
+    caller = caller_of(request)
+    if request.method == "POST":
+        try:
+            _start(project, caller)
+        except PushHubError as error:
+            messages.error(request, error.message)
+            return HttpResponseRedirect(reverse("admin:index"))
+        messages.success(request, _("Published a message. The receiver shows it as soon as it is pushed."))
+        return HttpResponseRedirect(f"{reverse('admin:deliveries_demo')}?{urlencode({'project': project})}")
+    name = names.subscription_name(project, DEMO)
+    try:
+        authorize(caller, PULL, {"subscription": name})
+    except PushHubError as error:
+        raise PermissionDenied(error.message) from error
+    context: dict[str, Any] = {**admin.site.each_context(request), "title": _("Demo"), "project": project, "rows": []}
+    with suppress(redis.RedisError):
+        context["rows"] = arrivals(name)
+    context["subscription"] = Subscription.objects.filter(project__project_id=project, subscription_id=DEMO).first()
+    return TemplateResponse(request, "admin/deliveries/demo.html", context)
+
+
+def _start(project: str, caller: Principal) -> None:
+    """Create what is missing of the demo, lead its subscription to this process's receiver, and publish a message."""
+    topic_name, name = names.topic_name(project, DEMO), names.subscription_name(project, DEMO)
+    for method in (*DEMO_METHODS, MODIFY):
+        resource = topic_name if method.endswith("Topic") else name
+        authorize(caller, method, {"name": resource, "topic": topic_name, "subscription": name})
+    topic = Topic.objects.filter(project__project_id=project, topic_id=DEMO).first()
+    is_new = topic is None
+    topic = topic or topic_create(name=topic_name, topic={}, caller=caller)
+    config = {"pushConfig": {"pushEndpoint": receiver_url()}}
+    try:
+        if Subscription.objects.filter(project__project_id=project, subscription_id=DEMO).exists():
+            push_config_modify(name=name, request={"subscription": name, **config}, caller=caller)
+        else:
+            subscription_create(name=name, subscription={"topic": topic_name, **config}, caller=caller)
+    except PushHubError:
+        if is_new:
+            topic_delete(name=topic_name)
+        raise
+    data = base64.b64encode(b"Hello from PushHub").decode()
+    message_publish(topic=topic, messages=publish_request_parse({"messages": [{"data": data}]}))
