@@ -11,7 +11,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.core.exceptions import PermissionDenied
 from django.db.models import Exists, OuterRef
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -93,6 +93,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             path("", view(self.changelist_view), name="deliveries_deadletter_changelist"),
             path("of/<int:subscription_id>/", view(self.of_subscription), name="deliveries_deadletters_of"),
             path("act/<int:subscription_id>/", view(self.act), name="deliveries_deadletters_act"),
+            path("job/<int:subscription_id>/", view(self.job), name="deliveries_deadletters_job"),
             path("stop/<int:subscription_id>/", view(self.stop), name="deliveries_deadletters_stop"),
             path("<int:object_id>/change/", view(self.letter), name="deliveries_deadletter_change"),
         ]
@@ -110,6 +111,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             request,
             "admin/deliveries/dead_letters.html",
             title=capfirst(self.opts.verbose_name_plural),
+            cl=True,  # for the breadcrumbs: this page stands for the list of the model
             rows=_rows_shown(shown),
             count=len(found),
             next_page=start // PER_PAGE + 1 if len(found) > start + PER_PAGE else None,
@@ -136,6 +138,15 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             max_rate=jobs.MAX_RATE,
             **_offered(caller_of(request), source),
         )
+
+    def job(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
+        """How far the latest order is, as JSON; the page asks for it while one runs."""
+        source = self._source(request, subscription_id)
+        job = DeadLetterJob.objects.filter(subscription=source).order_by("-pk").first()
+        shown = _job_shown(job) if job is not None else {"text": "", "level": ""}
+        response = JsonResponse({"sentence": shown["text"], "level": shown["level"]})
+        response.headers["Cache-Control"] = "no-store"
+        return response
 
     def letter(self, request: HttpRequest, object_id: int) -> HttpResponse:
         """A dead letter with its content."""
@@ -297,8 +308,6 @@ def _job_shown(job: DeadLetterJob) -> dict[str, Any]:
         "text": text % words_of,
         "is_running": job.finished_at is None,
         "level": "bad" if job.failure not in ("", jobs.STOPPED) else "" if job.finished_at is None else "good",
-        "done": job.done,
-        "total": job.total,
         "at": f"{job.finished_at or job.created_at:%Y-%m-%d %H:%M:%S} UTC",
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from deliveries.api import diagnosis, health, pull_views, snapshot_views
+from deliveries.api import dead_letters, diagnosis, health, pull_views, snapshot_views
 from deliveries.api.messages import MessageDetail
 from deliveries.api.metric_descriptors import MetricDescriptorDetail, MetricDescriptorList
 from deliveries.api.time_series import TimeSeriesList
@@ -24,6 +24,9 @@ urlpatterns = [
     re_path(SUBSCRIPTION + r":pull$", pull_views.SubscriptionPull.as_view()),
     re_path(SUBSCRIPTION + r":acknowledge$", pull_views.SubscriptionAcknowledge.as_view()),
     re_path(PROJECT + r"/messages/(?P<message>[^/:]+)$", MessageDetail.as_view()),
+    re_path(SUBSCRIPTION + r"/deadLetters$", dead_letters.DeadLetterList.as_view()),
+    re_path(SUBSCRIPTION + r":redriveDeadLetters$", dead_letters.DeadLetterRedrive.as_view()),
+    re_path(SUBSCRIPTION + r":discardDeadLetters$", dead_letters.DeadLetterDiscard.as_view()),
     re_path(SUBSCRIPTION + r":diagnose$", diagnosis.SubscriptionDiagnose.as_view()),
     re_path(SUBSCRIPTION + r":seek$", snapshot_views.SubscriptionSeek.as_view()),
     re_path(PROJECT + r"/snapshots$", snapshot_views.SnapshotList.as_view()),

@@ -36,7 +36,9 @@ def job_begin(source: Subscription, *, action: str, rate: int, caller: Principal
     Raises FailedPrecondition if there are none, if the subscription can't take them, or while another order runs.
     """
     if not 1 <= rate <= MAX_RATE:
-        raise InvalidArgument(f"The rate must be between 1 and {MAX_RATE} messages a second.", field="rate")
+        raise InvalidArgument(
+            f"The rate must be between 1 and {MAX_RATE} messages a second.", field="messagesPerSecond"
+        )
     if action == Action.REDRIVE:
         check_redrivable(source)
     with write_transaction():

@@ -51,7 +51,7 @@ REASON_ADVICE = {
 
 def endpoint_steps(origin: Origin, options: ClientOptions) -> Iterator[Step]:
     """Yield the steps up to the certificate, until one fails."""
-    addresses = _addresses(origin.host, options.dns_timeout_s)
+    addresses = host_addresses(origin.host, options.dns_timeout_s)
     if not addresses:
         yield failed(
             StepName.NAME, "The endpoint's host name has no address.", "Correct the name, or add it to the DNS."
@@ -104,7 +104,7 @@ def _certificate(plain: socket.socket, origin: Origin, options: ClientOptions) -
         )
 
 
-def _addresses(host: str, seconds: float) -> list[str]:
+def host_addresses(host: str, seconds: float) -> list[str]:
     """Return the addresses of a host, in the system's order; none where the look-up fails or takes too long."""
     addresses: dict[str, None] = {}
 

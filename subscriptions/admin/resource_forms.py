@@ -2,43 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from django import forms
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common import names
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import OPERATOR, Principal
-from pushhub.common.protojson import duration_format
+from subscriptions.admin import durations, words
+from subscriptions.iam import access
 from subscriptions.iam.methods import authorize
+from subscriptions.iam.roles import GET_OPEN_ID_TOKEN
 from subscriptions.iam.visible import rows_held
 from subscriptions.identity import agents
-from subscriptions.models import Project, ServiceAccount, Subscription, Topic
+from subscriptions.models import Project, ServiceAccount, Topic
+from subscriptions.resources.table import Table
+from subscriptions.resources.topics import FIELDS as TOPIC_FIELDS
 from subscriptions.services import hierarchy, service_accounts
 from subscriptions.services.projects import project_create
-from subscriptions.services.subscriptions import subscription_create, subscription_update
 from subscriptions.services.topics import topic_create, topic_update
 
 Fields = dict[str, Any]
 
+#: Projects whose service agents a form asks about: each costs two queries.
+ASKED_PROJECTS = 10
 
-def _small() -> forms.Textarea:
+
+def small_text() -> forms.Textarea:
     return forms.Textarea(attrs={"rows": 3, "cols": 60})
 
 
-def _wide() -> forms.TextInput:
+def wide_line() -> forms.TextInput:
     return forms.TextInput(attrs={"size": 60})
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Fields of a form below one heading. `css_class` says when they apply."""
+
+    title: Promise
+    fields: tuple[str, ...]
+    css_class: str = ""
+
+
+def refused(check: Callable[[], object], *, field: str = "") -> Iterator[PushHubError]:
+    """Yield the error that a check raises, if it does; `field` is where it belongs if the error doesn't tell."""
+    try:
+        check()
+    except PushHubError as error:
+        error.field = error.field or field
+        yield error
+
+
+def stored_one_by_one(table: Table[Any], row: Any, values: Fields) -> Iterator[PushHubError]:
+    """Store each value in a row that nobody saves, and yield what is refused of them."""
+    for name in values:
+        yield from refused(partial(table.store, row, values, {name}), field=name)
 
 
 class AccountField(forms.ModelChoiceField):  # type: ignore[type-arg]
     """A service account, with a word on whether pushes could be signed as it."""
 
+    #: The accounts that can't sign, which every form asks for once.
+    _unsigned: set[str] | None = None
+
     def label_from_instance(self, obj: Any) -> str:
-        if agents.accounts_signable([obj.email]):
+        if self._unsigned is None:
+            assert self.queryset is not None
+            self._unsigned = unsigned_accounts(self.queryset)
+        if obj.email not in self._unsigned:
             return str(obj.email)
         return _("%(email)s (disabled, or the service agent may not sign for it)") % {"email": obj.email}
+
+
+def unsigned_accounts(accounts: QuerySet[ServiceAccount]) -> set[str]:
+    """Return the accounts that are disabled, or that the service agent of their project may not sign for.
+
+    The agents are asked of a few projects only: whoever may use accounts of more gets the warning when saving.
+    """
+    by_project: dict[Project, list[ServiceAccount]] = {}
+    for account in accounts:
+        by_project.setdefault(account.project, []).append(account)
+    unsigned = {account.email for account in accounts if account.is_disabled}
+    for project, rows in list(by_project.items())[:ASKED_PROJECTS]:
+        own = ServiceAccount.objects.filter(project=project)
+        held = rows_held(agents.service_agent(project), GET_OPEN_ID_TOKEN, own)
+        signable = set(held.values_list("email", flat=True))
+        unsigned |= {account.email for account in rows} - signable
+    return unsigned
 
 
 class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -47,6 +105,10 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
     The service is one transaction: a form with an error has changed nothing.
     """
 
+    #: How the page groups the fields; without sections they stand in one group.
+    sections: ClassVar[Sequence[Section]] = ()
+    #: Fields that are left out for a caller who holds the permission nowhere.
+    permissions: ClassVar[Mapping[str, str]] = {}
     #: Who is signed in, set by the page. The table of methods counts here as it does for the API.
     caller: ClassVar[Principal] = OPERATOR
     #: What the caller must hold on a resource for a field to offer it.
@@ -68,15 +130,35 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def _post_clean(self) -> None:
         """Instead of the model's own validation, which would be a second set of rules."""
+        for error in list(self.refusals()):
+            self._add_refusal(error)
         if self.errors:
             return
         try:
-            self.instance = self.carry_out()
+            with transaction.atomic():
+                self.instance = self.carry_out()
         except PushHubError as error:
-            self.add_error(self._place_of(error.field), error.message)
+            self._add_refusal(error)
+
+    def refusals(self) -> Iterator[PushHubError]:
+        """Return what the service would refuse, each value by itself, so that all of it is told at once."""
+        return iter(())
 
     def carry_out(self) -> Any:
         raise NotImplementedError
+
+    def _add_refusal(self, error: PushHubError) -> None:
+        field = self._place_of(error.field)
+        if field is None or field not in self.errors:
+            self.add_error(field, words.refusal_text(error, field))
+
+    @classmethod
+    def unusable(cls, caller: Principal) -> set[str]:
+        """Return the fields that would only be refused to this caller."""
+        if access.is_root(caller):
+            return set()
+        held = {name: access.resources_granting(caller, permission) for name, permission in cls.permissions.items()}
+        return {name for name, resources in held.items() if not resources}
 
     def save(self, commit: bool = True) -> Any:
         return self.instance
@@ -101,11 +183,16 @@ class TopicForm(ServiceForm):
 
     project = forms.ModelChoiceField(Project.objects.all(), label=_("Project"))
     topic_id = forms.CharField(label=_("Topic ID"))
-    labels = forms.JSONField(label=_("Labels"), required=False, initial=dict, widget=_small())
-    message_retention = forms.CharField(
-        label=_("Message retention"), required=False, help_text=_("For example 86400s; empty: off")
+    labels = forms.JSONField(label=_("Labels"), required=False, initial=dict, widget=small_text())
+    message_retention = durations.DurationField(
+        label=_("Message retention"), required=False, help_text=_("For example 12h or 7d; empty: off")
     )
 
+    sections = (
+        Section(_("Name"), ("project", "topic_id")),
+        Section(_("Message retention"), ("message_retention",)),
+        Section(_("Labels"), ("labels",)),
+    )
     offered = {"project": "pubsub.topics.create"}
     places = {"name": "topic_id", "labels": "labels", "messageRetentionDuration": "message_retention"}
 
@@ -113,9 +200,17 @@ class TopicForm(ServiceForm):
         model = Topic
         fields: ClassVar[list[str]] = []
 
+    def refusals(self) -> Iterator[PushHubError]:
+        given = self.cleaned_data
+        fields = present(labels=given.get("labels"), messageRetentionDuration=given.get("message_retention"))
+        yield from stored_one_by_one(TOPIC_FIELDS, Topic(), fields)
+        if self.is_new and given.get("project"):
+            name = names.topic_name(given["project"].project_id, given.get("topic_id", ""))
+            yield from refused(partial(names.parse_topic, name))
+
     def carry_out(self) -> Topic:
         given = self.cleaned_data
-        fields = _present(labels=given["labels"], messageRetentionDuration=given["message_retention"])
+        fields = present(labels=given["labels"], messageRetentionDuration=given["message_retention"])
         if self.is_new:
             name = names.topic_name(given["project"].project_id, given["topic_id"])
             authorize(self.caller, "google.pubsub.v1.Publisher.CreateTopic", {"name": name})
@@ -123,132 +218,6 @@ class TopicForm(ServiceForm):
         request = {"topic": fields, "updateMask": "labels,messageRetentionDuration"}
         authorize(self.caller, "google.pubsub.v1.Publisher.UpdateTopic", {"topic.name": self.instance.name})
         return topic_update(name=self.instance.name, request=request)
-
-
-class SubscriptionForm(ServiceForm):
-    """A subscription; without an endpoint it is a pull subscription."""
-
-    project = forms.ModelChoiceField(Project.objects.all(), label=_("Project"))
-    subscription_id = forms.CharField(label=_("Subscription ID"))
-    topic = forms.ModelChoiceField(Topic.objects.select_related("project"), label=_("Topic"))
-    push_endpoint = forms.CharField(
-        label=_("Endpoint URL"),
-        required=False,
-        help_text=_("Messages are pushed there; empty: a pull subscription"),
-        widget=_wide(),
-    )
-    service_account = AccountField(
-        ServiceAccount.objects.filter(deleted_at=None).select_related("project"),
-        label=_("Service account"),
-        required=False,
-        to_field_name="email",
-        help_text=_("Enables authentication: pushes carry a token of this account"),
-    )
-    audience = forms.CharField(
-        label=_("Audience"), required=False, help_text=_("Empty: the endpoint's URL"), widget=_wide()
-    )
-    wrapper = forms.ChoiceField(
-        label=_("Message form"),
-        required=False,
-        choices=[("", _("Wrapped in JSON")), ("none", _("Unwrapped")), ("metadata", _("Unwrapped, with metadata"))],
-    )
-    push_attributes = forms.JSONField(
-        label=_("Push attributes"),
-        required=False,
-        initial=dict,
-        widget=_small(),
-        help_text=_("x-pushhub-rate, x-pushhub-burst, x-pushhub-max-outstanding, x-goog-version"),
-    )
-    ack_deadline_seconds = forms.IntegerField(label=_("Ack deadline (seconds)"), initial=10)
-    message_retention = forms.CharField(label=_("Message retention"), required=False, initial="604800s")
-    retain_acked_messages = forms.BooleanField(label=_("Retain acked messages"), required=False)
-    minimum_backoff = forms.CharField(label=_("Minimum backoff"), required=False, help_text=_("For example 10s"))
-    maximum_backoff = forms.CharField(label=_("Maximum backoff"), required=False, help_text=_("For example 600s"))
-    dead_letter_topic = forms.ModelChoiceField(
-        Topic.objects.select_related("project"), label=_("Dead letter topic"), required=False
-    )
-    max_delivery_attempts = forms.IntegerField(label=_("Maximum delivery attempts"), required=False)
-    enable_message_ordering = forms.BooleanField(label=_("Message ordering"), required=False)
-    filter = forms.CharField(label=_("Filter"), required=False)
-    enable_exactly_once_delivery = forms.BooleanField(
-        label=_("Exactly-once delivery"), required=False, help_text=_("For subscribers that pull")
-    )
-    expiration = forms.CharField(
-        label=_("Expires after inactivity"),
-        required=False,
-        initial="2678400s",
-        help_text=_("For example 2678400s, which is 31 days; empty: never"),
-    )
-    labels = forms.JSONField(label=_("Labels"), required=False, initial=dict, widget=_small())
-
-    offered = {
-        "project": "pubsub.subscriptions.create",
-        "topic": "pubsub.topics.attachSubscription",
-        "service_account": "iam.serviceAccounts.get",
-        "dead_letter_topic": "pubsub.topics.get",
-    }
-    places = {
-        "name": "subscription_id",
-        "topic": "topic",
-        "pushConfig": "push_endpoint",
-        "pushConfig.oidcToken": "service_account",
-        "pushConfig.oidcToken.audience": "audience",
-        "pushConfig.attributes": "push_attributes",
-        "ackDeadlineSeconds": "ack_deadline_seconds",
-        "messageRetentionDuration": "message_retention",
-        "retryPolicy": "minimum_backoff",
-        "retryPolicy.maximumBackoff": "maximum_backoff",
-        "deadLetterPolicy": "dead_letter_topic",
-        "deadLetterPolicy.maxDeliveryAttempts": "max_delivery_attempts",
-        "enableExactlyOnceDelivery": "enable_exactly_once_delivery",
-        "expirationPolicy": "expiration",
-    }
-    #: What an update may change, by the API's names.
-    MUTABLE = (
-        "pushConfig",
-        "ackDeadlineSeconds",
-        "messageRetentionDuration",
-        "retainAckedMessages",
-        "retryPolicy",
-        "deadLetterPolicy",
-        "enableExactlyOnceDelivery",
-        "expirationPolicy",
-        "labels",
-    )
-
-    class Meta:
-        model = Subscription
-        fields: ClassVar[list[str]] = []
-
-    def carry_out(self) -> Subscription:
-        given = self.cleaned_data
-        changeable = {
-            "pushConfig": _push_config(given),
-            "ackDeadlineSeconds": given["ack_deadline_seconds"],
-            "messageRetentionDuration": given["message_retention"],
-            "retainAckedMessages": given["retain_acked_messages"],
-            "retryPolicy": _present(minimumBackoff=given["minimum_backoff"], maximumBackoff=given["maximum_backoff"]),
-            "deadLetterPolicy": _dead_letter_policy(given),
-            "enableExactlyOnceDelivery": given["enable_exactly_once_delivery"],
-            "labels": given["labels"],
-        }
-        # An empty policy is not the same as none: it says that the subscription never expires.
-        expiration = {"expirationPolicy": _present(ttl=given["expiration"])}
-        if not self.is_new:
-            name = self.instance.name
-            request = {"subscription": {**_present(**changeable), **expiration}, "updateMask": ",".join(self.MUTABLE)}
-            authorize(self.caller, "google.pubsub.v1.Subscriber.UpdateSubscription", {"subscription.name": name})
-            return subscription_update(name=name, request=request, caller=self.caller)
-        name = names.subscription_name(given["project"].project_id, given["subscription_id"])
-        fixed = {
-            "topic": given["topic"].name,
-            "enableMessageOrdering": given["enable_message_ordering"],
-            "filter": given["filter"],
-        }
-        resources = {"name": name, "topic": given["topic"].name}
-        authorize(self.caller, "google.pubsub.v1.Subscriber.CreateSubscription", resources)
-        subscription = {**_present(**changeable, **fixed), **expiration}
-        return subscription_create(name=name, subscription=subscription, caller=self.caller)
 
 
 class ServiceAccountForm(ServiceForm):
@@ -302,54 +271,11 @@ class ProjectForm(ServiceForm):
         return project_create(project_id=given["project_id"], parent=parent, caller=self.caller)
 
 
-def _present(**fields: Any) -> Fields:
+def present(**fields: Any) -> Fields:
+    """Return the fields that are not empty."""
     return {name: value for name, value in fields.items() if value not in ("", None, {})}
-
-
-def _push_config(given: Fields) -> Fields:
-    account = given["service_account"]
-    token = _present(serviceAccountEmail=account.email if account else "", audience=given["audience"])
-    config = _present(pushEndpoint=given["push_endpoint"], attributes=given["push_attributes"], oidcToken=token)
-    if given["wrapper"]:
-        config["noWrapper"] = {"writeMetadata": given["wrapper"] == "metadata"}
-    return config
-
-
-def _dead_letter_policy(given: Fields) -> Fields:
-    topic = given["dead_letter_topic"]
-    return _present(deadLetterTopic=topic.name if topic else "", maxDeliveryAttempts=given["max_delivery_attempts"])
 
 
 def topic_initial(topic: Topic) -> Fields:
     """A topic as its form shows it."""
-    return {"labels": topic.labels, "message_retention": _seconds(topic.message_retention_seconds)}
-
-
-def subscription_initial(row: Subscription) -> Fields:
-    """A subscription as its form shows it."""
-    unwrapped = "metadata" if row.push_write_metadata else "none"
-    return {
-        "push_endpoint": row.push_endpoint,
-        "service_account": row.oidc_service_account_email,
-        "audience": row.oidc_audience,
-        "wrapper": unwrapped if row.push_wrapper == Subscription.Wrapper.NONE else "",
-        "push_attributes": row.push_attributes,
-        "ack_deadline_seconds": row.ack_deadline_seconds,
-        "message_retention": _seconds(row.message_retention_seconds),
-        "retain_acked_messages": row.retain_acked_messages,
-        "minimum_backoff": _milliseconds(row.minimum_backoff_ms),
-        "maximum_backoff": _milliseconds(row.maximum_backoff_ms),
-        "dead_letter_topic": row.dead_letter_topic,
-        "max_delivery_attempts": row.max_delivery_attempts or None,
-        "enable_exactly_once_delivery": row.enable_exactly_once_delivery,
-        "expiration": _seconds(row.expiration_ttl_seconds),
-        "labels": row.labels,
-    }
-
-
-def _seconds(seconds: int | None) -> str:
-    return "" if seconds is None else duration_format(seconds * 1000)
-
-
-def _milliseconds(milliseconds: int | None) -> str:
-    return "" if milliseconds is None else duration_format(milliseconds)
+    return {"labels": topic.labels, "message_retention": durations.seconds_text(topic.message_retention_seconds)}

@@ -7,9 +7,11 @@ from functools import partial
 from typing import Any, ClassVar
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
@@ -17,10 +19,11 @@ from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
-from subscriptions.admin import resource_forms
+from subscriptions.admin import resource_forms, subscription_form, words
 from subscriptions.admin.policies import permissions_link
 from subscriptions.console.base import ConsoleAdmin, caller_of
 from subscriptions.console.tabs import subscription_tabs
+from subscriptions.iam import access
 from subscriptions.iam.methods import authorize_row
 from subscriptions.identity import agents
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
@@ -37,6 +40,9 @@ IAM = "google.iam.admin.v1"
 PUBLISHER = "google.pubsub.v1.Publisher"
 SET_POLICY = "google.iam.v1.IAMPolicy.SetIamPolicy"
 SUBSCRIBER = "google.pubsub.v1.Subscriber"
+#: What lets somebody set an endpoint, and so have it looked at.
+USING_ENDPOINTS = ("pubsub.subscriptions.create", "pubsub.subscriptions.update")
+NOT_FORWARDED = _("The service agent may not forward dead letters: messages go on being delivered until it is granted.")
 NOT_SIGNED = _("The service agent may not sign for the account: pushes are nacked as token_denied until it is granted.")
 
 
@@ -71,6 +77,30 @@ class ServiceAdmin(ConsoleAdmin):
         text.__name__ = name
         return text
 
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """The form's sections; what belongs to none of them stands at the end of the first."""
+        names = [name for name in self.get_fields(request, obj) if name not in self.unusable_of(request)]
+        sections = getattr(self.form, "sections", ())
+        is_form = self.has_add_permission(request) if obj is None else self.has_change_permission(request, obj)
+        if not sections or not is_form:
+            return [(None, {"fields": names})]
+        placed = {name for section in sections for name in section.fields}
+        others = [name for name in names if name not in placed]
+        groups = [
+            (section, [*(name for name in section.fields if name in names), *(others if number == 0 else ())])
+            for number, section in enumerate(sections)
+        ]
+        return [
+            (section.title, {"fields": fields, "classes": [section.css_class] if section.css_class else []})
+            for section, fields in groups
+            if fields
+        ]
+
+    def unusable_of(self, request: HttpRequest) -> set[str]:
+        """The fields of the form that the service would only refuse to this reader."""
+        unusable: set[str] = self.form.unusable(caller_of(request)) if hasattr(self.form, "unusable") else set()
+        return unusable
+
     def shown(self) -> tuple[str, ...]:
         """Read-only fields of a row that exists."""
         return tuple(name for name in self.fixed if hasattr(self.model, name))
@@ -85,9 +115,10 @@ class ServiceAdmin(ConsoleAdmin):
         if self.fields:  # nothing to fill in
             return super().get_form(request, obj, change, **kwargs)
         caller = caller_of(request)
+        unusable = dict.fromkeys(self.unusable_of(request))
         if obj is None:
-            return type(self.form.__name__, (self.form,), {"caller": caller})
-        left = dict.fromkeys(self.fixed)
+            return type(self.form.__name__, (self.form,), {**unusable, "caller": caller})
+        left = {**unusable, **dict.fromkeys(self.fixed)}
         initial = self.initial_of(obj)
 
         def __init__(form: Any, *args: Any, **options: Any) -> None:  # noqa: N807 - a method for the new class
@@ -212,14 +243,14 @@ class TopicAdmin(ServiceAdmin):
 class SubscriptionAdmin(ServiceAdmin):
     """Subscriptions, with how their deliveries stand."""
 
-    form = resource_forms.SubscriptionForm
+    form = subscription_form.SubscriptionForm
     methods = {
         "view": f"{SUBSCRIBER}.GetSubscription",
         "add": f"{SUBSCRIBER}.CreateSubscription",
         "change": f"{SUBSCRIBER}.UpdateSubscription",
         "delete": f"{SUBSCRIBER}.DeleteSubscription",
     }
-    fixed = ("project", "subscription_id", "topic", "enable_message_ordering", "filter")
+    fixed = ("project", "subscription_id", "topic", "new_topic", "enable_message_ordering", "filter")
     list_display = ("page_link", "topic", "push_endpoint", "state", "metrics")
     list_display_links = None
     list_filter = ("detached", "paused", "project")
@@ -228,10 +259,13 @@ class SubscriptionAdmin(ServiceAdmin):
     actions = ("pause", "resume")
 
     def shown(self) -> tuple[str, ...]:
-        return (*super().shown(), "agent", "detached", "created_at", "updated_at")
+        return (*super().shown(), "agent", "forwarding", "detached", "created_at", "updated_at")
+
+    class Media:
+        js = ("subscriptions/forms.js",)
 
     def initial_of(self, obj: Subscription) -> dict[str, Any]:
-        return resource_forms.subscription_initial(obj)
+        return subscription_form.subscription_initial(obj)
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> HttpResponse:
         row = context.get("original")
@@ -240,8 +274,35 @@ class SubscriptionAdmin(ServiceAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.grant_agent)
-        return [path("<int:pk>/grant-agent/", view, name="subscriptions_grant_agent"), *super().get_urls()]
+        view = self.admin_site.admin_view
+        return [
+            path("<int:pk>/grant-agent/", view(self.grant_agent), name="subscriptions_grant_agent"),
+            path("<int:pk>/grant-forwarding/", view(self.grant_forwarding), name="subscriptions_grant_forwarding"),
+            path("check-endpoint/", view(self.check_endpoint), name="subscriptions_check_endpoint"),
+            *super().get_urls(),
+        ]
+
+    def check_endpoint(self, request: HttpRequest) -> HttpResponse:
+        """What would be refused or go wrong with an endpoint, for the form that somebody fills in."""
+        caller = caller_of(request)
+        if not access.is_root(caller) and not any(
+            access.resources_granting(caller, permission) for permission in USING_ENDPOINTS
+        ):
+            raise PermissionDenied
+        url = request.GET.get("url", "")
+        return JsonResponse({"text": self._endpoint_text(url) if url else ""})
+
+    def _endpoint_text(self, url: str) -> str:
+        """What is wrong with an endpoint, or with what its name leads to now."""
+        look_up: Callable[[str], str] | None = getattr(self.admin_site, "endpoint_warning", None)
+        return words.endpoint_refusal(url) or (look_up(url) if look_up is not None else "")
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """The row, which remembers its reader: the columns below show nobody a button that would be refused."""
+        row: Any = super().get_object(request, object_id, from_field)
+        if row is not None:
+            row.reader = caller_of(request)
+        return row
 
     @admin.display(description=_("Authentication"))
     def agent(self, row: Subscription) -> str:
@@ -250,12 +311,9 @@ class SubscriptionAdmin(ServiceAdmin):
             return str(_("Pushes carry no token."))
         if agents.accounts_signable([row.oidc_service_account_email]):
             return str(_("The service agent may sign for the account."))
-        button = format_html(
-            '<button class="button" formaction="{}" formnovalidate>{}</button>',
-            reverse("admin:subscriptions_grant_agent", args=[row.pk]),
-            _("Grant"),
-        )
-        return format_html("{} {}", NOT_SIGNED, button)
+        account = ServiceAccount.objects.filter(email=row.oidc_service_account_email).first()
+        granted = [account] if account is not None else []
+        return format_html("{} {}", NOT_SIGNED, _grant_button("subscriptions_grant_agent", row, granted))
 
     def grant_agent(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Let the service agent sign for the subscription's account."""
@@ -266,11 +324,35 @@ class SubscriptionAdmin(ServiceAdmin):
         self.for_each(request, account, SET_POLICY, partial(grant, caller_of(request)))
         return HttpResponseRedirect(reverse("admin:subscriptions_subscription_change", args=[pk]))
 
+    @admin.display(description=_("Forwarding"))
+    def forwarding(self, row: Subscription) -> str:
+        """Whether dead letters can be forwarded, and the button that lets them be."""
+        if row.dead_letter_topic is None:
+            return str(_("The subscription has no dead letter topic."))
+        if settings.DEVELOPMENT or not subscription_form.forwarding_missing(row):
+            return str(_("The service agent may forward dead letters."))
+        granted = [resource for resource, _role in subscription_form.forwarding_missing(row)]
+        return format_html("{} {}", NOT_FORWARDED, _grant_button("subscriptions_grant_forwarding", row, granted))
+
+    def grant_forwarding(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Let the service agent forward the subscription's dead letters."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        row = get_object_or_404(self.get_queryset(request), pk=pk)
+        service = partial(subscription_form.forwarding_grant, caller=caller_of(request))
+        self.for_each(request, [row], f"{SUBSCRIBER}.GetSubscription", service)
+        return HttpResponseRedirect(reverse("admin:subscriptions_subscription_change", args=[pk]))
+
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """The form's service has done it; what is left is to say what will not work yet."""
         email = obj.oidc_service_account_email
         if email and not agents.accounts_signable([email]):
             self.message_user(request, NOT_SIGNED, messages.WARNING)
+        if not settings.DEVELOPMENT and subscription_form.forwarding_missing(obj):
+            self.message_user(request, NOT_FORWARDED, messages.WARNING)
+        warning = self._endpoint_text(obj.push_endpoint) if obj.push_endpoint else ""
+        if warning:
+            self.message_user(request, warning, messages.WARNING)
 
     def delete_by_service(self, row: Subscription) -> None:
         subscription_delete(name=row.name)
@@ -303,6 +385,23 @@ class SubscriptionAdmin(ServiceAdmin):
         caller = caller_of(request)
         method = f"{SUBSCRIBER}.ModifyPushConfig"
         self.for_each(request, queryset, method, lambda row: subscription_resume(name=row.name, caller=caller))
+
+
+def _grant_button(url_name: str, row: Any, resources: Iterable[Any]) -> str:
+    """Return a button that grants something on these resources, if the reader may set all of their policies."""
+    reader = getattr(row, "reader", None)
+    if reader is None or not all(_may_grant(reader, resource) for resource in resources):
+        return ""
+    url = reverse(f"admin:{url_name}", args=[row.pk])
+    return format_html('<button class="button" formaction="{}" formnovalidate>{}</button>', url, _("Grant"))
+
+
+def _may_grant(caller: Principal, resource: Any) -> bool:
+    try:
+        authorize_row(caller, SET_POLICY, resource)
+    except PushHubError:
+        return False
+    return True
 
 
 @admin.register(Snapshot)

@@ -190,6 +190,9 @@ class ConsoleSite(admin.AdminSite):
     site_url = None
     #: Returns what the overview shows; the data plane sets it (deliveries/admin/overview.py).
     overview: Callable[[HttpRequest], dict[str, Any]] | None = None
+    #: Returns what a look-up of an endpoint's host shows, empty where nothing is wrong; the data plane sets it
+    #: (deliveries/admin/endpoints.py).
+    endpoint_warning: Callable[[str], str] | None = None
 
     def login(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         response = super().login(request, extra_context)

@@ -90,14 +90,20 @@ def check_combination(subscription: Subscription) -> None:
         )
 
 
-def _check_endpoint(endpoint: str) -> None:
-    guard = AddressGuard(
+def address_guard() -> AddressGuard:
+    """Return the guard that judges push endpoints in this deployment."""
+    return AddressGuard(
         allow_private=settings.ALLOW_PRIVATE,
         allowed_networks=settings.ALLOWED_NETWORKS,
         own_listeners=(settings.HTTP_ADDRESS, settings.GRPC_ADDRESS, settings.FLOWER_ADDRESS),
     )
+
+
+def _check_endpoint(endpoint: str) -> None:
     allowed_ports = frozenset(settings.ALLOWED_PORTS)
-    endpoints.push_endpoint(endpoint, allow_http=settings.ALLOW_HTTP, allowed_ports=allowed_ports, guard=guard)
+    endpoints.push_endpoint(
+        endpoint, allow_http=settings.ALLOW_HTTP, allowed_ports=allowed_ports, guard=address_guard()
+    )
 
 
 def _check_account(subscription: Subscription, email: str) -> None:

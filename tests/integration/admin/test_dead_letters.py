@@ -96,8 +96,10 @@ def test_all_are_moved_by_an_order_whose_progress_is_shown(api: Api, client: Cli
     page = act(client, source, do="redrive-all", rate="1")
     assert said(page) == ["Ordered for 3 dead letters, at most 1 a second."]
     assert page.context["job"]["text"] == "Redriving: 0 of 3, at most 1 a second."
-    assert 'http-equiv="refresh"' in page.content.decode()
+    assert f'data-live-source="{LIST}job/{source.pk}/"' in page.content.decode()
     jobs.jobs_advance()
+    live = client.get(f"{LIST}job/{source.pk}/").json()
+    assert live == {"sentence": "Redriving: 1 of 3, at most 1 a second.", "level": ""}
     page = client.get(of(source))
     assert page.context["job"]["text"] == "Redriving: 1 of 3, at most 1 a second."
     assert said(client.post(f"{LIST}stop/{source.pk}/", follow=True)) == [

@@ -1,0 +1,111 @@
+"""Dead letters of a subscription over REST: list, redrive, discard. Pub/Sub has no such methods."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from deliveries.deadletters.jobs import DEFAULT_RATE, job_begin
+from deliveries.deadletters.listing import unsettled
+from deliveries.deadletters.moving import BATCH, METHODS, Action, letters_move
+from deliveries.models import DeadLetter
+from deliveries.rules.payload import publish_time_text
+from deliveries.store.statements import LAST_ID
+from pushhub.common.errors import InvalidArgument
+from pushhub.common.names import subscription_name
+from subscriptions import selectors
+from subscriptions.api.base import ApiView, caller_of
+from subscriptions.api.openapi import ANY_OBJECT, PAGING
+from subscriptions.api.topics import listed
+from subscriptions.paging import Page, paged
+
+TAGS = ["subscriptions"]
+MOVE_BODY = {
+    "application/json": {
+        "type": "object",
+        "properties": {
+            "messageIds": {"type": "array", "items": {"type": "string"}, "maxItems": BATCH},
+            "all": {"type": "boolean"},
+            "messagesPerSecond": {"type": "integer"},
+        },
+    }
+}
+
+
+class DeadLetterList(ApiView):
+    """The dead letters of a subscription, the oldest first, without their content."""
+
+    methods = {"GET": "pushhub.v1.DeadLetters.ListDeadLetters"}
+
+    @extend_schema(operation_id="subscriptions_deadletters_list", tags=TAGS, parameters=PAGING, responses=ANY_OBJECT)
+    def get(self, request: Request, project: str, subscription: str) -> Response:
+        page = Page.read(request.query_params)
+        source = selectors.subscription_get(name=subscription_name(project, subscription))
+        rows, token = paged(unsettled(source), page, keys=("message_id",), scope=f"deadLetters {source.pk}")
+        return Response(listed("deadLetters", [_resource(row) for row in rows], token))
+
+
+class DeadLetterMove(ApiView):
+    """What redrive and discard have in common."""
+
+    action: ClassVar[Action]
+
+    def move(self, request: Request, project: str, subscription: str) -> Response:
+        """Move the named dead letters now, or order it for all of them; answer with their number."""
+        source = selectors.subscription_get(name=subscription_name(project, subscription))
+        body = request.data if isinstance(request.data, dict) else {}
+        ids, is_all, rate = _ids(body), body.get("all", False), body.get("messagesPerSecond", DEFAULT_RATE)
+        if not isinstance(is_all, bool):
+            raise InvalidArgument("Give true or false.", field="all")
+        if not isinstance(rate, int) or isinstance(rate, bool):
+            raise InvalidArgument("Give a whole number.", field="messagesPerSecond")
+        if is_all == bool(ids):
+            raise InvalidArgument("Name the dead letters, or give all as true.", field="messageIds")
+        caller = caller_of(request)
+        if is_all:
+            return Response({"messages": job_begin(source, action=self.action, rate=rate, caller=caller).total})
+        return Response({"messages": letters_move(source, ids, action=self.action, caller=caller)})
+
+
+class DeadLetterRedrive(DeadLetterMove):
+    """`POST ...:redriveDeadLetters`."""
+
+    action = Action.REDRIVE
+    methods = {"POST": METHODS[Action.REDRIVE]}
+
+    @extend_schema(operation_id="subscriptions_deadletters_redrive", tags=TAGS, request=MOVE_BODY, responses=ANY_OBJECT)
+    def post(self, request: Request, project: str, subscription: str) -> Response:
+        return self.move(request, project, subscription)
+
+
+class DeadLetterDiscard(DeadLetterMove):
+    """`POST ...:discardDeadLetters`."""
+
+    action = Action.DISCARD
+    methods = {"POST": METHODS[Action.DISCARD]}
+
+    @extend_schema(operation_id="subscriptions_deadletters_discard", tags=TAGS, request=MOVE_BODY, responses=ANY_OBJECT)
+    def post(self, request: Request, project: str, subscription: str) -> Response:
+        return self.move(request, project, subscription)
+
+
+def _ids(body: dict[str, Any]) -> list[int]:
+    texts = body.get("messageIds", [])
+    is_valid = isinstance(texts, list) and all(isinstance(text, str) and text.isdecimal() for text in texts)
+    if not is_valid or len(texts) > BATCH or any(len(text) > len(str(LAST_ID)) for text in texts):
+        raise InvalidArgument(f"Give at most {BATCH} message ids as texts of digits.", field="messageIds")
+    return [number for number in map(int, texts) if number <= LAST_ID]
+
+
+def _resource(row: DeadLetter) -> dict[str, Any]:
+    return {
+        "messageId": str(row.message_id),
+        "sourceMessageId": str(row.source_id),
+        "deadLetterTime": publish_time_text(row.message_id),
+        "publishTime": publish_time_text(row.source_id),
+        "deliveryAttempts": row.attempts,
+        **({"reason": row.result} if row.result else {}),
+    }

@@ -1,0 +1,46 @@
+"""Durations in forms: people write 10m or 7d, the API has 600s."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from pushhub.common.protojson import duration_format
+
+#: The seconds of each unit, the largest first.
+UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_PART = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*([dhms])", re.ASCII)
+
+
+class DurationField(forms.CharField):
+    """A duration such as 90s, 10m or 1d12h, as the API writes it."""
+
+    default_error_messages = {"invalid": _("Enter a duration such as 30s, 10m, 12h or 7d.")}
+
+    def to_python(self, value: Any) -> str:
+        text = str(super().to_python(value)).lower()
+        if not text:
+            return ""
+        parts = _PART.findall(f"{text}s" if text.isdecimal() else text)
+        if not parts or _PART.sub("", f"{text}s" if text.isdecimal() else text).strip():
+            raise forms.ValidationError(self.error_messages["invalid"], code="invalid")
+        milliseconds = sum(round(float(number) * 1000) * UNITS[unit] for number, unit in parts)
+        return duration_format(milliseconds)
+
+
+def seconds_text(seconds: int | None) -> str:
+    """Return a number of seconds in the largest unit that fits; empty for none."""
+    if seconds is None:
+        return ""
+    unit, size = next(((unit, size) for unit, size in UNITS.items() if seconds and seconds % size == 0), ("s", 1))
+    return f"{seconds // size}{unit}"
+
+
+def milliseconds_text(milliseconds: int | None) -> str:
+    """Return a number of milliseconds as `seconds_text` does; parts of a second stay seconds."""
+    if milliseconds is None:
+        return ""
+    return duration_format(milliseconds) if milliseconds % 1000 else seconds_text(milliseconds // 1000)

@@ -1,0 +1,464 @@
+"""The console's form of a subscription: sections as in Cloud Console, and what is missing made or granted in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import ClassVar
+
+from django import forms
+from django.urls import reverse_lazy
+from django.utils.translation import gettext_lazy as _
+
+from pushhub.common import names
+from pushhub.common.errors import AlreadyExists, InvalidArgument, PushHubError
+from pushhub.common.principals import Principal
+from pushhub.common.protojson import duration_parse
+from subscriptions.admin import durations, words
+from subscriptions.admin.resource_forms import (
+    AccountField,
+    Fields,
+    Section,
+    ServiceForm,
+    present,
+    refused,
+    small_text,
+    stored_one_by_one,
+    wide_line,
+)
+from subscriptions.iam import access, grants, tree
+from subscriptions.iam.methods import authorize, authorize_row
+from subscriptions.identity import agents
+from subscriptions.models import Project, ServiceAccount, Subscription, Topic
+from subscriptions.resources import bounds
+from subscriptions.resources.subscriptions import FIELDS
+from subscriptions.services.service_accounts import service_account_create
+from subscriptions.services.subscriptions import subscription_create, subscription_update
+from subscriptions.services.topics import topic_create
+
+PUSH, PULL = "push", "pull"
+#: Fields that apply to one of the two only.
+PUSH_FIELDS = (
+    "push_endpoint",
+    "wrapper",
+    "push_attributes",
+    "service_account",
+    "new_service_account",
+    "audience",
+    "grant_agent",
+    "grant_act_as",
+)
+PULL_FIELDS = ("enable_exactly_once_delivery",)
+SET_POLICY = "google.iam.v1.IAMPolicy.SetIamPolicy"
+ACCOUNT_USER = "roles/iam.serviceAccountUser"
+ACT_AS = "iam.serviceAccounts.actAs"
+#: What the service agent needs to forward dead letters: permission and role, on the topic and on the subscription.
+FORWARD_TO_TOPIC = ("pubsub.topics.publish", "roles/pubsub.publisher")
+FORWARD_FROM_SUBSCRIPTION = ("pubsub.subscriptions.consume", "roles/pubsub.subscriber")
+
+
+class SubscriptionForm(ServiceForm):
+    """A subscription. A new topic, service account and dead-letter topic are created with it, or nothing is."""
+
+    project = forms.ModelChoiceField(Project.objects.all(), label=_("Project"))
+    subscription_id = forms.CharField(label=_("Subscription ID"))
+    topic = forms.ModelChoiceField(Topic.objects.select_related("project"), label=_("Topic"), required=False)
+    new_topic = forms.CharField(
+        label=_("or a new topic"), required=False, help_text=_("The ID of a topic that is created in the project")
+    )
+    delivery_type = forms.ChoiceField(
+        label=_("Delivery type"),
+        required=False,
+        initial=PULL,
+        choices=[(PULL, _("Pull: subscribers fetch messages")), (PUSH, _("Push: PushHub sends messages to a URL"))],
+        widget=forms.RadioSelect,
+    )
+    push_endpoint = forms.CharField(
+        label=_("Endpoint URL"),
+        required=False,
+        help_text=_("Messages are pushed there"),
+        widget=forms.TextInput(
+            attrs={"size": 60, "data-check": reverse_lazy("admin:subscriptions_check_endpoint"), "inputmode": "url"}
+        ),
+    )
+    wrapper = forms.ChoiceField(
+        label=_("Message form"),
+        required=False,
+        choices=[("", _("Wrapped in JSON")), ("none", _("Unwrapped")), ("metadata", _("Unwrapped, with metadata"))],
+    )
+    push_attributes = forms.JSONField(
+        label=_("Push attributes"),
+        required=False,
+        initial=dict,
+        widget=small_text(),
+        help_text=_("x-pushhub-rate, x-pushhub-burst, x-pushhub-max-outstanding, x-goog-version"),
+    )
+    service_account = AccountField(
+        ServiceAccount.objects.filter(deleted_at=None).select_related("project"),
+        label=_("Service account"),
+        required=False,
+        to_field_name="email",
+        help_text=_("Enables authentication: pushes carry a token of this account"),
+    )
+    new_service_account = forms.CharField(
+        label=_("or a new service account"),
+        required=False,
+        help_text=_("The ID of an account that is created in the project"),
+    )
+    audience = forms.CharField(
+        label=_("Audience"), required=False, help_text=_("Empty: the endpoint's URL"), widget=wide_line()
+    )
+    grant_agent = forms.BooleanField(label=_("Let the service agent sign tokens of this account"), required=False)
+    grant_act_as = forms.BooleanField(label=_("Let me act as this account"), required=False)
+    enable_exactly_once_delivery = forms.BooleanField(
+        label=_("Exactly-once delivery"), required=False, help_text=_("For subscribers that pull")
+    )
+    ack_deadline_seconds = forms.IntegerField(label=_("Ack deadline (seconds)"), initial=10)
+    message_retention = durations.DurationField(
+        label=_("Message retention"), required=False, initial="7d", help_text=_("For example 12h or 7d")
+    )
+    retain_acked_messages = forms.BooleanField(label=_("Retain acked messages"), required=False)
+    expiration = durations.DurationField(
+        label=_("Expires after inactivity"), required=False, initial="31d", help_text=_("For example 31d; empty: never")
+    )
+    enable_message_ordering = forms.BooleanField(label=_("Message ordering"), required=False)
+    filter = forms.CharField(label=_("Filter"), required=False, widget=wide_line())
+    dead_letter_topic = forms.ModelChoiceField(
+        Topic.objects.select_related("project"),
+        label=_("Dead letter topic"),
+        required=False,
+        help_text=_("Gets the messages that were attempted too often; empty: they are tried again until they expire"),
+    )
+    new_dead_letter_topic = forms.CharField(
+        label=_("or a new dead letter topic"),
+        required=False,
+        help_text=_("The ID of a topic that is created in the project"),
+    )
+    max_delivery_attempts = forms.IntegerField(
+        label=_("Maximum delivery attempts"), required=False, help_text=_("5 to 100; empty: 5")
+    )
+    grant_dead_letters = forms.BooleanField(
+        label=_("Let the service agent forward dead letters"),
+        required=False,
+        help_text=_("Grants it what it lacks: to publish to the topic, and to acknowledge in the subscription"),
+    )
+    minimum_backoff = durations.DurationField(
+        label=_("Minimum backoff"), required=False, help_text=_("For example 10s; both empty: as soon as possible")
+    )
+    maximum_backoff = durations.DurationField(
+        label=_("Maximum backoff"), required=False, help_text=_("For example 600s")
+    )
+    labels = forms.JSONField(label=_("Labels"), required=False, initial=dict, widget=small_text())
+
+    sections = (
+        Section(_("Name and topic"), ("project", "subscription_id", "topic", "new_topic")),
+        Section(_("Delivery type"), ("delivery_type",)),
+        Section(_("Push"), ("push_endpoint", "wrapper", "push_attributes"), "only-push"),
+        Section(
+            _("Authentication of pushes"),
+            ("agent", "service_account", "new_service_account", "audience", "grant_agent", "grant_act_as"),
+            "only-push",
+        ),
+        Section(_("Delivery guarantee"), ("enable_exactly_once_delivery",), "only-pull"),
+        Section(
+            _("Deadline, retention and expiration"),
+            ("ack_deadline_seconds", "message_retention", "retain_acked_messages", "expiration"),
+        ),
+        Section(_("Ordering and filter"), ("enable_message_ordering", "filter")),
+        Section(
+            _("Dead letters"),
+            (
+                "forwarding",
+                "dead_letter_topic",
+                "new_dead_letter_topic",
+                "max_delivery_attempts",
+                "grant_dead_letters",
+            ),
+        ),
+        Section(_("Retries"), ("minimum_backoff", "maximum_backoff")),
+        Section(_("Labels"), ("labels",)),
+    )
+    offered = {
+        "project": "pubsub.subscriptions.create",
+        "topic": "pubsub.topics.attachSubscription",
+        "service_account": "iam.serviceAccounts.get",
+        "dead_letter_topic": "pubsub.topics.get",
+    }
+    permissions = {
+        "new_topic": "pubsub.topics.create",
+        "new_service_account": "iam.serviceAccounts.create",
+        "new_dead_letter_topic": "pubsub.topics.create",
+        "grant_agent": "iam.serviceAccounts.setIamPolicy",
+        "grant_act_as": "iam.serviceAccounts.setIamPolicy",
+        "grant_dead_letters": "pubsub.topics.setIamPolicy",
+    }
+    places = {
+        "name": "subscription_id",
+        "topic": "topic",
+        "pushConfig": "push_endpoint",
+        "pushConfig.oidcToken": "service_account",
+        "pushConfig.oidcToken.audience": "audience",
+        "pushConfig.attributes": "push_attributes",
+        "ackDeadlineSeconds": "ack_deadline_seconds",
+        "messageRetentionDuration": "message_retention",
+        "retryPolicy": "minimum_backoff",
+        "retryPolicy.maximumBackoff": "maximum_backoff",
+        "deadLetterPolicy": "dead_letter_topic",
+        "deadLetterPolicy.maxDeliveryAttempts": "max_delivery_attempts",
+        "enableExactlyOnceDelivery": "enable_exactly_once_delivery",
+        "expirationPolicy": "expiration",
+        "labels": "labels",
+    }
+    #: What an update may change, by the API's names.
+    MUTABLE = (
+        "pushConfig",
+        "ackDeadlineSeconds",
+        "messageRetentionDuration",
+        "retainAckedMessages",
+        "retryPolicy",
+        "deadLetterPolicy",
+        "enableExactlyOnceDelivery",
+        "expirationPolicy",
+        "labels",
+    )
+
+    class Meta:
+        model = Subscription
+        fields: ClassVar[list[str]] = []
+
+    @classmethod
+    def unusable(cls, caller: Principal) -> set[str]:
+        # Whoever may do everything has no use for a grant.
+        return super().unusable(caller) | ({"grant_act_as"} if access.is_root(caller) else set())
+
+    def clean(self) -> Fields:
+        """Take what applies to the delivery type only, and ask for what has to be chosen."""
+        given: Fields = super().clean() or {}
+        delivery_type = given.get("delivery_type")
+        if delivery_type:
+            for name in PULL_FIELDS if delivery_type == PUSH else PUSH_FIELDS:
+                given[name] = False if name in PULL_FIELDS else None
+                self.errors.pop(name, None)
+        if delivery_type == PUSH and not given.get("push_endpoint"):
+            self.add_error("push_endpoint", _("Enter the URL that messages are pushed to, or choose pull."))
+        self._check_choice("topic", "new_topic", is_required="topic" in self.fields)
+        self._check_choice("service_account", "new_service_account")
+        self._check_choice("dead_letter_topic", "new_dead_letter_topic")
+        return given
+
+    def _check_choice(self, chosen: str, new: str, *, is_required: bool = False) -> None:
+        """Of an existing resource and a new one, at most one is given."""
+        if self.cleaned_data.get(chosen) and self.cleaned_data.get(new):
+            self.add_error(new, _("Choose one above or name a new one, and not both."))
+        elif is_required and not (self.cleaned_data.get(chosen) or self.cleaned_data.get(new) or chosen in self.errors):
+            self.add_error(chosen, _("Choose a topic, or name a new one."))
+
+    def refusals(self) -> Iterator[PushHubError]:
+        given = self.cleaned_data
+        if given.get("push_endpoint"):
+            text = words.endpoint_refusal(given["push_endpoint"])
+            if text:
+                yield InvalidArgument(text, field="pushConfig.pushEndpoint")
+        if given.get("push_attributes"):
+            yield from refused(partial(bounds.push_attributes, given["push_attributes"]))
+        values = {
+            name: value for name, value in self._changeable().items() if name not in ("pushConfig", "deadLetterPolicy")
+        }
+        scratch = Subscription(project=self._project()) if self._project() is not None else Subscription()
+        yield from stored_one_by_one(FIELDS, scratch, present(**values, filter=given.get("filter")))
+        for name in ("minimum", "maximum"):
+            if not _is_backoff(given.get(f"{name}_backoff")):
+                yield InvalidArgument("", field=f"retryPolicy.{name}Backoff")
+        yield from refused(partial(bounds.delivery_attempts, given.get("max_delivery_attempts")))
+        yield from self._name_refusals()
+        yield from self._reference_refusals()
+
+    def _name_refusals(self) -> Iterator[PushHubError]:
+        """Refuse malformed ids, and an id that is taken."""
+        given, project = self.cleaned_data, self._project()
+        if project is None:
+            return
+        for field in ("new_topic", "new_dead_letter_topic"):
+            if given.get(field):
+                name = names.topic_name(project.project_id, given[field])
+                yield from refused(partial(names.parse_topic, name, field=field))
+        if self.is_new and given.get("subscription_id"):
+            name = names.subscription_name(project.project_id, given["subscription_id"])
+            yield from refused(partial(names.parse_subscription, name))
+            if project.subscriptions.filter(subscription_id=given["subscription_id"]).exists():
+                yield AlreadyExists("", field="name")
+
+    def _reference_refusals(self) -> Iterator[PushHubError]:
+        """Refuse an account and a dead-letter topic that the caller may not use, unless the form grants it."""
+        given, project = self.cleaned_data, self._project()
+        account, topic = given.get("service_account"), given.get("dead_letter_topic")
+        if account is not None and project is not None and account.project_id != project.pk:
+            text = str(_("The account has to be one of the subscription's own project."))
+            yield InvalidArgument(text, field="pushConfig.oidcToken")
+        elif account is not None and not given.get("grant_act_as"):
+            field = "pushConfig.oidcToken"
+            check = partial(access.require_named, self.caller, ACT_AS, account.name, field=field)
+            yield from refused(check, field=field)
+        if topic is not None:
+            permission, field = FORWARD_TO_TOPIC[0], "deadLetterPolicy"
+            check = partial(access.require_named, self.caller, permission, topic.name, field=field)
+            yield from refused(check, field=field)
+
+    def _project(self) -> Project | None:
+        """Return the project, unless it is not chosen yet."""
+        project: Project | None = self.cleaned_data.get("project") if self.is_new else self.instance.project
+        return project
+
+    def _changeable(self) -> Fields:
+        """Return the fields that can be changed, as the API has them, apart from what is created with the form."""
+        given = self.cleaned_data
+        # An empty policy is not the same as none: it says that the subscription never expires.
+        values = present(
+            ackDeadlineSeconds=given.get("ack_deadline_seconds"),
+            messageRetentionDuration=given.get("message_retention"),
+            retainAckedMessages=given.get("retain_acked_messages"),
+            retryPolicy=present(
+                minimumBackoff=given.get("minimum_backoff"), maximumBackoff=given.get("maximum_backoff")
+            ),
+            enableExactlyOnceDelivery=given.get("enable_exactly_once_delivery"),
+            labels=given.get("labels"),
+        )
+        return {**values, "expirationPolicy": present(ttl=given.get("expiration"))}
+
+    def carry_out(self) -> Subscription:
+        given = self.cleaned_data
+        project = self._project()
+        assert project is not None
+        topic = self._topic("topic", "new_topic", project) if self.is_new else None
+        account = self._account(project)
+        dead_letter_topic = self._topic("dead_letter_topic", "new_dead_letter_topic", project)
+        values = {
+            **self._changeable(),
+            "pushConfig": _push_config(given, account),
+            "deadLetterPolicy": _dead_letter_policy(given, dead_letter_topic),
+        }
+        row = self._create(present(**values), topic, project) if topic is not None else self._update(values)
+        if given.get("grant_dead_letters") and dead_letter_topic is not None:
+            with _errors_at("grant_dead_letters"):
+                forwarding_grant(row, caller=self.caller)
+        return row
+
+    def _create(self, values: Fields, topic: Topic, project: Project) -> Subscription:
+        given = self.cleaned_data
+        name = names.subscription_name(project.project_id, given["subscription_id"])
+        fixed = present(
+            topic=topic.name, enableMessageOrdering=given["enable_message_ordering"], filter=given["filter"]
+        )
+        resources = {"name": name, "topic": topic.name}
+        authorize(self.caller, "google.pubsub.v1.Subscriber.CreateSubscription", resources)
+        # `present` leaves out an empty expiration policy, which stands for "never".
+        subscription = {"expirationPolicy": {}, **values, **fixed}
+        return subscription_create(name=name, subscription=subscription, caller=self.caller)
+
+    def _update(self, values: Fields) -> Subscription:
+        name = self.instance.name
+        expiration = {"expirationPolicy": values["expirationPolicy"]}
+        request = {"subscription": {**present(**values), **expiration}, "updateMask": ",".join(self.MUTABLE)}
+        authorize(self.caller, "google.pubsub.v1.Subscriber.UpdateSubscription", {"subscription.name": name})
+        return subscription_update(name=name, request=request, caller=self.caller)
+
+    def _topic(self, chosen: str, new: str, project: Project) -> Topic | None:
+        """Return the topic that a field has, or create the one that the field beside it names."""
+        topic_id = self.cleaned_data.get(new)
+        if not topic_id:
+            topic: Topic | None = self.cleaned_data.get(chosen)
+            return topic
+        name = names.topic_name(project.project_id, topic_id)
+        with _errors_at(new):
+            authorize(self.caller, "google.pubsub.v1.Publisher.CreateTopic", {"name": name})
+            return topic_create(name=name, topic={}, caller=self.caller)
+
+    def _account(self, project: Project) -> ServiceAccount | None:
+        """Return the account that pushes carry tokens of, created and granted what the form says."""
+        given = self.cleaned_data
+        account: ServiceAccount | None = given.get("service_account")
+        if given.get("new_service_account"):
+            with _errors_at("new_service_account"):
+                authorize(self.caller, "google.iam.admin.v1.CreateServiceAccount", {"name": project.name})
+                request = {"accountId": given["new_service_account"], "serviceAccount": {}}
+                account = service_account_create(project=project.project_id, request=request, caller=self.caller)
+        if account is not None and given.get("grant_agent") and not agents.agent_may_mint(account):
+            with _errors_at("grant_agent"):
+                authorize_row(self.caller, SET_POLICY, account)
+                agents.agent_grant(account, caller=self.caller)
+        if account is not None and given.get("grant_act_as") and not access.allowed(self.caller, ACT_AS, account):
+            with _errors_at("grant_act_as"):
+                authorize_row(self.caller, SET_POLICY, account)
+                grants.role_grant(account, role=ACCOUNT_USER, member=self.caller.member, caller=self.caller)
+        return account
+
+
+def _is_backoff(duration: str | None) -> bool:
+    low, high = bounds.BACKOFF_MS
+    return not duration or low <= duration_parse(duration, field="retryPolicy") <= high
+
+
+@contextmanager
+def _errors_at(field: str) -> Iterator[None]:
+    """Let a refusal be told at a field of the form, whichever field of its request the service names."""
+    try:
+        yield
+    except PushHubError as error:
+        error.field = field
+        raise
+
+
+def forwarding_missing(row: Subscription) -> list[tuple[tree.Resource, str]]:
+    """Return the roles that the service agent lacks to forward dead letters, each with its resource."""
+    topic = row.dead_letter_topic
+    if topic is None:
+        return []
+    agent = agents.service_agent(row.project)
+    needed = ((topic, FORWARD_TO_TOPIC), (row, FORWARD_FROM_SUBSCRIPTION))
+    return [
+        (resource, role) for resource, (permission, role) in needed if not access.allowed(agent, permission, resource)
+    ]
+
+
+def forwarding_grant(row: Subscription, *, caller: Principal) -> None:
+    """Grant the service agent what it lacks to forward dead letters. The caller must be allowed to grant it."""
+    member = agents.service_agent(row.project).member
+    for resource, role in forwarding_missing(row):
+        authorize_row(caller, SET_POLICY, resource)
+        grants.role_grant(resource, role=role, member=member, caller=caller)
+
+
+def _push_config(given: Fields, account: ServiceAccount | None) -> Fields:
+    token = present(serviceAccountEmail=account.email if account else "", audience=given.get("audience"))
+    config = present(pushEndpoint=given.get("push_endpoint"), attributes=given.get("push_attributes"), oidcToken=token)
+    if given.get("wrapper"):
+        config["noWrapper"] = {"writeMetadata": given["wrapper"] == "metadata"}
+    return config
+
+
+def _dead_letter_policy(given: Fields, topic: Topic | None) -> Fields:
+    return present(deadLetterTopic=topic.name if topic else "", maxDeliveryAttempts=given.get("max_delivery_attempts"))
+
+
+def subscription_initial(row: Subscription) -> Fields:
+    """Return a subscription as its form shows it."""
+    unwrapped = "metadata" if row.push_write_metadata else "none"
+    return {
+        "delivery_type": PUSH if row.push_endpoint else PULL,
+        "push_endpoint": row.push_endpoint,
+        "service_account": row.oidc_service_account_email,
+        "audience": row.oidc_audience,
+        "wrapper": unwrapped if row.push_wrapper == Subscription.Wrapper.NONE else "",
+        "push_attributes": row.push_attributes,
+        "ack_deadline_seconds": row.ack_deadline_seconds,
+        "message_retention": durations.seconds_text(row.message_retention_seconds),
+        "retain_acked_messages": row.retain_acked_messages,
+        "minimum_backoff": durations.milliseconds_text(row.minimum_backoff_ms),
+        "maximum_backoff": durations.milliseconds_text(row.maximum_backoff_ms),
+        "dead_letter_topic": row.dead_letter_topic,
+        "max_delivery_attempts": row.max_delivery_attempts or None,
+        "enable_exactly_once_delivery": row.enable_exactly_once_delivery,
+        "expiration": durations.seconds_text(row.expiration_ttl_seconds),
+        "labels": row.labels,
+    }

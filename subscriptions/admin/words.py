@@ -1,0 +1,70 @@
+"""What a form says about a value that a service refuses, for people: the API's texts are Google's, for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from pushhub.common.errors import AlreadyExists, InvalidArgument, PermissionDenied, PushHubError
+from pushhub.common.pushurls import BadEndpoint, UrlFault, push_url_parse
+from subscriptions.resources.subscriptions import address_guard
+
+_ID = gettext_lazy("Use 3 to 255 letters, digits and any of - . _ ~ + %, beginning with a letter, and not with “goog”.")
+#: By the field of a form: which values it takes.
+ACCEPTED: Mapping[str, Any] = {
+    "subscription_id": _ID,
+    "topic_id": _ID,
+    "new_topic": _ID,
+    "new_dead_letter_topic": _ID,
+    "account_id": gettext_lazy("Use 6 to 30 lower-case letters, digits and hyphens, beginning with a letter."),
+    "new_service_account": gettext_lazy("Use 6 to 30 lower-case letters, digits and hyphens, beginning with a letter."),
+    "ack_deadline_seconds": gettext_lazy("Choose 10 to 600 seconds."),
+    "message_retention": gettext_lazy("Choose 10 minutes to 31 days, for example 10m or 7d."),
+    "minimum_backoff": gettext_lazy("Choose up to 600 seconds, for example 10s, and not more than the maximum."),
+    "maximum_backoff": gettext_lazy("Choose up to 600 seconds, for example 600s, and not less than the minimum."),
+    "max_delivery_attempts": gettext_lazy("Choose 5 to 100 attempts."),
+    "expiration": gettext_lazy("Choose at least one day, for example 31d, or leave it empty."),
+    "push_attributes": gettext_lazy("Use only the names below, with numbers in quotation marks as values."),
+    "labels": gettext_lazy(
+        "Use at most 64 labels. Keys and values have up to 63 lower-case letters, digits, - and _; a key begins with a "
+        "letter."
+    ),
+}
+ENDPOINT_FAULTS = {
+    UrlFault.BAD_URL: gettext_lazy("Enter a complete URL, such as https://example.com/push."),
+    UrlFault.SCHEME_DENIED: gettext_lazy("The URL has to begin with https://."),
+    UrlFault.PORT_DENIED: gettext_lazy("PushHub does not push to this port."),
+    UrlFault.BAD_HOST: gettext_lazy("This is no host name: enter a URL such as https://example.com/push."),
+}
+
+
+def refusal_text(error: PushHubError, field: str | None) -> str:
+    """Return the words for a service's refusal, at the field of a form or about the form as a whole."""
+    if isinstance(error, PermissionDenied):
+        for detail in error.details:
+            metadata = detail.get("metadata", {})
+            if "permission" in metadata:
+                return str(_("You need the permission %(permission)s on %(resource)s.") % metadata)
+    if isinstance(error, AlreadyExists):
+        return _("There is one of this name already. Choose another.")
+    if isinstance(error, InvalidArgument) and field is not None and field in ACCEPTED:
+        return str(ACCEPTED[field])
+    return error.message
+
+
+def endpoint_refusal(url: str) -> str:
+    """Return why PushHub would refuse to push to a URL, as far as the URL itself tells; empty if it doesn't."""
+    try:
+        allowed_ports = frozenset(settings.ALLOWED_PORTS)
+        origin = push_url_parse(url, allow_http=settings.ALLOW_HTTP, allowed_ports=allowed_ports).origin
+    except BadEndpoint as error:
+        return str(ENDPOINT_FAULTS[error.fault])
+    if address_guard().why_denied_host(origin.host, origin.port):
+        return _("PushHub would not push to %(host)s: the address guard denies addresses that are not public.") % {
+            "host": origin.host
+        }
+    return ""

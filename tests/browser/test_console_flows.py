@@ -1,0 +1,178 @@
+"""The flows of the console in Chromium, in both languages: a subscription is created, and dead letters are dealt with.
+
+One runs at a desk in light colours, the other on a phone in dark ones. On each page axe finds nothing serious, and
+nothing is wider than the screen.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from django.contrib.auth.models import User
+from django.db import connection
+from pytest_django.live_server_helper import LiveServer
+
+from deliveries.deadletters import jobs
+from deliveries.models import DeadLetter
+from subscriptions.models import Subscription, Topic
+from tests.browser.chromium import Watched, chromium
+from tests.browser.test_accessibility import SERIOUS
+from tests.browser.test_console_pages import PASSWORD, sign_in
+from tests.integration.deadletters.letters import letters_made, owed_to, source_made
+from tests.restapi import Api
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+#: Language, theme and width.
+WINDOWS = [("en-US", "light", 1280), ("zh-CN", "dark", 390)]
+ADD = "/admin/subscriptions/subscription/add/"
+#: Fields that stand out of the card that they are in.
+CUT_OFF = """
+[...document.querySelectorAll("fieldset :is(input, select, textarea)")].filter(field =>
+    field.getBoundingClientRect().right > field.closest("fieldset").getBoundingClientRect().right
+).map(field => field.id)
+"""
+
+
+@pytest.fixture
+def api(redis_url: str) -> Api:
+    User.objects.create_superuser("admin", "admin@example.com", PASSWORD)
+    api = Api()
+    api.made("topics/orders")
+    return api
+
+
+def check_page(browser: Watched, width: int) -> None:
+    """Fail unless the page fits, and axe finds nothing serious on it."""
+    browser.check()
+    page = browser.page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, page.url
+    assert page.evaluate(CUT_OFF) == [], page.url
+    serious = [
+        (violation["id"], [node["html"][:200] for node in violation["nodes"][:3]])
+        for violation in Axe().run(page).response["violations"]
+        if violation["impact"] in SERIOUS
+    ]
+    browser.troubles.clear()  # axe styles elements, which the policy of the page forbids
+    page.evaluate("window.violations = []")
+    assert serious == [], page.url
+
+
+def save(browser: Watched) -> None:
+    with browser.page.expect_navigation(wait_until="networkidle"):
+        browser.page.click("input[name=_save]")
+
+
+@pytest.mark.parametrize("language, theme, width", WINDOWS)
+def test_a_subscription_is_created_with_all_that_it_needs(
+    api: Api, live_server: LiveServer, settings: Any, language: str, theme: str, width: int
+) -> None:
+    settings.ALLOW_PRIVATE, settings.ALLOWED_NETWORKS = False, ()
+    english = language == "en-US"
+    with chromium(live_server.url, theme=theme, locale=language, width=width) as browser:
+        sign_in(browser)
+        page = browser.open(ADD)
+        assert ("Delivery type" if english else "投递类型") in page.inner_text("#content")
+        endpoint, exactly_once = page.locator("#id_push_endpoint"), page.locator("#id_enable_exactly_once_delivery")
+        assert (endpoint.is_visible(), exactly_once.is_visible()) == (False, True)
+        page.focus("input[name=delivery_type][value=pull]")
+        page.keyboard.press("ArrowDown")
+        assert (endpoint.is_visible(), exactly_once.is_visible()) == (True, False)
+        endpoint.fill("https://10.1.2.3/push")
+        page.keyboard.press("Tab")
+        page.wait_for_function("document.querySelector('.field-note').textContent.includes('10.1.2.3')")
+        page.select_option("#id_project", label="shop")
+        page.fill("#id_subscription_id", "x")
+        page.fill("#id_ack_deadline_seconds", "5")
+        save(browser)
+        errors = page.inner_text("#content")
+        wanted = ("Choose 10 to 600 seconds.", "Choose a topic, or name a new one.", "would not push to 10.1.2.3")
+        if not english:
+            wanted = ("请选择 10 到 600 秒。", "请选择一个主题，或命名一个新主题。", "不会推送到 10.1.2.3")
+        for text in wanted:
+            assert text in errors
+        check_page(browser, width)
+        page.fill("#id_subscription_id", "created")
+        page.fill("#id_new_topic", "fresh")
+        page.fill("#id_push_endpoint", "https://example.com/push")
+        page.fill("#id_ack_deadline_seconds", "20")
+        page.fill("#id_new_service_account", "newcomer")
+        page.check("#id_grant_agent")
+        page.fill("#id_new_dead_letter_topic", "fresh-letters")
+        page.check("#id_grant_dead_letters")
+        save(browser)
+        page.wait_for_selector("ul.messagelist .success")
+        browser.check()
+        page.click(".field-page_link a")
+        page.wait_for_selector(".tabs")
+        page.click(".tabs a[href$='/change/']")
+        page.wait_for_selector("#subscription_form")
+        assert endpoint.input_value() == "https://example.com/push"
+        assert exactly_once.is_visible() is False
+        check_page(browser, width)
+    row = Subscription.objects.select_related("topic", "dead_letter_topic").get()
+    assert row.topic == Topic.objects.get(topic_id="fresh")
+    assert row.dead_letter_topic == Topic.objects.get(topic_id="fresh-letters")
+    assert row.oidc_service_account_email == "newcomer@shop.iam.gserviceaccount.com"
+
+
+def orders_end() -> None:
+    """Do what the maintenance worker does, outside of the thread of Chromium's event loop."""
+    try:
+        jobs.jobs_advance()
+        jobs.jobs_advance()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("language, theme, width", WINDOWS)
+def test_dead_letters_are_found_redriven_and_discarded(
+    redis_url: str, live_server: LiveServer, language: str, theme: str, width: int
+) -> None:
+    User.objects.create_superuser("admin", "admin@example.com", PASSWORD)
+    api = Api()
+    source = source_made(api)
+    letters = letters_made(api, source, 4)
+    name = "Dead letters" if language == "en-US" else "死信"
+    with chromium(live_server.url, theme=theme, locale=language, width=width) as browser:
+        sign_in(browser)
+        page = browser.page
+        if width < 1000:
+            page.click("#menu-button")
+        page.click(f"#console-nav >> text='{name}'")
+        page.wait_for_selector("td.number")
+        check_page(browser, width)
+        page.click("#content-main a >> nth=0")
+        page.wait_for_selector("input[name=letter]")
+        check_page(browser, width)
+        page.click(f"text='{letters[0]}'")
+        page.wait_for_selector("pre.code")
+        assert page.inner_text("pre.code") == "0"
+        check_page(browser, width)
+        page.go_back(wait_until="networkidle")
+        page.focus(f"input[value='{letters[0]}']")
+        page.keyboard.press("Space")
+        page.focus("button[value=redrive]")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("ul.messagelist .success")
+        page.check(f"input[value='{letters[1]}']")
+        page.click("button[value=discard]")
+        page.wait_for_selector("button[name=confirmed]")
+        check_page(browser, width)
+        page.click("button[name=confirmed]")
+        page.wait_for_selector("ul.messagelist .success")
+        page.fill("#rate", "1000")
+        page.click("button[value=redrive-all]")
+        page.wait_for_selector("[data-live-source] [data-live=sentence]")
+        check_page(browser, width)
+        page.wait_for_load_state("networkidle")
+        told = page.inner_text("[data-live=sentence]")
+        with ThreadPoolExecutor(max_workers=1) as elsewhere:
+            elsewhere.submit(orders_end).result()
+        page.wait_for_function("told => document.querySelector('[data-live=sentence]').textContent !== told", arg=told)
+        browser.check()
+    assert sorted(owed_to("worker")) == ["0", "2", "3"]
+    assert not DeadLetter.objects.exists()

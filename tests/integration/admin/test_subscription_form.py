@@ -1,0 +1,349 @@
+"""The form of a subscription: all errors at once, and what is missing made or granted in place, or nothing at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from subscriptions.iam import access, grants
+from subscriptions.identity import agents
+from subscriptions.models import Project, ServiceAccount, Subscription, Topic
+from subscriptions.models.iam import AuditEntry, Policy
+from tests.restapi import Api
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ADD = "/admin/subscriptions/subscription/add/"
+CHECK = "/admin/subscriptions/subscription/check-endpoint/"
+TOPIC = "projects/shop/topics/orders"
+EMAIL = "pusher@shop.iam.gserviceaccount.com"
+
+
+@pytest.fixture
+def api(redis_url: str) -> Api:
+    api = Api()
+    api.made("topics/orders")
+    api.post("serviceAccounts", {"accountId": "pusher"})
+    return api
+
+
+@pytest.fixture
+def admin(api: Api) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("admin", "admin@example.com", "a password of some length"))
+    return client
+
+
+def person(name: str, *roles: tuple[str, Any]) -> Client:
+    """Sign in somebody with these roles, who has all of Django's own permissions."""
+    user = User.objects.create(username=name, email=f"{name}@example.com", is_staff=True)
+    user.user_permissions.set(Permission.objects.all())
+    for role, resource in roles:
+        grants.role_grant(resource, role=role, member=f"user:{name}@example.com")
+    access.forget_decisions()
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def form(**fields: Any) -> dict[str, Any]:
+    base = {
+        "project": Project.objects.get(project_id="shop").pk,
+        "subscription_id": "hello",
+        "topic": Topic.objects.get(topic_id="orders").pk,
+        "delivery_type": "pull",
+        "ack_deadline_seconds": 10,
+        "message_retention": "7d",
+        "expiration": "31d",
+        "push_attributes": "{}",
+        "labels": "{}",
+    }
+    return {name: value for name, value in {**base, **fields}.items() if value is not None}
+
+
+def errors(response: Any) -> dict[str, list[str]]:
+    assert response.status_code == 200, response.status_code
+    return {field: list(texts) for field, texts in response.context["adminform"].form.errors.items()}
+
+
+def said(response: Any) -> list[str]:
+    return [str(message) for message in response.context["messages"]]
+
+
+def test_all_errors_are_told_at_once_each_at_its_field_and_in_words(admin: Client, settings: Any) -> None:
+    settings.ALLOW_PRIVATE, settings.ALLOWED_NETWORKS = False, ()
+    sent = form(
+        subscription_id="goog-mine",
+        topic=None,
+        delivery_type="push",
+        push_endpoint="https://10.0.0.1/push",
+        push_attributes='{"x-pushhub-rate": "fast"}',
+        ack_deadline_seconds=5,
+        message_retention="1s",
+        expiration="1h",
+        minimum_backoff="90m",
+        maximum_backoff="11m",
+        max_delivery_attempts=3,
+        labels='{"Big": "x"}',
+        filter="nonsense",
+        new_dead_letter_topic="no",
+    )
+    found = errors(admin.post(ADD, sent))
+    assert {field: texts[0] for field, texts in found.items() if field not in ("filter",)} == {
+        "subscription_id": "Use 3 to 255 letters, digits and any of - . _ ~ + %, beginning with a letter, and not with "
+        "“goog”.",
+        "topic": "Choose a topic, or name a new one.",
+        "push_endpoint": "PushHub would not push to 10.0.0.1: the address guard denies addresses that are not public.",
+        "push_attributes": "Use only the names below, with numbers in quotation marks as values.",
+        "ack_deadline_seconds": "Choose 10 to 600 seconds.",
+        "message_retention": "Choose 10 minutes to 31 days, for example 10m or 7d.",
+        "expiration": "Choose at least one day, for example 31d, or leave it empty.",
+        "minimum_backoff": "Choose up to 600 seconds, for example 10s, and not more than the maximum.",
+        "maximum_backoff": "Choose up to 600 seconds, for example 600s, and not less than the minimum.",
+        "max_delivery_attempts": "Choose 5 to 100 attempts.",
+        "labels": "Use at most 64 labels. Keys and values have up to 63 lower-case letters, digits, - and _; a key "
+        "begins with a letter.",
+        "new_dead_letter_topic": "Use 3 to 255 letters, digits and any of - . _ ~ + %, beginning with a letter, and "
+        "not with “goog”.",
+    }
+    assert "filter" in found
+    assert all(len(texts) == 1 for texts in found.values()), found
+    assert not Subscription.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "url, text",
+    [
+        ("", "Enter the URL that messages are pushed to, or choose pull."),
+        ("example.com", "Enter a complete URL, such as https://example.com/push."),
+        ("ftp://example.com/", "The URL has to begin with https://."),
+        ("https://", "Enter a complete URL, such as https://example.com/push."),
+        ("https://-/", "This is no host name: enter a URL such as https://example.com/push."),
+        ("https://example.com:22/", "PushHub does not push to this port."),
+        ("https://127.0.0.1/", "PushHub would not push to 127.0.0.1"),
+        ("https://[::1]/", "PushHub would not push to ::1"),
+        ("https://169.254.169.254/", "PushHub would not push to 169.254.169.254"),
+        ("https://intranet/", "PushHub would not push to intranet"),
+    ],
+)
+def test_an_endpoint_that_would_be_refused_is_named_at_once(admin: Client, settings: Any, url: str, text: str) -> None:
+    settings.ALLOW_HTTP, settings.ALLOW_PRIVATE, settings.ALLOWED_NETWORKS = False, False, ()
+    found = errors(admin.post(ADD, form(delivery_type="push", push_endpoint=url)))
+    assert list(found) == ["push_endpoint"]
+    assert found["push_endpoint"][0].startswith(text)
+    if url:
+        assert admin.get(CHECK, {"url": url}).json()["text"].startswith(text)
+
+
+def test_a_name_that_leads_to_a_denied_address_or_to_none_is_named_after_a_look_up(
+    admin: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.ALLOW_PRIVATE, settings.ALLOWED_NETWORKS = False, ()
+    addresses: list[str] = []
+    monkeypatch.setattr("deliveries.admin.endpoints.host_addresses", lambda host, seconds: addresses)
+    assert "has no address" in admin.get(CHECK, {"url": "https://example.com/"}).json()["text"]
+    addresses.append("192.168.0.7")
+    answer = admin.get(CHECK, {"url": "https://example.com/"}).json()["text"]
+    assert "its name leads to an address that the address guard denies" in answer
+    saved = admin.post(ADD, form(delivery_type="push", push_endpoint="https://example.com/"), follow=True)
+    assert any("address guard" in text for text in said(saved)), "the API takes it, because names may change"
+    assert Subscription.objects.get().push_endpoint == "https://example.com/"
+    addresses[:] = ["93.184.215.14"]
+    assert admin.get(CHECK, {"url": "https://example.com/"}).json() == {"text": ""}
+
+
+def test_only_what_applies_to_the_delivery_type_is_taken(admin: Client, api: Api) -> None:
+    push = {"push_endpoint": "https://example.com/", "service_account": EMAIL, "audience": "aud", "wrapper": "none"}
+    assert admin.post(ADD, form(**push, push_attributes="{")).status_code == 302
+    row = Subscription.objects.get()
+    assert (row.push_endpoint, row.oidc_service_account_email, row.push_wrapper) == ("", "", row.Wrapper.UNSET)
+    change = f"/admin/subscriptions/subscription/{row.pk}/change/"
+    sent = form(delivery_type="push", **push, enable_exactly_once_delivery="on")
+    assert admin.post(change, sent).status_code == 302
+    row.refresh_from_db()
+    assert (row.push_endpoint, row.oidc_audience, row.enable_exactly_once_delivery) == (
+        "https://example.com/",
+        "aud",
+        False,
+    )
+    assert admin.post(change, form(**push)).status_code == 302
+    row.refresh_from_db()
+    assert row.push_endpoint == ""
+
+
+def test_a_duration_that_is_none_is_named(admin: Client) -> None:
+    for text in ("soon", "5x", "1d-", "1 2"):
+        found = errors(admin.post(ADD, form(expiration=text)))
+        assert found == {"expiration": ["Enter a duration such as 30s, 10m, 12h or 7d."]}, text
+
+
+def test_durations_are_written_as_people_write_them(admin: Client, api: Api) -> None:
+    sent = form(message_retention="1d12h", expiration="45D", minimum_backoff="0.5s", maximum_backoff="2 m")
+    assert admin.post(ADD, sent).status_code == 302
+    made = api.get("subscriptions/hello").body
+    assert made["messageRetentionDuration"] == "129600s"
+    assert made["expirationPolicy"] == {"ttl": "3888000s"}
+    assert made["retryPolicy"] == {"minimumBackoff": "0.500s", "maximumBackoff": "120s"}
+    shown = admin.get(f"/admin/subscriptions/subscription/{Subscription.objects.get().pk}/change/")
+    initial = shown.context["adminform"].form.initial
+    assert [initial[name] for name in ("message_retention", "expiration", "minimum_backoff", "maximum_backoff")] == [
+        "36h",
+        "45d",
+        "0.500s",
+        "2m",
+    ]
+
+
+# What is made and granted in place
+
+
+def test_topics_and_an_account_are_made_with_the_subscription_and_granted_what_they_need(admin: Client) -> None:
+    sent = form(
+        topic=None,
+        new_topic="fresh",
+        delivery_type="push",
+        push_endpoint="https://example.com/",
+        new_service_account="newcomer",
+        grant_agent="on",
+        new_dead_letter_topic="letters",
+        grant_dead_letters="on",
+    )
+    response = admin.post(ADD, sent)
+    assert response.status_code == 302, errors(response)
+    row = Subscription.objects.select_related("topic", "dead_letter_topic").get()
+    account = ServiceAccount.objects.get(email__startswith="newcomer@")
+    assert row.topic is not None
+    assert row.dead_letter_topic is not None
+    assert (row.topic.topic_id, row.dead_letter_topic.topic_id) == ("fresh", "letters")
+    assert row.oidc_service_account_email == account.email
+    assert agents.agent_may_mint(account)
+    agent = agents.service_agent(row.project)
+    assert access.allowed(agent, "pubsub.topics.publish", row.dead_letter_topic)
+    assert access.allowed(agent, "pubsub.subscriptions.consume", row)
+    assert AuditEntry.objects.filter(action="create", kind="Topic", resource=row.topic.name).exists()
+
+
+@pytest.mark.parametrize(
+    "fields, place",
+    [
+        ({"new_topic": "orders", "topic": None}, "new_topic"),
+        ({"new_topic": "fresh"}, "new_topic"),
+        ({"new_service_account": "pusher"}, "new_service_account"),
+        ({"new_service_account": "X"}, "new_service_account"),
+        ({"new_service_account": "newcomer", "service_account": EMAIL}, "new_service_account"),
+        ({"new_dead_letter_topic": "orders"}, "new_dead_letter_topic"),
+    ],
+)
+def test_what_cannot_be_made_is_told_at_its_field_and_nothing_is_made(
+    admin: Client, fields: dict[str, Any], place: str
+) -> None:
+    before = (Topic.objects.count(), ServiceAccount.objects.count(), Policy.objects.count())
+    push = {"delivery_type": "push", "push_endpoint": "https://example.com/", "new_dead_letter_topic": "letters"}
+    found = errors(admin.post(ADD, form(**{**push, "grant_dead_letters": "on", **fields})))
+    assert list(found) == [place]
+    assert (Topic.objects.count(), ServiceAccount.objects.count(), Policy.objects.count()) == before
+    assert not Subscription.objects.exists()
+
+
+def test_an_account_that_may_not_be_acted_as_is_named_and_can_be_granted_by_who_may(api: Api) -> None:
+    project = Project.objects.get()
+    creator = ("roles/pubsub.editor", project)
+    push = {"delivery_type": "push", "push_endpoint": "https://example.com/", "service_account": EMAIL}
+    eddy = person("eddy", creator, ("roles/iam.serviceAccountViewer", project))
+    found = errors(eddy.post(ADD, form(**push, grant_act_as="on")))
+    assert found == {
+        "service_account": [
+            f"You need the permission iam.serviceAccounts.actAs on projects/shop/serviceAccounts/{EMAIL}."
+        ]
+    }
+    assert "grant_act_as" not in eddy.get(ADD).context["adminform"].form.fields, "it would be refused"
+    amy = person("amy", creator, ("roles/iam.serviceAccountAdmin", project))
+    assert list(errors(amy.post(ADD, form(**push)))) == ["service_account"]
+    response = amy.post(ADD, form(**push, grant_act_as="on", grant_agent="on"))
+    assert response.status_code == 302, errors(response)
+    assert agents.agent_may_mint(ServiceAccount.objects.get())
+
+
+def test_who_may_create_nothing_else_is_offered_nothing_else(api: Api) -> None:
+    """A custom selection of permissions: to create subscriptions and to attach them."""
+    from subscriptions.models.iam import RoleResource
+
+    project = Project.objects.get()
+    permissions = ["pubsub.subscriptions.create", "pubsub.topics.attachSubscription", "pubsub.topics.get"]
+    role = RoleResource.objects.create(project=project, role_id="attacher", title="x", permissions=permissions)
+    bob = person("bob", (role.name, project))
+    fields = bob.get(ADD).context["adminform"].form.fields
+    offers = {"new_topic", "new_service_account", "new_dead_letter_topic", "grant_agent", "grant_act_as"}
+    assert not (offers | {"grant_dead_letters"}) & set(fields)
+    assert bob.post(ADD, form(new_topic="fresh")).status_code == 302
+    assert not Topic.objects.filter(topic_id="fresh").exists()
+    letters = Topic.objects.create(project=project, topic_id="letters")
+    found = errors(bob.post(ADD, form(subscription_id="again", dead_letter_topic=letters.pk)))
+    assert found == {
+        "dead_letter_topic": ["You need the permission pubsub.topics.publish on projects/shop/topics/letters."]
+    }
+
+
+def test_missing_forwarding_is_told_and_granted_on_the_page_by_who_may(api: Api, settings: Any) -> None:
+    settings.DEVELOPMENT = False
+    project = Project.objects.get()
+    Policy.objects.filter(kind="project").delete()
+    letters = Topic.objects.create(project=project, topic_id="letters")
+    eddy, amy = person("eddy", ("roles/pubsub.editor", project)), person("amy", ("roles/pubsub.admin", project))
+    saved = eddy.post(ADD, form(dead_letter_topic=letters.pk), follow=True)
+    assert any("may not forward dead letters" in text for text in said(saved)), said(saved)
+    row = Subscription.objects.get()
+    grant = f"/admin/subscriptions/subscription/{row.pk}/grant-forwarding/"
+    change = f"/admin/subscriptions/subscription/{row.pk}/change/"
+    assert grant not in eddy.get(change).content.decode(), "it would be refused"
+    eddy.post(grant)
+    agent = agents.service_agent(project)
+    assert not access.allowed(agent, "pubsub.topics.publish", letters)
+    assert grant in amy.get(change).content.decode()
+    assert amy.get(grant).status_code == 405
+    amy.post(grant)
+    assert access.allowed(agent, "pubsub.topics.publish", letters)
+    assert access.allowed(agent, "pubsub.subscriptions.consume", row)
+    assert grant not in amy.get(change).content.decode()
+
+
+def test_the_endpoint_check_is_for_those_who_may_use_an_endpoint(api: Api) -> None:
+    project = Project.objects.get()
+    assert person("vera", ("roles/pubsub.viewer", project)).get(CHECK, {"url": "https://x/"}).status_code == 403
+    assert person("eddy", ("roles/pubsub.editor", project)).get(CHECK, {"url": "https://x/"}).status_code == 200
+    assert Client().get(CHECK, {"url": "https://x/"}).status_code == 302
+
+
+def test_the_sections_have_all_fields_once(admin: Client) -> None:
+    page = admin.get(ADD)
+    form_page = page.context["adminform"]
+    placed = [name for _, options in form_page.fieldsets for name in options["fields"]]
+    assert sorted(placed) == sorted(form_page.form.fields)
+    content = page.content.decode()
+    assert "only-push" in content
+    assert "only-pull" in content
+
+
+def test_the_number_of_queries_does_not_grow_with_the_rows(admin: Client) -> None:
+    """The number of accounts, topics and projects that the form offers doesn't matter."""
+    queries(admin)  # the first request reads what later ones know already
+    few = queries(admin)
+    project = Project.objects.get()
+    Topic.objects.bulk_create(Topic(project=project, topic_id=f"topic{number}") for number in range(60))
+    ServiceAccount.objects.bulk_create(
+        ServiceAccount(project=project, email=f"a{number}@shop.iam.gserviceaccount.com", unique_id=str(number))
+        for number in range(40)
+    )
+    assert queries(admin) == few
+
+
+def queries(client: Client) -> int:
+    access.forget_decisions()
+    with CaptureQueriesContext(connection) as captured:
+        assert client.get(ADD).status_code == 200
+    return len(captured)

@@ -1,0 +1,68 @@
+"""Dead letters over REST."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from deliveries.deadletters import jobs
+from deliveries.models import DeadLetter, DeadLetterJob
+from tests.integration.deadletters.letters import letters_made, owed_to, source_made
+from tests.restapi import Api
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+WORKER = "subscriptions/worker"
+
+
+@pytest.fixture
+def api(redis_url: str) -> Api:
+    return Api()
+
+
+def test_dead_letters_are_listed_in_pages(api: Api) -> None:
+    source = source_made(api)
+    letters = letters_made(api, source, 3)
+    first = api.get(f"{WORKER}/deadLetters?pageSize=2").body
+    second = api.get(f"{WORKER}/deadLetters?pageSize=2&pageToken={first['nextPageToken']}").body
+    assert [one["messageId"] for one in first["deadLetters"] + second["deadLetters"]] == [str(one) for one in letters]
+    assert "nextPageToken" not in second
+    row = DeadLetter.objects.get(pk=letters[0])
+    assert first["deadLetters"][0]["sourceMessageId"] == str(row.source_id)
+    assert (first["deadLetters"][0]["deliveryAttempts"], first["deadLetters"][0]["reason"]) == (5, "503")
+
+
+def test_they_are_redriven_and_discarded_by_id_or_all_at_a_rate(api: Api) -> None:
+    source = source_made(api)
+    first, second, *_ = letters_made(api, source, 4)
+    assert api.post(f"{WORKER}:redriveDeadLetters", {"messageIds": [str(first)]}).body == {"messages": 1}
+    assert api.post(f"{WORKER}:discardDeadLetters", {"messageIds": [str(second), "7"]}).body == {"messages": 1}
+    assert api.post(f"{WORKER}:redriveDeadLetters", {"all": True, "messagesPerSecond": 5}).body == {"messages": 2}
+    jobs.jobs_advance()
+    assert sorted(owed_to("worker")) == ["0", "2", "3"]
+    assert api.get(f"{WORKER}/deadLetters").body == {}
+
+
+@pytest.mark.parametrize(
+    "body, field",
+    [
+        ({}, "messageIds"),
+        ({"messageIds": ["1"], "all": True}, "messageIds"),
+        ({"messageIds": "1"}, "messageIds"),
+        ({"messageIds": ["x"]}, "messageIds"),
+        ({"messageIds": ["1"] * 101}, "messageIds"),
+        ({"messageIds": ["9" * 40]}, "messageIds"),
+        ({"all": "yes"}, "all"),
+        ({"all": True, "messagesPerSecond": "10"}, "messagesPerSecond"),
+        ({"all": True, "messagesPerSecond": True}, "messagesPerSecond"),
+        ({"all": True, "messagesPerSecond": 0}, "messagesPerSecond"),
+    ],
+)
+def test_bad_requests_name_their_field_and_change_nothing(api: Api, body: dict[str, Any], field: str) -> None:
+    source = source_made(api)
+    letters_made(api, source, 1)
+    answer = api.post(f"{WORKER}:discardDeadLetters", body)
+    assert (answer.status, answer.fields) == (400, [field])
+    assert DeadLetter.objects.count() == 1
+    assert not DeadLetterJob.objects.exists()
