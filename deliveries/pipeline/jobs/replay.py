@@ -58,7 +58,7 @@ def chosen(
     times = f.col("publish_time").between(f.lit(early), f.lit(late))
     frame = frame.where((f.col("project") == project) & days & (f.col("topic") == topic) & times)
     identified = frame.withColumn("id", f.col("message_id").cast("long"))
-    in_time = (f.col("id") >= first_id_at(_ms(since))) & (f.col("id") < first_id_at(_ms(until)))
+    in_time = (f.col("id") >= _first_id(since)) & (f.col("id") < _first_id(until))
     return identified.where(in_time & filter_column(filter))
 
 
@@ -88,10 +88,10 @@ def divided(messages: DataFrame, *, count: int) -> list[tuple[int, int | None]]:
     return list(pairwise([0, *sorted({int(edge) for edge in edges}), LAST_ID]))
 
 
-def frames_of(messages: DataFrame, job: PublishJob, *, in_order: bool) -> list[tuple[None, DataFrame]]:
-    """Return what is left of a job as the frame that `job_run` takes; none where nothing is left."""
+def frame_of(messages: DataFrame, job: PublishJob, *, in_order: bool) -> DataFrame | None:
+    """Return what is left of a job as the frame that `job_run` takes; None for a job without messages."""
     parts = list(PublishPart.objects.filter(job=job).order_by("number"))
-    return [(None, parted(messages, parts, in_order=in_order))] if parts else []
+    return parted(messages, parts, in_order=in_order) if parts else None
 
 
 def parted(messages: DataFrame, parts: Sequence[PublishPart], *, in_order: bool) -> DataFrame:
@@ -116,11 +116,12 @@ def _files(project: str, since: datetime, until: datetime) -> list[str]:
     rows = ArchiveFile.objects.filter(
         # Spark writes a colon in the name of a folder like this.
         path__startswith=f"project={project.replace(':', '%3A')}/",
-        last_id__gte=first_id_at(_ms(since)),
-        first_id__lt=first_id_at(_ms(until)),
+        last_id__gte=_first_id(since),
+        first_id__lt=_first_id(until),
     )
     return list(rows.values_list("path", flat=True))
 
 
-def _ms(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)
+def _first_id(moment: datetime) -> int:
+    """Return the first id of a time. The range of ids ends in the year 2089."""
+    return min(first_id_at(int(moment.timestamp() * 1000)), LAST_ID)
