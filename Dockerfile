@@ -18,7 +18,7 @@ RUN if [ "$WITH_SPARK" = 1 ]; then \
         && rm -rf /var/lib/apt/lists/*; \
     fi
 RUN useradd --uid 10001 --no-create-home --home-dir /data --shell /usr/sbin/nologin pushhub \
-    && install -d -o pushhub -g pushhub -m 700 /data /journal
+    && install -d -o pushhub -g pushhub -m 700 /data /journal /archive
 COPY --from=build /opt/pushhub /opt/pushhub
 WORKDIR /srv/pushhub
 COPY manage.py ./

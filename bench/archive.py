@@ -6,6 +6,7 @@ import tempfile
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +25,9 @@ from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage
 from subscriptions.selectors import topic_get
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 #: As in the issue: messages of 1 KiB.
 DATA = b'{"order": 12345, "text": "' + b"x" * 990 + b'"}'
 WARM = 20_000
@@ -33,8 +37,25 @@ def archive(quick: bool) -> Row:
     """Archive messages, replay them, and ingest some from a file; one subscription pulls."""
     if missing := needs.missing():
         raise BenchError(missing)
-    count, bulk = (40_000, 10_000) if quick else (400_000, 100_000)
     session = spark_session("bench", master="local[2]", memory="512m")
+    return _measured(session, *((40_000, 10_000) if quick else (400_000, 100_000)))
+
+
+def archive_sizes(quick: bool) -> Row:
+    """The same at 1, 4 and 16 times the data."""
+    if missing := needs.missing():
+        raise BenchError(missing)
+    session = spark_session("bench", master="local[2]", memory="512m")
+    figures: Row = {}
+    for count in (10_000, 40_000) if quick else (50_000, 200_000, 800_000):
+        measured = _measured(session, count, count // 4)
+        rates = {name: rate for name, rate in measured.items() if name.endswith("_per_second")}
+        figures |= {name.replace("_per", f"_{count // 1000}k_per"): rate for name, rate in rates.items()}
+    return figures
+
+
+def _measured(session: SparkSession, count: int, bulk: int) -> Row:
+    """Archive and replay `count` messages, and ingest `bulk` rows."""
     with stand() as made, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
         made.subscribe("")
         topic = topic_get(name=TOPIC)
@@ -53,19 +74,18 @@ def archive(quick: bool) -> Row:
         job = job_begin(job_id="bench", kind="replay", spec={})
         began = time.monotonic()
         job_divide(job, replay.divided(chosen, count=WARM + count), total=WARM + count)
-        frames = replay.frames_of(chosen, job, in_order=False)
-        job_run(job, frames, session=session, target=Target(topic), in_order=False)
+        frame = replay.frame_of(chosen, job, in_order=False)
+        job_run(job, frame, session=session, target=Target(topic), in_order=False)
         replay_rate = progress_of(job).published / (time.monotonic() - began)
 
         source = Path(folder) / "rows.parquet"
         pq.write_table(pa.table({"data": [DATA] * bulk}), source, row_group_size=bulk // 8)
-        # As a file large enough to be divided would be.
-        session.conf.set("spark.sql.files.maxPartitionBytes", str(source.stat().st_size // 8))
-        messages = ingest.messages_of(ingest.parquet_read(session, [source]), Columns(data="data"))
         job = job_begin(job_id="bench ingest", kind="ingest", spec={})
         began = time.monotonic()
-        job_divide(job, [(0, None)] * messages.rdd.getNumPartitions(), total=bulk)
-        job_run(job, [(None, messages)], session=session, target=Target(topic), in_order=False)
+        parts = ingest.parts_of([source], form="parquet", unordered=True)
+        messages = ingest.messages_frame(session, parts, form="parquet", columns=Columns(data="data"), in_order=False)
+        job_divide(job, [(0, None)] * len(parts), total=bulk)
+        job_run(job, messages, session=session, target=Target(topic), in_order=False)
         ingest_rate = progress_of(job).published / (time.monotonic() - began)
         if Message.objects.count() != 2 * (WARM + count) + bulk:
             raise BenchError("some messages were published twice, or not at all")

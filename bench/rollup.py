@@ -31,6 +31,9 @@ from pushhub.celery import SEAL_SECONDS
 BEGIN = 1_795_219_200
 SUBSCRIPTIONS = 50
 SEGMENT_ROWS = 20_000
+#: Segments of 1, 4 and 16 million attempts, and what is counted before they are timed.
+SIZES = (50, 200, 800)
+WARM_SEGMENTS = 150
 #: The first batches pay for the start of Java and its compiler: the steady rate leaves them out.
 WARM_SHARE = 0.3
 #: Turns without a new segment; the maintenance worker has one every SEAL_SECONDS.
@@ -91,27 +94,83 @@ def rollup(quick: bool) -> Row:
     }
 
 
+def rollup_sizes(quick: bool) -> Row:
+    """Backlogs of 1, 4 and 16 times as many attempts: what a row costs must not depend on how many there are."""
+    if missing := needs.missing():
+        raise BenchError(missing)
+    figures: Row = {}
+    for segments in SIZES[:2] if quick else SIZES:
+        with stand() as made:
+            _write(made.folder / "segments", WARM_SEGMENTS + segments)
+            spark = _spark(made, WARM_SEGMENTS + segments, idle_seconds=0, warm=WARM_SEGMENTS)
+        millions = segments * SEGMENT_ROWS // 1_000_000
+        figures[f"rollup_{millions}_million_per_second"] = round(spark["rate"])
+    rates = list(figures.values())
+    figures["rollup_cost_spread_percent"] = round((max(rates) / min(rates) - 1) * 100, 1)
+    say(f"  rollup: {', '.join(f'{rate:,}' for rate in rates)} attempts/s at 1, 4 and 16 times the data")
+    return figures
+
+
 def embedded_counter(quick: bool) -> Row:
-    """The same backlog, counted by the embedded counter; then its turns with nothing to count."""
-    segments = 150 if quick else 500
+    """Backlogs of three sizes, counted by the embedded counter; then its turns with nothing to count."""
+    figures: Row = {}
+    for segments in SIZES[:2] if quick else SIZES:
+        with stand() as made:
+            folder = made.folder / "segments"
+            _write(folder, segments)
+            counter = EmbeddedCounter(folder)
+            began = time.monotonic()
+            if counter.turn(seconds=600) != segments:
+                raise BenchError("the embedded counter did not count everything")
+            rate = segments * SEGMENT_ROWS / (time.monotonic() - began)
+            spent = time.process_time()
+            for _ in range(IDLE_TURNS):
+                counter.turn()
+            idle = (time.process_time() - spent) / (IDLE_TURNS * SEAL_SECONDS) * 100
+        millions = segments * SEGMENT_ROWS // 1_000_000
+        figures[f"embedded_counter_{millions}_million_per_second"] = round(rate)
+    say(f"  embedded counter: {rate:,.0f} attempts/s; with nothing to count its turns take {idle:.2f} % of a core")
+    return figures | {
+        "embedded_counter_per_second": round(rate),
+        "embedded_counter_idle_percent_of_a_core": round(idle, 2),
+    }
+
+
+def ledger_lock(quick: bool) -> Row:
+    """The sums of many subscriptions, added to SQLite: how long one transaction holds the write lock."""
+    subscriptions = 1_000 if quick else 10_000
+    longest = 0.0
+    real = ledger._only_writer
+
+    @contextmanager
+    def timed() -> Iterator[None]:
+        nonlocal longest
+        with real():
+            began = time.monotonic()
+            yield
+        longest = max(longest, time.monotonic() - began)
+
     with stand() as made:
         folder = made.folder / "segments"
-        _write(folder, segments)
+        _write(folder, 16, subscriptions=subscriptions)
         counter = EmbeddedCounter(folder)
-        began = time.monotonic()
-        if counter.turn(seconds=600) != segments:
-            raise BenchError("the embedded counter did not count everything")
-        rate = segments * SEGMENT_ROWS / (time.monotonic() - began)
-        spent = time.process_time()
-        for _ in range(IDLE_TURNS):
-            counter.turn()
-        idle = (time.process_time() - spent) / (IDLE_TURNS * SEAL_SECONDS) * 100
-    say(f"  embedded counter: {rate:,.0f} attempts/s; with nothing to count its turns take {idle:.2f} % of a core")
-    return {"embedded_counter_per_second": round(rate), "embedded_counter_idle_percent_of_a_core": round(idle, 2)}
+        ledger._only_writer = timed
+        try:
+            began = time.monotonic()
+            counter.turn(seconds=600)
+            seconds = time.monotonic() - began
+        finally:
+            ledger._only_writer = real
+        rows = MetricMinute.objects.count()
+    say(
+        f"  ledger: {subscriptions:,} subscriptions, {16 * SEGMENT_ROWS:,} events, {rows:,} rows of minutes in"
+        f" {seconds:.1f} s; one transaction holds SQLite's write lock for {longest * 1000:.0f} ms at most"
+    )
+    return {"ledger_lock_ms_max": round(longest * 1000), "ledger_seconds": round(seconds, 1)}
 
 
-def _write(folder: Path, segments: int) -> None:
-    """Attempts of three hours, in order of time."""
+def _write(folder: Path, segments: int, *, subscriptions: int = SUBSCRIPTIONS) -> None:
+    """Write attempts of three hours, in order of time."""
     dice = np.random.default_rng(7)
     rows = segments * SEGMENT_ROWS
     for number in range(segments):
@@ -119,11 +178,12 @@ def _write(folder: Path, segments: int) -> None:
         times = first + np.sort(dice.integers(0, SEGMENT_ROWS * 10_800_000_000 // rows, SEGMENT_ROWS))
         path = files.segment_path(folder, f"bench-1-{first // 1000:013d}-{number}")
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(_table(dice, times), path, compression="zstd")
+        pq.write_table(_table(dice, times, subscriptions), path, compression="zstd")
 
 
-def _table(dice: Any, times: Any) -> pa.Table:
-    subscriptions = dice.integers(0, SUBSCRIPTIONS, SEGMENT_ROWS)
+def _table(dice: Any, times: Any, count: int) -> pa.Table:
+    """Return the attempts of one segment, by `count` subscriptions."""
+    subscriptions = dice.integers(0, count, SEGMENT_ROWS)
     codes = dice.choice([204, 204, 204, 204, 204, 204, 204, 503, 404, 200], SEGMENT_ROWS)
     classes = {200: "ack", 204: "ack", 503: "remote_server_5xx", 404: "remote_server_4xx"}
     columns = {
@@ -166,7 +226,8 @@ def _runner(made: Stand) -> Iterator[int]:
         yield runner.pid
 
 
-def _spark(made: Stand, segments: int, *, idle_seconds: int) -> dict[str, float]:
+def _spark(made: Stand, segments: int, *, idle_seconds: int, warm: int | None = None) -> dict[str, float]:
+    """Count on Spark, then measure what idling costs. The steady rate leaves out the first `warm` segments."""
     began, peak = time.monotonic(), 0.0
     with _runner(made) as pid:
         done = threading.Event()
@@ -181,16 +242,16 @@ def _spark(made: Stand, segments: int, *, idle_seconds: int) -> dict[str, float]
         try:
             wait_until(lambda: Segment.objects.count() >= segments, seconds=300, what="the rollup", every=0.25)
             whole = time.monotonic() - began
-            time.sleep(QUIET_SECONDS)
+            time.sleep(QUIET_SECONDS if idle_seconds else 0)
             before = _spent(pid)
             time.sleep(idle_seconds)
-            idle = (_spent(pid) - before) / idle_seconds * 100
+            idle = (_spent(pid) - before) / max(idle_seconds, 1) * 100
         finally:
             done.set()
             watcher.join()
     # Segments of a batch are noted at the same time, within milliseconds.
     at = sorted(moment.timestamp() for moment in Segment.objects.values_list("at", flat=True))
-    start = at[max(int(len(at) * WARM_SHARE), FILES_A_BATCH) - 1]
+    start = at[(warm or max(int(len(at) * WARM_SHARE), FILES_A_BATCH)) - 1]
     later = sum(moment > start + 0.25 for moment in at)
     steady = later * SEGMENT_ROWS / max(at[-1] - start, 0.001)
     return {"rate": steady, "whole": segments * SEGMENT_ROWS / whole, "rss": peak, "idle": idle}

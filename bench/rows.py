@@ -120,6 +120,15 @@ ROWS = {
         "attempts counted into metrics without Spark",
         ("embedded_counter_per_second", "embedded_counter_idle_percent_of_a_core"),
     ),
+    "rollup_sizes": Row(
+        "rollup", "rollup_sizes", "the rollup at 1, 4 and 16 times the data", ("rollup_cost_spread_percent",)
+    ),
+    "ledger_lock": Row(
+        "rollup",
+        "ledger_lock",
+        "how long the ledger holds SQLite's write lock at 10,000 subscriptions",
+        ("ledger_lock_ms_max",),
+    ),
     "archive": Row(
         "archive",
         "archive",
@@ -132,6 +141,7 @@ ROWS = {
         "messages of 1 KiB, read from the archive by Spark's data source",
         ("data_source_per_second",),
     ),
+    "archive_sizes": Row("archive", "archive_sizes", "archive, replay and ingest at 1, 4 and 16 times the data", ()),
     "ordered_pull": Row(
         "pulling",
         "ordered",

@@ -170,6 +170,9 @@ SPARK_MASTER = env.text("SPARK_MASTER", "local[*]")
 SPARK_MEMORY = env.text("SPARK_MEMORY", "512m")
 #: More settings of Spark, which override PushHub's: `spark.executor.memory=1g,spark.authenticate=true`.
 SPARK_CONF = dict(pair.partition("=")[::2] for pair in env.words("SPARK_CONF"))
+#: With it, a driver and its cluster prove to each other that they know it.
+if SPARK_SECRET := env.secret("SPARK_SECRET"):
+    SPARK_CONF = {"spark.authenticate": "true", "spark.authenticate.secret": SPARK_SECRET} | SPARK_CONF
 
 #: Whether processes keep the counters that `/metrics` exports.
 METRICS = env.switch("METRICS", default=True)

@@ -1,4 +1,4 @@
-"""The Spark session of a pipeline command: small, on loopback, on a cluster by one setting."""
+"""The Spark session of a pipeline command: small and on loopback, or on a cluster."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parents[2]
 #: In a job of seconds the second compiler costs more than it gains (docs/design.md#spark-session). Long jobs use it.
 SHORT_JOB = "-XX:TieredStopAtLevel=1"
 COLLECTOR = "-XX:+UseSerialGC"
-#: What Java and Python hand each other at a time.
+#: The most bytes that Java and Python pass to each other at a time.
 BATCH_BYTES = 16 * 2**20
-#: Rows that Spark's Parquet reader decodes at a time. It holds them all, and a message may have 10 MB.
+#: Rows that Spark's Parquet reader decodes at a time. It keeps all of them, and a message may have 10 MB.
 READER_ROWS = 8
 #: The first of the masters of a standalone cluster.
 STANDALONE = re.compile(r"spark://(?P<host>\[[^]]+\]|[^:,]+):(?P<port>[0-9]+)")
@@ -33,8 +33,8 @@ def spark_session(
 ) -> SparkSession:
     """Start a session, or return the running one.
 
-    `master` is Spark's own form (`local[2]`, `spark://host:7077`); `memory` is the driver's heap; `extra` are settings
-    of Spark that win over ours.
+    `master` has Spark's form (`local[2]`, `spark://host:7077`). `memory` is the heap of the driver. `extra` has
+    settings of Spark that override these.
     """
     from pyspark.sql import SparkSession
 
@@ -42,14 +42,12 @@ def spark_session(
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Without it glibc keeps a heap for each of Java's threads, which is worth some hundred megabytes.
+    # Otherwise glibc keeps a heap for each of Java's threads, which takes some hundred megabytes.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**settings(memory=memory, short=short), **driver_address(master), **(extra or {})}.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+    return builder.getOrCreate()
 
 
 def messages_reader(session: SparkSession) -> DataFrameReader:
@@ -59,21 +57,21 @@ def messages_reader(session: SparkSession) -> DataFrameReader:
 
 
 def driver_address(master: str) -> dict[str, str]:
-    """Where the driver listens for its executors: loopback for those of this machine, else where it reaches the master.
+    """Return where the driver listens for its executors: on loopback, or on its address towards the master.
 
-    A resource manager such as Kubernetes has no address to ask about, so there Spark decides.
+    The address of a resource manager such as Kubernetes is not known, so there Spark decides.
     """
     if master.startswith("local"):
         address = "127.0.0.1"
-    elif found := STANDALONE.match(master):
-        address = _address_towards(found["host"].strip("[]"), int(found["port"]))
+    elif match := STANDALONE.match(master):
+        address = _address_towards(match["host"].strip("[]"), int(match["port"]))
     else:
         return {}
     return {"spark.driver.host": address, "spark.driver.bindAddress": address}
 
 
 def _address_towards(host: str, port: int) -> str:
-    """The address of this machine from which packets to another leave. Nothing is sent."""
+    """Return the address of this machine from which packets to a host are sent. It sends none."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -84,7 +82,7 @@ def _address_towards(host: str, port: int) -> str:
 
 
 def settings(*, memory: str, short: bool) -> dict[str, str]:
-    """What was measured to be light, and is safe: no web interface and no catalogue on disk."""
+    """Return settings that keep Spark small and safe: no web interface and no catalogue on the disk."""
     options = " ".join([COLLECTOR, SHORT_JOB] if short else [COLLECTOR])
     return {
         "spark.driver.memory": memory,
@@ -96,11 +94,11 @@ def settings(*, memory: str, short: bool) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         "spark.sql.runSQLOnFiles": "false",
         "spark.speculation": "false",
-        # A time without a zone of its own and with statistics, which Spark's default, INT96, has not.
+        # The default, INT96, has no statistics.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        # A message may have 10 MB: what goes to Python and back is bounded by bytes, and not by rows alone.
+        # A message may have 10 MB, so batches to Python and back are bounded by bytes, and not by rows alone.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
         "spark.executorEnv.PYTHONPATH": str(ROOT),
-        # Hadoop sets the modes of what it writes by itself, from a umask of its own (022 by default).
+        # Hadoop sets the modes of its files from a umask of its own (022 by default).
         "spark.hadoop.fs.permissions.umask-mode": "077",
     }

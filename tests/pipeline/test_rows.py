@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from deliveries.pipeline.jobs import rows
+from deliveries.pipeline.jobs import jsonvalues, rows
 from deliveries.pipeline.jobs.ingest import content_of, files_of
 from deliveries.pipeline.jobs.rows import USUAL, Columns, Dialect, Row, RowError, csv_header, files_read, rows_read
 from pushhub.common.errors import InvalidArgument
@@ -133,14 +133,16 @@ def test_rows_come_in_batches_in_the_order_of_the_files(tmp_path: Path, monkeypa
     monkeypatch.setattr(rows, "BATCH_ROWS", 2)
     for name in ("b", "a"):
         (tmp_path / name).write_text("body,kind,key\n" + "".join(f"{name}{number},,\n" for number in range(3)))
-    paths = pa.RecordBatch.from_arrays([pa.array([str(tmp_path / "a"), str(tmp_path / "b")])], names=["path"])
+    paths = pa.RecordBatch.from_pydict({"part": [3, 4], "path": [str(tmp_path / "a"), str(tmp_path / "b")]})
 
     batches = list(files_read([paths], form="csv", columns=BODY))
 
     assert [len(batch) for batch in batches] == [2, 1, 2, 1]
     table: list[dict[str, Any]] = pa.Table.from_batches(batches).to_pylist()
-    assert [(row["file"], row["line"], row["data"]) for row in table] == [
-        (name, number + 2, f"{name}{number}".encode()) for name in "ab" for number in range(3)
+    assert [(row["part"], row["file"], row["line"], row["data"]) for row in table] == [
+        (part, name, number + 2, f"{name}{number}".encode())
+        for part, name in ((3, "a"), (4, "b"))
+        for number in range(3)
     ]
 
 
@@ -222,3 +224,48 @@ def test_the_options_of_a_dialect_are_those_that_are_not_usual() -> None:
     USUAL.check()
     assert USUAL.options() == {}
     assert Dialect(delimiter=";", is_strict=True).options() == {"delimiter": ";", "is_strict": True}
+
+
+MULTI_LINE = Dialect(multi_line=True)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100_000])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"a": 1}\n{\n  "a": "}{\\\\\\" ]"\n}\n{"a": {"b": [{}]}}\n',
+        b'\xef\xbb\xbf [{"a": 1},\n{\n  "a": "}{\\\\\\" ]"\n}\n, {"a": {"b": [{}]}} ]\n',
+        b'{"a": 1}{\n  "a": "}{\\\\\\" ]"\n}{"a": {"b": [{}]}}',
+    ],
+)
+def test_objects_of_json_may_take_several_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, chunk: int
+) -> None:
+    """Given objects one after the other or in an array, then each is a message as it was written."""
+    monkeypatch.setattr(jsonvalues, "CHUNK_BYTES", chunk)
+    found = read(tmp_path / "a.json", content, form="json", columns=Columns(), dialect=MULTI_LINE)
+    assert [row.data for row in found] == [b'{"a": 1}', b'{\n  "a": "}{\\\\\\" ]"\n}', b'{"a": {"b": [{}]}}']
+    assert not any(row.reason for row in found)
+
+
+def test_what_is_no_object_is_rejected_and_the_others_are_not(tmp_path: Path) -> None:
+    content = b'{"body": 1}\n{\n "body": 2,\n}\nnonsense\n{"other": 3}\n{"body": "\xff"}\n{"body": 4}\n{"body":\n5'
+    found = read(tmp_path / "a.json", content, form="json", columns=Columns(data="body"), dialect=MULTI_LINE)
+
+    assert datas(found) == ["1", "4"]
+    assert [reason.split(": ")[0] for reason in reasons(found)] == [
+        "line 2 to 4", "line 5", "line 6", "line 7", "line 9 to 10",
+    ]  # fmt: skip
+    assert [word in reason for word, reason in zip(
+        ["not JSON", "not JSON", "no field 'body'", "not UTF-8", "does not end"], reasons(found), strict=True
+    )] == [True] * 5  # fmt: skip
+    assert [row.text for row in found if row.reason][1] == "nonsense"
+
+
+def test_an_object_that_is_too_long_ends_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "MAX_ROW_BYTES", 100)
+    monkeypatch.setattr(jsonvalues, "CHUNK_BYTES", 10)
+    content = b'[{"body": 1}, {"body": "' + b"x" * 200 + b'"}, {"body": 2}]'
+    found = read(tmp_path / "a.json", content, form="json", columns=Columns(data="body"), dialect=MULTI_LINE)
+    assert datas(found) == ["1"]
+    assert "it does not end, or is too long; the rest of the file was not read" in reasons(found)[0]

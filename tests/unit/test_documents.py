@@ -75,14 +75,15 @@ def test_the_compose_file_has_the_form_compose_reads(compose: dict[str, Any]) ->
 
 def test_the_compose_file_runs_every_process_and_checks_its_health(compose: dict[str, Any]) -> None:
     services = compose["services"]
-    assert set(services) == {"postgres", "redis", "migrate", *BY_NAME}
+    assert set(services) == {"postgres", "redis", "migrate", "spark-master", "spark-worker", *BY_NAME}
     for name in BY_NAME:
         command = ["python", "-m", "pushhub.runtime.processes", name]
         assert services[name]["command"] == command
         assert services[name]["healthcheck"]["test"] == ["CMD", *command, "--check"]
         assert services[name]["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
-    assert all("healthcheck" in services[name] for name in ("postgres", "redis"))
-    assert not any("ports" in services[name] for name in ("postgres", "redis"))
+    behind = ("postgres", "redis", "spark-master", "spark-worker")
+    assert all("healthcheck" in services[name] for name in behind)
+    assert not any("ports" in services[name] for name in behind)
 
 
 def test_the_compose_file_holds_no_secret_and_sets_what_is_read(compose: dict[str, Any]) -> None:
@@ -130,3 +131,17 @@ def test_every_row_of_the_threat_model_names_tests_that_exist() -> None:
         named = re.findall(r"`((?:unit|integration|security|pipeline|endtoend|browser)/[a-z_/]*(?:\.py)?)`", row)
         assert named, row
         assert [name for name in named if not (ROOT / "tests" / name).exists()] == [], row
+
+
+def test_what_runs_on_the_cluster_of_the_compose_file_can_be_read_there(compose: dict[str, Any]) -> None:
+    """Executors run the image of their driver, know its secret and have its folders."""
+    services = compose["services"]
+    worker = services["spark-worker"]
+    for name in ("rollup", "maintenance"):
+        driver = services[name]
+        assert driver["image"] == worker["image"] == services["spark-master"]["image"]
+        assert set(driver["volumes"]) <= set(worker["volumes"])
+        assert driver["environment"]["PUSHHUB_SPARK_MASTER"] == worker["command"][-1].split()[-1]
+        assert driver["environment"]["PUSHHUB_SPARK_SECRET_FILE"] in worker["command"][-1]
+        assert "-Dspark.authenticate=true" in worker["environment"]["SPARK_DAEMON_JAVA_OPTS"].split()
+        assert "spark_secret" in {*driver["secrets"]} & {*worker["secrets"]}

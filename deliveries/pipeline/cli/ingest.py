@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,7 +26,7 @@ from deliveries.pipeline.jobs.publishjobs import (
 from deliveries.pipeline.jobs.rows import USUAL, Columns, Dialect
 from deliveries.pipeline.session import spark_session
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
-from pushhub.common.stores import AnyFile, is_remote
+from pushhub.common.stores import is_remote
 from subscriptions.selectors import topic_get
 
 HELP = "Publish the rows of Parquet, CSV or JSON files to a topic."
@@ -49,6 +49,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--null", default=USUAL.null, help="of CSV: the text of a field without a value; else it is empty"
     )
     parser.add_argument("--encoding", default=USUAL.encoding, help="of CSV and JSON; else it is UTF-8")
+    parser.add_argument(
+        "--multi-line", action="store_true", help="of JSON: objects take several lines, or are the elements of an array"
+    )
     parser.add_argument(
         "--malformed",
         choices=("reject", "stop"),
@@ -74,7 +77,17 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, un
     session = spark_session(
         "pushhub ingest", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
     )
-    frames = _frames(session, source, files, form=form, columns=columns, dialect=dialect, unordered=unordered)
+    parts = ingest.parts_of(files, form=form, unordered=unordered)
+    frame_of = partial(
+        ingest.messages_frame,
+        session,
+        form=form,
+        columns=columns,
+        dialect=dialect,
+        base=str(Path(source).absolute()) if Path(source).is_dir() else "",
+        in_order=not unordered,
+    )
+    frame_of(parts)  # names what is wrong with a file before there is a job
     content = ingest.content_of(files)
     spec = {
         "source": source,
@@ -88,25 +101,27 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, un
         **dialect.options(),
     }
     job = job_begin(job_id=options["id"] or _id(source, topic.name, content), kind="ingest", spec=spec)
-    # What a bucket's rows are rejected for goes to the working folder.
+    # The rejects of a bucket's files go to the working folder.
     beside = Path(source).name if is_remote(source) else source.rstrip("/")
     path = Path(options["rejects"] or f"{beside}{ingest.REJECTED_SUFFIX}")
-    count = sum(frame.rdd.getNumPartitions() if number is None else 1 for number, frame in frames)
     if job.parts is None:
         with failure_noted(job):
-            total = _count(session, files, form=form, columns=columns, dialect=dialect)
-        job_divide(job, [(0, None)] * count, total=total)
-    if job.parts != count:
-        raise FailedPrecondition(f"{source} was in {job.parts} parts when {job.job_id} began, and is in {count} now.")
+            total = _count(session, parts, form=form, columns=columns, dialect=dialect)
+        job_divide(job, [(0, None)] * len(parts), total=total)
+    if job.parts != len(parts):
+        raise FailedPrecondition(
+            f"{source} was in {job.parts} parts when {job.job_id} began, and is in {len(parts)} now."
+        )
 
     def show(now: Progress) -> None:
         line = bar(now.published + now.rejected, job.total or 0)
         stderr.write(f"\r{line}, {now.rejected:,} rejected", ending="")  # type: ignore[call-arg]
 
     left = {part.number for part in parts_left(job)}
-    todo = [(number, frame) for number, frame in frames if number in left or (number is None and left)]
+    todo = [part for part in parts if part.number in left]
     with failure_noted(job):
-        job_run(job, todo, session=session, target=Target(topic, rate=rate), in_order=not unordered, show=show)
+        frame = frame_of(todo) if todo else None
+        job_run(job, frame, session=session, target=Target(topic, rate=rate), in_order=not unordered, show=show)
         rejects_write(job, path)
     stderr.write("")
     done = progress_of(job)
@@ -120,34 +135,17 @@ def _dialect(options: dict[str, Any]) -> Dialect:
         quote=options["quote"],
         null=options["null"],
         encoding=options["encoding"].lower(),
+        multi_line=options["multi_line"],
         is_strict=options["malformed"] == "stop",
     )
 
 
-def _count(session: Any, files: Sequence[AnyFile], *, form: str, columns: Columns, dialect: Dialect) -> int:
+def _count(session: Any, parts: list[ingest.Part], *, form: str, columns: Columns, dialect: Dialect) -> int:
     """Read every row once; FailedPrecondition where one may not be malformed and is."""
     try:
-        return ingest.count_rows(session, files, form=form, columns=columns, dialect=dialect)
+        return ingest.count_rows(session, parts, form=form, columns=columns, dialect=dialect)
     except Exception as error:
         raise FailedPrecondition(f"{shown(error)}; nothing was published.") from error
-
-
-def _frames(
-    session: Any,
-    source: str,
-    files: Sequence[AnyFile],
-    *,
-    form: str,
-    columns: Columns,
-    dialect: Dialect,
-    unordered: bool,
-) -> list[tuple[int | None, Any]]:
-    """A part for each file, in their order; unordered Parquet files are divided as Spark divides them."""
-    base = f"file://{Path(source).absolute()}" if Path(source).is_dir() else ""
-    if unordered and form == "parquet":
-        return [(None, ingest.messages_of(ingest.parquet_read(session, files, base=base), columns))]
-    frames = ingest.frames_of(session, files, form=form, columns=columns, dialect=dialect, base=base)
-    return list(enumerate(frames))
 
 
 def _id(source: str, topic: str, content: str) -> str:

@@ -96,8 +96,8 @@ class _Work:
 def _publish(work: _Work, job: PublishJob, stdout: TextIO) -> None:
     if job.parts is None:
         job_divide(job, replay.divided(work.messages, count=work.plan.messages), total=work.plan.messages)
-    frames = replay.frames_of(work.messages, job, in_order=work.plan.ordered)
-    job_run(job, frames, session=work.session, target=work.target, in_order=work.plan.ordered, show=work.show)
+    frame = replay.frame_of(work.messages, job, in_order=work.plan.ordered)
+    job_run(job, frame, session=work.session, target=work.target, in_order=work.plan.ordered, show=work.show)
     work.stderr.write("")
     stdout.write(f"published {progress_of(job).published:,} messages as {job.job_id}")
 

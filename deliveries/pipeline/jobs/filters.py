@@ -25,7 +25,7 @@ ROOTS: Mapping[str, bool | None] = {"attributes": False, "json": True, "ordering
 
 
 def filter_column(text: str) -> Column:
-    """Whether a message of the archive passes; InvalidArgument says at which character the text goes wrong."""
+    """Return whether a message passes, as a column. Raises InvalidArgument, which names the bad character."""
     from pyspark.sql import functions as f
 
     filter_check(text)
@@ -33,7 +33,7 @@ def filter_column(text: str) -> Column:
 
 
 def filter_check(text: str) -> None:
-    """Raise what `filter_column` would, where there is no Spark."""
+    """Raise InvalidArgument as `filter_column` does, without Spark."""
     if len(text) > MAX_FILTER_CHARACTERS:
         raise InvalidArgument(
             f"The filter has {len(text)} characters; {MAX_FILTER_CHARACTERS} are the most.", field="filter"
@@ -43,7 +43,7 @@ def filter_check(text: str) -> None:
 
 
 class Checks:
-    """The parts of a filter, looked at and nothing more."""
+    """Checks the parts of a filter."""
 
     roots = ROOTS
 
@@ -56,13 +56,13 @@ class Checks:
     def starts(self, root: str, path: Sequence[str], start: str) -> None:
         _check(root, path)
 
-    def negate(self, one: None) -> None: ...
+    def negate(self, term: None) -> None: ...
     def every(self, terms: Sequence[None]) -> None: ...
     def some(self, terms: Sequence[None]) -> None: ...
 
 
 class Columns:
-    """The parts of a filter as columns that are never null."""
+    """Turns the parts of a filter into columns that are never null."""
 
     roots = ROOTS
 
@@ -79,8 +79,8 @@ class Columns:
 
         return f.coalesce(_value(root, path).startswith(f.lit(start)), f.lit(False))
 
-    def negate(self, one: Column) -> Column:
-        return ~one
+    def negate(self, term: Column) -> Column:
+        return ~term
 
     def every(self, terms: Sequence[Column]) -> Column:
         return _joined(terms, "AND")

@@ -1,30 +1,35 @@
-"""Ingest: rows of files, as messages of a topic."""
+"""Ingest publishes the rows of files as messages of a topic."""
 
 from __future__ import annotations
 
 import glob
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import partial, reduce
 from hashlib import file_digest, sha256
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deliveries.pipeline.jobs.parquetrows import FILE, PART, Span, folders_of, spans_of, spans_read
 from deliveries.pipeline.jobs.rows import SCHEMA, USUAL, Columns, Dialect, RowError, csv_header, files_read
 from deliveries.pipeline.parquetfiles import first_line
-from deliveries.pipeline.session import messages_reader
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.stores import AnyFile, files_matching, is_remote
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("parquet", "csv", "json")
-#: Where rejects go; a pattern for the source may match it.
+#: The suffix of the file of rejects. A pattern for the source may match that file.
 REJECTED_SUFFIX = ".rejected"
+#: More row groups than a file has.
+LAST_GROUP = 2**31 - 1
 
 
 def files_of(source: str, *, form: str) -> Sequence[AnyFile]:
-    """The files of a source in the order of their paths; InvalidArgument where there are none.
+    """Return the files of a source in the order of their paths. Raises InvalidArgument if there are none.
 
     A source is a file, a folder or a pattern, on this machine or in an object store. Names that begin with a dot or an
     underscore are left out of folders.
@@ -33,10 +38,10 @@ def files_of(source: str, *, form: str) -> Sequence[AnyFile]:
         return _remote_files(source, form=form)
     path = Path(source)
     if path.is_dir():
-        found = [one for one in path.rglob("*") if not _is_hidden(one.relative_to(path))]
+        paths = [child for child in path.rglob("*") if not _is_hidden(child.relative_to(path))]
     else:
-        found = [path] if path.exists() else [Path(one) for one in glob.glob(source, recursive=True)]  # noqa: PTH207
-    files = sorted(one for one in found if one.is_file() and one.suffix != REJECTED_SUFFIX)
+        paths = [path] if path.exists() else [Path(name) for name in glob.glob(source, recursive=True)]  # noqa: PTH207
+    files = sorted(path for path in paths if path.is_file() and path.suffix != REJECTED_SUFFIX)
     if not files:
         raise InvalidArgument(f"{source} cannot be read as {form}: there is no such file.", field="source")
     return files
@@ -56,10 +61,12 @@ def _is_hidden(path: Path) -> bool:
 
 
 def dialect_check(dialect: Dialect, *, form: str) -> None:
-    """InvalidArgument where there are no such files, or where their format has no such option."""
+    """Raise InvalidArgument for an option that the format does not have, or that cannot be used."""
     options = set(dialect.options())
     if form != "csv" and (wrong := sorted(options & {"delimiter", "quote", "null"})):
         raise InvalidArgument(f"--{wrong[0]} goes with --format csv only.", field=wrong[0])
+    if form != "json" and dialect.multi_line:
+        raise InvalidArgument("--multi-line goes with --format json only.", field="multi_line")
     if form == "parquet" and options:
         raise InvalidArgument("--encoding and --malformed go with CSV and JSON only.", field="format")
     try:
@@ -69,7 +76,7 @@ def dialect_check(dialect: Dialect, *, form: str) -> None:
 
 
 def content_of(files: Sequence[AnyFile]) -> str:
-    """A digest of the files' names and contents, in their order."""
+    """Return a digest of the files' names and contents, in their order."""
     digest = sha256()
     for path in files:
         with path.open("rb") as file:
@@ -77,78 +84,149 @@ def content_of(files: Sequence[AnyFile]) -> str:
     return digest.hexdigest()
 
 
-def frames_of(
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of an ingest: a file or, of an unordered Parquet file, some of its row groups."""
+
+    number: int
+    path: AnyFile
+    span: Span
+
+
+def parts_of(files: Sequence[AnyFile], *, form: str, unordered: bool) -> list[Part]:
+    """Divide files into parts, in their order; InvalidArgument names a file that is not of the format."""
+    if form != "parquet":
+        return [Part(number, path, Span(0, 0)) for number, path in enumerate(files)]
+    for path in files:
+        _parquet_schema(path)
+    spans = [(path, span) for path in files for span in (spans_of(path) if unordered else [Span(0, LAST_GROUP)])]
+    return [Part(number, path, span) for number, (path, span) in enumerate(spans)]
+
+
+def messages_frame(
     session: SparkSession,
-    files: Sequence[AnyFile],
+    parts: Sequence[Part],
     *,
     form: str,
     columns: Columns,
     dialect: Dialect = USUAL,
     base: str = "",
-) -> list[DataFrame]:
-    """For each file its messages in the order of its rows, as one task reads them; InvalidArgument for a bad file.
+    in_order: bool = True,
+) -> DataFrame:
+    """Return the messages of some parts with the number of each in the column `part`; InvalidArgument for a bad file.
 
-    `base` is the folder below which names of folders such as `day=1` are columns of Parquet files.
+    In order, one task reads all parts one after the other; otherwise there is a task per part. `base` is the folder
+    below which names of folders such as `day=1` are columns of Parquet files.
     """
     if form == "parquet":
-        return [messages_of(parquet_read(session, [path], base=base), columns).coalesce(1) for path in files]
-    for path in files if form == "csv" else ():
-        _require_columns(path, columns, dialect)
-    return [_read(session, [path], form=form, columns=columns, dialect=dialect).coalesce(1) for path in files]
+        frames = [
+            _parquet_messages(session, alike, columns=columns, base=base, in_order=in_order)
+            for alike in _by_schema(parts, base)
+        ]
+    else:
+        for part in parts if form == "csv" else ():
+            _require_columns(part.path, columns, dialect)
+        frames = [_text_messages(session, parts, form=form, columns=columns, dialect=dialect, in_order=in_order)]
+    messages = reduce(lambda first, second: first.unionByName(second), frames)
+    # It reads the partitions of a union one after the other.
+    return messages.coalesce(1) if in_order else messages
 
 
 def count_rows(
-    session: SparkSession, files: Sequence[AnyFile], *, form: str, columns: Columns, dialect: Dialect = USUAL
+    session: SparkSession, parts: Sequence[Part], *, form: str, columns: Columns, dialect: Dialect = USUAL
 ) -> int:
-    """How many rows there are, with those that will be rejected."""
+    """Return how many rows there are, with those that will be rejected."""
     if form == "parquet":
-        return int(parquet_read(session, files).count())
-    return int(_read(session, files, form=form, columns=columns, dialect=dialect).count())
+        import pyarrow.parquet as pq
+
+        return sum(int(pq.read_metadata(path).num_rows) for path in {part.path for part in parts})
+    frame = _text_messages(session, parts, form=form, columns=columns, dialect=dialect, in_order=False)
+    return int(frame.count())
 
 
-def parquet_read(session: SparkSession, files: Sequence[AnyFile], *, base: str = "") -> DataFrame:
-    """The rows of Parquet files; InvalidArgument names one that is none."""
+def _parquet_schema(path: AnyFile) -> pa.Schema:
+    """Return the columns of a Parquet file; InvalidArgument where it is none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    for path in files:
-        try:
-            pq.read_schema(path)
-        except (pa.ArrowException, OSError) as error:
-            reason = first_line(error)
-            raise InvalidArgument(f"{path} cannot be read as parquet: {reason}", field="source") from None
-    reader = messages_reader(session)
-    reader = reader.option("basePath", base) if base else reader
-    return reader.parquet(*[f"file://{path.absolute()}" for path in files])
+    try:
+        return pq.read_schema(path)
+    except (pa.ArrowException, OSError) as error:
+        reason = first_line(error)
+        raise InvalidArgument(f"{path} cannot be read as parquet: {reason}", field="source") from None
+
+
+def _by_schema(parts: Sequence[Part], base: str) -> list[list[Part]]:
+    """Return the parts in groups of neighbours whose files have the same columns."""
+    schemas = {
+        part.path: (_parquet_schema(part.path).remove_metadata(), *folders_of(part.path, base)) for part in parts
+    }
+    return [list(group) for _, group in groupby(parts, key=lambda part: schemas[part.path])]
+
+
+def _parquet_messages(
+    session: SparkSession, parts: Sequence[Part], *, columns: Columns, base: str, in_order: bool
+) -> DataFrame:
+    """Return the messages of parts whose files have the same columns."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+    paths = dict.fromkeys(part.path for part in parts)
+    reader = session.read.option("basePath", f"file://{base}") if base else session.read
+    # Only Spark's types of the columns. It reads a footer and the names of the folders for that.
+    file_schema = reader.parquet(*[f"file://{path.absolute()}" for path in paths]).schema
+    folders = folders_of(parts[0].path, base)
+    read = StructType(
+        [
+            StructField(PART, IntegerType()),
+            StructField(FILE, StringType()),
+            *[StructField(field.name, StringType()) if field.name in folders else field for field in file_schema],
+        ]
+    )
+    task = partial(spans_read, schema=to_arrow_schema(read), base=base)
+    rows = _spans(session, parts, in_order=in_order).mapInArrow(task, read)
+    for name in folders:
+        rows = rows.withColumn(name, f.col(f"`{name}`").cast(file_schema[name].dataType))
+    return messages_of(rows, columns)
+
+
+def _text_messages(
+    session: SparkSession, parts: Sequence[Part], *, form: str, columns: Columns, dialect: Dialect, in_order: bool
+) -> DataFrame:
+    """Return the rows of CSV or JSON files."""
+    task = partial(files_read, form=form, columns=columns, dialect=dialect)
+    return _spans(session, parts, in_order=in_order).mapInArrow(task, SCHEMA)
+
+
+def _spans(session: SparkSession, parts: Sequence[Part], *, in_order: bool) -> DataFrame:
+    """Return the parts as rows for tasks: one task for all of them, or a task for each."""
+    rows = [
+        (task, part.number, str(part.path.absolute()), part.span.first, part.span.last)
+        for task, part in enumerate(parts)
+    ]
+    frame = session.createDataFrame(rows, "task int, part int, path string, first int, last int")
+    return frame.coalesce(1) if in_order else frame.repartitionById(len(rows), "task")
 
 
 def messages_of(rows: DataFrame, columns: Columns) -> DataFrame:
-    """File, data, attributes, ordering_key; without a column for it, the data is the whole row in JSON."""
+    """Return part, file, data, attributes, ordering_key; without a column for it, the data is the whole row in JSON."""
     from pyspark.sql import functions as f
 
+    names = [name for name in rows.columns if name not in (PART, FILE)]
     for name in columns.named():
-        if name not in rows.columns:
-            raise InvalidArgument(f"The source has no column {name!r}. It has: {', '.join(rows.columns)}.", field=name)
-    data = (
-        f.col(f"`{columns.data}`")
-        if columns.data
-        else f.to_json(f.struct(*[f.col(f"`{one}`") for one in rows.columns]))
-    )
-    attributes = [part for one in columns.attributes for part in (f.lit(one), f.col(f"`{one}`").cast("string"))]
+        if name not in names:
+            raise InvalidArgument(f"The source has no column {name!r}. It has: {', '.join(names)}.", field=name)
+    data = f.col(f"`{columns.data}`") if columns.data else f.to_json(f.struct(*[f.col(f"`{name}`") for name in names]))
+    attributes = [part for name in columns.attributes for part in (f.lit(name), f.col(f"`{name}`").cast("string"))]
     key = f.col(f"`{columns.ordering_key}`") if columns.ordering_key else f.lit("")
     return rows.select(
-        f.col("_metadata.file_name").alias("file"),
+        f.col(PART).alias("part"),
+        f.col(FILE).alias("file"),
         data.cast("binary").alias("data"),
         (f.create_map(*attributes) if attributes else f.lit(None)).cast("map<string,string>").alias("attributes"),
         key.cast("string").alias("ordering_key"),
     )
-
-
-def _read(
-    session: SparkSession, files: Sequence[AnyFile], *, form: str, columns: Columns, dialect: Dialect
-) -> DataFrame:
-    paths = session.createDataFrame([(str(path.absolute()),) for path in files], "path string")
-    return paths.mapInArrow(partial(files_read, form=form, columns=columns, dialect=dialect), SCHEMA)
 
 
 def _require_columns(path: AnyFile, columns: Columns, dialect: Dialect) -> None:

@@ -1,7 +1,7 @@
-"""A part of a replay or an ingest, published where Spark's task runs.
+"""Publishes parts of a replay or an ingest in Spark's tasks.
 
-A batch is published and the part's position moved in one transaction. A task that is run again goes on from there, and
-of two attempts of one task the later loses: so each message is published at most once a job.
+One transaction publishes a batch and moves the position of the part. A task that runs again goes on from there, and of
+two attempts of one task the later one fails. So a job publishes each message at most once.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ if TYPE_CHECKING:
 
 BATCH = 1000
 BATCH_BYTES = 10_000_000
-#: What a task takes, beside `part`, the number of the part, and `position`, a message's id in the archive. Without the
-#: latter rows are counted.
+#: The columns of a message. A task also takes `part`, the number of the part, and `position`, the message's id in the
+#: archive; without `position` it counts the rows.
 COLUMNS = ("data", "attributes", "ordering_key")
-#: Where a row comes from, for rejects.
+#: The columns that say where a row comes from, for rejects.
 PLACE = ("file", "line")
-#: With a `reason` a row is rejected, and `text` is what it was.
+#: A row with a `reason` is rejected, and `text` is the row.
 TAKEN = ("part", "position", *COLUMNS, *PLACE, "reason", "text")
 
-#: Position, a message that is good or nothing, and otherwise the line that says why it was rejected.
+#: The position, the message or None, and for None the line of the rejects.
 Item = tuple[int, "NewMessage | None", str]
-#: The part of a row, the columns of its batch, and its place in them.
+#: The part of a row, the columns of its batch, and its index in them.
 Row = tuple[int, Mapping[str, Sequence[Any]], int]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What every task of a job is told."""
+    """What every task of a job knows."""
 
     service: Service
     job: int
     topic: int
     #: The primary key of the only subscription that gets the messages, or None for all.
     only: int | None
-    #: Messages a second of one task; 0 is as fast as it goes.
+    #: Messages per second of one task; 0 is no limit.
     rate: float
     #: Whether the parts are not known beforehand: a task adds its own, and fails at a row that cannot be published.
     is_open: bool = False
 
 
 class Pace:
-    """Keeps what a task publishes to so many messages a second, from its start on; 0 is as fast as it goes."""
+    """Limits a task to a number of messages per second since its start; 0 is no limit."""
 
     def __init__(
         self, rate: float, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep
@@ -63,49 +63,41 @@ class Pace:
         self._clock = clock
         self._sleep = sleep
         self._began = clock()
-        #: Messages of one batch: at most those of a second.
+        #: Messages of one batch: at most those of one second.
         self.size = max(min(BATCH, int(rate)), 1) if rate else BATCH
 
     def wait(self, done: int) -> None:
-        """Until so many messages in all were allowed to go."""
+        """Sleep until `done` messages were allowed."""
         if self._rate and (early := self._began + done / self._rate - self._clock()) > 0:
             self._sleep(early)
 
 
-def publish(batches: Iterator[pa.RecordBatch], *, task: Task, number: int | None) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: publish the rows as parts of the job.
+def publish(batches: Iterator[pa.RecordBatch], *, task: Task) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: publish the rows as the parts of the job that their column `part` names.
 
-    The part of a row is in its column `part`, else it is `number`, else that of Spark's partition. Rows of a part come
-    one after the other.
+    Rows of a part come one after the other.
     """
-    from pyspark import TaskContext
-
-    if number is None:
-        context = TaskContext.get()
-        assert context is not None
-        number = context.partitionId()
     task.service.enter()
     from django.db import connection
 
     pace, done = Pace(task.rate), 0
     try:
-        for part, rows in groupby(_rows(batches, number), key=itemgetter(0)):
+        for part, rows in groupby(_rows(batches), key=itemgetter(0)):
             done = publish_part(rows, task=task, number=part, pace=pace, done=done)
     finally:
         connection.close()
     return iter(())
 
 
-def _rows(batches: Iterable[pa.RecordBatch], number: int) -> Iterator[Row]:
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
     for batch in batches:
         columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-        numbers = columns.get("part") or [number] * batch.num_rows
-        for index in range(batch.num_rows):
-            yield numbers[index], columns, index
+        for index, part in enumerate(columns["part"]):
+            yield part, columns, index
 
 
 def publish_part(rows: Iterable[Row], *, task: Task, number: int, pace: Pace, done: int) -> int:
-    """Publish a part. `done` rows were published by this task before; return how many are now."""
+    """Publish a part. `done` is the number of rows that this task published before; return the new number."""
     from deliveries.models import PublishPart
     from subscriptions.models import Topic
 
@@ -122,7 +114,7 @@ def publish_part(rows: Iterable[Row], *, task: Task, number: int, pace: Pace, do
 
 
 def _items(rows: Iterable[Row], part: PublishPart, *, is_strict: bool) -> Iterator[Item]:
-    """Return what comes behind the part's position, checked as a publish is."""
+    """Yield the rows after the part's position, checked as those of a publish."""
     from deliveries.publish.request import published_messages_read
     from deliveries.rules.payload import NewMessage
     from pushhub.common.errors import PushHubError
@@ -136,7 +128,7 @@ def _items(rows: Iterable[Row], part: PublishPart, *, is_strict: bool) -> Iterat
         present = {name: value for name, value in attributes or () if value is not None}
         message = NewMessage(data or b"", present, key or "")
         if "position" in columns:
-            yield position, message, ""  # it was published before
+            yield position, message, ""  # it was checked when it was first published
             continue
         where = {name: columns[name][index] for name in PLACE if name in columns}
         if "reason" in columns and (reason := columns["reason"][index]):

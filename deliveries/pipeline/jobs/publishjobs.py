@@ -1,6 +1,6 @@
-"""Publishing in bulk from Spark's executors, each message at most once a job: what replay and ingest have in common.
+"""Bulk publishing from Spark's executors, for replay and ingest. A job publishes each message at most once.
 
-This process divides the work, watches how far it has come and gathers the rejects; the tasks publish (parts.py).
+This process divides the work, shows the progress and collects the rejects. The tasks publish (parts.py).
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +34,7 @@ PYTHON_ERROR = re.compile(r"(?!org\.|java\.|scala\.)[A-Za-z_][\w.]*(?:Error|Exce
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job has come."""
+    """The messages that a job has published, and the rows that it has rejected."""
 
     published: int
     rejected: int
@@ -43,7 +42,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Who gets the messages, and how fast: `rate` messages a second, or 0."""
+    """Who gets the messages, and how fast: `rate` is in messages per second, and 0 is no limit."""
 
     topic: Topic
     only: int | None = None
@@ -51,14 +50,14 @@ class Target:
 
 
 def bar(done: int, total: int) -> str:
-    """A line that shows how far something is, for a terminal."""
+    """Return a progress bar for a terminal."""
     share = min(done / total, 1.0) if total else 1.0
     filled = int(share * BAR_WIDTH)
     return f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {share:4.0%}  {done:,} of {total:,}"
 
 
 def job_begin(*, job_id: str, kind: str, spec: dict[str, Any]) -> PublishJob:
-    """The job of this id, made or found where it was left; FailedPrecondition if it was asked for something else."""
+    """Return the job of this id, or create it. Raises FailedPrecondition if the id belongs to another request."""
     with transaction.atomic():
         job, _ = PublishJob.objects.get_or_create(job_id=job_id, defaults={"kind": kind, "spec": spec})
     if (job.kind, job.spec) != (kind, spec):
@@ -67,6 +66,7 @@ def job_begin(*, job_id: str, kind: str, spec: dict[str, Any]) -> PublishJob:
 
 
 def job_find(job_id: str) -> PublishJob:
+    """Return a job. Raises NotFound."""
     job = PublishJob.objects.filter(job_id=job_id).first()
     if job is None:
         raise NotFound(f"There is no job {clipped(job_id)}.")
@@ -75,7 +75,7 @@ def job_find(job_id: str) -> PublishJob:
 
 @contextmanager
 def failure_noted(job: PublishJob) -> Iterator[None]:
-    """Keep with the job why its run ended early; that of the run before is forgotten."""
+    """Store with the job why its run failed, in place of the failure of the previous run."""
     PublishJob.objects.filter(pk=job.pk).update(failure="")
     try:
         yield
@@ -85,10 +85,10 @@ def failure_noted(job: PublishJob) -> Iterator[None]:
 
 
 def job_divide(job: PublishJob, ends: Sequence[tuple[int, int | None]], *, total: int) -> None:
-    """Divide a job of so many messages into parts, each from behind a position to another, once and for all."""
+    """Divide a job of `total` messages into parts, once. `ends` has the position before each part and its last one."""
     with transaction.atomic():
-        found = PublishJob.objects.select_for_update().get(pk=job.pk)
-        if found.parts is None:
+        locked = PublishJob.objects.select_for_update().get(pk=job.pk)
+        if locked.parts is None:
             PublishPart.objects.bulk_create(
                 PublishPart(job=job, number=number, position=after, until=until)
                 for number, (after, until) in enumerate(ends)
@@ -98,48 +98,50 @@ def job_divide(job: PublishJob, ends: Sequence[tuple[int, int | None]], *, total
 
 
 def parts_left(job: PublishJob) -> list[PublishPart]:
+    """Return the parts that are not finished, in their order."""
     return list(PublishPart.objects.filter(job=job, finished=False).order_by("number"))
 
 
 def progress_of(job: PublishJob) -> Progress:
+    """Return how far a job is."""
     sums = PublishPart.objects.filter(job=job).aggregate(published=Sum("published"), rejected=Sum("rejected"))
     return Progress(sums["published"] or 0, sums["rejected"] or 0)
 
 
 def job_run(
     job: PublishJob,
-    frames: Sequence[tuple[int | None, DataFrame]],
+    frame: DataFrame | None,
     *,
     session: SparkSession,
     target: Target,
     in_order: bool,
     show: Callable[[Progress], object] = lambda _: None,
 ) -> None:
-    """Publish frames with columns of TAKEN, each as the part of its number.
+    """Publish what is left of a job, in one job of Spark's: a frame with columns of TAKEN, or None for nothing.
 
-    Without a number the column `part` has the parts of a frame, or its partitions are the parts. `in_order` publishes
-    one frame after the other. There is nothing left of the job when it returns.
+    The column `part` has the part of each row. In order, the frame has one partition.
     """
     if target.topic.schema_settings:
         raise FailedPrecondition(f"{target.topic.name} has a schema, which bulk publishing does not check.")
-    at_once = 1 if in_order else _at_once(session)
-    # So many tasks run at a time, and share the rate.
-    tasks = max(min(at_once, len(parts_left(job))), 1)
-    service = Service.here(journal=str(session.sparkContext.master).partition("[")[0] == "local")
-    task = Task(service, job.pk, target.topic.pk, target.only, target.rate / tasks)
-    try:
-        _run_all([partial(_run_frame, frame, task, number) for number, frame in frames], at_once, job, show)
-    except Exception as error:
-        session.sparkContext.cancelAllJobs()
-        raise FailedPrecondition(f"{shown(error)}; run it again and it goes on from there.") from error
-    # A part of which nothing was left has no task that would have said so.
+    if frame is not None:
+        # The tasks that run at a time share the rate.
+        tasks = 1 if in_order or not target.rate else max(min(_slots(session), len(parts_left(job))), 1)
+        service = Service.here(journal=(session.conf.get("spark.master") or "").startswith("local"))
+        task = Task(service, job.pk, target.topic.pk, target.only, target.rate / tasks)
+        wanted = [name for name in TAKEN if name in frame.columns]
+        try:
+            with _shown(job, show):
+                frame.select(*wanted).mapInArrow(partial(publish, task=task), "nothing string").count()
+        except Exception as error:
+            raise FailedPrecondition(f"{shown(error)}; run it again and it goes on from there.") from error
+    # A part of which nothing was left had no task that finished it.
     PublishPart.objects.filter(job=job).update(finished=True)
     PublishJob.objects.filter(pk=job.pk).update(finished_at=utcnow())
     job.refresh_from_db()
 
 
 def rejects_write(job: PublishJob, path: Path) -> None:
-    """Move a finished job's rejects to a file, a line each."""
+    """Move the rejects of a finished job from the database to a file, a line each."""
     rows = PublishReject.objects.filter(part__job=job)
     if not rows.exists():
         return
@@ -159,41 +161,28 @@ def shown(error: BaseException) -> str:
     return clipped(lines[-1] if lines else f"{type(error).__name__}: {error}".splitlines()[0])
 
 
-def _at_once(session: SparkSession) -> int:
-    """How many tasks the session's executors run at a time."""
-    return max(int(session.sparkContext.defaultParallelism), 1)
+def _slots(session: SparkSession) -> int:
+    """Return how many tasks Spark runs at a time: into so many partitions it divides rows that have none."""
+    from pyspark.sql import functions as f
+
+    return int(session.range(1_000).select(f.spark_partition_id()).distinct().count())
 
 
-def _run_frame(frame: DataFrame, task: Task, number: int | None) -> None:
-    """One job of Spark's, from a thread of its own."""
-    wanted = [name for name in TAKEN if name in frame.columns]
-    frame.select(*wanted).mapInArrow(partial(publish, task=task, number=number), "nothing string").count()
-
-
-def _run_all(
-    jobs: Sequence[Callable[[], None]], at_once: int, job: PublishJob, show: Callable[[Progress], object]
-) -> None:
-    """Run them, some at once, and tell of the progress; the first error is raised when the others have ended."""
+@contextmanager
+def _shown(job: PublishJob, show: Callable[[Progress], object]) -> Iterator[None]:
+    """Show the progress while the block waits for Spark, and once more at its end."""
     stopping = threading.Event()
 
-    def run(one: Callable[[], None]) -> None:
-        try:
-            if not stopping.is_set():
-                one()
-        except BaseException:
-            stopping.set()
-            raise
-        finally:
-            connection.close()
+    def watch() -> None:
+        while not stopping.wait(PROGRESS_SECONDS):
+            show(progress_of(job))
+        connection.close()
 
-    with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="part") as pool:
-        running: set[Future[None]] = {pool.submit(run, one) for one in jobs}
-        try:
-            while running:
-                done, running = wait(running, timeout=PROGRESS_SECONDS, return_when=FIRST_COMPLETED)
-                show(progress_of(job))
-                for future in done:
-                    future.result()
-        finally:
-            stopping.set()
+    watcher = threading.Thread(target=watch, name="progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        watcher.join()
     show(progress_of(job))

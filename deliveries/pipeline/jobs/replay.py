@@ -60,7 +60,7 @@ def chosen(
     options = {"topic": topic, "from": early.isoformat(), "to": late.isoformat(), "columns": ",".join(COLUMNS)}
     messages = session.read.format("pushhub").options(**options).load(store.address)
     identified = messages.withColumn("id", f.col("message_id").cast("long"))
-    in_time = (f.col("id") >= first_id_at(_ms(since))) & (f.col("id") < first_id_at(_ms(until)))
+    in_time = (f.col("id") >= _first_id(since)) & (f.col("id") < _first_id(until))
     return identified.where(in_time & filter_column(filter))
 
 
@@ -90,10 +90,10 @@ def divided(messages: DataFrame, *, count: int) -> list[tuple[int, int | None]]:
     return list(pairwise([0, *sorted({int(edge) for edge in edges}), LAST_ID]))
 
 
-def frames_of(messages: DataFrame, job: PublishJob, *, in_order: bool) -> list[tuple[None, DataFrame]]:
-    """Return what is left of a job as the frame that `job_run` takes; none where nothing is left."""
+def frame_of(messages: DataFrame, job: PublishJob, *, in_order: bool) -> DataFrame | None:
+    """Return what is left of a job as the frame that `job_run` takes; None for a job without messages."""
     parts = list(PublishPart.objects.filter(job=job).order_by("number"))
-    return [(None, parted(messages, parts, in_order=in_order))] if parts else []
+    return parted(messages, parts, in_order=in_order) if parts else None
 
 
 def parted(messages: DataFrame, parts: Sequence[PublishPart], *, in_order: bool) -> DataFrame:
@@ -114,5 +114,6 @@ def parted(messages: DataFrame, parts: Sequence[PublishPart], *, in_order: bool)
     return placed.sortWithinPartitions("position")
 
 
-def _ms(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)
+def _first_id(moment: datetime) -> int:
+    """Return the first id of a time. The range of ids ends in the year 2089."""
+    return min(first_id_at(int(moment.timestamp() * 1000)), LAST_ID)

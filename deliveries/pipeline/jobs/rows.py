@@ -1,9 +1,8 @@
-"""Rows of CSV files and of JSON lines, read where Spark's tasks run: no Django here.
+"""Reads rows of CSV and JSON files in Spark's tasks, without Django.
 
-Spark's own readers cut and pad malformed rows, or make null of them. Here each row is one message, whole, or is
-rejected with the reason and the line at which it begins. Unless a Dialect says otherwise, both are UTF-8 and CSV is
-that of RFC 4180: a header, and fields in double quotes that may have newlines in them, with a quote within them
-doubled.
+Spark's own readers cut or pad malformed rows, or turn them into nulls. Here each row becomes one message as a whole, or
+is rejected with the reason and the line at which it begins. By default both are UTF-8, and CSV is that of RFC 4180: a
+header, and fields in double quotes that may have newlines in them, with a quote within them doubled.
 """
 
 from __future__ import annotations
@@ -18,20 +17,21 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
+from deliveries.pipeline.jobs.jsonvalues import JsonScanner, JsonText
 from pushhub.common.stores import AnyFile, file_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: A message has at most 10 MB; a longer row is rejected before it is whole in memory.
+#: A message has at most 10 MB. A longer row is rejected before all of it is in memory.
 MAX_ROW_BYTES = 32 * 1024 * 1024
-#: One Arrow batch has at most so many rows, and ends with the row that makes it so large.
+#: An Arrow batch ends when it has this many rows or bytes.
 BATCH_ROWS = 1_000
 BATCH_BYTES = 16 * 1024 * 1024
 #: Characters of a rejected row that are kept.
 SHOWN_CHARACTERS = 1_000
 SCHEMA = (
-    "file string, line long, data binary, attributes map<string,string>, ordering_key string, reason string,"
+    "part int, file string, line long, data binary, attributes map<string,string>, ordering_key string, reason string,"
     " text string"
 )
 COMPRESSED: Mapping[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
@@ -39,7 +39,7 @@ COMPRESSED: Mapping[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns are what of a message; without `data` the whole row in JSON is the data."""
+    """The columns that become data, attributes and ordering key. Without `data`, the data is the whole row in JSON."""
 
     data: str = ""
     attributes: Sequence[str] = ()
@@ -51,7 +51,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How the rows are written. Delimiter, quote and null are those of CSV."""
+    """The syntax of the files. Delimiter, quote and null are for CSV."""
 
     delimiter: str = ","
     #: Without a quote, every delimiter and every newline ends a field.
@@ -59,11 +59,13 @@ class Dialect:
     #: The text of a field without a value.
     null: str = ""
     encoding: str = "utf-8"
+    #: Whether an object of JSON may take several lines; otherwise each line is one.
+    multi_line: bool = False
     #: Whether the first malformed row ends the job; otherwise malformed rows are rejected.
     is_strict: bool = False
 
     def check(self) -> None:
-        """Raise RowError naming what is wrong."""
+        """Raise RowError for an option that cannot be used."""
         if len(self.delimiter) != 1 or self.delimiter in '\r\n"':
             raise RowError(f"the delimiter must be one character, no quote and no newline, and not {self.delimiter!r}")
         if len(self.quote) > 1 or self.quote in ("\r", "\n", self.delimiter):
@@ -76,7 +78,7 @@ class Dialect:
             raise RowError(f"lines cannot be told apart in {self.encoding}: convert the files to UTF-8")
 
     def options(self) -> dict[str, Any]:
-        """Return what is not as usual, by name."""
+        """Return the options that differ from the default, by name."""
         usual = Dialect()
         return {name: value for name, value in asdict(self).items() if value != getattr(usual, name)}
 
@@ -86,7 +88,7 @@ USUAL = Dialect()
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A message, or the reason why there is none and the text of the row."""
+    """A message, or the reason why the row is not one, and its text."""
 
     line: int
     data: bytes = b""
@@ -97,11 +99,11 @@ class Row:
 
 
 class RowError(Exception):
-    """A row that is no message; the text is the reason."""
+    """The reason why a row is not a message."""
 
 
 class _Lines:
-    """The lines of a file, with those of the row that is being read."""
+    """The lines of a file. It remembers those of the current row."""
 
     def __init__(self, file: BinaryIO, encoding: str) -> None:
         self._file = file
@@ -110,7 +112,7 @@ class _Lines:
         self.begin()
 
     def begin(self) -> None:
-        """The next line is the first of a row."""
+        """Begin a row with the next line."""
         self.first = self._count + 1
         self._row: list[bytes] = []
         self._size = 0
@@ -135,14 +137,14 @@ class _Lines:
         return b"".join(self._row)
 
     def text(self) -> str:
-        """Return the row; RowError where it is not in the encoding."""
+        """Return the text of the row. Raises RowError if it is not in the encoding."""
         try:
             return self.row().decode(self._encoding)
         except UnicodeDecodeError as error:
             raise RowError(f"it is not {self._encoding.upper()}: {error.reason}") from None
 
     def utf8(self) -> bytes:
-        """Return the row in UTF-8. One that should be in UTF-8 is not checked."""
+        """Return the row in UTF-8, unchecked if that is its encoding."""
         return self.row() if self._encoding == USUAL.encoding else self.text().encode()
 
     def rejected(self, reason: str) -> Row:
@@ -155,7 +157,7 @@ class _Lines:
 
 
 def opened(path: AnyFile) -> BinaryIO:
-    """The bytes of a file, decompressed."""
+    """Open a file for reading, decompressed."""
     if isinstance(path, Path):
         file: BinaryIO = COMPRESSED.get(path.suffix, open)(path, "rb")
         return file
@@ -163,7 +165,7 @@ def opened(path: AnyFile) -> BinaryIO:
 
 
 def csv_header(path: AnyFile, *, dialect: Dialect = USUAL) -> list[str]:
-    """Return the columns of a CSV file; RowError where it has no good header."""
+    """Return the columns of a CSV file. Raises RowError for a bad header."""
     with opened(path) as file:
         return _header(_reader(_Lines(file, dialect.encoding), dialect))
 
@@ -174,8 +176,7 @@ def rows_read(path: AnyFile, *, form: str, columns: Columns, dialect: Dialect = 
     RowError names the first malformed row where the dialect is strict.
     """
     with opened(path) as file:
-        lines = _Lines(file, dialect.encoding)
-        for row in _csv_rows(lines, columns, dialect) if form == "csv" else _json_rows(lines, columns):
+        for row in _rows(file, form=form, columns=columns, dialect=dialect):
             if row.reason and dialect.is_strict:
                 raise RowError(f"{path.name}, {row.reason}")
             yield row
@@ -184,19 +185,45 @@ def rows_read(path: AnyFile, *, form: str, columns: Columns, dialect: Dialect = 
 def files_read(
     batches: Iterable[pa.RecordBatch], *, form: str, columns: Columns, dialect: Dialect = USUAL
 ) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: return the rows of the files with these paths, in SCHEMA."""
+    """For `mapInArrow`: return the rows of the files that are rows of (part, path), in SCHEMA."""
     for batch in batches:
-        for path in batch.column("path").to_pylist():
+        for part, path in zip(batch.column("part").to_pylist(), batch.column("path").to_pylist(), strict=True):
             rows: list[Row] = []
             weight = 0
             for row in rows_read(file_of(path), form=form, columns=columns, dialect=dialect):
                 rows.append(row)
                 weight += len(row.data)
                 if len(rows) >= BATCH_ROWS or weight >= BATCH_BYTES:
-                    yield _batch(path, rows)
+                    yield _batch(part, path, rows)
                     rows, weight = [], 0
             if rows:
-                yield _batch(path, rows)
+                yield _batch(part, path, rows)
+
+
+def _rows(file: BinaryIO, *, form: str, columns: Columns, dialect: Dialect) -> Iterator[Row]:
+    lines = _Lines(file, dialect.encoding)
+    if form == "csv":
+        return _csv_rows(lines, columns, dialect)
+    if dialect.multi_line:
+        scanner = JsonScanner(file, encoding=dialect.encoding, longest=MAX_ROW_BYTES)
+        return (_object_row(value, columns, encoding=dialect.encoding) for value in scanner)
+    return _json_rows(lines, columns)
+
+
+def _object_row(value: JsonText, columns: Columns, *, encoding: str) -> Row:
+    """Return the row of an object that may take several lines."""
+    try:
+        if value.is_cut:
+            raise RowError("it does not end, or is too long; the rest of the file was not read")
+        try:
+            raw = value.text.encode()
+        except UnicodeEncodeError:
+            raise RowError(f"it is not {encoding.upper()}") from None
+        return _json_row(raw, value.first, columns)
+    except RowError as error:
+        last = f" to {value.last}" if value.last > value.first else ""
+        shown = value.text[:SHOWN_CHARACTERS].encode(errors="replace").decode()
+        return Row(value.first, reason=f"line {value.first}{last}: {error}", text=shown)
 
 
 def _json_rows(lines: _Lines, columns: Columns) -> Iterator[Row]:
@@ -212,13 +239,12 @@ def _json_rows(lines: _Lines, columns: Columns) -> Iterator[Row]:
         if not lines.row().strip():
             continue
         try:
-            yield _json_row(lines, columns)
+            yield _json_row(lines.utf8().strip(), lines.first, columns)
         except RowError as error:
             yield lines.rejected(str(error))
 
 
-def _json_row(lines: _Lines, columns: Columns) -> Row:
-    raw = lines.utf8().strip()
+def _json_row(raw: bytes, line: int, columns: Columns) -> Row:
     try:
         values = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -227,7 +253,7 @@ def _json_row(lines: _Lines, columns: Columns) -> Row:
         raise RowError("it is JSON, but not an object")
     if columns.data and columns.data not in values:
         raise RowError(f"it has no field {columns.data!r}")
-    return _row(lines.first, values, columns, whole=raw)
+    return _row(line, values, columns, whole=raw)
 
 
 def _reader(lines: _Lines, dialect: Dialect) -> Any:
@@ -294,18 +320,19 @@ def _row(line: int, values: Mapping[str, Any], columns: Columns, *, whole: bytes
 
 
 def _text(value: Any) -> str:
-    """A value as text: a string as it is, and what is no string in JSON."""
+    """Return a string as it is, and any other value in JSON."""
     if value is None:
         return ""
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def _batch(path: str, rows: Sequence[Row]) -> pa.RecordBatch:
+def _batch(part: int, path: str, rows: Sequence[Row]) -> pa.RecordBatch:
     import pyarrow as pa
 
     name = file_of(path).name
     return pa.RecordBatch.from_arrays(
         [
+            pa.array([part] * len(rows), pa.int32()),
             pa.array([name] * len(rows), pa.string()),
             pa.array([row.line for row in rows], pa.int64()),
             pa.array([row.data for row in rows], pa.binary()),
@@ -314,5 +341,5 @@ def _batch(path: str, rows: Sequence[Row]) -> pa.RecordBatch:
             pa.array([row.reason for row in rows], pa.string()),
             pa.array([row.text for row in rows], pa.string()),
         ],
-        names=["file", "line", "data", "attributes", "ordering_key", "reason", "text"],
+        names=["part", "file", "line", "data", "attributes", "ordering_key", "reason", "text"],
     )

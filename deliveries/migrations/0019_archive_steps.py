@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('deliveries', '0015_archive_grace'),
+        ('deliveries', '0018_dead_letters'),
     ]
 
     operations = [

@@ -1,0 +1,118 @@
+"""Rows of Parquet files, read where Spark's tasks run, a few at a time.
+
+Spark's own reader holds all of a row group's column in the heap of Java, however large it is. Here pyarrow reads pages,
+outside of that heap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from pushhub.common.stores import AnyFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: One Arrow batch has at most so many rows, and ends with the row that makes it so large.
+BATCH_ROWS = 1_000
+BATCH_BYTES = 16 * 1024 * 1024
+#: Rows that are decoded at a time: a message may have 10 MB, and a dictionary may have it once for all of them.
+DECODED_ROWS = 64
+PAGE_BUFFER_BYTES = 1024 * 1024
+#: Row groups of this size together are one part.
+PART_BYTES = 128 * 1024 * 1024
+#: What the rows have beside the columns of the file. No column of a file may have such a name.
+PART, FILE = "_pushhub_part", "_pushhub_file"
+#: How Hive writes a folder of rows without a value.
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Row groups of a file, from the first to before the last."""
+
+    first: int
+    last: int
+
+
+def spans_of(path: AnyFile) -> list[Span]:
+    """Divide a file into spans of about PART_BYTES."""
+    import pyarrow.parquet as pq
+
+    footer = pq.read_metadata(path)
+    spans, first, size = [], 0, 0
+    for number in range(footer.num_row_groups):
+        size += footer.row_group(number).total_byte_size
+        if size >= PART_BYTES or number == footer.num_row_groups - 1:
+            spans.append(Span(first, number + 1))
+            first, size = number + 1, 0
+    return spans or [Span(0, 0)]
+
+
+def folders_of(path: AnyFile, base: str) -> dict[str, str | None]:
+    """Return the columns that folders such as `day=1` below `base` stand for."""
+    if not base or not isinstance(path, Path):
+        return {}
+    names = [folder.partition("=") for folder in path.absolute().relative_to(base).parts[:-1] if "=" in folder]
+    return {unquote(name): None if value == NO_VALUE else unquote(value) for name, _, value in names}
+
+
+def spans_read(batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, base: str) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: read the spans that are rows of (part, path, first, last), in `schema`.
+
+    `schema` begins with PART and FILE. A column that a file lacks is null.
+    """
+    for batch in batches:
+        for row in batch.to_pylist():
+            path = Path(row["path"])
+            constants = {PART: row["part"], FILE: path.name, **folders_of(path, base)}
+            for table in _tables(path, Span(row["first"], row["last"]), schema, constants):
+                yield from table.combine_chunks().to_batches()
+
+
+def _tables(path: Path, span: Span, schema: pa.Schema, constants: dict[str, Any]) -> Iterator[pa.Table]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path, pre_buffer=False, buffer_size=PAGE_BUFFER_BYTES) as file:
+        names = [name for name in schema.names if name not in constants and name in file.schema_arrow.names]
+        groups = range(span.first, min(span.last, file.num_row_groups))
+        gathered: list[pa.RecordBatch] = []
+        for decoded in file.iter_batches(DECODED_ROWS, row_groups=groups, columns=names, use_threads=False):
+            for batch in _bounded(decoded):
+                gathered.append(batch)
+                rows = sum(each.num_rows for each in gathered)
+                if rows >= BATCH_ROWS or sum(each.nbytes for each in gathered) >= BATCH_BYTES:
+                    yield _table(gathered, schema, constants)
+                    gathered = []
+        if gathered:
+            yield _table(gathered, schema, constants)
+
+
+def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Divide a batch in halves until each is small enough, or has one row."""
+    if batch.num_rows > 1 and batch.nbytes > BATCH_BYTES:
+        half = batch.num_rows // 2
+        yield from _bounded(batch.slice(0, half))
+        yield from _bounded(batch.slice(half))
+    else:
+        yield batch
+
+
+def _table(batches: Sequence[pa.RecordBatch], schema: pa.Schema, constants: dict[str, Any]) -> pa.Table:
+    import pyarrow as pa
+
+    read = pa.Table.from_batches(batches)
+    columns = []
+    for field in schema:
+        if field.name in constants:
+            column = pa.array([constants[field.name]] * read.num_rows, field.type)
+        elif field.name in read.column_names:
+            column = read[field.name].cast(field.type)
+        else:
+            column = pa.nulls(read.num_rows, field.type)
+        columns.append(column)
+    return pa.table(columns, schema=schema)
