@@ -26,6 +26,7 @@ from deliveries.admin.demo import demo_page
 from deliveries.admin.message_pages import MessagePages
 from deliveries.admin.readonly import ReadOnlyAdmin, publish_time_shown
 from deliveries.admin.subscription_pages import subscription_urls
+from deliveries.inspection import words
 from deliveries.models import ArchiveFile, Delivery, Message
 from deliveries.publish.request import publish_request_parse
 from deliveries.publish.service import message_publish
@@ -43,6 +44,11 @@ from subscriptions.models import Project, Subscription, Topic
 PUBLISH = "google.pubsub.v1.Publisher.Publish"
 PULL = "google.pubsub.v1.Subscriber.Pull"
 SHOWN_BYTES = 2000
+#: Messages in which an ordering key or an attribute is searched, and deliveries in which a result is.
+SEARCHED_MESSAGES = 50_000
+SEARCHED_DELIVERIES = 10_000
+#: Statuses of failed pushes that are offered as a filter.
+RESULT_STATUSES = (400, 401, 403, 404, 408, 413, 429, 500, 502, 503, 504)
 #: Ids of messages have more digits; what is shorter may be an ordering key.
 SHORTEST_SEARCHED_ID = 15
 
@@ -57,7 +63,7 @@ class MessageAdmin(ReadOnlyAdmin):
     list_display_links = None
     list_select_related = ("topic__project",)
     search_fields = ("=id", "=ordering_key")
-    search_help_text = gettext_lazy("Id, ordering key, or attribute=value")
+    search_help_text = gettext_lazy("Id; or ordering key or attribute=value, among the newest 50,000")
     ordering = ("-id",)
     fields = ("id", "topic", "region", "publish_time", "attributes", "ordering_key", "size", "text")
     readonly_fields = fields
@@ -79,6 +85,10 @@ class MessageAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, queryset: QuerySet[Message], search_term: str
     ) -> tuple[QuerySet[Message], bool]:
         """Also look for `attribute=value`, as the attributes are stored."""
+        if search_term:
+            # Only ids have an index.
+            oldest = Message.objects.order_by("-id").values_list("id", flat=True)[SEARCHED_MESSAGES:].first()
+            queryset = queryset.filter(id__gt=oldest) if oldest is not None else queryset
         name, equals, value = search_term.partition("=")
         if not equals:
             return super().get_search_results(request, queryset, search_term)
@@ -108,6 +118,24 @@ class MessageAdmin(ReadOnlyAdmin):
         return bytes(row.data[:SHOWN_BYTES]).decode(errors="replace")
 
 
+class LastResultFilter(admin.SimpleListFilter):
+    """What the last attempt ended with. The choices are fixed: to collect them would read every row."""
+
+    title = gettext_lazy("last result, of the oldest 10,000")
+    parameter_name = "last_result"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        statuses = [(str(status), str(status)) for status in RESULT_STATUSES]
+        return [*statuses, *((reason, words.result_text(reason)) for reason in words.REASONS)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Delivery]) -> QuerySet[Delivery]:
+        if not self.value():
+            return queryset
+        oldest = Delivery.objects.order_by("pk").values_list("pk", flat=True)[SEARCHED_DELIVERIES:].first()
+        rows = queryset.filter(last_result=self.value())
+        return rows.filter(pk__lt=oldest) if oldest is not None else rows
+
+
 @admin.register(Delivery)
 class DeliveryAdmin(ReadOnlyAdmin):
     """Deliveries that wait, and the pages that are no model's."""
@@ -116,7 +144,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
     held_on = "subscription"
     list_display = ("number", "subscription", "region", "attempts", "last_result", "last_attempt_at", "published")
     list_select_related = ("subscription__project",)
-    list_filter = ("last_result",)
+    list_filter = (LastResultFilter,)
     search_fields = ("=message__id",)
     ordering = ("id",)
     fields = ("number", "subscription", "region", "attempts", "last_result", "last_attempt_at")

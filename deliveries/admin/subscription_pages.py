@@ -30,6 +30,7 @@ from deliveries.models import Delivery
 from deliveries.retention.seeking import lanes_reload, subscription_seek
 from deliveries.retention.snapshots import snapshot_create
 from deliveries.rules.outcome import ACK_STATUSES
+from deliveries.store import statements
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import PushHubError
 from pushhub.common.names import snapshot_name
@@ -207,7 +208,7 @@ class SubscriptionPages:
     def waiting(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
         """The oldest deliveries that wait."""
         row = self._row(request, subscription_id)
-        deliveries = Delivery.objects.filter(subscription=row).order_by("message_id")[:OLDEST_SHOWN]
+        deliveries = _oldest_deliveries(row)
         oldest = [(one, publish_time_shown(one.message_id), words.result_text(one.last_result)) for one in deliveries]
         tabs = subscription_tabs(row, "messages")
         return self._render(request, "admin/deliveries/waiting.html", title=row.name, oldest=oldest, tabs=tabs)
@@ -333,6 +334,14 @@ def _recent_figures(row: Subscription, state: Counting) -> dict[str, str]:
 
 def _latency_text(milliseconds: float | None) -> str:
     return "-" if milliseconds is None else words.duration_text(milliseconds)
+
+
+def _oldest_deliveries(row: Subscription) -> list[Delivery]:
+    """Return the oldest deliveries, read region by region as the index has them: else the whole backlog is sorted."""
+    rows = Delivery.objects.filter(subscription=row).order_by("message_id")
+    regions = statements.lanes_waiting(row.pk)
+    oldest = [delivery for region in regions for delivery in rows.filter(region=region)[:OLDEST_SHOWN]]
+    return sorted(oldest, key=lambda delivery: delivery.message_id)[:OLDEST_SHOWN]
 
 
 def _snapshots_of(row: Subscription) -> list[str]:
