@@ -485,5 +485,5 @@ def test_the_form_of_a_project(staff: Client) -> None:
         for parent in ("organizations/700", "organizations/701")
     )
 
-    assert "denied on resource" in there
+    assert "You need the permission" in there
     assert not_there.replace("701", "700") == there

@@ -38,7 +38,7 @@ def grant(resource: str, role: str) -> None:
 
 
 def denied(response: Any) -> bool:
-    return any("denied on resource" in text for texts in errors(response).values() for text in texts)
+    return any("You need the permission" in text for texts in errors(response).values() for text in texts)
 
 
 def test_nothing_is_made_without_the_permission(ada: Client) -> None:
@@ -69,7 +69,7 @@ def test_a_signed_subscription_needs_act_as(ada: Client) -> None:
     grant("projects/shop", "roles/iam.serviceAccountViewer")
 
     refused = ada.post(f"{ADMIN}subscription/add/", form())
-    assert "iam.serviceAccounts.actAs" in errors(refused)["__all__"][0]
+    assert "iam.serviceAccounts.actAs" in errors(refused)["service_account"][0]
     grant("projects/shop", "roles/iam.serviceAccountUser")
 
     assert ada.post(f"{ADMIN}subscription/add/", form()).status_code == 302
