@@ -66,6 +66,9 @@ ROWS = {
     "fanout": Row(
         "fanout", "fanout", "deliveries of publishes to 1,000 and to 100 subscriptions", ("fanout_per_second",)
     ),
+    "transforms": Row(
+        "transforms", "transforms", "messages that a function in JavaScript changes", ("transformed_per_second",)
+    ),
     "up": Row("up", "up", "the start of `make up`, and its memory", ("up_pss_mb", "up_start_seconds")),
     "emulator": Row(
         "up",

@@ -14,7 +14,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.errors import PushHubError
@@ -170,6 +170,20 @@ class ServiceAdmin(ConsoleAdmin):
     def permissions(self, row: Any) -> str:
         return permissions_link(row)
 
+    @admin.display(description=_("Message transforms"))
+    def transforms(self, row: Topic | Subscription) -> str:
+        """The functions with their code. The API and the command line change them."""
+        functions = [
+            (
+                transform["javascriptUdf"]["functionName"],
+                _("disabled") if transform.get("disabled") else "",
+                transform["javascriptUdf"]["code"],
+            )
+            for transform in row.message_transforms or ()
+        ]
+        html = format_html_join("", "<details><summary>{} {}</summary><pre>{}</pre></details>", functions)
+        return html or str(_("No message transforms."))
+
 
 def grant(caller: Principal, account: ServiceAccount) -> None:
     """Let the project's service agent sign for an account, where it may not yet."""
@@ -228,6 +242,9 @@ class TopicAdmin(ServiceAdmin):
     search_fields = ("topic_id", "project__project_id")
     list_select_related = ("project",)
 
+    def shown(self) -> tuple[str, ...]:
+        return (*super().shown(), "transforms")
+
     def initial_of(self, obj: Topic) -> dict[str, Any]:
         return resource_forms.topic_initial(obj)
 
@@ -259,7 +276,7 @@ class SubscriptionAdmin(ServiceAdmin):
     actions = ("pause", "resume")
 
     def shown(self) -> tuple[str, ...]:
-        return (*super().shown(), "agent", "forwarding", "detached", "created_at", "updated_at")
+        return (*super().shown(), "transforms", "agent", "forwarding", "detached", "created_at", "updated_at")
 
     class Media:
         js = ("subscriptions/forms.js",)

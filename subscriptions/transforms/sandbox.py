@@ -1,7 +1,8 @@
 """The program of a sandbox process: it runs the functions of one project's message transforms in QuickJS.
 
-`sandboxes.py` starts it as `python -I sandbox.py` with an empty environment. It imports no module of PushHub, and once
-it runs it can open no file and no socket. Standard input and output are one socket, which carries lines of JSON:
+`sandboxes.py` starts it as `python -I sandbox.py FOLDER` with an empty environment. FOLDER has the package quickjs,
+which may be in a place where an isolated Python doesn't look. The program imports no module of PushHub, and once it
+runs it can open no file and no socket. Standard input and output are one socket, which carries lines of JSON:
 
     request   {"functions": [[name, code], ...], "count": n, "seconds": s, "all": true or false}, then n times a message
               and its metadata
@@ -27,6 +28,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
+sys.path.append(sys.argv[1])
 import quickjs
 
 #: CPU time that one call of a function may take, and the top level of its code (docs/spec.md#message-transforms).

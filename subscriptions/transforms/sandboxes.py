@@ -19,6 +19,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import orjson
@@ -60,7 +61,7 @@ class Sandbox:
         self._socket.settimeout(SILENCE_SECONDS)
         with other_end:
             self._process = subprocess.Popen(  # noqa: S603 - PushHub's own program
-                [sys.executable, "-I", str(PROGRAM)],
+                [sys.executable, "-I", str(PROGRAM), _engine_folder()],
                 stdin=other_end.fileno(),
                 stdout=other_end.fileno(),
                 stderr=subprocess.DEVNULL,
@@ -240,6 +241,15 @@ class Lease:
         if self.process is not None:
             self.process.close()
             self.process = None
+
+
+@cache
+def _engine_folder() -> str:
+    """Return where the engine is installed, without loading it into this process."""
+    spec = find_spec("quickjs")
+    assert spec is not None
+    assert spec.origin is not None
+    return str(Path(spec.origin).parents[1])
 
 
 def _group(messages: Sequence[Input], start: int, *, most: int) -> Sequence[Input]:

@@ -236,3 +236,19 @@ def test_the_compiled_translations_are_those_of_the_source(app: str) -> None:
 def test_the_console_speaks_chinese_to_who_asks_for_it(admin: Client) -> None:
     page = admin.get("/admin/subscriptions/subscription/add/", headers={"Accept-Language": "zh-hans"})
     assert "端点网址" in page.content.decode()
+
+
+@pytest.mark.parametrize("kind", ["topic", "subscription"])
+def test_message_transforms_are_shown(admin: Client, api: Api, kind: str) -> None:
+    code = "function f(m) { return m.data < 'x' ? m : null; }"
+    transforms = [{"javascriptUdf": {"functionName": "f", "code": code}, "disabled": True}]
+    api.made("topics/shaped", {"messageTransforms": transforms})
+    api.made("subscriptions/shaped", {"topic": "projects/shop/topics/shaped", "messageTransforms": transforms})
+    row: Topic | Subscription = Topic.objects.get(topic_id="shaped")
+    if kind == "subscription":
+        row = Subscription.objects.get(subscription_id="shaped")
+
+    page = admin.get(f"/admin/subscriptions/{kind}/{row.pk}/change/").content.decode()
+
+    assert "<summary>f disabled</summary>" in page
+    assert "m.data &lt; &#x27;x&#x27;" in page

@@ -192,13 +192,15 @@ def test_each_attempt_is_transformed_anew_and_the_stored_message_stays(api: Api,
 
 
 @pytest.mark.parametrize(
-    ("text", "result"), [("one", "ack 204"), ("drop", "drop filter"), ("fail", "nack transform_failed")]
+    ("text", "result", "sent"),
+    [("one", "ack 204", ["T05F"]), ("drop", "drop filter", []), ("fail", "nack transform_failed", [])],
 )
-def test_a_stock_worker_transforms_too(api: Api, receiver: Receiver, text: str, result: str) -> None:
+def test_a_stock_worker_transforms_too(api: Api, receiver: Receiver, text: str, result: str, sent: list[str]) -> None:
     subscribe(api, pushConfig={"pushEndpoint": receiver.url})
     [message_id] = publish(api, text)
     row = Subscription.objects.get(subscription_id="worker")
 
     assert deliver_one(DeliverTask(row.pk, "local", 1, reference(int(message_id)))) == result
+    assert [request.json["message"]["data"] for request in receiver.requests] == sent
     assert owed() == (result.startswith("nack"))
     connection.close()

@@ -98,3 +98,35 @@ def test_a_flight_that_ended_while_waiting_is_skipped_and_releases_nothing() -> 
     assert worker.resumed == [last]
     last.settle_as(Verdict.ACK)
     assert worker.admission.held_bytes == 0
+
+
+def test_a_message_that_grows_holds_more_or_waits_without_its_payload() -> None:
+    worker = Worker(100)
+    first, _ = worker.take(1, 10)
+    second, _ = worker.take(2, 10)
+
+    assert worker.admission.grow(first, 50)
+    assert worker.admission.held_bytes == 60
+    assert worker.admission.grow(first, 20)
+    assert worker.admission.held_bytes == 60
+    assert not worker.admission.grow(second, 60)
+    assert second.task.is_reference
+    assert worker.admission.held_bytes == 50
+    assert not worker.resumed
+
+    first.settle_as(Verdict.ACK)
+    assert worker.resumed == [second]
+    assert worker.admission.grow(second, 60)
+
+
+def test_a_message_that_waits_for_nobody_but_itself_goes_on() -> None:
+    worker = Worker(100)
+    first, _ = worker.take(1, 60)
+    second, is_admitted = worker.take(1, 60)
+    assert not is_admitted
+
+    assert not worker.admission.grow(first, 90)
+    assert worker.resumed == [second]
+    second.settle_as(Verdict.ACK)
+    assert worker.resumed == [second, first]
+    assert worker.admission.held_bytes == 90
