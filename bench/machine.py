@@ -42,8 +42,15 @@ def moment() -> dict[str, Any]:
     return {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "load_average_before": round(os.getloadavg()[0], 2),
-        "commit": _printed(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]),
+        "commit": commit(),
     }
+
+
+def commit() -> str:
+    """Return the commit, with a mark if the code differs from it. The results, which the bench writes, are no code."""
+    git = ["git", "-C", str(ROOT)]
+    changed = _printed([*git, "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)bench/results"])
+    return _printed([*git, "describe", "--always"]) + ("-dirty" if changed else "")
 
 
 class Steal:

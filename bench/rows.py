@@ -101,6 +101,12 @@ ROWS = {
     "subscriptions": Row(
         "costs", "subscriptions", "a message's cost among 10,000 subscriptions", ("cost_ratio_subscriptions",)
     ),
+    "attempts": Row(
+        "attempts",
+        "attempts",
+        "the attempts of one message among ten million",
+        ("attempts_of_a_message_ms", "attempts_of_a_message_ms_at_most", "attempts_of_a_message_found_percent"),
+    ),
     "journal": Row("journal", "journal", "the drain with the journal and without", ("journal_cost_percent",)),
     "rollup": Row(
         "rollup",

@@ -20,25 +20,25 @@ _noted: dict[int, float] = {}
 
 
 def note_activity(subscription_ids: Iterable[int]) -> None:
-    """A pull, or a push that was acknowledged. One small statement an hour, subscription and process."""
+    """Note a pull or an acknowledged push. A process writes at most once per subscription and hour."""
     now = time.monotonic()
-    due = [one for one in subscription_ids if now - _noted.get(one, -NOTED_SECONDS) >= NOTED_SECONDS]
+    due = [pk for pk in subscription_ids if now - _noted.get(pk, -NOTED_SECONDS) >= NOTED_SECONDS]
     if due:
         Subscription.objects.filter(pk__in=due).update(active_at=utcnow())
         _noted.update(dict.fromkeys(due, now))
 
 
 def expired_subscriptions_delete() -> int:
-    """Delete subscriptions that nobody has used for as long as their policy says; how many."""
+    """Delete the subscriptions that were unused for longer than their policy allows. Return their number."""
     rows = Subscription.objects.exclude(expiration_ttl_seconds=None).select_related("project")
     rows = rows.annotate(used_at=Greatest(F("active_at"), F("updated_at")))
     now = utcnow()
-    # Nothing is younger than a day that any policy lets go, so most rows never leave the database.
-    gone = [
+    # No policy is shorter than a day, so this condition keeps most rows in the database.
+    expired_names = [
         row.name
         for row in rows.filter(used_at__lt=now - timedelta(days=1) + timedelta(seconds=1)).iterator()
         if row.used_at < now - timedelta(seconds=row.expiration_ttl_seconds or 0)
     ]
-    for name in gone:
+    for name in expired_names:
         subscription_delete(name=name)
-    return len(gone)
+    return len(expired_names)

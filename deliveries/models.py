@@ -89,6 +89,66 @@ class SnapshotMessage(models.Model):
         return f"{self.message_id} in {self.snapshot_id}"
 
 
+class DeadLetter(models.Model):
+    """A message that was published to a dead-letter topic, until somebody acknowledges, redrives or discards it."""
+
+    message = models.OneToOneField(
+        Message, on_delete=models.DO_NOTHING, db_constraint=False, primary_key=True, verbose_name=_("message")
+    )
+    subscription = models.ForeignKey(
+        Subscription, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, verbose_name=_("subscription")
+    )
+    source_id = models.BigIntegerField(_("original message"), help_text="The id of the message in the subscription")
+    attempts = models.PositiveIntegerField(_("attempts"))
+    result = models.CharField(
+        _("last result"), max_length=40, blank=True, help_text="HTTP status or reason of the last nack; empty: pulled"
+    )
+    replaced = models.TextField(
+        blank=True,
+        help_text="The attributes that those of the dead letter replaced, as a JSON object; a redrive puts them back",
+    )
+    is_kept = models.BooleanField(
+        default=False, help_text="No subscription of the dead-letter topic got it, so this row keeps its message"
+    )
+
+    class Meta:
+        verbose_name = _("dead letter")
+        verbose_name_plural = _("dead letters")
+        indexes = [
+            models.Index(fields=["subscription", "message"], name="deadletter_of"),
+            models.Index(fields=["subscription", "result", "attempts", "message"], name="deadletter_reasons"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.message_id)
+
+
+class DeadLetterJob(models.Model):
+    """The order to redrive or discard all dead letters of a subscription up to an id, at a rate."""
+
+    class Action(models.TextChoices):
+        REDRIVE = "redrive", _("Redrive")
+        DISCARD = "discard", _("Discard")
+
+    subscription = models.ForeignKey(Subscription, on_delete=models.DO_NOTHING, db_constraint=False)
+    action = models.CharField(max_length=10, choices=Action)
+    last_id = models.BigIntegerField(help_text="Dead letters with higher ids came after the order")
+    position = models.BigIntegerField(default=0, help_text="The last dead letter that was looked at")
+    rate = models.PositiveIntegerField(help_text="Dead letters a second, at most")
+    member = models.CharField(max_length=400, help_text="Who ordered it: the policies are asked again at each batch")
+    is_superuser = models.BooleanField(default=False)
+    unique_id = models.CharField(max_length=30, blank=True)
+    total = models.BigIntegerField()
+    done = models.BigIntegerField(default=0)
+    failure = models.TextField(blank=True, help_text="Why it ended early")
+    created_at = models.DateTimeField(auto_now_add=True)
+    advanced_at = models.DateTimeField(null=True, help_text="When its last batch was moved")
+    finished_at = models.DateTimeField(null=True, db_index=True)
+
+    def __str__(self) -> str:
+        return f"{self.action} dead letters of {self.subscription_id}"
+
+
 class Metric(models.Model):
     """Sums over the events of a span of time, to which the rollup adds (pipeline/counting/ledger.py)."""
 
@@ -145,6 +205,7 @@ class GaugeMinute(models.Model):
     push_window = models.IntegerField()
     backoff_ms = models.IntegerField()
     unserved = models.BigIntegerField(default=0, help_text="Messages of regions that no push worker serves")
+    open_streams = models.IntegerField(default=0, help_text="Open streaming pulls")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["resource", "at"], name="gaugeminute_key")]
@@ -155,6 +216,53 @@ class GaugeMinute(models.Model):
 
     def __str__(self) -> str:
         return f"{self.resource} at {self.at:%Y-%m-%d %H:%M}"
+
+
+class RegionGaugeMinute(models.Model):
+    """How much a subscription, a topic or a snapshot had in a region in a minute."""
+
+    project = models.CharField(max_length=63)
+    resource = models.CharField(max_length=350, help_text="The full name of a subscription, topic or snapshot")
+    region = models.CharField(max_length=63)
+    at = models.DateTimeField()
+    messages = models.BigIntegerField(default=0, help_text="Messages not acknowledged")
+    bytes = models.BigIntegerField(default=0)
+    oldest_seconds = models.BigIntegerField(default=0)
+    acked_messages = models.BigIntegerField(default=0, help_text="Acknowledged messages that are retained")
+    acked_bytes = models.BigIntegerField(default=0)
+    oldest_acked_seconds = models.BigIntegerField(default=0)
+    kept_messages = models.BigIntegerField(default=0, help_text="Messages that a topic's retention keeps")
+    kept_bytes = models.BigIntegerField(default=0)
+    oldest_kept_seconds = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["resource", "at", "region"], name="regiongauge_key")]
+        indexes = [
+            models.Index(fields=["project", "at"], name="regiongauge_read"),
+            models.Index(fields=["at"], name="regiongauge_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.resource} in {self.region} at {self.at:%Y-%m-%d %H:%M}"
+
+
+class CounterSample(models.Model):
+    """The value of a counter in Redis up to which it has been added to the metrics (observability/counterseries.py)."""
+
+    field = models.CharField(max_length=200, primary_key=True)
+    value = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return self.field
+
+
+class GaugeRound(models.Model):
+    """A minute in which gauges were taken. Without it, a subscription without a row in that minute is unknown."""
+
+    at = models.DateTimeField(primary_key=True)
+
+    def __str__(self) -> str:
+        return f"{self.at:%Y-%m-%d %H:%M}"
 
 
 class Segment(models.Model):

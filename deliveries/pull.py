@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -21,8 +21,8 @@ from deliveries.backlog.backlog import Lane, Leases, by_lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
 from deliveries.backlog.paging import page_in
-from deliveries.counters import recording
-from deliveries.deadletters import dead_letters_forward, is_spent
+from deliveries.counters import kinds, recording
+from deliveries.deadletters.forwarding import dead_letters_forward, is_spent
 from deliveries.journal import records
 from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
 from deliveries.rules.ids import publish_time_ms
@@ -32,10 +32,13 @@ from deliveries.rules.taskmessage import DeliverTask, body_parse, own_parse
 from deliveries.store import statements
 from deliveries.store.payloads import payloads_read
 from deliveries.store.writelock import write_transaction
-from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped
+from deliveries.transforming import Wire, wire_messages_transform
+from pushhub.common import names
+from pushhub.common.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, clipped
 from subscriptions.models import Subscription
 from subscriptions.quotas import pull_charge, pull_check
 from subscriptions.selectors import PushSettings, push_settings_of, resource_missing
+from subscriptions.transforms.results import FILTERED, Failed, Filtered
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +52,13 @@ MAX_ACK_DEADLINE_SECONDS = 600
 MAX_ACK_REQUEST_BYTES = 524_288
 #: A sleeping puller looks at least so often for leases that have lapsed.
 LONGEST_SLEEP_SECONDS = 1.0
+#: What the message transforms of a subscription may take in one pull.
+TRANSFORM_SECONDS = 1.0
+#: Bounds of the countdown of a message with which a transform has failed: the same failure is to be expected.
+FAILED_COUNTDOWN_MS = (1_000, 60_000)
 PERMANENT_FAILURE = "PERMANENT_FAILURE_INVALID_ACK_ID"
+#: Delivery types, as metrics name them. Streams name themselves as pullers.
+PULL, STREAMING_PULL = "pull", "streaming_pull"
 
 
 class Received(NamedTuple):
@@ -98,7 +107,8 @@ def messages_pull(
             puller=puller,
         )
         pull_charge(project=project, size=sum(message.size for message in received))
-        recording.pull_sent_count(subscription_id=push_settings.id, messages=len(received))
+        delivery_type = STREAMING_PULL if puller else PULL
+        recording.pull_sent_count(subscription_id=push_settings.id, messages=len(received), delivery_type=delivery_type)
         left = ends - time.monotonic()
         if received or left <= 0:
             return received
@@ -140,6 +150,15 @@ def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], 
         )
     leases = ack_ids_read(subscription, ack_ids)
     push_settings = _settings(subscription)
+    lost = _modify(leases, push_settings, seconds=seconds, countdown_ms=_countdown_ms(push_settings))
+    if push_settings.exactly_once:
+        _refuse_lost(leases, lost)
+
+
+def _modify(
+    leases: Sequence[AckId], push_settings: PushSettings, *, seconds: int, countdown_ms: tuple[int, int]
+) -> set[AckId]:
+    """Let leases last `seconds` from now on, or nack them with 0; return those that had ended."""
     # With ordering, a nack brings back the later messages of the key too. The next pull forwards the spent one.
     spent = _spent(leases, push_settings) if not seconds and not push_settings.ordered else set()
     _write_down(spent, push_settings, outcome="nack")
@@ -150,13 +169,13 @@ def ack_deadlines_modify(*, subscription: Subscription, ack_ids: Sequence[str], 
             lane,
             [(lease.message_id, lease.times) for lease in group],
             duration_ms=seconds * 1000,
-            countdown_ms=_countdown_ms(push_settings),
+            countdown_ms=countdown_ms,
         )
         lost |= {lease for lease in group if lease.message_id in gone}
+    _modacks_count([lease for lease in leases if lease not in lost])
     if not seconds:
         _write_down([lease for lease in leases if lease not in lost | spent], push_settings, outcome="nack")
-    if push_settings.exactly_once:
-        _refuse_lost(leases, lost)
+    return lost
 
 
 def leases_give_back(*, subscription: Subscription, ends_ms: Mapping[str, int]) -> None:
@@ -216,6 +235,8 @@ def _settings_for_pull(subscription: Subscription) -> PushSettings:
 
 def _lease(push_settings: PushSettings, count: int, *, seconds: int, max_bytes: int, puller: str) -> list[Received]:
     received: list[Received] = []
+    # Where functions filter everything, the caller gets its answer all the same.
+    ends = time.monotonic() + TRANSFORM_SECONDS
     for region in {settings.REGION, *statements.lanes_waiting(push_settings.id)}:
         lane = Lane(push_settings.id, region)
         room = max_bytes
@@ -223,7 +244,15 @@ def _lease(push_settings: PushSettings, count: int, *, seconds: int, max_bytes: 
             step = min(count - len(received), LEASE_STEP)
             leases = _lease_lane(lane, push_settings, step, seconds, puller)
             room = max_bytes - sum(message.size for message in received)
-            messages, is_full = _received(lane, push_settings, leases, max_bytes=room, at_least_one=not received)
+            handle = partial(
+                AckId, lane.subscription_id, region, leased_ms=leases.ends_ms - seconds * 1000, is_streamed=bool(puller)
+            )
+            messages, is_full = _received(
+                lane, push_settings, leases, handle, max_bytes=room, at_least_one=not received
+            )
+            if push_settings.transforms and messages:
+                messages, went_back = _transformed(push_settings, messages, max_bytes=room, at_least_one=not received)
+                is_full = is_full or went_back or time.monotonic() >= ends
             received += messages
             room = 0 if is_full else room - sum(message.size for message in messages)
             if leases.page is not None:
@@ -253,9 +282,18 @@ def _lease_lane(lane: Lane, push_settings: PushSettings, count: int, seconds: in
 
 
 def _received(
-    lane: Lane, push_settings: PushSettings, leases: Leases, *, max_bytes: int, at_least_one: bool
+    lane: Lane,
+    push_settings: PushSettings,
+    leases: Leases,
+    handle: Callable[..., AckId],
+    *,
+    max_bytes: int,
+    at_least_one: bool,
 ) -> tuple[list[Received], bool]:
-    """Return the first of the leased messages that fit into `max_bytes`, and whether others did not and went back."""
+    """Return the first of the leased messages that fit into `max_bytes`, and whether others did not and went back.
+
+    `handle` makes the ack id of a message, how often it was leased, and its attempt.
+    """
     tasks: dict[int, DeliverTask] = {}
     times: dict[int, int] = {}
     attempts: dict[int, int] = {}
@@ -282,7 +320,7 @@ def _received(
         task = tasks[message_id]
         message = payloads.get(message_id) if task.is_reference else task.message
         if message is not None:
-            lease = AckId(lane.subscription_id, lane.region, message_id, times[message_id], attempts[message_id])
+            lease = handle(message_id, times[message_id], attempts[message_id])
             attempt = lease.attempt if push_settings.shows_attempts else 0
             ack_id = ack_id_text(lease, secret=secret)
             received.append(Received(ack_id, message, attempt, sizes[message_id], leases.ends_ms))
@@ -293,6 +331,71 @@ def _task_of(message: bytes) -> DeliverTask:
     """Return the arguments in a Celery message."""
     own = own_parse(message)
     return body_parse(own[1] if own is not None else orjson.loads(message)["body"])
+
+
+def _transformed(
+    push_settings: PushSettings, received: Sequence[Received], *, max_bytes: int, at_least_one: bool
+) -> tuple[list[Received], bool]:
+    """Return leased messages of one lane as the message transforms make them, and whether some went back.
+
+    Those that are filtered are acknowledged, and those with which a function fails are nacked. Those for which there is
+    no time, or that are too large now, go back at no cost.
+    """
+    leases = [lease for message in received if (lease := ack_id_parse(message.ack_id, secret=_secret())) is not None]
+    kept: list[Received] = []
+    filtered, failed = [], []
+    reached = 0
+    for message, lease, result in zip(received, leases, _results(push_settings, received), strict=False):
+        if result is FILTERED:
+            filtered.append(lease)
+        elif isinstance(result, Failed):
+            logger.debug("a message transform failed with message %d: %s", lease.message_id, result.why)
+            failed.append(lease)
+        else:
+            size = wire_size(result)
+            if size > max_bytes and (kept or not at_least_one):
+                break
+            max_bytes -= size
+            kept.append(message._replace(message=result, size=size))
+        reached += 1
+    for lane, group in _by_lane(leases[reached:]).items():
+        ends_ms = received[0].ends_ms
+        default_backlog().unlease(lane, [(lease.message_id, lease.times, ends_ms) for lease in group])
+    _modify(failed, push_settings, seconds=0, countdown_ms=_failed_countdown_ms(push_settings))
+    _filter(filtered, push_settings)
+    if push_settings.ordered and failed:
+        # With a message, the later ones of its key have gone back.
+        lost = {ack_id_text(lease, secret=_secret()) for lease in _lost(leases)}
+        kept = [message for message in kept if message.ack_id not in lost]
+    return kept, reached < len(received)
+
+
+def _results(push_settings: PushSettings, received: Sequence[Received]) -> list[Wire | Failed | Filtered]:
+    """Return the results of the first messages, as many as there is time for."""
+    try:
+        return wire_messages_transform(
+            project=names.parse_subscription(push_settings.name)[0],
+            functions=push_settings.transforms,
+            messages=[message.message for message in received],
+            seconds=TRANSFORM_SECONDS,
+        )
+    except ResourceExhausted:
+        return []
+
+
+def _filter(leases: Sequence[AckId], push_settings: PushSettings) -> None:
+    """Acknowledge messages that a message transform has filtered."""
+    if push_settings.ordered:
+        leases = _acknowledge_in_order(leases)
+    else:
+        _forget(leases)
+    for lane, group in _by_lane(leases).items():
+        records.filtered(
+            subscription=push_settings,
+            region=lane.region,
+            ids=[lease.message_id for lease in group],
+            attempts=[lease.attempt for lease in group],
+        )
 
 
 def _sizes(tasks: Mapping[int, DeliverTask]) -> dict[int, int]:
@@ -394,14 +497,42 @@ def _by_lane(leases: Iterable[AckId]) -> dict[Lane, list[AckId]]:
 
 
 def _write_down(leases: Iterable[AckId], push_settings: PushSettings, *, outcome: str) -> None:
-    for lane, group in _by_lane(leases).items():
+    settled = list(leases)
+    for (lane, delivery_type), group in _by_lane_and_type(settled).items():
         records.pulled(
             subscription=push_settings,
             region=lane.region,
             ids=[lease.message_id for lease in group],
             attempts=[lease.attempt for lease in group],
             outcome=outcome,
+            delivery_type=delivery_type,
         )
+    if outcome == "ack":
+        _ages_count(kinds.ACK_LATENCY, settled)
+
+
+def _modacks_count(leases: Sequence[AckId]) -> None:
+    for (lane, delivery_type), group in _by_lane_and_type(leases).items():
+        recording.modacks_count(subscription_id=lane.subscription_id, messages=len(group), delivery_type=delivery_type)
+    _ages_count(kinds.MODACK_LATENCY, leases)
+
+
+def _ages_count(kind: kinds.CounterKind, leases: Iterable[AckId]) -> None:
+    """Count how long ago these leases began."""
+    now_ms = int(time.time() * 1000)
+    for (lane, delivery_type), group in _by_lane_and_type(leases).items():
+        ages_ms = [max(now_ms - lease.leased_ms, 0) for lease in group if lease.leased_ms]
+        recording.lease_ages_count(
+            kind, subscription_id=lane.subscription_id, delivery_type=delivery_type, ages_ms=ages_ms
+        )
+
+
+def _by_lane_and_type(leases: Iterable[AckId]) -> dict[tuple[Lane, str], list[AckId]]:
+    groups: dict[tuple[Lane, str], list[AckId]] = {}
+    for lease in leases:
+        delivery_type = STREAMING_PULL if lease.is_streamed else PULL
+        groups.setdefault((Lane(lease.subscription_id, lease.region), delivery_type), []).append(lease)
+    return groups
 
 
 def _countdown_ms(push_settings: PushSettings) -> tuple[int, int]:
@@ -409,6 +540,14 @@ def _countdown_ms(push_settings: PushSettings) -> tuple[int, int]:
     if push_settings.minimum_backoff_ms is None or push_settings.maximum_backoff_ms is None:
         return 0, 0
     return push_settings.minimum_backoff_ms, push_settings.maximum_backoff_ms
+
+
+def _failed_countdown_ms(push_settings: PushSettings) -> tuple[int, int]:
+    """Return the bounds of the countdown after a failed transform: the subscription's, but never at once."""
+    least, most = FAILED_COUNTDOWN_MS
+    if push_settings.minimum_backoff_ms is None or push_settings.maximum_backoff_ms is None:
+        return least, most
+    return max(push_settings.minimum_backoff_ms, least), max(push_settings.maximum_backoff_ms, least)
 
 
 @cache

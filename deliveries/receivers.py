@@ -1,4 +1,4 @@
-"""What the data plane does when the control plane says that something changed."""
+"""The data plane's handlers of the control plane's signals."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ def connect() -> None:
 
 
 def on_created(sender: Any, *, subscription_id: int, **_: Any) -> None:
-    """The lane begins with nothing waiting, so that its first messages need no look into the database."""
-    found = push_settings_of(subscription_id)
-    if found is not None:
+    """Create the lane as empty, so that its first messages need no query."""
+    push_settings = push_settings_of(subscription_id)
+    if push_settings is not None:
         lane = Lane(subscription_id, settings.REGION)
-        lane_configure(lane, found, action="new")
+        lane_configure(lane, push_settings, action="new")
 
 
 def on_changed(sender: Any, *, subscription_id: int, **_: Any) -> None:
-    """Workers read the settings again; a lane that leaves or joins push is told so."""
+    """Make workers read the settings again, and update the lanes if push starts or ends."""
     default_backlog().announce_change(subscription_id)
-    found = push_settings_of(subscription_id)
-    if found is None:
+    push_settings = push_settings_of(subscription_id)
+    if push_settings is None:
         return
     for region in _regions(subscription_id):
-        lane_configure(Lane(subscription_id, region), found, action="known")
+        lane_configure(Lane(subscription_id, region), push_settings, action="known")
 
 
 def on_deleted(sender: Any, *, subscription_id: int, **_: Any) -> None:
-    """What waits in Redis goes at once; the rows follow in the next audit, and workers drop what they hold."""
+    """Remove the lanes from Redis. The next audit deletes the rows, and workers drop what they hold."""
     backlog = default_backlog()
     backlog.announce_change(subscription_id)
     for region in _regions(subscription_id):

@@ -11,8 +11,11 @@ from django.conf import settings
 
 from deliveries import activity
 from deliveries.backlog import reconcile
+from deliveries.deadletters import jobs, listing
 from deliveries.journal import upkeep
 from deliveries.metrics import expiry, gauges
+from deliveries.observability import counterseries, regiongauges
+from deliveries.pipeline.archiving.schedule import schedule as archive_schedule
 from deliveries.pipeline.counting import embedded
 from deliveries.retention import sweep
 from deliveries.rules.taskmessage import TASK_NAME, DeliverTask
@@ -60,6 +63,18 @@ def messages_sweep() -> dict[str, int]:
     }
 
 
+#: Where this process' next sweep of dead letters goes on.
+_letters_swept_to = 0
+
+
+@shared_task(name="deliveries.dead_letters_advance")
+def dead_letters_advance() -> int:
+    """Move dead letters for the orders that are under way, and forget those that were acknowledged."""
+    global _letters_swept_to
+    _letters_swept_to = listing.settled_sweep(_letters_swept_to)
+    return jobs.jobs_advance()
+
+
 @shared_task(name="deliveries.journals_seal")
 def journals_seal() -> int:
     return upkeep.journals_seal()
@@ -70,9 +85,19 @@ def segments_count() -> int:
     return embedded.segments_count()
 
 
+@shared_task(name="deliveries.archive_start")
+def archive_start() -> bool:
+    return archive_schedule.start()
+
+
 @shared_task(name="deliveries.gauges_take")
 def gauges_take() -> int:
-    return gauges.gauges_take()
+    return gauges.gauges_take() + regiongauges.region_gauges_take()
+
+
+@shared_task(name="deliveries.counters_sample")
+def counters_sample() -> int:
+    return counterseries.counters_sample()
 
 
 @shared_task(name="deliveries.metrics_sweep")

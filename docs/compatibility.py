@@ -35,6 +35,7 @@ WITHOUT_EFFECT = {
     ("Subscription", "analyticsHubSubscriptionInfo"): "output only, never set",
     ("AnalyticsHubSubscriptionInfo", "listing"): "output only, never set",
     ("AnalyticsHubSubscriptionInfo", "subscription"): "output only, never set",
+    ("MessageTransform", "enabled"): "deprecated; taken and given back, `disabled` decides",
     ("Topic", "satisfiesPzs"): "output only, never set",
     ("Subscription", "state"): "always ACTIVE",
     ("Topic", "state"): "always ACTIVE",
@@ -136,7 +137,7 @@ def refusals() -> dict[tuple[str, str], Callable[[object], object]]:
     """The functions that take the value of a message's field, by the names of both."""
     from subscriptions.iam import policies
     from subscriptions.models import Subscription, Topic
-    from subscriptions.resources import subscriptions, topics
+    from subscriptions.resources import subscriptions, topics, transforms
 
     found: dict[tuple[str, str], Callable[[object], object]] = {}
     for name in topics.FIELDS.names:
@@ -145,6 +146,8 @@ def refusals() -> dict[tuple[str, str], Callable[[object], object]]:
         found["Subscription", name] = lambda value, name=name: subscriptions.FIELDS.store(  # type: ignore[misc]
             Subscription(), {name: value}, [name]
         )
+    for kind in ("aiInference", "compression"):
+        found["MessageTransform", kind] = lambda value, kind=kind: transforms.function_of({kind: value}, field="")  # type: ignore[misc]
     found["Binding", "condition"] = lambda value: policies.bindings_normalise([{"condition": value}], kind="topic")
     return found
 

@@ -16,24 +16,26 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
 #: kombu's name for our batch-fetching Redis transport.
 TRANSPORT_ALIASES["pushhub"] = "deliveries.push.transport:Transport"
 
-#: Seconds between the reconciler's rounds, and between sweeps of what retention lets go.
+#: Seconds between rounds of the reconciler, and between sweeps of settled and expired messages.
 AUDIT_SECONDS = 30
 SWEEP_SECONDS = 10
-#: Between looks for snapshots and subscriptions whose time is over.
+#: Seconds between sweeps of expired snapshots and subscriptions.
 RESOURCES_SECONDS = 60
-#: And between looks at the signing keys' ages, at credentials that have ended, and at the log's oldest entries.
+#: Seconds between rotations of signing keys, and between sweeps of expired credentials and of old audit entries.
 KEYS_SECONDS = 300
 CREDENTIALS_SECONDS = 600
 AUDIT_SWEEP_SECONDS = 3600
-#: Between looks for journals to seal and segments to count, between gauges, and between sweeps of old metrics and
-#: segments.
+#: Seconds between checks for journals to seal and segments to count, between gauge samples, and between sweeps of old
+#: metrics and segments.
 SEAL_SECONDS = 5
 GAUGE_SECONDS = 60
 METRICS_SWEEP_SECONDS = 600
+#: Between batches of the dead letters that are redriven or discarded.
+DEAD_LETTERS_SECONDS = 5
 
 
 def broker_url(redis_url: str) -> str:
-    """The broker's URL for our transport, from the URL redis-py takes."""
+    """Return the broker URL of our transport for a URL that redis-py takes."""
     scheme, _, rest = redis_url.partition("://")
     if scheme == "unix":
         return f"pushhub+socket://{rest}"
@@ -44,7 +46,7 @@ app = Celery("pushhub")
 app.conf.update(
     broker_url=broker_url(settings.REDIS_URL),
     broker_use_ssl={"ssl_cert_reqs": ssl.CERT_REQUIRED} if settings.REDIS_URL.startswith("rediss://") else None,
-    # A Redis that is away is waited for, however long; nobody has to start the worker again.
+    # Wait for an unreachable Redis without limit, so that nobody has to restart the worker.
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
     broker_transport_options={"health_check_interval": 30},
@@ -60,25 +62,42 @@ app.conf.update(
         "messages-sweep": {"task": "deliveries.messages_sweep", "schedule": SWEEP_SECONDS},
         "resources-sweep": {"task": "deliveries.resources_sweep", "schedule": RESOURCES_SECONDS},
         "journals-seal": {"task": "deliveries.journals_seal", "schedule": SEAL_SECONDS},
-        # A turn that has to wait for longer tasks is not made up for: the next one counts what it would have.
+        # A late round is dropped, because the next one counts the same segments.
         "segments-count": {
             "task": "deliveries.segments_count",
             "schedule": SEAL_SECONDS,
             "options": {"expires": SEAL_SECONDS},
         },
+        "dead-letters-advance": {
+            "task": "deliveries.dead_letters_advance",
+            "schedule": DEAD_LETTERS_SECONDS,
+            "options": {"expires": DEAD_LETTERS_SECONDS},
+        },
         "gauges-take": {"task": "deliveries.gauges_take", "schedule": GAUGE_SECONDS},
+        "counters-sample": {"task": "deliveries.counters_sample", "schedule": GAUGE_SECONDS},
         "metrics-sweep": {"task": "deliveries.metrics_sweep", "schedule": METRICS_SWEEP_SECONDS},
         "signing-keys": {"task": "subscriptions.signing_keys_maintain", "schedule": KEYS_SECONDS},
         "credentials-sweep": {"task": "subscriptions.credentials_sweep", "schedule": CREDENTIALS_SECONDS},
         "audit-sweep": {"task": "subscriptions.audit_sweep", "schedule": AUDIT_SWEEP_SECONDS},
-    },
+    }
+    | (
+        {
+            "archive-start": {
+                "task": "deliveries.archive_start",
+                "schedule": settings.ARCHIVE_SECONDS,
+                "options": {"expires": settings.ARCHIVE_SECONDS},
+            }
+        }
+        if settings.ARCHIVING
+        else {}
+    ),
 )
 app.autodiscover_tasks(["deliveries", "subscriptions"])
 
 
 @celeryd_init.connect
 def install_push_worker(**_: Any) -> None:
-    """Only a worker needs the engine; publishers that import this module are spared it."""
+    """Install the engine in a worker. Publishers import this module too, and don't need it."""
     from deliveries.push.worker import install
 
     install(app)
@@ -86,4 +105,4 @@ def install_push_worker(**_: Any) -> None:
 
 @setup_logging.connect
 def keep_django_logging(**_: Any) -> None:
-    """Django has configured logging already; Celery does that itself unless somebody listens here."""
+    """Keep the logging that Django has configured. Without a receiver Celery would configure its own."""

@@ -88,6 +88,12 @@ def written(row: Model, *, action: str, before: Mapping[str, Any] | None, after:
         _store(action=action, kind=type(row).__name__, resource=resource_name(row), before=before, after=after)
 
 
+def carried_out(*, method: str, row: Model, after: Mapping[str, Any]) -> None:
+    """Log a call of an administrative method that changes no row of the control plane."""
+    origin_refine(method=method)
+    _store(action=method.rpartition(".")[2], kind=type(row).__name__, resource=resource_name(row), after=after)
+
+
 def denied(*, method: str, resource: str) -> None:
     """Log a denied call of an administrative method.
 

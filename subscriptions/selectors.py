@@ -17,6 +17,7 @@ from pushhub.common.errors import NotFound, clipped
 from pushhub.common.prepared import PreparedRows
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
 from subscriptions.models.schemas import Schema, SchemaRevision
+from subscriptions.transforms.functions import Function, functions_on
 
 #: A full schema may have 300 KB, so pages of them are shorter.
 FULL_SCHEMAS_PAGE = 100
@@ -241,6 +242,8 @@ class PushSettings:
     filter: str
     #: Somebody has paused it: what it is owed waits, and its push configuration is kept.
     paused: bool
+    #: The functions of the message transforms that are on, in their order.
+    transforms: Sequence[Function]
 
     @property
     def is_push(self) -> bool:
@@ -269,6 +272,7 @@ PUSH_COLUMNS = (
     "filter",
     "topic__message_retention_seconds",
     "paused",
+    "message_transforms",
 )
 
 
@@ -325,4 +329,5 @@ def _push_settings(row: Sequence[Any]) -> PushSettings:
         max_delivery_attempts=columns["max_delivery_attempts"],
         filter=columns["filter"],
         paused=columns["paused"],
+        transforms=functions_on(columns["message_transforms"]),
     )

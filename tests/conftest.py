@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 import redis
+from cryptography.hazmat.primitives.asymmetric import rsa
 from django.db import connection
 from pytest_django.live_server_helper import LiveServer
 
 from pushhub.runtime import embedded
+from subscriptions.transforms.sandboxes import sandboxes_close
 from tests import leftovers, preloaded
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
+from tests.privatekeys import PrivateKeys
 from tests.programs import IN_CI
 from tests.receiver import Receiver
 from tests.scheduling import GroupScheduling
@@ -72,6 +75,7 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     url = request.getfixturevalue("redis_server") if "redis_server" in request.fixturenames else ""
     before = leftovers.holdings()
     yield
+    sandboxes_close()
     left = leftovers.since(before, redis_url=url)
     give_up = time.monotonic() + LEFTOVERS_SECONDS
     while left and time.monotonic() < give_up:
@@ -82,6 +86,21 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         time.sleep(0.05)
         left = leftovers.since(before, redis_url=url)
     assert not left, "the test left behind: " + "; ".join(left)
+
+
+@pytest.fixture(scope="session")
+def private_keys() -> Iterator[PrivateKeys]:
+    """The RSA keys that the tests of this process share."""
+    with pytest.MonkeyPatch.context() as patch:
+        keys = PrivateKeys(rsa.generate_private_key)
+        patch.setattr(rsa, "generate_private_key", keys)
+        yield keys
+
+
+@pytest.fixture(autouse=True)
+def private_keys_again(private_keys: PrivateKeys) -> None:
+    """Let each test begin with the first of the shared RSA keys."""
+    private_keys.begin_again()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -20,7 +20,7 @@ OPEN_TO_ALL = frozenset({"common", "environment"})
 #: The units of each app by layer, lowest first.
 LAYERS: dict[str, tuple[frozenset[str], ...]] = {
     "subscriptions": (
-        frozenset({"schemarules"}),
+        frozenset({"schemarules", "transforms"}),
         frozenset({"models", "signals"}),
         frozenset({"selectors", "resources", "quotas", "paging", "lists"}),
         frozenset({"iam", "identity"}),
@@ -34,7 +34,7 @@ LAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"store"}),
         frozenset({"backlog", "counters", "journal"}),
         frozenset({"activity", "metrics", "publish"}),
-        frozenset({"deadletters", "pipeline", "pull", "retention"}),
+        frozenset({"deadletters", "pipeline", "pull", "retention", "transforming"}),
         frozenset({"observability", "push"}),
         frozenset({"diagnosis", "inspection"}),
         frozenset({"admin", "api", "management", "rpc", "tasks"}),
@@ -44,7 +44,9 @@ LAYERS: dict[str, tuple[frozenset[str], ...]] = {
 SURFACES = frozenset({"admin", "api", "cli", "console", "management", "rpc", "tasks"})
 
 #: What the data plane may import of the control plane, and what only its surfaces may.
-OPEN_TO_DELIVERIES = frozenset({"iam", "identity", "models", "quotas", "resources", "selectors", "services", "signals"})
+OPEN_TO_DELIVERIES = frozenset(
+    {"audit", "iam", "identity", "models", "quotas", "resources", "selectors", "services", "signals", "transforms"}
+)
 OPEN_TO_SURFACES = frozenset({"api", "console", "lists", "paging", "rpc"})
 
 #: Pure modules and folders get the clock, the dice and the data as arguments.

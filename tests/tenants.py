@@ -15,7 +15,7 @@ from django.db.models import Model
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from deliveries.models import ArchiveFile, Delivery, Message, PublishJob, Segment
+from deliveries.models import ArchiveFile, DeadLetter, Delivery, Message, PublishJob, Segment
 from pushhub.common.clock import utcnow
 from subscriptions.iam import access, grants, tree
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
@@ -104,6 +104,9 @@ def tenant_made(tenant: str, number: int) -> list[Model]:
     SchemaRevision.objects.create(schema=schema, definition=f'{{"doc": "schema of {tenant}"}}')
     message = Message.objects.create(id=number, topic=topic, region="local", data=f"secret of {tenant}".encode())
     delivery = Delivery.objects.create(message=message, subscription=subscription, region="local", last_result=tenant)
+    letter = DeadLetter.objects.create(
+        message=message, subscription=subscription, source_id=number, attempts=5, result="503"
+    )
     perimeter = Perimeter.objects.create(title=f"perimeter of {tenant}")
     perimeter.projects.add(project)
     token = AccessToken.objects.create(
@@ -124,6 +127,7 @@ def tenant_made(tenant: str, number: int) -> list[Model]:
         User.objects.create(username=f"{tenant}-user", email=f"user@{tenant}.test"),
     ]
     rows = [organization, folder, project, topic, subscription, snapshot, account, key, role, schema, message, delivery]
+    rows.append(letter)
     return [*rows, perimeter, token, group, policy, job, *deployment, *AuditEntry.objects.filter(resource=topic.name)]
 
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from deliveries.admin import messages, metrics, overview, publishjobs
+from deliveries.admin import deadletters, messages, metrics, overview, publishjobs
 
-__all__ = ["messages", "metrics", "overview", "publishjobs"]
+__all__ = ["deadletters", "messages", "metrics", "overview", "publishjobs"]

@@ -14,8 +14,7 @@ from django.utils.translation import gettext_lazy
 
 from deliveries.inspection import words
 from deliveries.inspection.attempts import Attempt
-from deliveries.inspection.messages import Place, Way, message_ways
-from deliveries.inspection.status import Condition, subscription_status
+from deliveries.inspection.messages import Place, Way, message_ways, why_waiting
 from deliveries.models import Message
 from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage, attributes_parse, publish_time_text
@@ -31,9 +30,6 @@ PUBLISH = "google.pubsub.v1.Publisher.Publish"
 SHOWN_BYTES = 2000
 #: Ids have 63 bits.
 LAST_ID = 2**63 - 1
-
-#: What holds a message back although its retry is due.
-HELD_BACK = (Condition.BACKING_OFF, Condition.PAUSED, Condition.NO_WORKER, Condition.REDIS_DOWN, Condition.DETACHED)
 
 PLACES = {
     Place.WAITING: ("warn", gettext_lazy("waiting")),
@@ -124,22 +120,9 @@ def _shown(way: Way) -> dict[str, Any]:
         "url": reverse("admin:deliveries_state", args=[way.subscription_id]),
         "level": level,
         "state": state,
-        "why": _why(way),
+        "why": why_waiting(way),
         "attempts": [_attempt_shown(attempt) for attempt in way.attempts],
     }
-
-
-def _why(way: Way) -> str:
-    """Why the message waits and when it is tried next; nothing once it does not wait."""
-    if way.place not in (Place.WAITING, Place.RETRYING, Place.OUTSTANDING):
-        return ""
-    row = Subscription.objects.select_related("project").filter(pk=way.subscription_id).first()
-    status = subscription_status(row) if row is not None else None
-    if way.next_attempt_ms and (status is None or status.condition not in HELD_BACK):
-        return _("Its next attempt is due in %(duration)s.") % {"duration": words.duration_text(way.next_attempt_ms)}
-    if status is None or (way.place == Place.OUTSTANDING and status.condition not in HELD_BACK):
-        return ""
-    return words.sentence(status)
 
 
 def _attempt_shown(attempt: Attempt) -> dict[str, Any]:

@@ -10,13 +10,16 @@ from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
-from deliveries.admin.metrics import LIST_TIME_SERIES
+from deliveries.admin.chart_pages import LIST_TIME_SERIES
 from deliveries.inspection import words
 from deliveries.inspection.overview import Overview, health, overview
+from deliveries.pipeline.counting.lease import Counter, Progress
 from deliveries.publish.request import publish_request_parse
 from deliveries.publish.service import message_publish
 from pushhub.common import names
+from pushhub.common.clock import utcnow
 from pushhub.common.errors import PushHubError
 from subscriptions.console.base import caller_of
 from subscriptions.console.navigation import chosen_project
@@ -86,16 +89,28 @@ def _health() -> list[tuple[str, str, str]]:
     parts = health()
     silence = words.duration_text((parts.worker_silence_seconds or 0) * 1000)
     workers = _("%(count)d, last sign of life %(silence)s ago") % {"count": parts.workers, "silence": silence}
-    lag = parts.pipeline_lag_seconds
     return [
         (_("Database"), "good", _("answers")),
         ("Redis", *(("good", _("answers")) if parts.redis_answers else ("bad", _("does not answer")))),
         (_("Push workers"), *(("good", workers) if parts.workers else ("bad", _("none lives")))),
-        (
-            _("Metrics pipeline"),
-            *(("warn", _("does not run")) if lag is None else ("good", words.duration_text(lag * 1000))),
-        ),
+        (_("Metrics pipeline"), *_counting(parts.counting)),
     ]
+
+
+def _counting(progress: Progress | None) -> tuple[str, str]:
+    """The level and the state of the metrics: up to when all is counted, and who counts."""
+    if progress is None:
+        return ("good", _("nothing has been counted yet")) if settings.JOURNAL else ("warn", _("does not run"))
+    text = ngettext(
+        "counted up to %(time)s, %(waiting)d segment waiting, %(counter)s",
+        "counted up to %(time)s, %(waiting)d segments waiting, %(counter)s",
+        progress.waiting,
+    ) % {
+        "time": progress.time(utcnow()),
+        "waiting": progress.waiting,
+        "counter": _("by Spark") if progress.counter == Counter.SPARK else _("by the embedded counter"),
+    }
+    return ("warn", _("%(state)s, which has stopped") % {"state": text}) if progress.is_stopped else ("good", text)
 
 
 def create_demo(request: HttpRequest) -> HttpResponse:

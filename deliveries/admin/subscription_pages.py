@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.contrib import messages
@@ -16,15 +17,21 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from deliveries.admin.diagnosis_page import DIAGNOSE, diagnosis_context
 from deliveries.admin.readonly import ReadOnlyAdmin
 from deliveries.inspection import words
+from deliveries.inspection.counting import counting_text
 from deliveries.inspection.probe import probe_send
 from deliveries.inspection.status import SubscriptionStatus, subscription_status
+from deliveries.metrics import curves
+from deliveries.metrics.coverage import Counting, counting
+from deliveries.metrics.series import MINUTE
 from deliveries.models import Delivery
-from deliveries.retention.seeking import lanes_read_anew, subscription_seek
+from deliveries.retention.seeking import lanes_reload, subscription_seek
 from deliveries.retention.snapshots import snapshot_create
 from deliveries.rules.outcome import ACK_STATUSES
 from deliveries.rules.payload import publish_time_text
+from pushhub.common.clock import utcnow
 from pushhub.common.errors import PushHubError
 from pushhub.common.names import snapshot_name
 from pushhub.common.principals import Principal
@@ -46,6 +53,8 @@ CREATE_SNAPSHOT = "google.pubsub.v1.Subscriber.CreateSnapshot"
 DETACH = "google.pubsub.v1.Publisher.DetachSubscription"
 DELETE = "google.pubsub.v1.Subscriber.DeleteSubscription"
 OLDEST_SHOWN = 50
+#: What the percentiles of the page are about: the last minutes that are counted.
+RECENT = timedelta(minutes=10)
 #: Snapshots that a seek offers.
 SNAPSHOTS_OFFERED = 50
 
@@ -73,7 +82,7 @@ def _test(request: HttpRequest, row: Subscription) -> str:
 
 
 def _try_now(request: HttpRequest, row: Subscription) -> str:
-    lanes_read_anew(row.pk)
+    lanes_reload(row.pk)
     return _("All waiting messages are tried again now, starting with a few at a time.")
 
 
@@ -152,6 +161,7 @@ def subscription_urls(page: ReadOnlyAdmin) -> list[URLPattern]:
     return [
         path("state/<int:subscription_id>/", view(pages.overview), name="deliveries_state"),
         path("state/<int:subscription_id>/live/", view(pages.live), name="deliveries_live"),
+        path("act/<int:subscription_id>/diagnose/", view(pages.diagnose), name="deliveries_diagnose"),
         path("waiting/<int:subscription_id>/", view(pages.waiting), name="deliveries_waiting"),
         *(
             path(f"act/<int:subscription_id>/{name}/", view(pages.acting(name)), name=f"deliveries_{name}")
@@ -174,7 +184,10 @@ class SubscriptionPages:
         context = {
             "shown": shown(row, status),
             "live": reverse("admin:deliveries_live", args=[row.pk]),
-            "actions": [(name, action.label) for name, action in offered(caller, row).items() if not action.question],
+            "actions": [
+                *([("diagnose", gettext_lazy("Diagnose"))] if may_call(caller, DIAGNOSE, row) else []),
+                *((name, action.label) for name, action in offered(caller, row).items() if not action.question),
+            ],
             "snapshot_action": may(caller, ACTIONS["snapshot"], row) and not row.detached,
             "seek_action": may(caller, ACTIONS["seek"], row) and not row.detached,
             "detach_action": may(caller, ACTIONS["detach"], row) and not row.detached,
@@ -199,6 +212,16 @@ class SubscriptionPages:
         oldest = [(one, publish_time_text(one.message_id), words.result_text(one.last_result)) for one in deliveries]
         tabs = subscription_tabs(row, "messages")
         return self._render(request, "admin/deliveries/waiting.html", title=row.name, oldest=oldest, tabs=tabs)
+
+    def diagnose(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
+        """Check each step of a push and show the result."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        row = self._row(request, subscription_id)
+        if not may_call(caller_of(request), DIAGNOSE, row):
+            raise PermissionDenied
+        context = {**diagnosis_context(request, row), "row": row, "tabs": subscription_tabs(row, "overview")}
+        return self._render(request, "admin/deliveries/diagnosis.html", title=row.name, **context)
 
     def acting(self, name: str) -> Callable[[HttpRequest, int], HttpResponse]:
         """Return the view that carries out an action, after a confirmation where it destroys something."""
@@ -225,7 +248,12 @@ class SubscriptionPages:
     def _confirmation(self, request: HttpRequest, row: Subscription, action: Action) -> HttpResponse:
         count = words.count_text(subscription_status(row).undelivered)
         sent = [(name, value) for name, value in request.POST.items() if name != "csrfmiddlewaretoken"]
-        context = {"question": str(action.question) % {"count": count}, "label": action.label, "sent": sent, "row": row}
+        context = {
+            "question": str(action.question) % {"count": count},
+            "label": action.label,
+            "sent": sent,
+            "back": reverse("admin:deliveries_state", args=[row.pk]),
+        }
         return self._render(request, "admin/deliveries/confirm.html", title=row.name, **context)
 
     def _row(self, request: HttpRequest, subscription_id: int) -> Subscription:
@@ -278,17 +306,34 @@ def shown(row: Subscription, status: SubscriptionStatus) -> dict[str, Any]:
     if row.push_endpoint and status.lanes:
         results = sum(lane.results for lane in status.lanes)
         failures = sum(lane.failures for lane in status.lanes)
-        slowest = max(status.lanes, key=lambda lane: lane.latency_ms)
         pause_ms = max(max(lane.pause_ms, lane.gap_ms) for lane in status.lanes)
         figures |= {
             "outstanding": str(sum(lane.outstanding for lane in status.lanes)),
             "window": str(sum(lane.window for lane in status.lanes)),
             "acked": f"{100 * (1 - failures / results):.1f} %" if results else "-",
-            "latency": words.duration_text(slowest.latency_ms) if results else "-",
             "backoff": words.duration_text(pause_ms) if pause_ms else "-",
             "retrying": str(sum(lane.retrying for lane in status.lanes)),
         }
+    state = counting()
+    if row.push_endpoint:
+        figures |= _recent_figures(row, state)
+    figures["counting"] = counting_text(state)
     return {"sentence": words.sentence(status), "level": words.level(status), "figures": figures}
+
+
+def _recent_figures(row: Subscription, state: Counting) -> dict[str, str]:
+    """Return the latency percentiles and the response classes of the last minutes that are counted."""
+    end = (state.counted_to or utcnow()).replace(second=0, microsecond=0) + MINUTE
+    span = curves.Span(row.project.project_id, row.subscription_id, end - RECENT, end, RECENT)
+    recent = curves.recent(span)
+    total = sum(recent.pushes.values())
+    figures = {f"p{100 * q:.0f}": _latency_text(value) for q, value in recent.latencies_ms.items()}
+    responses = [f"{name} {100 * count / total:.1f} %" for name, count in recent.pushes.items()]
+    return {**figures, "responses": ", ".join(responses) or "-"}
+
+
+def _latency_text(milliseconds: float | None) -> str:
+    return "-" if milliseconds is None else words.duration_text(milliseconds)
 
 
 def _snapshots_of(row: Subscription) -> list[str]:

@@ -91,8 +91,7 @@ class DirectPublish:
 def _fields(headers: Headers) -> dict[bytes, bytes] | None:
     """The header fields by name; None if one is unknown, is there twice or asks for something unusual."""
     fields: dict[bytes, bytes] = {}
-    for raw_name, value in headers:
-        name = raw_name.lower()
+    for name, value in headers:
         if (name not in KNOWN_HEADERS and not name.startswith(KNOWN_PREFIXES)) or name in fields:
             return None
         fields[name] = value

@@ -56,6 +56,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
             name: {
                 "status": component.status,
                 **({"reason": component.reason} if component.reason else {}),
+                **({"state": component.state} if component.state else {}),
                 **{figure: round(value, 3) for figure, value in component.figures.items()},
             }
             for name, component in components.items()

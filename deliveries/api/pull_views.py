@@ -12,6 +12,8 @@ from rest_framework.response import Response
 
 from deliveries import pull
 from deliveries.api.pull_requests import ACKNOWLEDGE, MODIFY_ACK_DEADLINE, PULL, PULL_RESPONSE
+from deliveries.counters import kinds
+from deliveries.counters.recording import request_counted
 from pushhub.common.names import subscription_name
 from pushhub.common.protojson import Message
 from subscriptions.api.base import ApiView
@@ -38,9 +40,10 @@ class SubscriptionPull(ApiView):
         count = content.get("maxMessages", 0)
         may_wait = not content.get("returnImmediately") and _held.acquire(blocking=False)
         try:
-            received = pull.messages_pull(
-                subscription=row, max_messages=count, wait_seconds=HOLD_SECONDS if may_wait else 0.0
-            )
+            with request_counted(kinds.PULL_REQUESTS, row.pk):
+                received = pull.messages_pull(
+                    subscription=row, max_messages=count, wait_seconds=HOLD_SECONDS if may_wait else 0.0
+                )
         finally:
             if may_wait:
                 _held.release()
@@ -55,7 +58,8 @@ class SubscriptionAcknowledge(ApiView):
     @extend_schema(operation_id="subscriptions_acknowledge", tags=TAGS, request=body(ACKNOWLEDGE), responses=EMPTY)
     def post(self, request: Request, project: str, subscription: str) -> Response:
         content, row = _read(ACKNOWLEDGE, request, project, subscription)
-        pull.messages_acknowledge(subscription=row, ack_ids=content.get("ackIds", []))
+        with request_counted(kinds.ACK_REQUESTS, row.pk):
+            pull.messages_acknowledge(subscription=row, ack_ids=content.get("ackIds", []))
         return Response({})
 
 
@@ -69,9 +73,10 @@ class SubscriptionModifyAckDeadline(ApiView):
     )
     def post(self, request: Request, project: str, subscription: str) -> Response:
         content, row = _read(MODIFY_ACK_DEADLINE, request, project, subscription)
-        pull.ack_deadlines_modify(
-            subscription=row, ack_ids=content.get("ackIds", []), seconds=content.get("ackDeadlineSeconds", 0)
-        )
+        with request_counted(kinds.MODACK_REQUESTS, row.pk):
+            pull.ack_deadlines_modify(
+                subscription=row, ack_ids=content.get("ackIds", []), seconds=content.get("ackDeadlineSeconds", 0)
+            )
         return Response({})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path, re_path
 
 from deliveries.api import diagnosis, health, pull_views, snapshot_views
+from deliveries.api.messages import MessageDetail
 from deliveries.api.metric_descriptors import MetricDescriptorDetail, MetricDescriptorList
 from deliveries.api.time_series import TimeSeriesList
 from deliveries.api.views import PublishView
@@ -22,6 +23,7 @@ urlpatterns = [
     re_path(r"^v3/projects/(?P<project>[^/]+)/metricDescriptors/(?P<metric>.+)$", MetricDescriptorDetail.as_view()),
     re_path(SUBSCRIPTION + r":pull$", pull_views.SubscriptionPull.as_view()),
     re_path(SUBSCRIPTION + r":acknowledge$", pull_views.SubscriptionAcknowledge.as_view()),
+    re_path(PROJECT + r"/messages/(?P<message>[^/:]+)$", MessageDetail.as_view()),
     re_path(SUBSCRIPTION + r":diagnose$", diagnosis.SubscriptionDiagnose.as_view()),
     re_path(SUBSCRIPTION + r":seek$", snapshot_views.SubscriptionSeek.as_view()),
     re_path(PROJECT + r"/snapshots$", snapshot_views.SnapshotList.as_view()),

@@ -138,6 +138,8 @@ class LaneFlow:
 
     window: int
     backoff_ms: int
+    #: Nothing waits for the tokens that come back.
+    is_idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +226,10 @@ class Backlog:
         ]
         done = [("HDEL", work_key(worker), *batches) for worker, batches in finished.items() if batches]
         replies = call_all(self.client, self.scripts.settle, calls, then=done)
-        return {lane: LaneFlow(int(reply[2]), int(reply[3])) for lane, reply in zip(settlements, replies, strict=True)}
+        return {
+            lane: LaneFlow(int(window), int(pause), is_idle=bool(idle))
+            for lane, (_settled, _page, window, pause, idle) in zip(settlements, replies, strict=True)
+        }
 
     def beat(self, worker: str = "", *, regions: Iterable[str] = ()) -> Health:
         """Renew the heartbeat of a worker that serves these regions, and put back what dead workers held."""

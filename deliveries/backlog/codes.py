@@ -1,12 +1,12 @@
 """The short codes that Redis holds, and the names that the code has for them: no other file knows both.
 
 The codes keep Redis small and do not change from one version to the next. `lua_names` gives the Lua scripts the same
-names: constants for the places and verdicts, and lists of the state's fields and their codes.
+names: constants for the places and verdicts, a list of the rules' fields, and tables of the state's fields and codes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum, StrEnum
 
 from deliveries.rules.outcome import Verdict
@@ -104,8 +104,9 @@ def lua_names(*, time_scale: float = 1.0) -> str:
             *(f"local {verdict.name} = '{code}'" for verdict, code in VERDICT_CODES.items()),
             f"local TIME_SCALE = {time_scale!r}",
             f"local RULE_FIELDS = {_lua_list(RULE_CODES)}",
-            f"local STATE_FIELDS = {_lua_list(STATE_CODES)}",
-            f"local STATE_CODES = {_lua_list(STATE_CODES.values())}",
+            f"local STATE_CODES = {_lua_map(STATE_CODES)}",
+            f"local STATE_NAMES = {_lua_map({code: name for name, code in STATE_CODES.items()})}",
+            f"local STATE_COUNT = {len(STATE_CODES)}",
             "",
         ]
     )
@@ -113,3 +114,7 @@ def lua_names(*, time_scale: float = 1.0) -> str:
 
 def _lua_list(words: Iterable[str]) -> str:
     return "{" + ", ".join(f"'{word}'" for word in words) + "}"
+
+
+def _lua_map(entries: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"['{key}'] = '{value}'" for key, value in entries.items()) + "}"

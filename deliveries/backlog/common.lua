@@ -64,40 +64,48 @@ local function now_ms()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Returns the lane's state, or nil for a lane that Redis does not know (new, or wiped).
+-- Sets the fields of a state that rules.lua does not own and that begin with 0.
+local function add_pump_fields(state) state.credit, state.pumped_ms, state.ordered, state.parked = 0, 0, 0, 0 end
+
+-- Returns the lane's state, or nil for a lane that Redis does not know (new, or wiped). What is assigned to it later lies in
+-- the table itself, and what was read lies behind it: save_state writes the former only.
 local function load_state(key)
-  local values = redis.call('HMGET', key .. ':s', unpack(STATE_CODES))
-  if not values[1] then return nil end
-  -- A field that an older version did not write has its first value.
-  local state = rules_new()
-  state.credit, state.pumped_ms, state.ordered, state.parked = 0, 0, 0, 0
-  for i, name in ipairs(STATE_FIELDS) do
-    if name == 'cursor' then
-      state[name] = values[i]
-    elseif values[i] then
-      state[name] = tonumber(values[i])
+  local values = redis.call('HGETALL', key .. ':s')
+  local loaded, count = {}, 0
+  for i = 1, #values, 2 do
+    local name = STATE_NAMES[values[i]]
+    if name then
+      loaded[name] = name == 'cursor' and values[i + 1] or tonumber(values[i + 1])
+      count = count + 1
     end
   end
-  return state
+  if not loaded.mode then return nil end
+  if count < STATE_COUNT then
+    -- An older version wrote it: the other fields have their first values, and all of them are written.
+    local first = rules_new()
+    add_pump_fields(first)
+    for name, value in pairs(first) do
+      if loaded[name] == nil then loaded[name] = value end
+    end
+    return loaded
+  end
+  return setmetatable({}, {__index = loaded})
 end
 
 local function save_state(key, state)
   local fields = {}
-  for i, name in ipairs(STATE_FIELDS) do
-    local value = state[name]
-    if value ~= nil then
-      fields[#fields + 1] = STATE_CODES[i]
-      fields[#fields + 1] = type(value) == 'number' and string.format('%.17g', value) or value
-    end
+  for name, value in pairs(state) do
+    fields[#fields + 1] = STATE_CODES[name]
+    fields[#fields + 1] = type(value) == 'number' and string.format('%.17g', value) or value
   end
-  redis.call('HSET', key .. ':s', unpack(fields))
+  if #fields > 0 then redis.call('HSET', key .. ':s', unpack(fields)) end
 end
 
 local function new_state(mode, spilled)
   local state = rules_new()
   state.mode, state.outstanding, state.cursor, state.spill_count, state.paging_until_ms = mode, 0, '0', 0, 0
   state.spilled = spilled and 1 or 0
-  state.credit, state.pumped_ms, state.ordered, state.parked = 0, 0, 0, 0
+  add_pump_fields(state)
   return state
 end
 

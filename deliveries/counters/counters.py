@@ -36,7 +36,10 @@ SCAN_SIZE = 1000
 
 @dataclass(frozen=True, slots=True)
 class CounterValue:
-    """One counter: which it is, the primary key of its subscription or topic, its labels and its value."""
+    """One counter: which it is, the primary key of its subscription or topic, its labels and its value.
+
+    The last of the labels of a distribution is its bucket, or SUM.
+    """
 
     kind: CounterKind
     resource_id: int
@@ -117,7 +120,7 @@ def counters_read(client: redis.Redis) -> Iterator[CounterValue]:
         field = name.decode()
         kind_name, resource_id, *labels = field.split("|")
         kind = KINDS.get(kind_name)
-        if kind is not None and len(labels) == len(kind.labels):
+        if kind is not None and len(labels) == len(kind.labels) + bool(kind.unit):
             yield CounterValue(kind, int(resource_id), tuple(labels), int(value), field)
 
 

@@ -9,12 +9,15 @@ from enum import StrEnum
 
 import redis
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _
 
 from deliveries.backlog import codes
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.inspection import words
 from deliveries.inspection.attempts import Attempt, Attempts, attempts_find
 from deliveries.inspection.lanes import message_places
+from deliveries.inspection.status import Condition, subscription_status
 from deliveries.models import Delivery
 from subscriptions.models import Subscription
 
@@ -38,8 +41,14 @@ ENDS = {
     ("push", "ack"): Place.ACKED,
     ("pull", "ack"): Place.ACKED,
     ("streaming_pull", "ack"): Place.ACKED,
+    # A message transform has filtered it.
+    ("filter", "ack"): Place.ACKED,
     ("drop", "drop"): Place.DROPPED,
 }
+
+
+#: What holds a message back although its retry is due.
+HELD_BACK = (Condition.BACKING_OFF, Condition.PAUSED, Condition.NO_WORKER, Condition.REDIS_DOWN, Condition.DETACHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +73,19 @@ def message_ways(message_id: int, subscriptions: QuerySet[Subscription]) -> tupl
     ways = [_waiting_way(row, journal.found) for row in waiting]
     ended = sorted(visible - {row.subscription_id for row in waiting})
     return ways + [_ended_way(subscription_id, journal.found) for subscription_id in ended], journal
+
+
+def why_waiting(way: Way) -> str:
+    """Return why the message waits and when it is tried next; nothing once it does not wait."""
+    if way.place not in (Place.WAITING, Place.RETRYING, Place.OUTSTANDING):
+        return ""
+    subscription = Subscription.objects.select_related("project").filter(pk=way.subscription_id).first()
+    status = subscription_status(subscription) if subscription is not None else None
+    if way.next_attempt_ms and (status is None or status.condition not in HELD_BACK):
+        return _("Its next attempt is due in %(duration)s.") % {"duration": words.duration_text(way.next_attempt_ms)}
+    if status is None or (way.place == Place.OUTSTANDING and status.condition not in HELD_BACK):
+        return ""
+    return words.sentence(status)
 
 
 def _waiting_way(row: Delivery, attempts: Sequence[Attempt]) -> Way:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import redis
@@ -21,7 +20,7 @@ from deliveries.backlog.backlog import PREFIX
 from deliveries.backlog.default import default_backlog
 from deliveries.inspection.status import SubscriptionStatus, subscription_status
 from deliveries.models import GaugeMinute, MetricHour, MetricMinute
-from deliveries.pipeline.counting.lag import lag_seconds
+from deliveries.pipeline.counting.lease import Progress, counting_progress
 from pushhub.common import names
 from pushhub.common.clock import Clock, utcnow
 from subscriptions.models import Project, Subscription
@@ -64,8 +63,8 @@ class Health:
     workers: int
     #: Seconds since the last sign of life of the push worker that gave one last.
     worker_silence_seconds: float | None
-    #: How long segments of the journal wait without being counted; None when no rollup runs.
-    pipeline_lag_seconds: float | None
+    #: How far the metrics are; None before the first count.
+    counting: Progress | None
 
 
 def overview(projects: QuerySet[Project], subscriptions: QuerySet[Subscription], *, clock: Clock = utcnow) -> Overview:
@@ -86,16 +85,15 @@ def overview(projects: QuerySet[Project], subscriptions: QuerySet[Subscription],
 
 
 def health() -> Health:
-    """Look at Redis, the push workers and the pipeline."""
-    folder = Path(settings.JOURNAL) if settings.JOURNAL else None
-    lag = lag_seconds(folder, now=time.time()) if folder is not None else None
+    """Look at Redis, the push workers and who counts the journal."""
+    progress = counting_progress() if settings.JOURNAL else None
     try:
         workers: Any = default_backlog().client.zrange(f"{PREFIX}workers", 0, -1, withscores=True)
     except redis.RedisError:
-        return Health(False, 0, None, lag)
+        return Health(False, 0, None, progress)
     last = max((score for _, score in workers), default=None)
     silence = None if last is None else max(time.time() - last / 1000, 0.0)
-    return Health(True, len(workers), silence, lag)
+    return Health(True, len(workers), silence, progress)
 
 
 def _failing(current: QuerySet[GaugeMinute], subscriptions: QuerySet[Subscription], now: datetime) -> Sequence[Failing]:

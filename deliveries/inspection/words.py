@@ -28,6 +28,7 @@ REASONS: dict[str, Any] = {
     Reason.ADDRESS_DENIED: gettext_lazy("an address that the address guard denies"),
     Reason.TOKEN_DENIED: gettext_lazy("a token that the service agent may not sign"),
     Reason.INVALID_ENDPOINT: gettext_lazy("an endpoint URL that is not valid"),
+    Reason.TRANSFORM_FAILED: gettext_lazy("a message transform that failed"),
     Reason.INTERNAL: gettext_lazy("an internal error"),
 }
 #: How the console marks a condition.
@@ -51,6 +52,15 @@ def level(status: SubscriptionStatus) -> str:
 def result_text(result: str) -> str:
     """Return the result of a failed push in words: an HTTP status, or what stands for a reason."""
     return str(REASONS.get(result, result))
+
+
+def nack_text(result: str) -> str:
+    """Return why a message was nacked, as a phrase of its own; an empty result is that of a pull subscription."""
+    if not result:
+        return _("a subscriber did not acknowledge it")
+    if result.isdecimal():
+        return _("the endpoint answered %(status)s") % {"status": result}
+    return result_text(result)
 
 
 def count_text(count: int) -> str:

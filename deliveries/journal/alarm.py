@@ -1,4 +1,4 @@
-"""Journals that stand still, for people to see: kept in Redis, where the console and the health check look."""
+"""Alarms of journals that have stopped. They are kept in Redis, where the console and the readiness check look."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from deliveries.backlog.default import default_backlog
 logger = logging.getLogger(__name__)
 
 KEY = "ph:journal:alarms"
-#: Who is in trouble says so again that often; older words are those of a process that is no more.
+#: A process repeats its alarm this often. An alarm older than STALE_SECONDS belongs to a process that has ended.
 REPEAT_SECONDS = 10.0
 STALE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One process' journal that stands still."""
+    """The journal of one process, which has stopped."""
 
     process: str
     reason: str
     #: Seconds since 1970.
     since: float
-    #: Events that no journal has.
+    #: Events that were not written.
     lost: int
 
 
 def sound(*, reason: str, since: float, lost: int) -> None:
-    """Say, or say again, that this process' journal stands still."""
+    """Raise the alarm of this process, or repeat it."""
     row = {"reason": reason, "since": since, "lost": lost, "at": time.time()}
     try:
         default_backlog().client.hset(KEY, _process(), orjson.dumps(row).decode())
@@ -44,6 +44,7 @@ def sound(*, reason: str, since: float, lost: int) -> None:
 
 
 def clear() -> None:
+    """End the alarm of this process."""
     try:
         default_backlog().client.hdel(KEY, _process())
     except redis.RedisError:
@@ -51,17 +52,17 @@ def clear() -> None:
 
 
 def alarms() -> list[Alarm]:
-    """Every journal that stands still; may raise redis.RedisError."""
+    """Return the alarms of all processes. Raises redis.RedisError."""
     client = default_backlog().client
-    found = []
+    current = []
     rows: dict[Any, Any] = client.hgetall(KEY)
     for name, text in rows.items():
         row = orjson.loads(text)
         if time.time() - row["at"] > STALE_SECONDS:
             client.hdel(KEY, name)
         else:
-            found.append(Alarm(name.decode(), row["reason"], row["since"], row["lost"]))
-    return found
+            current.append(Alarm(name.decode(), row["reason"], row["since"], row["lost"]))
+    return current
 
 
 def _process() -> str:

@@ -1,6 +1,6 @@
-"""Events as columns: the lines that writers append, and the Arrow batches that sealing makes of them.
+"""Events as columns: the lines that writers append, and the Arrow tables into which sealing turns them.
 
-Writers know nothing of Arrow: it would take 110 MB of memory in each process, and a tenth of the push worker's time.
+Writers don't import Arrow: it would take 110 MB of memory in each process, and a tenth of the push worker's time.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """A number of events: columns with a value each, and values that all of them share. What is in neither is null.
+    """`count` events: columns with a value per event, and values that all events share. Any other value is null.
 
-    Message ids are texts. The publish time follows from them, and the class of a response from its code and reason.
+    Message ids are strings. The publish time is derived from them, and the response class from code and reason.
     """
 
     count: int
@@ -32,16 +32,16 @@ class Events:
     shared: Mapping[str, Any] = field(default_factory=dict)
 
     def line(self) -> bytes:
-        """The line of a journal."""
+        """Return the events as a line of a journal."""
         row = {"count": self.count, "columns": self.columns, "shared": self.shared, "version": EVENT_VERSION}
         return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def line_parse(line: bytes) -> Events:
-    """What `Events.line` wrote; ValueError for anything else."""
+    """Parse a line that `Events.line` wrote. Raises ValueError for any other line."""
     row = orjson.loads(line)
     if not isinstance(row, dict) or not {"count", "columns", "shared"} <= row.keys():
-        raise ValueError("no line of ours")
+        raise ValueError("not a line of a journal")
     if any(len(values) != row["count"] for values in row["columns"].values()):
         raise ValueError("columns of different lengths")
     return Events(row["count"], row["columns"], row["shared"])
@@ -62,15 +62,15 @@ def event_schema() -> pa.Schema:
 
 
 def table_of(parts: Sequence[Events]) -> pa.Table:
-    """All parts, in order, with every column."""
+    """Return the events of all parts, in order, with every column of the schema."""
     import pyarrow as pa
 
     schema = event_schema()
     lists = {name: _joined(parts, name) for name in schema.names}
     lists["publish_time"] = [publish_time_ms(int(name)) * 1000 for name in lists["message_id"]]
     lists["response_class"] = [
-        str(_class_of(code, reason)) if event == "push" else given
-        for event, given, code, reason in zip(
+        str(_class_of(code, reason)) if event == "push" else own_class
+        for event, own_class, code, reason in zip(
             lists["event"], lists["response_class"], lists["response_code"], lists["reason"], strict=True
         )
     ]

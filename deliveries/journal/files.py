@@ -1,10 +1,11 @@
-"""The journal's files: names, folders, and who may touch them.
+"""The journal's files: names, folders and locks.
 
     <folder>/open/<host>-<pid>-<milliseconds>-<number>.journal    being written, or left by a process that died
     <folder>/sealed/dt=2026-11-21/hour=04/<the same>.parquet      a segment, never changed
 
-A writer holds a lock on its file, which the kernel lets go with the process: who gets the lock may seal the file. A
-segment's path follows from its journal's name alone, so that sealing again after a crash writes the same file again.
+A writer holds a lock on its file. The kernel releases it when the process ends, and whoever gets the lock then may seal
+the file. The path of a segment is derived from the name of its journal, so sealing again after a crash writes the same
+file again.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ OPEN = "open"
 SEALED = "sealed"
 JOURNAL_SUFFIX = ".journal"
 SEGMENT_SUFFIX = ".parquet"
-#: Held by the one rollup of the folder.
+#: The rollup of the folder holds this lock.
 RUNNER_LOCK = "rollup.lock"
-#: A name of ours: the host without dots, the process, when the journal was opened (ms), and its number.
+#: The host without dots, the process id, the time of opening in ms, and a number.
 NAME = re.compile(r"[A-Za-z0-9_]{1,63}-[0-9]+-(?P<opened_ms>[0-9]{13})-[0-9]+")
 
 
@@ -38,11 +39,11 @@ def journal_path(folder: Path, name: str) -> Path:
 
 
 def segment_path(folder: Path, name: str) -> Path:
-    """Where the journal of that name is sealed to; ValueError for a name that is none of ours."""
-    found = NAME.fullmatch(name)
-    if found is None:
-        raise ValueError(f"{name} is no journal of ours")
-    opened = datetime.fromtimestamp(int(found["opened_ms"]) / 1000, UTC)
+    """Return the path of a journal's segment. Raises ValueError if the name is not that of a journal."""
+    match = NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name} is not the name of a journal")
+    opened = datetime.fromtimestamp(int(match["opened_ms"]) / 1000, UTC)
     return folder / SEALED / f"dt={opened:%Y-%m-%d}" / f"hour={opened:%H}" / f"{name}{SEGMENT_SUFFIX}"
 
 
@@ -51,12 +52,12 @@ def is_segment_name(name: str) -> bool:
 
 
 def journals(folder: Path) -> list[Path]:
-    """All journals, those being written among them."""
+    """Return all journals, including those that are being written."""
     return sorted((folder / OPEN).glob(f"*{JOURNAL_SUFFIX}"))
 
 
 def lock(handle: int) -> bool:
-    """Make the open file ours; false while somebody lives who has it."""
+    """Lock an open file; return False if another process holds the lock."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -65,7 +66,7 @@ def lock(handle: int) -> bool:
 
 
 def runner_lives(folder: Path) -> bool:
-    """Whether a rollup holds the folder (pipeline/counting/rollup.py)."""
+    """Return whether a rollup runs on the folder (pipeline/counting/rollup.py)."""
     try:
         handle = os.open(folder / RUNNER_LOCK, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -78,14 +79,17 @@ def runner_lives(folder: Path) -> bool:
 
 @contextmanager
 def taken_over(path: Path) -> Iterator[bool]:
-    """Whether a journal is nobody's and, for the block, ours: its writer died, and nobody else has sealed it."""
+    """Lock a journal for the block; yield whether that worked.
+
+    It does if the writer has closed the journal or died, and no other process has sealed it.
+    """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         yield False
         return
     try:
-        # Without a name any more, it was sealed between our look and our lock.
+        # A file without a name was sealed between the opening and the lock.
         yield lock(handle) and os.fstat(handle).st_nlink > 0
     finally:
         os.close(handle)

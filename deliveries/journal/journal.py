@@ -1,7 +1,7 @@
-"""The journal of a process: a queue, and a thread that writes what is in it, some times a second.
+"""The journal of a process: a queue, and a thread that writes its content ten times a second.
 
-Who appends never waits, neither for the disk nor for Redis. When the disk takes no more, the journal stands still
-with an alarm, events are counted and let go, and deliveries go on.
+Appending never waits, neither for the disk nor for Redis. If the disk cannot be written, the journal stops and raises
+an alarm. Events are then counted and dropped, and deliveries go on.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 
 logger = logging.getLogger(__name__)
 
-#: Events gather for so long before they are written; a process that is killed loses no more than those.
+#: Events gather for this long before they are written. A process that is killed loses no more than these.
 GATHER_SECONDS = 0.1
-#: A journal is closed, for others to seal, when it is so old or has so many rows.
+#: A journal is closed at this age or this number of rows. Another process seals it.
 CLOSE_SECONDS = 5.0
 CLOSE_ROWS = 20_000
 #: Events that may wait for a slow disk.
 MAX_WAITING = 200_000
-#: A batch has about so many rows.
+#: Rows of one write, approximately.
 BATCH_ROWS = 5_000
 RETRY_SECONDS = alarm.REPEAT_SECONDS
 
@@ -58,8 +58,10 @@ class Journal:
         self._retry_at = 0.0
 
     def append(self, parts: Sequence[Events]) -> None:
-        """Write these down, soon. They become text here and now, half a microsecond an event: to keep what they were
-        made of alive for the journal's thread costs ten times as much.
+        """Queue events to be written soon.
+
+        They are serialized here, which takes half a microsecond per event. To keep their objects alive for the thread
+        would cost ten times as much.
         """
         count = sum(part.count for part in parts)
         if not count:
@@ -71,7 +73,7 @@ class Journal:
             lines = b"".join([part.line() for part in parts])
         except TypeError:
             self.lost += count
-            logger.exception("events of a wrong type are not journalled")
+            logger.exception("events of a wrong type are not written to the journal")
             return
         self._waiting.append((count, lines))
         self._count += count
@@ -81,7 +83,7 @@ class Journal:
             self._start()
 
     def close(self, timeout: float = 10.0) -> None:
-        """Write what is there."""
+        """Write the queue and stop the thread."""
         self._thread.stopping.set()
         self._ready.set()
         self._thread.stop(timeout=timeout)
@@ -108,7 +110,7 @@ class Journal:
             self._close()
 
     def _pause(self) -> float:
-        """How long there is nothing to do unless an event comes."""
+        """Return for how many seconds there is nothing to do unless an event comes."""
         if self._open is not None:
             return max(self._open.opened + self._close_seconds - time.monotonic(), 0)
         return max(self._retry_at - time.monotonic(), 0) if self.trouble else IDLE_SECONDS
@@ -138,12 +140,12 @@ class Journal:
                 self.lost += count
                 raise
             except Exception:
-                # Nobody knows what it is, so they are tried again.
+                # The cause is unknown, so they are written again later.
                 self._waiting.appendleft((count, b"".join(texts)))
                 self._count += count
                 raise
             self._go_on()
-        # Several threads add to it and may get in each other's way: what went wrong ends here.
+        # Threads add to the count without a lock and may lose an addition. Here the error ends.
         self._count = 0
         if self.trouble and time.monotonic() >= self._retry_at:
             self._writer()
@@ -182,13 +184,13 @@ class Journal:
 
 
 def journal() -> Journal | None:
-    """This process' journal; None where journals are off."""
+    """Return the journal of this process; None if PUSHHUB_JOURNAL is off."""
     return _journal_of(os.getpid(), settings.JOURNAL) if settings.JOURNAL else None
 
 
 @cache
 def _journal_of(_pid: int, folder: str) -> Journal:
-    """By process: a fork has the queue of its parent but not the thread."""
-    made = Journal(Path(folder), keep_free=settings.JOURNAL_FREE_MB * 2**20)
-    atexit.register(made.close)
-    return made
+    """Return the journal of a process. A fork has the queue of its parent but not the thread, so it needs its own."""
+    process_journal = Journal(Path(folder), keep_free=settings.JOURNAL_FREE_MB * 2**20)
+    atexit.register(process_journal.close)
+    return process_journal

@@ -1,4 +1,4 @@
-"""What the services write into the journal: publishes, and what pullers did."""
+"""Journal and count what services do: publishes, settlements of pullers, and dead letters."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from subscriptions.models import Subscription, Topic
 from subscriptions.selectors import PushSettings
 
 
-def published(*, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage], region: str) -> None:
-    """Messages were committed."""
-    size_bytes = sum(len(message.data) for message in messages)
-    recording.publish_count(topic_id=topic.pk, messages=len(ids), size_bytes=size_bytes)
+def published(
+    *, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage], region: str, publishes: int = 1
+) -> None:
+    """Record messages that were committed. `publishes` is the number of publish requests that they came in."""
+    sizes = [len(message.data) for message in messages]
+    recording.publish_count(topic_id=topic.pk, requests=publishes, sizes=sizes)
     if not settings.JOURNAL:
         return
     shared = {
@@ -33,30 +35,43 @@ def published(*, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage
         "response_class": "success",
         "response_code": 0,
     }
-    _append(ids, shared, bytes=[len(message.data) for message in messages])
+    _append(ids, shared, bytes=sizes)
 
 
 def pulled(
-    *, subscription: PushSettings, region: str, ids: Sequence[int], attempts: Sequence[int], outcome: str
+    *,
+    subscription: PushSettings,
+    region: str,
+    ids: Sequence[int],
+    attempts: Sequence[int],
+    outcome: str,
+    delivery_type: str,
 ) -> None:
-    """A puller acked or nacked messages."""
-    recording.pull_settled_count(subscription_id=subscription.id, messages=len(ids), outcome=outcome)
-    if not settings.JOURNAL:
-        return
-    shared = {
-        "event": "pull",
+    """Record that a puller acked or nacked messages that it got by `pull` or `streaming_pull`."""
+    recording.pull_settled_count(
+        subscription_id=subscription.id, messages=len(ids), outcome=outcome, delivery_type=delivery_type
+    )
+    _append(ids, {**_shared(subscription, region), "event": delivery_type, "outcome": outcome}, attempt=list(attempts))
+
+
+def _shared(subscription: PushSettings, region: str) -> dict[str, Any]:
+    return {
         "project": names.parse_subscription(subscription.name)[0],
         "region": region,
         "subscription": subscription.name,
         "subscription_id": subscription.id,
         "topic_id": subscription.topic_id,
-        "outcome": outcome,
     }
-    _append(ids, shared, attempt=list(attempts))
+
+
+def filtered(*, subscription: PushSettings, region: str, ids: Sequence[int], attempts: Sequence[int]) -> None:
+    """Record that message transforms filtered messages on their way to a puller."""
+    recording.filtered_count({subscription.id: len(ids)})
+    _append(ids, {**_shared(subscription, region), "event": "filter", "outcome": "ack"}, attempt=list(attempts))
 
 
 def dead_lettered(*, subscription: Subscription, region: str, attempts: Mapping[int, int]) -> None:
-    """Messages went to the dead-letter topic, each after so many attempts."""
+    """Record that messages went to the dead-letter topic. `attempts` has the number of attempts by message id."""
     recording.dead_letters_count(subscription_id=subscription.pk, messages=len(attempts))
     if not settings.JOURNAL:
         return
@@ -73,8 +88,9 @@ def dead_lettered(*, subscription: Subscription, region: str, attempts: Mapping[
 
 
 def _append(ids: Sequence[int], shared: dict[str, Any], **columns: list[Any]) -> None:
-    kept = journal()
-    if kept is None or not ids:
+    process_journal = journal()
+    if process_journal is None or not ids:
         return
     shared["time"] = time.time_ns() // 1000
-    kept.append([Events(len(ids), {"message_id": [str(one) for one in ids], **columns}, shared)])
+    message_ids = [str(message_id) for message_id in ids]
+    process_journal.append([Events(len(ids), {"message_id": message_ids, **columns}, shared)])

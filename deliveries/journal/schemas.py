@@ -1,12 +1,12 @@
-"""The columns of the pipeline's files, as data: the journal writes them with Arrow, Spark reads them.
+"""The columns of the pipeline's files. Arrow writes them and Spark reads them.
 
-Types are named as both know them: string, int16, int32, int64, binary, timestamp (microseconds, UTC), and
-map<string,string>. Columns are only ever added, at the end; a reader sees null where an old file has none.
+The types are string, int16, int32, int64, binary, timestamp (microseconds, UTC) and map<string,string>. Columns are
+only ever added, at the end. A reader sees null where an older file lacks a column.
 """
 
 from __future__ import annotations
 
-#: What the archive keeps of a message (the names are those of Google's exports to storage and BigQuery).
+#: The columns of the archive. Google's exports to Cloud Storage and BigQuery have these names too.
 MESSAGE = (
     ("project", "string"),
     ("topic", "string"),
@@ -17,14 +17,14 @@ MESSAGE = (
     ("ordering_key", "string"),
 )
 
-#: What the journal keeps: one row for each attempt, each settlement that is no attempt, and each publish.
+#: The columns of the journal. A row is an attempt, another settlement, or a publish.
 EVENT = (
-    # push (an attempt), pull, streaming_pull, publish, or what ended a delivery otherwise: dead_letter, expire, drop.
+    # push (an attempt), pull, streaming_pull, publish; or another end of a delivery: dead_letter, expire, drop.
     ("event", "string"),
     ("time", "timestamp"),
     ("project", "string"),
     ("region", "string"),
-    # Full names, so that a row says what it is about when the resource is long gone.
+    # Full names, so that a row can be understood after its resource was deleted.
     ("subscription", "string"),
     ("subscription_id", "int64"),
     ("topic", "string"),
@@ -40,7 +40,7 @@ EVENT = (
     ("latency_us", "int64"),
     ("bytes", "int64"),
     ("host", "string"),
-    # Of the lane, after the settle that the attempt was a part of.
+    # The state of the lane after the attempt was settled.
     ("push_window", "int32"),
     ("backoff_ms", "int32"),
     ("worker", "string"),

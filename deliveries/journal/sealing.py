@@ -1,6 +1,6 @@
-"""Sealing: a closed journal becomes a Parquet segment, whole or not at all.
+"""Sealing turns a closed journal into a Parquet segment, as a whole or not at all.
 
-Whoever gets the lock of a journal seals it: maintenance, mostly, or the rollup.
+The process that gets the lock of the journal seals it: usually the maintenance worker, otherwise the rollup.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from deliveries.journal.columns import Events, line_parse, table_of
 
 logger = logging.getLogger(__name__)
 
-#: Rows of a segment are read by Spark in one task; a row group holds them all.
+#: One task of Spark reads a whole segment, so one row group has all its rows.
 ROW_GROUP = 1_000_000
 
 
 def seal(folder: Path, path: Path) -> int:
-    """Write the segment of a journal that the caller has locked, then remove the journal; returns the rows.
+    """Write the segment of a journal that the caller has locked, remove the journal, and return the number of rows.
 
-    OSError leaves the journal as it is, for another try.
+    After an OSError the journal is unchanged, and sealing can be tried again.
     """
     import pyarrow.parquet as pq
 
@@ -29,13 +29,13 @@ def seal(folder: Path, path: Path) -> int:
     if parts:
         target = files.segment_path(folder, path.name.removesuffix(files.JOURNAL_SUFFIX))
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Readers leave alone what begins with a dot.
+        # Readers skip names that begin with a dot.
         hidden = target.with_name(f".{target.name}")
         try:
             with hidden.open("wb") as file:
                 pq.write_table(table_of(parts), file, compression="zstd", row_group_size=ROW_GROUP)
                 file.flush()
-                # The journal goes next, so the segment must outlast the power.
+                # The journal is removed next, so the segment must survive a power failure.
                 os.fsync(file.fileno())
             hidden.rename(target)
         except OSError:
@@ -46,7 +46,7 @@ def seal(folder: Path, path: Path) -> int:
 
 
 def read_lines(path: Path) -> list[Events]:
-    """The events of a journal, without a last line that a process died in the middle of."""
+    """Return the events of a journal. A last line that was not written to its end is left out."""
     parts = []
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
@@ -60,11 +60,11 @@ def read_lines(path: Path) -> list[Events]:
 
 
 def seal_closed(folder: Path) -> int:
-    """Seal every journal that nobody writes any more; returns how many."""
+    """Seal every journal that no process writes any more; return how many."""
     count = 0
     for path in files.journals(folder):
-        with files.taken_over(path) as is_ours:
-            if is_ours:
+        with files.taken_over(path) as is_locked:
+            if is_locked:
                 seal(folder, path)
                 count += 1
     return count

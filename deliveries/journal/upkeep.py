@@ -1,4 +1,4 @@
-"""What maintenance does for the journal: it seals what writers have closed or left behind."""
+"""The maintenance worker's part of the journal: it seals what writers have closed or left behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _trouble_since = 0.0
 
 
 def journals_seal() -> int:
-    """Seal; returns how many journals. A disk that takes no more leaves them for later, with an alarm."""
+    """Seal closed journals; return how many. If the disk cannot be written, raise the alarm: the next call retries."""
     global _trouble_since
     if not settings.JOURNAL:
         return 0

@@ -1,4 +1,4 @@
-"""The file a process appends to: one write for each batch, nothing half-written left behind by a full disk."""
+"""The file to which a process appends: one write per batch, and a full disk leaves no half of one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from deliveries.journal import files
 
 
 class NoSpace(OSError):
-    """The disk has less room than is kept for the database."""
+    """The disk has less free space than is kept for the database."""
 
 
 class OpenJournal:
-    """Lines under a lock. Every method may raise OSError; what was written before stays readable.
+    """A locked file of lines. Every method may raise OSError, and lines that were written before stay readable.
 
-    Nothing is synchronised to the disk: events outlive the death of a process, and the last seconds of them are lost
-    with the power. Messages are not kept here.
+    Nothing is synchronized to the disk. Events survive the death of their process, but a power failure loses the last
+    seconds. Only metrics depend on them: messages are in the database.
     """
 
     def __init__(self, folder: Path, *, number: int, keep_free: int) -> None:
@@ -32,11 +32,11 @@ class OpenJournal:
         self.opened = time.monotonic()
 
     def append(self, lines: bytes, rows: int) -> None:
-        """Write them, all or none."""
-        left = memoryview(lines)
+        """Write all lines or none."""
+        unwritten = memoryview(lines)
         try:
-            while left:
-                left = left[os.write(self._handle, left) :]
+            while unwritten:
+                unwritten = unwritten[os.write(self._handle, unwritten) :]
         except BaseException:
             os.ftruncate(self._handle, self._size)
             os.lseek(self._handle, self._size, os.SEEK_SET)
@@ -45,12 +45,13 @@ class OpenJournal:
         self.rows += rows
 
     def close(self) -> None:
-        """Let the lock go, and with it the journal, to whoever seals it. An empty journal goes with it."""
+        """Release the lock, so that the journal can be sealed. Remove an empty journal."""
         if not self.rows:
             self.path.unlink(missing_ok=True)
         os.close(self._handle)
 
 
 def free_bytes(folder: Path) -> int:
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
+    """Return the free space of a folder's disk."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize

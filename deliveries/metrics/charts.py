@@ -1,15 +1,17 @@
-"""Charts as inline SVG, for the console and the report: no script, no font and no file from anywhere else.
+"""Charts as inline SVG, for the console and the report: no font and no file from anywhere else.
 
-Colours are CSS variables, so that one drawing serves light and dark pages (STYLE).
+Colours are CSS variables, so that one drawing serves light and dark pages (STYLE). Each period has a title with its
+time and all its values. A browser shows it as it is; the console's script (static/deliveries/charts.js) reads it too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
+from itertools import groupby
 
 WIDTH, HEIGHT = 720, 200
 LEFT, RIGHT, TOP, BOTTOM = 56, 8, 10, 24
@@ -18,28 +20,37 @@ COLOURS = 7
 MAX_LABELS = 8
 _STEPS = (60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400, 30 * 86400)
 
-#: Hues that colour-blind readers tell apart as well (Okabe and Ito), darker on white and lighter on black.
 STYLE = """
-.chart { color: var(--chart-ink); width: 100%; max-width: 60em; height: auto; display: block; }
+.chart { color: var(--chart-ink); width: 100%; height: auto; display: block; }
 .chart text { font: 11px system-ui, sans-serif; fill: currentColor; }
 .chart .grid { stroke: currentColor; stroke-opacity: .18; }
 .chart path.line { fill: none; stroke-width: 1.75; stroke-linejoin: round; }
+.chart path.before { stroke-dasharray: 5 4; stroke-opacity: .75; }
 .chart circle.line { stroke: none; }
-.charts figure { margin: 0 0 1.5em; }
+.chart .gaps rect, .charts .legend .gap { fill: var(--chart-ink); background: var(--chart-ink); opacity: .13; }
+.chart .slots rect { fill: currentColor; fill-opacity: 0; }
+.chart .slots rect:hover, .chart .slots rect.chosen { fill-opacity: .13; }
+.charts figure { margin: 0 0 1.5em; max-width: 60em; }
 .charts figcaption { color: var(--chart-ink); font-weight: 600; margin-bottom: .25em; }
 .charts .legend { color: var(--chart-ink); font-size: .85em; margin: .25em 0 0 4em; }
-.charts .legend span { margin-right: 1.25em; white-space: nowrap; }
+.charts .legend span { display: inline-block; margin-right: 1.25em; white-space: nowrap; }
 .charts .legend i { display: inline-block; width: .8em; height: .8em; margin-right: .4em; border-radius: 2px; }
-.charts .none { color: var(--chart-ink); opacity: .7; padding: 2em 4em; }
+.charts .legend i.before { height: .2em; vertical-align: middle; }
+.charts .none { color: var(--chart-ink); padding: 2em 4em; }
+@media (max-width: 640px) {
+  .chart text { font-size: 18px; } .chart text.second { display: none; }
+  .charts .legend { margin-left: 0; } .charts .none { padding: 1.5em 0; }
+}
 """ + "".join(
     f".chart .c{number} {{ fill: var(--c{number}); }} .chart path.c{number} {{ stroke: var(--c{number}); }} "
     f".charts .legend .c{number} {{ background: var(--c{number}); }}\n"
     for number in range(COLOURS)
 )
+#: Each colour has a contrast of 3 to 1 with its page, and any two differ for colour-blind readers too (test_charts.py).
 LIGHT = (
-    "--chart-ink:#24292f;--c0:#0b7a5b;--c1:#b3261e;--c2:#0062a3;--c3:#a05a00;--c4:#8e3b76;--c5:#5c6670;--c6:#7a5c00;"
+    "--chart-ink:#24292f;--c0:#09786a;--c1:#d01514;--c2:#0050e7;--c3:#e47300;--c4:#5e2b92;--c5:#213641;--c6:#b578b7;"
 )
-DARK = "--chart-ink:#e6e6e6;--c0:#3fc79a;--c1:#ff7b72;--c2:#6cb6ff;--c3:#e3b341;--c4:#e29bd0;--c5:#a8b1bb;--c6:#f0e442;"
+DARK = "--chart-ink:#e6e6e6;--c0:#00d595;--c1:#e5533f;--c2:#5bbeff;--c3:#fff222;--c4:#865bff;--c5:#7584a7;--c6:#fffaec;"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,35 +72,77 @@ class Chart:
     lines: Sequence[Line]
     unit: str = ""
     stacked: bool = False
+    #: Why the frame is empty, if it is.
     nothing: str = "No data."
+    #: The same values of an earlier time, drawn as dashed lines.
+    before: Sequence[Line] = ()
+    #: By time: whether nothing is known of it. An empty sequence means that all is known.
+    unknown: Sequence[bool] = ()
+    #: What stands for a value that is None, in the reader's language.
+    no_data: str = "no data"
 
 
 def figure(chart: Chart) -> str:
-    """The whole chart with its title and legend, as HTML."""
+    """Return the whole chart with its title and legend, as HTML."""
     caption = escape(f"{chart.title} ({chart.unit})" if chart.unit else chart.title)
     lines = list(chart.lines)[:COLOURS]
-    if not any(value is not None for line in lines for value in line.values):
-        body = f'<div class="none">{escape(chart.nothing)}</div>'
-    else:
-        body = _svg(chart, lines, caption) + _legend(lines)
-    return f"<figure><figcaption>{caption}</figcaption>{body}</figure>"
+    before = list(chart.before)[:COLOURS]
+    if not any(value is not None for line in [*lines, *before] for value in line.values):
+        return f'<figure><figcaption>{caption}</figcaption><div class="none">{escape(chart.nothing)}</div></figure>'
+    plot = f'<div class="plot" data-step="{_step(chart.times)}">{_svg(chart, lines, before, caption)}</div>'
+    return f"<figure><figcaption>{caption}</figcaption>{plot}{_legend(chart, lines, before)}</figure>"
 
 
-def _svg(chart: Chart, lines: Sequence[Line], caption: str) -> str:
-    top = nice_top(_highest(chart, lines))
+def _svg(chart: Chart, lines: Sequence[Line], before: Sequence[Line], caption: str) -> str:
+    top = nice_top(max(_highest(lines, stacked=chart.stacked), _highest(before, stacked=False)))
     parts = [
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{caption}">',
+        *_gaps(chart),
         *_grid(chart.times, top),
         *(_columns(chart.times, lines, top) if chart.stacked else _curves(chart.times, lines, top)),
+        *_curves(chart.times, before, top, kind="line before"),
+        *_slots(chart, [*lines, *before]),
         "</svg>",
     ]
     return "".join(parts)
 
 
-def _highest(chart: Chart, lines: Sequence[Line]) -> float:
-    if chart.stacked:
-        return max(sum(line.values[place] or 0 for line in lines) for place in range(len(chart.times)))
-    return max(value for line in lines for value in line.values if value is not None)
+def _highest(lines: Sequence[Line], *, stacked: bool) -> float:
+    if stacked and lines:
+        return max(sum(line.values[place] or 0 for line in lines) for place in range(len(lines[0].values)))
+    return max((value for line in lines for value in line.values if value is not None), default=0.0)
+
+
+def _gaps(chart: Chart) -> Iterator[str]:
+    """Yield a shade over each stretch of time of which nothing is known, so that it does not look like zero."""
+    if not any(chart.unknown):
+        return
+    yield '<g class="gaps">'
+    places = range(len(chart.times))
+    for is_unknown, stretch in groupby(places, key=lambda place: chart.unknown[place]):
+        if is_unknown:
+            times = [chart.times[place] for place in stretch]
+            width = f'width="{_width(chart.times) * len(times):.1f}"'
+            yield f'<rect x="{_x(times[0], chart.times)}" y="{TOP}" {width} height="{HEIGHT - TOP - BOTTOM}"/>'
+    yield "</g>"
+
+
+def _slots(chart: Chart, lines: Sequence[Line]) -> Iterator[str]:
+    """Yield a column for each period, which shows nothing but the title that it has."""
+    yield '<g class="slots">'
+    width = f'width="{_width(chart.times):.1f}" height="{HEIGHT - TOP - BOTTOM}"'
+    for place, at in enumerate(chart.times):
+        values = [f"{line.label}: {_value_text(line.values[place], chart)}" for line in lines]
+        title = escape("\n".join([datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC"), *values]))
+        yield f'<rect x="{_x(at, chart.times)}" y="{TOP}" {width} data-at="{at}"><title>{title}</title></rect>'
+    yield "</g>"
+
+
+def _value_text(value: float | None, chart: Chart) -> str:
+    if value is None:
+        return chart.no_data
+    text = f"{value:,.0f}" if value == int(value) or value >= 1000 else f"{value:.3g}"
+    return f"{text} {chart.unit}" if chart.unit else text
 
 
 def nice_top(highest: float) -> float:
@@ -114,8 +167,9 @@ def _grid(times: Sequence[int], top: float) -> list[str]:
         y = _y(top * step / 4, top)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{number_text(top * step / 4)}</text>')
-    for at, text in _time_labels(times):
-        parts.append(f'<text x="{_x(at, times)}" y="{HEIGHT - 6}" text-anchor="middle">{text}</text>')
+    for number, (at, text) in enumerate(_time_labels(times)):
+        second = ' class="second"' if number % 2 else ""
+        parts.append(f'<text x="{_x(at, times)}" y="{HEIGHT - 6}" text-anchor="middle"{second}>{text}</text>')
     return parts
 
 
@@ -128,19 +182,18 @@ def _time_labels(times: Sequence[int]) -> list[tuple[int, str]]:
     return [(at, datetime.fromtimestamp(at, UTC).strftime(form)) for at in range(first, times[-1] + 1, step)]
 
 
-def _curves(times: Sequence[int], lines: Sequence[Line], top: float) -> list[str]:
+def _curves(times: Sequence[int], lines: Sequence[Line], top: float, *, kind: str = "line") -> list[str]:
     parts = []
     for number, line in enumerate(lines):
-        colour = _colour(line, number)
-        title = f"<title>{escape(line.label)}</title>"
+        drawn = f"{kind} {_colour(line, number)}"
         for run in _runs(times, line.values):
             points = [(_x(at, times), _y(value, top)) for at, value in run]
             if len(points) == 1:
                 [(x, y)] = points
-                parts.append(f'<circle class="line {colour}" cx="{x}" cy="{y}" r="2">{title}</circle>')
+                parts.append(f'<circle class="{drawn}" cx="{x}" cy="{y}" r="2"/>')
             else:
                 path = "M" + "L".join(f"{x} {y}" for x, y in points)
-                parts.append(f'<path class="line {colour}" d="{path}">{title}</path>')
+                parts.append(f'<path class="{drawn}" d="{path}"/>')
     return parts
 
 
@@ -156,7 +209,7 @@ def _runs(times: Sequence[int], values: Sequence[float | None]) -> list[list[tup
 
 
 def _columns(times: Sequence[int], lines: Sequence[Line], top: float) -> list[str]:
-    width = max((WIDTH - LEFT - RIGHT) / len(times) * 0.85, 1.0)
+    width = max(_width(times) * 0.85, 1.0)
     parts = []
     for place in range(len(times)):
         below = 0.0
@@ -164,20 +217,25 @@ def _columns(times: Sequence[int], lines: Sequence[Line], top: float) -> list[st
             value = line.values[place] or 0
             if value:
                 y, height = _y(below + value, top), _y(below, top) - _y(below + value, top)
-                title = f"<title>{escape(line.label)}: {number_text(value)}</title>"
                 box = f'x="{_x(times[place], times)}" y="{y}" width="{width:.1f}" height="{max(height, 0.5):.1f}"'
-                parts.append(f'<rect class="{_colour(line, number)}" {box}>{title}</rect>')
+                parts.append(f'<rect class="{_colour(line, number)}" {box}/>')
                 below += value
     return parts
 
 
-def _legend(lines: Sequence[Line]) -> str:
-    items = [
-        f'<span><i class="{_colour(line, number)}"></i>{escape(line.label)}</span>'
-        for number, line in enumerate(lines)
-        if any(value is not None for value in line.values)
-    ]
+def _legend(chart: Chart, lines: Sequence[Line], before: Sequence[Line]) -> str:
+    """Return every line's colour and name, also of a line without any value."""
+    items = [_legend_item(chart, line, _colour(line, number)) for number, line in enumerate(lines)]
+    items += [_legend_item(chart, line, f"before {_colour(line, number)}") for number, line in enumerate(before)]
+    if any(chart.unknown):
+        items.append(f'<span><i class="gap"></i>{escape(chart.no_data)}</span>')
     return f'<div class="legend">{"".join(items)}</div>'
+
+
+def _legend_item(chart: Chart, line: Line, colour: str) -> str:
+    is_empty = all(value is None for value in line.values)
+    label = f"{line.label} ({chart.no_data})" if is_empty else line.label
+    return f'<span><i class="{colour}"></i>{escape(label)}</span>'
 
 
 def _colour(line: Line, number: int) -> str:
@@ -185,8 +243,18 @@ def _colour(line: Line, number: int) -> str:
     return f"c{number if line.colour is None else line.colour}"
 
 
+def _step(times: Sequence[int]) -> int:
+    """Return the seconds of a period."""
+    return times[1] - times[0] if len(times) > 1 else 60
+
+
+def _width(times: Sequence[int]) -> float:
+    """Return how wide a period is drawn."""
+    return (WIDTH - LEFT - RIGHT) / len(times)
+
+
 def _x(at: int, times: Sequence[int]) -> float:
-    length = times[-1] - times[0] + (times[1] - times[0] if len(times) > 1 else 60)
+    length = times[-1] - times[0] + _step(times)
     return round(LEFT + (WIDTH - LEFT - RIGHT) * (at - times[0]) / length, 1)
 
 

@@ -1,16 +1,16 @@
-"""The curves that the console and the report draw of a subscription, or of all of a project's."""
+"""The curves that the console draws of a subscription."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from deliveries.metrics.filters import Comparison
-from deliveries.metrics.kinds import OWN_PREFIX, PREFIX
-from deliveries.metrics.series import Cell, Query, series_find
+from deliveries.metrics.series import table_of
+from deliveries.models import GaugeMinute, Metric, MetricMinute
 from deliveries.rules.histogram import merged, quantile
+from pushhub.common.names import subscription_name
 
 #: In the order they are stacked, each with a colour of its own.
 CLASSES = (
@@ -18,11 +18,14 @@ CLASSES = (
     *("deadline_exceeded", "invalid", "internal"),
 )
 QUANTILES = (0.5, 0.95, 0.99)
+WEEK = timedelta(days=7)
+
+Values = list[float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is drawn: a project's subscription, or "" for all, between two times, by periods."""
+    """What is drawn: a project's subscription between two times, by periods."""
 
     project: str
     subscription: str
@@ -31,58 +34,139 @@ class Span:
     period: timedelta
 
     @property
+    def resource(self) -> str:
+        return subscription_name(self.project, self.subscription)
+
+    @property
     def times(self) -> list[int]:
         """Where each period begins, in seconds since 1970."""
         step = int(self.period.total_seconds())
         first = int(self.start.timestamp()) // step * step
         return list(range(first, int(self.end.timestamp()), step))
 
-
-def pushes(span: Span) -> dict[str, list[float]]:
-    """Push requests by response class; a period without any is zero. Classes that never came are left out."""
-    found: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    for one in series_find(_query(span, f"{PREFIX}subscription/push_request_count")):
-        for at, cell in one.cells.items():
-            found[dict(one.labels)["response_class"]][int(at.timestamp())] += cell.count
-    return {name: [found[name].get(at, 0.0) for at in span.times] for name in CLASSES if name in found}
+    @property
+    def week_before(self) -> Span:
+        return replace(self, start=self.start - WEEK, end=self.end - WEEK)
 
 
-def latencies_ms(span: Span) -> dict[float, list[float | None]]:
-    """Quantiles of push latencies; None where nothing was pushed."""
-    buckets: dict[int, list[dict[int, int]]] = defaultdict(list)
-    for one in series_find(_query(span, f"{PREFIX}subscription/push_request_latencies")):
-        for at, cell in one.cells.items():
-            buckets[int(at.timestamp())].append(cell.buckets)
-    together = [merged(buckets[at]) if at in buckets else None for at in span.times]
-    return {q: [quantile(one, q) / 1000 if one else None for one in together] for q in QUANTILES}
+@dataclass(slots=True)
+class Events:
+    """The counted events of one period."""
+
+    pushes: dict[str, int] = field(default_factory=dict)
+    latencies: list[dict[int, int]] = field(default_factory=list)
+    dead_letters: int = 0
 
 
-def counted(span: Span, metric: str) -> list[float]:
-    """A counter of the subscription, such as dead_letter_message_count."""
-    return [value or 0.0 for value in _reduced(span, PREFIX + metric, lambda cell: float(cell.count), sum)]
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Curves of events. A period that is not counted yet is None, and so is the latency of one without pushes."""
+
+    #: By response class, of the classes that came.
+    pushes: dict[str, Values]
+    latencies_ms: dict[float, Values]
+    dead_letters: Values
 
 
-def gauge(span: Span, metric: str, *, own: bool = False, largest: bool = False) -> list[float | None]:
-    """The last value in each period, of all subscriptions together or, with `largest`, of the one that has most."""
-    name = (OWN_PREFIX if own else PREFIX) + metric
-    if largest:
-        return _reduced(span, name, lambda cell: float(max(cell.gauges)), max)
-    return _reduced(span, name, lambda cell: float(cell.gauges[-1]), sum)
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """Sums over a few minutes: pushes by response class, in the order of CLASSES, and quantiles; None without any."""
+
+    pushes: dict[str, int]
+    latencies_ms: dict[float, float | None]
 
 
-def _reduced(
-    span: Span, metric: str, value: Callable[[Cell], float], together: Callable[[Iterable[float]], float]
-) -> list[float | None]:
-    found: dict[int, list[float]] = defaultdict(list)
-    for one in series_find(_query(span, metric)):
-        for at, cell in one.cells.items():
-            found[int(at.timestamp())].append(value(cell))
-    return [float(together(found[at])) if at in found else None for at in span.times]
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """Curves of the state that is written down each minute. A period in which it was not is None."""
+
+    undelivered: Values
+    outstanding: Values
+    push_window: Values
+    #: The longest in each period.
+    oldest_unacked_seconds: Values
+    backoff_seconds: Values
 
 
-def _query(span: Span, metric: str) -> Query:
-    comparisons: Sequence[Comparison] = [Comparison("metric.type", False, "equal", (metric,))]
-    if span.subscription:
-        chosen = Comparison("resource.labels.subscription_id", False, "equal", (span.subscription,))
-        comparisons = [*comparisons, chosen]
-    return Query(span.project, comparisons, span.start, span.end, span.period)
+def counts(span: Span, counted: Sequence[bool]) -> Counts:
+    """Read a subscription's events in one query; `counted` says which periods are counted."""
+    model, _ = table_of(span.period)
+    events = _events(span, model)
+    periods = [
+        (events.get(at) or Events()) if at in events or is_counted else None
+        for at, is_counted in zip(span.times, counted, strict=True)
+    ]
+    seen = {name for period in periods if period for name in period.pushes}
+    histograms = [merged(period.latencies) if period is not None and period.pushes else None for period in periods]
+    return Counts(
+        pushes={
+            name: [None if period is None else float(period.pushes.get(name, 0)) for period in periods]
+            for name in CLASSES
+            if name in seen
+        },
+        latencies_ms={
+            q: [quantile(buckets, q) / 1000 if buckets else None for buckets in histograms] for q in QUANTILES
+        },
+        dead_letters=[None if period is None else float(period.dead_letters) for period in periods],
+    )
+
+
+def recent(span: Span) -> Recent:
+    """Read the sums of a whole span from the table of minutes, in one query."""
+    periods = _events(span, MetricMinute).values()
+    counts = Counter[str]()
+    for period in periods:
+        counts.update(period.pushes)
+    buckets = merged(histogram for period in periods for histogram in period.latencies)
+    return Recent(
+        pushes={name: counts[name] for name in CLASSES if counts[name]},
+        latencies_ms={q: quantile(buckets, q) / 1000 if buckets else None for q in QUANTILES},
+    )
+
+
+def _events(span: Span, model: type[Metric]) -> dict[int, Events]:
+    """Return the events by period."""
+    rows = model._default_manager.filter(
+        resource=span.resource, event__in=("push", "dead_letter"), at__gte=span.start, at__lt=span.end
+    )
+    step = int(span.period.total_seconds())
+    events: dict[int, Events] = defaultdict(Events)
+    for event, at, response_class, count, buckets in rows.order_by().values_list(
+        "event", "at", "response_class", "count", "buckets"
+    ):
+        period = events[int(at.timestamp()) // step * step]
+        if event == "dead_letter":
+            period.dead_letters += count
+        else:
+            period.pushes[response_class] = period.pushes.get(response_class, 0) + count
+            period.latencies.append({int(bucket): number for bucket, number in buckets.items()})
+    return events
+
+
+def gauges(span: Span, taken: Sequence[bool]) -> Gauges:
+    """Read a subscription's gauges in one query; `taken` says in which periods gauges were taken.
+
+    A subscription with nothing to tell may have no row (gauges.py): what it would have is zero, but for its window.
+    """
+    rows = GaugeMinute.objects.filter(resource=span.resource, at__gte=span.start, at__lt=span.end).order_by("at")
+    step = int(span.period.total_seconds())
+    last: dict[int, tuple[int, int, int]] = {}
+    largest: dict[int, tuple[int, int]] = {}
+    columns = ("at", "undelivered", "outstanding", "push_window", "oldest_unacked_seconds", "backoff_ms")
+    for at, undelivered, outstanding, window, age, backoff_ms in rows.values_list(*columns):
+        period = int(at.timestamp()) // step * step
+        last[period] = (undelivered, outstanding, window)
+        oldest, longest_ms = largest.get(period, (0, 0))
+        largest[period] = (max(oldest, age), max(longest_ms, backoff_ms))
+    quiet = [0.0 if is_taken else None for is_taken in taken]
+
+    def curve(values: dict[int, float], absent: Sequence[float | None]) -> Values:
+        return [values.get(at, default) for at, default in zip(span.times, absent, strict=True)]
+
+    return Gauges(
+        undelivered=curve({at: float(values[0]) for at, values in last.items()}, quiet),
+        outstanding=curve({at: float(values[1]) for at, values in last.items()}, quiet),
+        push_window=curve({at: float(values[2]) for at, values in last.items()}, [None] * len(quiet)),
+        oldest_unacked_seconds=curve({at: float(values[0]) for at, values in largest.items()}, quiet),
+        backoff_seconds=curve({at: values[1] / 1000 for at, values in largest.items()}, quiet),
+    )

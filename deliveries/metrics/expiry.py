@@ -10,13 +10,14 @@ from pathlib import Path
 from django.conf import settings
 
 from deliveries.journal import files
-from deliveries.models import GaugeMinute, MetricHour, MetricMinute, Segment
+from deliveries.models import GaugeMinute, GaugeRound, MetricHour, MetricMinute, RegionGaugeMinute, Segment
 from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import Clock, utcnow
 
 logger = logging.getLogger(__name__)
 
-MINUTES_KEPT = timedelta(days=7)
+#: A day more than a week, so that a day can be compared with the same day of the week before.
+MINUTES_KEPT = timedelta(days=8)
 HOURS_KEPT = timedelta(days=90)
 #: Rows of a transaction: others wait for it.
 CHUNK = 5000
@@ -28,7 +29,8 @@ def metrics_expire(*, clock: Clock = utcnow) -> int:
     # Twice as long as the segments, so that one cannot come back unknown.
     noted = timedelta(days=2 * settings.JOURNAL_DAYS)
     deleted = 0
-    kept_times = ((MetricMinute, MINUTES_KEPT), (GaugeMinute, MINUTES_KEPT), (MetricHour, HOURS_KEPT), (Segment, noted))
+    minutes = ((model, MINUTES_KEPT) for model in (MetricMinute, GaugeMinute, RegionGaugeMinute, GaugeRound))
+    kept_times = (*minutes, (MetricHour, HOURS_KEPT), (Segment, noted))
     for model, kept in kept_times:
         while True:
             old = model._default_manager.filter(at__lt=now - kept).values_list("pk", flat=True)[:CHUNK]

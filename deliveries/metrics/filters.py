@@ -17,11 +17,11 @@ _TOKEN = re.compile(
     r'\s*(?:(?P<text>"(?:[^"\\]|\\.)*")|(?P<word>[A-Za-z_][A-Za-z0-9_.]*)|(?P<sign>!=|=|\(|\)|,))', re.DOTALL
 )
 _FUNCTIONS: Mapping[str, Callable[[str, Sequence[str]], bool]] = {
-    "equal": lambda value, given: value == given[0],
-    "one_of": lambda value, given: value in given,
-    "starts_with": lambda value, given: value.startswith(given[0]),
-    "ends_with": lambda value, given: value.endswith(given[0]),
-    "has_substring": lambda value, given: given[0] in value,
+    "equal": lambda value, arguments: value == arguments[0],
+    "one_of": lambda value, arguments: value in arguments,
+    "starts_with": lambda value, arguments: value.startswith(arguments[0]),
+    "ends_with": lambda value, arguments: value.endswith(arguments[0]),
+    "has_substring": lambda value, arguments: arguments[0] in value,
 }
 _PATH = re.compile(r"(?:metric\.type|resource\.type|project|(?:metric|resource)\.labels?\.[a-z_]+)")
 
@@ -40,19 +40,19 @@ class Comparison:
 
 
 def filter_parse(text: str) -> list[Comparison]:
-    """The comparisons, all of which must hold. InvalidArgument names the column that is wrong."""
+    """Return the comparisons, all of which must hold. InvalidArgument names the column of the first error."""
     if len(text) > MAX_CHARACTERS:
         raise InvalidArgument(f"The filter is longer than {MAX_CHARACTERS} characters.", field="filter")
     parser = _Parser(text)
-    found = [parser.comparison()]
+    comparisons = [parser.comparison()]
     while parser.kind:
         parser.expect("AND")
-        found.append(parser.comparison())
-    return found
+        comparisons.append(parser.comparison())
+    return comparisons
 
 
 class _Parser:
-    """The token at hand is `kind`, `value`, found at `column`; an empty kind is the end."""
+    """Reads tokens. The current one is `kind` and `value` at `column`; an empty kind is the end of the text."""
 
     def __init__(self, text: str) -> None:
         self._text = text.rstrip()
@@ -102,13 +102,13 @@ class _Parser:
         if self._end == len(self._text):
             self.kind = self.value = ""
             return
-        found = _TOKEN.match(self._text, self._end)
-        if found is None:
+        token = _TOKEN.match(self._text, self._end)
+        if token is None:
             raise _fault(self.column, "a name, = or a text in quotes")
-        self.kind = found.lastgroup or ""
-        self.value = found[self.kind]
-        self.column = found.start(self.kind) + 1
-        self._end = found.end()
+        self.kind = token.lastgroup or ""
+        self.value = token[self.kind]
+        self.column = token.start(self.kind) + 1
+        self._end = token.end()
 
 
 def _fault(column: int, wanted: str) -> InvalidArgument:

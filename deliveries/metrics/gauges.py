@@ -1,4 +1,4 @@
-"""Gauges: how each subscription stands, written down once a minute. They come from here and need no Spark."""
+"""Gauges: the state of each subscription, stored once a minute. They need neither the journal nor Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanestate import LaneState
 from deliveries.backlog.regions import regions_unserved
-from deliveries.models import Delivery, GaugeMinute
+from deliveries.counters.openstreams import open_streams
+from deliveries.models import Delivery, GaugeMinute, GaugeRound
 from deliveries.rules.flow import pause_ms
 from deliveries.rules.ids import publish_time_ms
 from deliveries.store import statements
@@ -24,25 +25,35 @@ from pushhub.common.clock import Clock, utcnow
 from pushhub.common.names import subscription_name
 from subscriptions.models import Subscription
 
-#: With more subscriptions than that, those with nothing to tell are left out: a row a minute each is too much.
+#: With more subscriptions than this, idle ones get no rows: one a minute for each would be too many.
 ALL_UP_TO = 100
-#: A subscription that had something to tell is told of for so long afterwards, so that a curve comes down to zero.
+#: A subscription gets rows for this long after its backlog has become empty, so that its curve comes down to zero.
 AFTERGLOW = timedelta(minutes=3)
 
-GAUGES = ["undelivered", "oldest_unacked_seconds", "outstanding", "push_window", "backoff_ms", "unserved"]
+GAUGES = [
+    "undelivered",
+    "oldest_unacked_seconds",
+    "outstanding",
+    "push_window",
+    "backoff_ms",
+    "unserved",
+    "open_streams",
+]
 
 
 def gauges_take(*, clock: Clock = utcnow) -> int:
-    """Write a row for each subscription; returns how many. May raise redis.RedisError and the database's errors."""
+    """Write a row for each subscription; return how many. May raise redis.RedisError and the database's errors."""
     now = clock()
     at = now.replace(second=0, microsecond=0)
     waiting = _waiting()
-    subscriptions = dict(_names(waiting, at))
+    streams = open_streams(default_backlog().client)
+    subscriptions = dict(_names({*waiting, *streams}, at))
     states = _states(subscriptions)
     unserved = _unserved()
     rows = [_row(name, at, now, waiting.get(pk, (0, None)), states.get(pk, [])) for pk, name in subscriptions.items()]
     for row, pk in zip(rows, subscriptions, strict=True):
         row.unserved = unserved.get(pk, 0)
+        row.open_streams = streams[pk]
     with write_transaction():
         GaugeMinute.objects.bulk_create(
             rows,
@@ -51,46 +62,47 @@ def gauges_take(*, clock: Clock = utcnow) -> int:
             unique_fields=["resource", "at"],
             update_fields=GAUGES,
         )
+        GaugeRound.objects.get_or_create(at=at)
     return len(rows)
 
 
 def _waiting() -> dict[int, tuple[int, int | None]]:
-    """How many deliveries wait, and the id of the oldest, by subscription: one walk over an index."""
+    """Return the number of deliveries and the id of the oldest, by subscription: one walk over an index."""
     rows = Delivery.objects.order_by().values_list("subscription_id").annotate(Count("id"), Min("message_id"))
     return {pk: (count, oldest) for pk, count, oldest in rows}
 
 
 def _unserved() -> dict[int, int]:
-    """How many deliveries wait in regions that no push worker serves, by subscription."""
-    regions = [one.region for one in regions_unserved()]
+    """Return the number of deliveries in regions that no push worker serves, by subscription."""
+    regions = [unserved.region for unserved in regions_unserved()]
     if not regions:
         return {}
     rows = Delivery.objects.filter(region__in=regions, subscription__push_endpoint__gt="").order_by()
     return dict(rows.values_list("subscription_id").annotate(Count("id")))
 
 
-def _names(waiting: Iterable[int], at: datetime) -> Iterable[tuple[int, str]]:
-    """The subscriptions to tell of, with their names."""
+def _names(active: Iterable[int], at: datetime) -> Iterable[tuple[int, str]]:
+    """Return the subscriptions that get a row, with their names; `active` have deliveries or open streams."""
     rows = Subscription.objects.order_by("id").values_list("id", "project__project_id", "subscription_id")
-    found = [(pk, subscription_name(project, name)) for pk, project, name in rows]
-    if len(found) <= ALL_UP_TO:
-        return found
+    named = [(pk, subscription_name(project, name)) for pk, project, name in rows]
+    if len(named) <= ALL_UP_TO:
+        return named
     recent = GaugeMinute.objects.filter(at__gte=at - AFTERGLOW, undelivered__gt=0)
-    told, owed = set(recent.values_list("resource", flat=True)), set(waiting)
-    return [(pk, name) for pk, name in found if pk in owed or name in told]
+    recent_names, active_pks = set(recent.values_list("resource", flat=True)), set(active)
+    return [(pk, name) for pk, name in named if pk in active_pks or name in recent_names]
 
 
 def _states(subscriptions: Iterable[int]) -> dict[int, list[LaneState]]:
-    """The states of each subscription's lanes, in one round trip."""
+    """Return the states of each subscription's lanes, in one round trip."""
     regions = {pk: {settings.REGION} for pk in subscriptions}
     for pk in regions.keys() & set(statements.subscriptions_waiting()):
         regions[pk].update(statements.lanes_waiting(pk))
     lanes = [Lane(pk, region) for pk, names in regions.items() for region in sorted(names)]
-    found: dict[int, list[LaneState]] = defaultdict(list)
+    by_subscription: dict[int, list[LaneState]] = defaultdict(list)
     for lane, state in zip(lanes, default_backlog().states(lanes), strict=True):
         if state is not None:
-            found[lane.subscription_id].append(state)
-    return found
+            by_subscription[lane.subscription_id].append(state)
+    return by_subscription
 
 
 def _row(

@@ -6,12 +6,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from operator import add
 from typing import Any
 
+from django.db.models import Q
+
 from deliveries.metrics.filters import Comparison
-from deliveries.metrics.kinds import KINDS, SUBSCRIPTION, Kind
-from deliveries.models import GaugeMinute, Metric, MetricDay, MetricHour, MetricMinute
-from deliveries.rules.histogram import SCALE, coarser, merged, quantile, upper_bound
+from deliveries.metrics.kinds import KINDS, Kind
+from deliveries.models import GaugeMinute, Metric, MetricDay, MetricHour, MetricMinute, RegionGaugeMinute
+from deliveries.rules.histogram import SCALE, bucket_of, coarser, merged, quantile, upper_bound
 from pushhub.common.errors import InvalidArgument, clipped
 from pushhub.common.protojson import timestamp_format
 
@@ -21,16 +24,19 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 #: A distribution goes out two scales coarser: 9 % a bucket, some hundred buckets for what takes up to ten minutes.
 COARSER = 2
 PERCENTILES = {f"ALIGN_PERCENTILE_{name}": int(name) / 100 for name in ("99", "95", "50", "05")}
-#: What becomes of the points of a period. The first of each is what a DELTA and a GAUGE get without a word.
+#: How the points of a period become one. The first aligner is the default of the kind.
 DELTA_ALIGNERS = ("ALIGN_DELTA", "ALIGN_SUM", "ALIGN_RATE", "ALIGN_NONE")
 GAUGE_ALIGNERS = ("ALIGN_NEXT_OLDER", "ALIGN_MEAN", "ALIGN_MAX", "ALIGN_MIN", "ALIGN_NONE")
-#: Points of one request that are added up at most.
+#: How many buckets lie between 1 µs and 1 ms.
+_MS_BUCKETS = bucket_of(1000)
+SUCCESS = "success"
+#: The most points that one request may add up.
 MAX_POINTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked for. `period` is a whole number of minutes; `aligner` is "" for that of the kind."""
+    """A request for time series. `period` is a whole number of minutes; `aligner` is "" for the kind's default."""
 
     project: str
     comparisons: Sequence[Comparison]
@@ -42,17 +48,18 @@ class Query:
 
 @dataclass(slots=True)
 class Cell:
-    """What one series has in one period."""
+    """The points of one series in one period."""
 
     count: int = 0
-    latency_us_sum: int = 0
+    #: The sum of a distribution's values, in the unit of the metric.
+    total: int = 0
     buckets: dict[int, int] = field(default_factory=dict)
     gauges: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One curve: of a resource, with labels, by the beginning of the period."""
+    """The cells of one resource and one set of labels, by the beginning of their period."""
 
     kind: Kind
     resource: str
@@ -61,9 +68,12 @@ class Series:
 
 
 def series_find(query: Query) -> list[Series]:
-    """The series that a filter chooses, in order of resource and labels."""
+    """Return the series that a filter chooses, in order of resource and labels."""
     kind = _kind(query.comparisons)
-    cells = _gauges(kind, query) if kind.gauge else _counts(kind, query)
+    if kind.region_gauge:
+        cells = _region_gauges(kind, query)
+    else:
+        cells = _gauges(kind, query) if kind.gauge else _counts(kind, query)
     return [
         Series(kind, resource, labels, cells[resource, labels])
         for resource, labels in sorted(cells)
@@ -72,10 +82,10 @@ def series_find(query: Query) -> list[Series]:
 
 
 def series_format(series: Series, query: Query, *, with_points: bool = True) -> dict[str, Any]:
-    """The JSON form of google.monitoring.v3.TimeSeries; the newest point comes first."""
+    """Return the JSON form of google.monitoring.v3.TimeSeries; the newest point comes first."""
     kind, aligner = series.kind, aligner_of(series.kind, query.aligner)
     value_type = "DOUBLE" if aligner in ("ALIGN_RATE", "ALIGN_MEAN", *PERCENTILES) else kind.value_type
-    found: dict[str, Any] = {
+    formatted: dict[str, Any] = {
         "metric": {"type": kind.type, **({"labels": dict(series.labels)} if series.labels else {})},
         "resource": {"type": kind.resource_type, "labels": resource_labels(kind, series.resource)},
         "metricKind": "GAUGE" if aligner in ("ALIGN_RATE", *PERCENTILES) else kind.metric_kind,
@@ -83,32 +93,40 @@ def series_format(series: Series, query: Query, *, with_points: bool = True) -> 
         "unit": kind.unit,
     }
     if with_points:
-        found["points"] = [
-            {"interval": _interval(found["metricKind"], at, query.period), "value": _value(kind, aligner, cell, query)}
+        formatted["points"] = [
+            {
+                "interval": _interval(formatted["metricKind"], at, query.period),
+                "value": _value(kind, aligner, cell, query),
+            }
             for at, cell in sorted(series.cells.items(), reverse=True)
         ]
-    return found
+    return formatted
 
 
-def aligner_of(kind: Kind, given: str) -> str:
-    allowed: tuple[str, ...] = GAUGE_ALIGNERS if kind.gauge else DELTA_ALIGNERS
+def aligner_of(kind: Kind, requested: str) -> str:
+    allowed: tuple[str, ...] = GAUGE_ALIGNERS if kind.metric_kind == "GAUGE" else DELTA_ALIGNERS
     if kind.value_type == "DISTRIBUTION":
         allowed = ("ALIGN_DELTA", "ALIGN_SUM", "ALIGN_NONE", *PERCENTILES)
-    if given and given not in allowed:
+    if requested and requested not in allowed:
         raise InvalidArgument(
-            f"The aligner {clipped(given)} does not fit {kind.type}: give one of {', '.join(allowed)}.",
+            f"The aligner {clipped(requested)} does not fit {kind.type}: give one of {', '.join(allowed)}.",
             field="aggregation.perSeriesAligner",
         )
-    return given or allowed[0]
+    return requested or allowed[0]
 
 
 def resource_labels(kind: Kind, resource: str) -> dict[str, str]:
     _, project, _, name = resource.split("/", 3)
-    return {"project_id": project, "subscription_id" if kind.resource_type == SUBSCRIPTION else "topic_id": name}
+    return {"project_id": project, f"{_noun(kind)}_id": name}
+
+
+def _noun(kind: Kind) -> str:
+    """Return `subscription`, `topic` or `snapshot`."""
+    return kind.resource_type.removeprefix("pubsub_")
 
 
 def _kind(comparisons: Sequence[Comparison]) -> Kind:
-    types = [one for one in comparisons if one.path == "metric.type"]
+    types = [comparison for comparison in comparisons if comparison.path == "metric.type"]
     if len(types) != 1 or types[0].is_negated or types[0].function != "equal":
         raise InvalidArgument('The filter must choose one metric: metric.type = "...".', field="filter")
     kind = KINDS.get(types[0].values[0])
@@ -128,15 +146,16 @@ def _chosen(query: Query, kind: Kind, resource: str, labels: Mapping[str, str]) 
         **{f"resource.labels.{name}": value for name, value in resource_has.items()},
         **{f"metric.labels.{name}": value for name, value in labels.items()},
     }
-    return all(one.holds(values.get(one.path, "")) for one in query.comparisons)
+    return all(comparison.holds(values.get(comparison.path, "")) for comparison in query.comparisons)
 
 
 def _resource(kind: Kind, query: Query) -> dict[str, str]:
-    """The one resource that a filter asks for, in the database's words; empty for any other filter."""
-    collection = "subscription" if kind.resource_type == SUBSCRIPTION else "topic"
-    for one in query.comparisons:
-        if one.path == f"resource.labels.{collection}_id" and one.function == "equal" and not one.is_negated:
-            return {"resource": f"projects/{query.project}/{collection}s/{one.values[0]}"}
+    """Return the condition on the resource that a filter names; empty for a filter that names none, or several."""
+    noun = _noun(kind)
+    for comparison in query.comparisons:
+        is_equality = comparison.function == "equal" and not comparison.is_negated
+        if is_equality and comparison.path == f"resource.labels.{noun}_id":
+            return {"resource": f"projects/{query.project}/{noun}s/{comparison.values[0]}"}
     return {}
 
 
@@ -152,17 +171,17 @@ def _empty() -> Cells:
 
 
 def _counts(kind: Kind, query: Query) -> Cells:
-    model, span = _table(query.period)
+    model, span = table_of(query.period)
     rows = model._default_manager.filter(
         project=query.project,
-        event__in=kind.events,
+        event__in=[*kind.events, *kind.sampled],
         # A point counts where it ends.
         at__gt=query.start - span,
         at__lte=query.end - span,
         **_resource(kind, query),
     )
     if kind.classes:
-        rows = rows.filter(response_class__in=kind.classes)
+        rows = rows.filter(Q(response_class__in=kind.classes) | Q(event__in=kind.sampled))
     if kind.but_classes:
         rows = rows.exclude(response_class__in=kind.but_classes)
     is_distribution = kind.value_type == "DISTRIBUTION"
@@ -173,9 +192,42 @@ def _counts(kind: Kind, query: Query) -> Cells:
         labels = _labels(kind, event, response_class, code)
         cell = cells[resource, labels][floor(at, query.period)]
         cell.count += count
-        cell.latency_us_sum += latency_sum
+        is_us = kind.unit == "ms" and event not in kind.sampled
+        cell.total += latency_sum // 1000 if is_us else latency_sum
         if is_distribution:
-            cell.buckets = merged([cell.buckets, {int(bucket): n for bucket, n in row[7].items()}])
+            buckets = {int(bucket): n for bucket, n in row[7].items()}
+            cell.buckets = merged([cell.buckets, _in_ms(buckets) if is_us else buckets])
+    return cells
+
+
+def _in_ms(buckets: Mapping[int, int]) -> dict[int, int]:
+    """Return the buckets in ms of values in µs; those of less than a ms count as 1 ms. Bounds move by 0.2 %."""
+    counts: dict[int, int] = {}
+    for bucket, count in buckets.items():
+        place = max(bucket - _MS_BUCKETS, 0)
+        counts[place] = counts.get(place, 0) + count
+    return counts
+
+
+def _region_gauges(kind: Kind, query: Query) -> Cells:
+    """Return gauges by region or, for a metric without that label, of all regions together."""
+    rows = RegionGaugeMinute.objects.filter(
+        project=query.project,
+        resource__startswith=f"projects/{query.project}/{_noun(kind)}s/",
+        at__gte=query.start,
+        at__lte=query.end,
+        **_resource(kind, query),
+    )
+    together = max if kind.unit == "s" else add
+    minutes: dict[tuple[str, Labels, datetime], int] = {}
+    for resource, region, at, value in _bounded(
+        rows.order_by("at").values_list("resource", "region", "at", kind.region_gauge)
+    ):
+        key = (resource, (("region", region),) if kind.labels else (), at)
+        minutes[key] = together(minutes[key], value) if key in minutes else value
+    cells = _empty()
+    for (resource, labels, at), value in minutes.items():
+        cells[resource, labels][floor(at, query.period)].gauges.append(value)
     return cells
 
 
@@ -185,7 +237,9 @@ def _gauges(kind: Kind, query: Query) -> Cells:
     )
     cells = _empty()
     for resource, at, value in _bounded(rows.order_by("at").values_list("resource", "at", kind.gauge)):
-        cells[resource, ()][floor(at, query.period)].gauges.append(value)
+        # Streams that are held back are not told apart.
+        labels = tuple((name, "ok") for name in kind.labels)
+        cells[resource, labels][floor(at, query.period)].gauges.append(value)
     return cells
 
 
@@ -196,24 +250,41 @@ def _bounded(rows: Any) -> Iterable[Any]:
         yield row
 
 
-def _table(period: timedelta) -> tuple[type[Metric], timedelta]:
-    """The coarsest table that has such periods."""
+def table_of(period: timedelta) -> tuple[type[Metric], timedelta]:
+    """Return the coarsest table whose rows make up such periods, and the length of its rows."""
     tables: tuple[tuple[type[Metric], timedelta], ...] = ((MetricDay, DAY), (MetricHour, HOUR), (MetricMinute, MINUTE))
     return next((model, span) for model, span in tables if not period % span)
 
 
 def _labels(kind: Kind, event: str, response_class: str, code: int) -> Labels:
-    values = {
-        "response_class": response_class,
-        # Where there was no answer, why.
-        "response_code": str(code) if code else response_class,
-        "delivery_type": event,
-    }
+    if event in kind.sampled:
+        # The first label of the counter; publish requests that were accepted have none.
+        label = response_class or SUCCESS
+        values = {
+            "delivery_type": label,
+            "response_code": label,
+            "response_class": _request_class(label),
+            "operation_type": "publish",
+        }
+    else:
+        values = {
+            "response_class": response_class,
+            # Where there was no answer, why.
+            "response_code": str(code) if code else response_class,
+            "delivery_type": event,
+        }
     return tuple((name, values[name]) for name in kind.labels)
 
 
+def _request_class(code: str) -> str:
+    """Return the class of a canonical code in lower case."""
+    if code == SUCCESS:
+        return SUCCESS
+    return "internal" if code in ("internal", "unknown", "unavailable", "deadline_exceeded") else "invalid"
+
+
 def floor(at: datetime, period: timedelta) -> datetime:
-    """Where the period begins that a time is in."""
+    """Return the beginning of the period that a time is in."""
     return at - (at - datetime(1970, 1, 1, tzinfo=UTC)) % period
 
 
@@ -230,7 +301,7 @@ def _value(kind: Kind, aligner: str, cell: Cell, query: Query) -> dict[str, Any]
         return {"doubleValue": cell.count / query.period.total_seconds()}
     if kind.value_type == "DISTRIBUTION":
         return {"distributionValue": _distribution(cell)}
-    if not kind.gauge:
+    if kind.metric_kind == "DELTA":
         return {"int64Value": str(cell.count)}
     if aligner == "ALIGN_MEAN":
         return {"doubleValue": sum(cell.gauges) / len(cell.gauges)}
@@ -245,7 +316,7 @@ CHOICES: Mapping[str, Callable[[Sequence[int]], int]] = {"ALIGN_MAX": max, "ALIG
 
 
 def _distribution(cell: Cell) -> dict[str, Any]:
-    """google.api.Distribution with exponential buckets, exact but for coarser bounds."""
+    """Return a google.api.Distribution with exponential buckets, exact but for coarser bounds."""
     buckets: Mapping[int, int] = cell.buckets
     for _ in range(COARSER):
         buckets = coarser(buckets)
@@ -253,7 +324,7 @@ def _distribution(cell: Cell) -> dict[str, Any]:
     count = sum(buckets.values())
     return {
         "count": str(count),
-        "mean": cell.latency_us_sum / count if count else 0.0,
+        "mean": cell.total / count if count else 0.0,
         "bucketOptions": {
             "exponentialBuckets": {
                 "numFiniteBuckets": last + 1,

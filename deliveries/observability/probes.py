@@ -21,11 +21,12 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """The result of one check: the status, why it is not `ok`, and figures."""
+    """The result of one check: the status, why it is not `ok`, figures, and what there is to say in any case."""
 
     status: Status
     reason: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
+    state: str = ""
 
 
 class Probes:

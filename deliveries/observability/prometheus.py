@@ -7,6 +7,7 @@ rows that the maintenance worker writes once a minute, so a scrape never walks o
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from django.conf import settings
 
 from deliveries.counters import kinds
 from deliveries.counters.counters import CounterValue, counters_read, counters_remove
-from deliveries.models import GaugeMinute
+from deliveries.models import GaugeMinute, RegionGaugeMinute
 from deliveries.observability.exposition import Family, text_format
 from deliveries.observability.probes import Component, Status
 from deliveries.observability.readiness import impatient_redis, probes
@@ -40,8 +41,25 @@ GAUGES = {
     "oldest_unacked_seconds": ("subscription_oldest_unacked_message_age_seconds", "Age of the oldest message.", 1.0),
     "push_window": ("subscription_push_window", "Messages that may be outstanding to the push endpoint.", 1.0),
     "backoff_ms": ("subscription_push_backoff_seconds", "Pause of the subscription's push backoff.", 1000.0),
+    "open_streams": ("subscription_open_streaming_pulls", "Open streaming pulls.", 1.0),
     "unserved": ("subscription_num_unserved_messages", "Messages in regions that no push worker serves.", 1.0),
 }
+#: Gauges by region, by column of RegionGaugeMinute: kind of resource, metric, help.
+REGION_GAUGES = (
+    ("subscription", "messages", "num_unacked_messages_by_region", "Messages not yet acknowledged, by region."),
+    ("subscription", "bytes", "backlog_bytes", "Bytes of messages not yet acknowledged."),
+    ("subscription", "acked_messages", "num_retained_acked_messages", "Acknowledged messages that are retained."),
+    ("subscription", "acked_bytes", "retained_acked_bytes", "Bytes of acknowledged messages that are retained."),
+    ("subscription", "oldest_acked_seconds", "oldest_retained_acked_message_age_seconds", "Age of the oldest of them."),
+    ("topic", "kept_messages", "num_retained_messages", "Messages that a topic's retention keeps."),
+    ("topic", "kept_bytes", "retained_bytes", "Bytes of messages that a topic's retention keeps."),
+    ("topic", "oldest_kept_seconds", "oldest_retained_message_age_seconds", "Age of the oldest of them."),
+    ("snapshot", "messages", "num_messages", "Messages of a snapshot."),
+    ("snapshot", "bytes", "backlog_bytes", "Bytes of the messages of a snapshot."),
+    ("snapshot", "oldest_seconds", "oldest_message_age_seconds", "Age of the oldest message of a snapshot."),
+)
+#: Upper bounds of exported distributions are powers of 4 in this range, in the units of the counter.
+DISTRIBUTION_POWERS = {"ms": range(10), "By": range(3, 13)}
 #: Figures of readiness checks that are metrics: component, figure, metric, help.
 FIGURES = (
     ("push_workers", "workers", "push_workers", "Push workers that gave a sign of life lately."),
@@ -89,7 +107,9 @@ def metrics_text(*, clock: Clock = utcnow) -> str:
     families = [
         *_counters(values, resources),
         _latencies(values, resources),
+        *(_distribution(kind, values, resources) for kind in kinds.DISTRIBUTIONS),
         *_gauges(clock()),
+        *_region_gauges(clock()),
         *_health(components),
     ]
     return text_format(families)
@@ -149,6 +169,46 @@ def _latencies(values: list[CounterValue], resources: ResourceNames) -> Family:
     for key in sorted(buckets):
         family.add_histogram(dict(key), bounds, buckets[key], totals[key])
     return family
+
+
+def _distribution(kind: kinds.CounterKind, values: list[CounterValue], resources: ResourceNames) -> Family:
+    """Return a distribution as a histogram with fewer buckets; the bounds are those of buckets, so counts are exact."""
+    family = Family(PREFIX + kind.name, kind.help, "histogram")
+    powers = DISTRIBUTION_POWERS[kind.unit]
+    last_buckets = [2 * power << kinds.DISTRIBUTION_SCALE for power in powers]
+    counts: dict[tuple[tuple[str, str], ...], list[int]] = defaultdict(lambda: [0] * (len(powers) + 1))
+    totals: Series = defaultdict(float)
+    for value in values:
+        labels = resources.of(kind.resource, value.resource_id)
+        if value.kind is kind and labels is not None:
+            key = (*labels.items(), *zip(kind.labels, value.labels[:-1], strict=True))
+            if value.labels[-1] == kinds.SUM:
+                totals[key] += value.value / kind.units
+            else:
+                counts[key][bisect_left(last_buckets, int(value.labels[-1]))] += value.value
+    for key in sorted(counts):
+        family.add_histogram(dict(key), [4**power / kind.units for power in powers], counts[key], totals[key])
+    return family
+
+
+def _region_gauges(now: datetime) -> list[Family]:
+    columns = sorted({column for _, column, _, _ in REGION_GAUGES})
+    rows = RegionGaugeMinute.objects.filter(at__gte=now - GAUGES_FRESH).order_by("at", "resource", "region")
+    newest = {
+        (row["resource"], row["region"]): row
+        for row in rows.values("resource", "region", "project", *columns).iterator()
+    }
+    named = set(sorted({resource for resource, _ in newest})[: settings.METRICS_RESOURCES])
+    families = []
+    for noun, column, metric, text in REGION_GAUGES:
+        family = Family(f"{PREFIX}{noun}_{metric}", text, "gauge")
+        for resource, region in sorted(newest):
+            collection, name = resource.split("/", 3)[2:]
+            if collection == f"{noun}s" and resource in named:
+                row = newest[resource, region]
+                family.add({"project": row["project"], noun: name, "region": region}, row[column])
+        families.append(family)
+    return families
 
 
 def _gauges(now: datetime) -> list[Family]:

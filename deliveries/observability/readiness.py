@@ -20,6 +20,8 @@ from deliveries.journal.alarm import KEY as JOURNAL_ALARMS_KEY
 from deliveries.journal.alarm import STALE_SECONDS as JOURNAL_ALARM_SECONDS
 from deliveries.observability.probes import Component, Probes, Status
 from deliveries.pipeline.counting.lag import LAG_SECONDS, lag_seconds
+from deliveries.pipeline.counting.lease import counting_progress
+from pushhub.common.clock import utcnow
 
 #: When each push worker last gave a sign of life (beat.lua).
 WORKERS_KEY = f"{PREFIX}workers"
@@ -82,13 +84,23 @@ def journal() -> Component:
 
 
 def pipeline() -> Component:
-    """How far the rollup is behind. Without a rollup on this machine there is no lag to tell."""
-    lag = lag_seconds(Path(settings.JOURNAL), now=time.time()) if settings.JOURNAL else None
-    if lag is None:
-        return Component(Status.OK, "no rollup runs on this machine's journal")
-    if lag > LAG_SECONDS:
-        return Component(Status.DEGRADED, f"no segment was counted for {lag:.0f} s", {"lag_seconds": lag})
-    return Component(Status.OK, figures={"lag_seconds": lag})
+    """How far the metrics are, by the lease of whoever counts; and how far Spark is behind, if it runs here."""
+    if not settings.JOURNAL:
+        return Component(Status.OK, state="PUSHHUB_JOURNAL is off, so nothing is counted")
+    try:
+        progress = counting_progress()
+    finally:
+        connection.close()
+    if progress is None:
+        return Component(Status.OK, state="nothing has been counted yet")
+    lag = lag_seconds(Path(settings.JOURNAL), now=time.time())
+    figures = {"segments_waiting": progress.waiting} | ({"lag_seconds": lag} if lag is not None else {})
+    state = progress.line(utcnow())
+    if lag is not None and lag > LAG_SECONDS:
+        return Component(Status.DEGRADED, f"no segment was counted for {lag:.0f} s", figures, state)
+    if progress.is_stopped:
+        return Component(Status.DEGRADED, "nobody counts", figures, state)
+    return Component(Status.OK, figures=figures, state=state)
 
 
 CHECKS = {

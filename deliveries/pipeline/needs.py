@@ -1,23 +1,50 @@
-"""What Spark needs and a machine may lack: Java and PySpark with its companions."""
+"""What Spark needs and a machine may lack: Java, and PySpark with its companions."""
 
 from __future__ import annotations
 
-import functools
 import importlib.util
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 
 from deliveries.pipeline.javaruntime import JAVA_LEAST, java_prepare
 
 LIBRARIES = ("pyspark", "pandas", "pyarrow")
+#: The checkout, if this is one.
+ROOT = Path(__file__).resolve().parents[2]
 
 
-@functools.cache
 def missing() -> str:
-    """One line on what is missing and what to do about it; empty where Spark can run."""
-    absent = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    """Return one line on what is missing and what to do about it; "" where Spark can run.
+
+    `make up` may install it while this process runs, so only what is there is remembered.
+    """
+    importlib.invalidate_caches()
+    absent = [name for name in LIBRARIES if not _is_installed(name)]
     if absent:
-        return f"{', '.join(absent)} not installed: run `make install-spark`"
+        return f"{', '.join(absent)} not installed: {_advice()}"
     version = java_prepare()
     if version < JAVA_LEAST:
+        java_prepare.cache_clear()
         reason = f"Java {version} is too old" if version else "no Java found"
-        return f"{reason}: run `make install-spark`, or install Java {JAVA_LEAST} or newer"
+        return f"{reason}: {_advice()}, or install Java {JAVA_LEAST} or newer"
     return ""
+
+
+def has_own_environment() -> bool:
+    """Return whether this runs in the virtual environment that `make install` creates and nothing else uses."""
+    return (ROOT / "Makefile").exists() and Path(sys.prefix).resolve() == (ROOT / ".venv").resolve()
+
+
+def _advice() -> str:
+    return "run `make install-spark`" if has_own_environment() else "run `pip install 'pushhub[spark]'`"
+
+
+def _is_installed(name: str) -> bool:
+    """Return whether a package is there as a whole. pip writes its list of files last."""
+    if importlib.util.find_spec(name) is None:
+        return False
+    try:
+        return name != "pyspark" or distribution(name).files is not None
+    except PackageNotFoundError:
+        return True  # a Spark that was unpacked onto PYTHONPATH

@@ -1,4 +1,4 @@
-"""The report: how pushes went in a time, for whoever runs the endpoints. One file, readable without a network."""
+"""The report about pushes, for those who run the endpoints: one file that needs no network."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NBSP = "\u00a0"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is reported: one project or "" for all, how far back, and what share of pushes should be acked."""
+    """What is reported: one project or "" for all, the length of time, and the share of pushes that should be acked."""
 
     project: str
     length: timedelta
@@ -60,13 +60,13 @@ class Tally:
         return quantile(self.buckets, q) / 1000 if self.buckets else None
 
     def budget_spent(self, objective: float) -> float:
-        """The share of the failures allowed by the objective that have happened."""
+        """Return the number of failures as a share of those that the objective allows."""
         return (self.count - self.acked) / (self.count * (1 - objective)) if self.count else 0.0
 
 
 @dataclass(slots=True)
 class Tallies:
-    """The same pushes, seen from all sides."""
+    """The same pushes by time, host and subscription."""
 
     total: Tally = field(default_factory=Tally)
     times: dict[datetime, Tally] = field(default_factory=lambda: defaultdict(Tally))
@@ -75,9 +75,9 @@ class Tallies:
 
 
 def report(scope: Scope) -> str:
-    """The HTML of the report."""
+    """Return the report in HTML."""
     model, period = _table(scope.length)
-    # The period that is not over belongs to it: people look at what happened just now.
+    # The period that is not over is included, as readers want to see what just happened.
     end = floor(scope.now, period) + period
     start = end - scope.length
     tallies = _tallies(model, scope, start, end)
@@ -104,12 +104,12 @@ def _tallies(model: type[Metric], scope: Scope, start: datetime, end: datetime) 
     rows = model._default_manager.filter(at__gte=start, at__lt=end, event__in=["push", DEAD_LETTER])
     if scope.project:
         rows = rows.filter(project=scope.project)
-    found = Tallies()
+    tallies = Tallies()
     for row in rows.iterator():
-        sides = [found.total, found.times[row.at], found.subscriptions[row.resource]]
-        for tally in [*sides, found.hosts[row.host]] if row.host else sides:
+        touched = [tallies.total, tallies.times[row.at], tallies.subscriptions[row.resource]]
+        for tally in [*touched, tallies.hosts[row.host]] if row.host else touched:
             tally.add(row)
-    return found
+    return tallies
 
 
 def _push_charts(times: Sequence[datetime], tallies: Tallies, scope: Scope) -> list[Chart]:
@@ -136,7 +136,7 @@ def _push_charts(times: Sequence[datetime], tallies: Tallies, scope: Scope) -> l
 
 
 def _budget_course(cells: Iterable[Tally | None], total: Tally, objective: float) -> list[float | None]:
-    """What is left of the whole time's budget, as it is spent; it stays at zero when it is."""
+    """Return what is left of the error budget of the whole time after each period, in percent and at least zero."""
     allowed, failed, left = total.count * (1 - objective), 0, []
     for cell in cells:
         failed += cell.count - cell.acked if cell else 0
@@ -145,7 +145,7 @@ def _budget_course(cells: Iterable[Tally | None], total: Tally, objective: float
 
 
 def _gauge_charts(scope: Scope, start: datetime, end: datetime, period: timedelta) -> list[Chart]:
-    """Windows, backoff and backlog: of all subscriptions together, but backoff and age of the worst."""
+    """Return charts of window, backoff and backlog. Backoff and age are those of the worst subscription."""
     rows = GaugeMinute.objects.filter(at__gte=start, at__lt=end)
     if scope.project:
         rows = rows.filter(project=scope.project)
@@ -182,17 +182,17 @@ def _gauge_charts(scope: Scope, start: datetime, end: datetime, period: timedelt
 Named = list[tuple[str, Tally]]
 
 
-def _worst(found: dict[str, Tally]) -> Named:
-    failing = [(name, tally) for name, tally in found.items() if tally.count > tally.acked]
-    return sorted(failing, key=lambda one: one[1].acked - one[1].count)[:ROWS_SHOWN]
+def _worst(tallies: dict[str, Tally]) -> Named:
+    failing = [(name, tally) for name, tally in tallies.items() if tally.count > tally.acked]
+    return sorted(failing, key=lambda pair: pair[1].acked - pair[1].count)[:ROWS_SHOWN]
 
 
-def _slowest(found: dict[str, Tally]) -> Named:
-    return sorted(found.items(), key=lambda one: -(one[1].latency_ms(0.95) or 0))[:ROWS_SHOWN]
+def _slowest(tallies: dict[str, Tally]) -> Named:
+    return sorted(tallies.items(), key=lambda pair: -(pair[1].latency_ms(0.95) or 0))[:ROWS_SHOWN]
 
 
-def _busiest(found: dict[str, Tally]) -> Named:
-    return sorted(found.items(), key=lambda one: -one[1].count)[:ROWS_SHOWN]
+def _busiest(tallies: dict[str, Tally]) -> Named:
+    return sorted(tallies.items(), key=lambda pair: -pair[1].count)[:ROWS_SHOWN]
 
 
 def _summary(total: Tally, scope: Scope) -> str:
@@ -237,12 +237,12 @@ def _commonest_failure(tally: Tally) -> str:
     failures = {name: count for name, count in tally.classes.items() if name != "ack"}
     if not failures:
         return ""
-    name = max(failures, key=lambda one: failures[one])
+    name = max(failures, key=lambda failure: failures[failure])
     return f"{name} ({failures[name]:,})"
 
 
 def _percent(ratio: float | None) -> str:
-    """Never rounded up to 100: a thousandth of a per cent is a failure somebody had."""
+    """Return a ratio in percent, rounded down: even a thousandth of a percent is a failure."""
     return "-" if ratio is None else f"{int(round(ratio * 100_000, 6)) / 1000:g}{NBSP}%"
 
 
@@ -279,6 +279,6 @@ def _page(scope: Scope, start: datetime, end: datetime, sections: Iterable[str])
         f"<header><h1>Push deliveries of {escape(what)}</h1>{time}</header>"
         f"<main>{''.join(sections)}</main>"
         f"<footer>Made by PushHub at {scope.now.astimezone(UTC):%Y-%m-%d %H:%M} UTC. Quantiles are exact to 1.1 %. "
-        "Windows, backoff and backlog are taken each minute and kept for seven days; shown is the largest of each "
+        "Windows, backoff and backlog are taken each minute and kept for eight days; shown is the largest of each "
         "period. Percentages are rounded down.</footer></body></html>\n"
     )

@@ -1,4 +1,4 @@
-"""How the tasks of Spark reach the service: they publish as a process of its own would, on whatever host they run."""
+"""The settings with which the tasks of Spark reach the service, on whatever host they run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from urllib.parse import quote, urlencode
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The settings that a task's process takes on. They hold secrets and travel with the task alone."""
+    """The environment of a task's process. It has secrets, so it is sent with the task only."""
 
     environ: Mapping[str, str] = field(repr=False)
 
     @classmethod
     def here(cls, *, journal: bool) -> Service:
-        """The service of this process. Only tasks of this machine can write its journal."""
+        """Return the service of this process. Only tasks on this machine can write its journal."""
         from django.conf import settings
 
         return cls(
@@ -35,7 +35,7 @@ class Service:
         )
 
     def enter(self) -> None:
-        """Make Django ready in this process, once."""
+        """Set Django up in this process, once."""
         import django
         from django.apps import apps
 
@@ -45,7 +45,7 @@ class Service:
 
 
 def database_url() -> str:
-    """The URL by which another process reaches this one's database."""
+    """Return the URL with which another process reaches the database of this one."""
     from django.db import connection
 
     config: dict[str, Any] = connection.settings_dict

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import redis
@@ -11,9 +12,13 @@ import redis
 from deliveries.backlog.backlog import Lane, Offer
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure, lane_offer
+from deliveries.counters import recording
 from deliveries.journal import records
+from deliveries.rules.envelope import traceparent_of
+from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import NewMessage, publish_time_text, wire_message
 from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
+from pushhub.common import tracing
 from subscriptions.models import Topic
 from subscriptions.selectors import PushSettings
 
@@ -35,13 +40,15 @@ class Owed:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Messages of one request that are stored, and who is owed them."""
+    """Messages that were stored together, and who is owed them."""
 
     topic: Topic
     ids: Sequence[int]
     messages: Sequence[NewMessage]
     owed: Sequence[Owed]
     region: str
+    #: How many publish requests the messages came in.
+    publishes: int = 1
 
     def offer(self) -> None:
         """Record the messages in the journal and offer them, once they are committed."""
@@ -54,12 +61,52 @@ def offer_all(requests: Sequence[Published]) -> None:
     The absence of Redis is logged and no reason to fail a publish: the reconciler finds the deliveries later.
     """
     for request in requests:
-        records.published(topic=request.topic, ids=request.ids, messages=request.messages, region=request.region)
+        records.published(
+            topic=request.topic,
+            ids=request.ids,
+            messages=request.messages,
+            region=request.region,
+            publishes=request.publishes,
+        )
+        recording.filtered_count(
+            {
+                owed.subscriber.id: len(request.ids) - len(owed.indices)
+                for owed in request.owed
+                if owed.subscriber.filter and len(owed.indices) < len(request.ids)
+            }
+        )
     try:
         _point_out_ordered(requests)
         _offer(requests)
     except redis.RedisError as error:
         logger.warning("offer put off until Redis is back: %s", type(error).__name__)
+    if tracing.is_on():
+        tracing.spans_add(span for request in requests for span in _spans(request))
+
+
+def _spans(request: Published) -> Iterator[tracing.Span]:
+    """Return a span for each message of a request that its publisher traces, until it is stored and offered."""
+    now = time.time()
+    for message_id, message in zip(request.ids, request.messages, strict=True):
+        traceparent = traceparent_of(message.attributes)
+        trace = tracing.context_parse(traceparent) if traceparent else None
+        if trace is not None:
+            yield tracing.Span(
+                f"{request.topic.topic_id} publish",
+                "SERVER",
+                tracing.publish_context(trace, message_id),
+                trace,
+                publish_time_ms(message_id) / 1000,
+                now,
+                {
+                    "messaging.system": "gcp_pubsub",
+                    "messaging.destination.name": request.topic.name,
+                    "messaging.operation.name": "publish",
+                    "messaging.message.id": str(message_id),
+                    "messaging.message.body.size": len(message.data),
+                    "pushhub.region": request.region,
+                },
+            )
 
 
 def _point_out_ordered(requests: Iterable[Published]) -> None:

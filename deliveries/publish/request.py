@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -44,16 +45,20 @@ class Bytes(Kind):
         return bytes_parse(value, field=path)
 
 
+ATTRIBUTES = StringMap(
+    max_entries=MAX_ATTRIBUTES,
+    max_key_bytes=MAX_KEY_BYTES,
+    max_value_bytes=MAX_VALUE_BYTES,
+    values_take_nul=True,
+)
+NO_ATTRIBUTES: dict[str, str] = {}
+#: The fields of a message in its usual form.
+PLAIN_FIELDS = frozenset({"data", "attributes"})
 PUBSUB_MESSAGE = Message(
     "PubsubMessage",
     {
         "data": Bytes(),
-        "attributes": StringMap(
-            max_entries=MAX_ATTRIBUTES,
-            max_key_bytes=MAX_KEY_BYTES,
-            max_value_bytes=MAX_VALUE_BYTES,
-            values_take_nul=True,
-        ),
+        "attributes": ATTRIBUTES,
         "messageId": String(),
         "publishTime": String(),
         "orderingKey": String(MAX_ORDERING_KEY_BYTES),
@@ -68,27 +73,55 @@ PUBLISH_RESPONSE = Message("PublishResponse", {"messageIds": Repeated(String(), 
 
 def publish_request_parse(body: object) -> list[NewMessage]:
     """The messages of a publish request; raises InvalidArgument naming the field, or FailedPrecondition."""
-    listed = body.get("messages") if isinstance(body, Mapping) else None
-    if isinstance(listed, list):
+    if isinstance(body, Mapping) and isinstance(listed := body.get("messages"), list):
         _check_count(len(listed))
+        plain = _plain_messages(listed) if len(body) == 1 else None
+        if plain is not None:
+            return _checked(plain)
     items = PUBLISH_REQUEST.read(body).get("messages", [])
     return _checked(
         NewMessage(item.get("data", b""), item.get("attributes", {}), item.get("orderingKey", "")) for item in items
     )
 
 
+def _plain_messages(items: Iterable[object]) -> list[NewMessage] | None:
+    """Read messages in their usual form, in a third of the time; return None if any of them has another form."""
+    messages = []
+    for item in items:
+        if type(item) is not dict or not item.keys() <= PLAIN_FIELDS:
+            return None
+        data, attributes = item.get("data", ""), item.get("attributes", NO_ATTRIBUTES)
+        if type(data) is not str or type(attributes) is not dict:
+            return None
+        if len(attributes) > MAX_ATTRIBUTES or not ATTRIBUTES.is_plain(attributes):
+            return None
+        try:
+            messages.append(NewMessage(binascii.a2b_base64(data, strict_mode=True), attributes))
+        except ValueError:
+            return None  # base64 has other forms as well
+    return messages
+
+
 def published_messages_read(messages: Sequence[PublishedMessage]) -> list[NewMessage]:
     """Check messages that came in binary form, where only lengths are left to be checked; raises the same errors."""
     _check_count(len(messages))
-    keys, attributes = PUBSUB_MESSAGE.fields["orderingKey"], PUBSUB_MESSAGE.fields["attributes"]
+    keys = PUBSUB_MESSAGE.fields["orderingKey"]
     return _checked(
         NewMessage(
             message.data,
-            attributes.read(dict(message.attributes), f"messages[{index}].attributes") if message.attributes else {},
+            ATTRIBUTES.read(dict(message.attributes), f"messages[{index}].attributes") if message.attributes else {},
             keys.read(message.ordering_key, f"messages[{index}].orderingKey") if message.ordering_key else "",
         )
         for index, message in enumerate(messages)
     )
+
+
+def transformed_messages_check(messages: Sequence[NewMessage]) -> None:
+    """Check messages that came out of message transforms, as if a publisher had sent them; raises the same errors."""
+    attributes = PUBSUB_MESSAGE.fields["attributes"]
+    for index, message in enumerate(messages):
+        attributes.read(message.attributes, f"messages[{index}].attributes")
+    _checked(messages)
 
 
 def _checked(messages: Iterable[NewMessage]) -> list[NewMessage]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from operator import attrgetter
 
 from django.conf import settings
@@ -43,6 +44,13 @@ def _draw_node() -> int:
 
 
 _message_ids = MessageIds(node=_draw_node())
+
+
+def message_ids_take(count: int) -> list[int]:
+    """Return ids of messages that are published now."""
+    return _message_ids.take(count, now_ms=time.time_ns() // 1_000_000)
+
+
 # Forks of one process would meet at every id.
 os.register_at_fork(after_in_child=lambda: _message_ids.renumber(node=_draw_node()))
 
@@ -78,6 +86,8 @@ class Request:
     messages: Sequence[NewMessage]
     region: str
     owed: Sequence[Owed]
+    #: How many publish requests the messages came in.
+    publishes: int = 1
 
     @property
     def deliveries(self) -> int:
@@ -109,11 +119,16 @@ def requests_commit(requests: Sequence[Request]) -> list[Published]:
 
 
 def _insert(requests: Sequence[Request]) -> list[Published]:
-    ids = iter(
-        _message_ids.take(sum(len(request.messages) for request in requests), now_ms=time.time_ns() // 1_000_000)
-    )
+    ids = iter(message_ids_take(sum(len(request.messages) for request in requests)))
     published = [
-        Published(request.topic, [next(ids) for _ in request.messages], request.messages, request.owed, request.region)
+        Published(
+            request.topic,
+            list(islice(ids, len(request.messages))),
+            request.messages,
+            request.owed,
+            request.region,
+            publishes=request.publishes,
+        )
         for request in requests
     ]
     statements.messages_insert(

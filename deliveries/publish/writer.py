@@ -13,13 +13,15 @@ import queue
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db import Error, close_old_connections, connections
 
 from deliveries.publish.offering import offer_all
-from deliveries.publish.storing import MAX_GROUP_WEIGHT, Request, owed_by, requests_commit
+from deliveries.publish.storing import BYTES_AS_A_ROW, MAX_GROUP_WEIGHT, Request, owed_by, requests_commit
 from deliveries.rules.payload import NewMessage
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 from pushhub.common.errors import PushHubError, ResourceExhausted
@@ -41,8 +43,7 @@ MAX_DELIVERIES = 100
 STOP_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class SmallPublish:
+class SmallPublish(NamedTuple):
     """A publish request, with its credentials as they came.
 
     `done` is called in the event loop, with the message ids or with None for a request that is given back.
@@ -53,6 +54,10 @@ class SmallPublish:
     topic: str
     messages: Sequence[NewMessage]
     done: Callable[[list[str] | None], None]
+
+
+#: A publish with its message ids, or with None if it is given back.
+_Answer = tuple[SmallPublish, list[str] | None]
 
 
 class PublishWriter:
@@ -96,21 +101,23 @@ class PublishWriter:
             return
         close_old_connections()
         try:
-            requests = self._read()
-            storable = [request for request in requests if request is not None]
-            published = requests_commit(storable) if storable else []
+            reading = self._read()
+            requests = [group.request() for group in reading.groups.values()]
+            published = requests_commit(requests) if requests else []
         except Error as error:
             logger.warning("small publishes are given back: %s", error)
             self._give_back()
             return
-        answers = iter(published)
-        ids = [None if request is None else [str(name) for name in next(answers).ids] for request in requests]
-        group = [self._taken.popleft() for _ in requests]
+        answers: list[_Answer] = [(publish, None) for publish in reading.given_back]
+        for group, stored in zip(reading.groups.values(), published, strict=True):
+            answers += group.answers(stored.ids)
+        for _ in answers:
+            self._taken.popleft()
         try:
             offer_all(published)
         finally:
             # They are stored, whatever became of the offer.
-            self._loop.call_soon_threadsafe(_answer, group, ids)
+            self._loop.call_soon_threadsafe(_answer, answers)
 
     def _take(self) -> None:
         """Wait for a request, and take all that came with it."""
@@ -121,22 +128,18 @@ class PublishWriter:
                 self._taken += self._queue.get_nowait()
 
     def _give_back(self) -> None:
-        group, self._taken = list(self._taken), deque()
-        self._loop.call_soon_threadsafe(_answer, group, [None] * len(group))
+        answers: list[_Answer] = [(publish, None) for publish in self._taken]
+        self._taken.clear()
+        self._loop.call_soon_threadsafe(_answer, answers)
 
-    def _read(self) -> list[Request | None]:
-        """Return the first of the requests, as many as one transaction should store; None for those to give back."""
+    def _read(self) -> _Reading:
+        """Look at the first of the requests, as many as one transaction should store."""
         self._forget_changed_access()
         reading = _Reading()
-        requests: list[Request | None] = []
-        weight = 0
         for publish in self._taken:
-            request = reading.request(publish)
-            weight += 0 if request is None else request.weight
-            if requests and weight > MAX_GROUP_WEIGHT:
+            if not reading.take(publish):
                 break
-            requests.append(request)
-        return requests
+        return reading
 
     def _forget_changed_access(self) -> None:
         """Forget who may do what if another process has changed it."""
@@ -170,31 +173,78 @@ def publish_writer_of(loop: asyncio.AbstractEventLoop) -> PublishWriter | None:
 _writers: dict[asyncio.AbstractEventLoop, PublishWriter] = {}
 
 
+@dataclass(slots=True)
+class _Group:
+    """Publishes to one topic. They are stored as one request: most of the work is the same for many messages."""
+
+    topic: Topic
+    subscribers: Sequence[PushSettings]
+    publishes: list[SmallPublish] = field(default_factory=list)
+    messages: list[NewMessage] = field(default_factory=list)
+
+    def weight(self, messages: Sequence[NewMessage]) -> int:
+        """Return how much these messages add to the weight of the request (`Request.weight`), at most."""
+        size = sum([len(message.data) for message in messages])
+        return len(messages) * (1 + len(self.subscribers)) + size // BYTES_AS_A_ROW
+
+    def takes(self, messages: Sequence[NewMessage]) -> bool:
+        """Return whether the messages make no more deliveries than a small publish may."""
+        if len(messages) * len(self.subscribers) <= MAX_DELIVERIES:
+            return True
+        try:
+            owed_by(self.subscribers, messages, limit=MAX_DELIVERIES)
+        except ResourceExhausted:
+            return False
+        return True
+
+    def add(self, publish: SmallPublish) -> None:
+        self.publishes.append(publish)
+        self.messages += publish.messages
+
+    def request(self) -> Request:
+        owed = owed_by(self.subscribers, self.messages)
+        return Request(self.topic, self.messages, settings.REGION, owed, publishes=len(self.publishes))
+
+    def answers(self, ids: Sequence[int]) -> Iterator[_Answer]:
+        names = iter(map(str, ids))
+        for publish in self.publishes:
+            yield publish, list(islice(names, len(publish.messages)))
+
+
 class _Reading:
-    """Turns requests into what is to be stored; what several of them share is read once."""
+    """Sorts publishes by topic; what several of them share is read once."""
 
     def __init__(self) -> None:
+        self.given_back: list[SmallPublish] = []
+        self.groups: dict[str, _Group] = {}
+        self._weight = 0
         self._allowed: dict[tuple[str | None, str], bool] = {}
-        self._recipients: dict[str, tuple[Topic, Sequence[PushSettings]] | None] = {}
+        self._topics: dict[str, _Group | None] = {}
 
-    def request(self, publish: SmallPublish) -> Request | None:
-        """Return None for a request that is to be given back."""
-        topic_name, key = publish.topic, (publish.authorization, publish.topic)
-        if key not in self._allowed:
-            self._allowed[key] = _is_allowed(*key)
-        if not self._allowed[key]:
+    def take(self, publish: SmallPublish) -> bool:
+        """Take a publish; return False if it is too much for this transaction."""
+        group = self._group(publish)
+        if group is None or not group.takes(publish.messages):
+            self.given_back.append(publish)
+            return True
+        self._weight += group.weight(publish.messages)
+        if self.groups and self._weight > MAX_GROUP_WEIGHT:
+            return False
+        self.groups[publish.topic] = group
+        group.add(publish)
+        return True
+
+    def _group(self, publish: SmallPublish) -> _Group | None:
+        """Return None for a publish that is to be given back."""
+        name, key = publish.topic, (publish.authorization, publish.topic)
+        is_allowed = self._allowed.get(key)
+        if is_allowed is None:
+            is_allowed = self._allowed[key] = _is_allowed(*key)
+        if not is_allowed:
             return None
-        if topic_name not in self._recipients:
-            self._recipients[topic_name] = _recipients(topic_name)
-        recipients = self._recipients[topic_name]
-        if recipients is None:
-            return None
-        topic, subscribers = recipients
-        try:
-            owed = owed_by(subscribers, publish.messages, limit=MAX_DELIVERIES)
-        except ResourceExhausted:
-            return None
-        return Request(topic, publish.messages, settings.REGION, owed)
+        if name not in self._topics:
+            self._topics[name] = _group_of(name)
+        return self._topics[name]
 
 
 def _is_allowed(authorization: str | None, topic: str) -> bool:
@@ -212,20 +262,20 @@ def _is_allowed(authorization: str | None, topic: str) -> bool:
     return True
 
 
-def _recipients(name: str) -> tuple[Topic, Sequence[PushSettings]] | None:
-    """The topic and the subscriptions attached to it; None where a publish to it needs more than to be stored."""
+def _group_of(name: str) -> _Group | None:
+    """Return an empty group for a topic; None if a publish to it needs more than to be stored."""
     try:
         topic = topic_get(name=name, field="topic")
     except PushHubError:
         return None
-    if topic.schema_settings or topic.message_storage_policy is not None:
+    if topic.schema_settings or topic.message_transforms or topic.message_storage_policy is not None:
         return None
-    return topic, subscriptions_of_topic(topic.pk)
+    return _Group(topic, subscriptions_of_topic(topic.pk))
 
 
-def _answer(group: Sequence[SmallPublish], ids: Sequence[list[str] | None]) -> None:
-    for publish, names in zip(group, ids, strict=True):
+def _answer(answers: Sequence[_Answer]) -> None:
+    for publish, ids in answers:
         try:
-            publish.done(names)
+            publish.done(ids)
         except Exception:
             logger.exception("an answer could not be given")

@@ -49,6 +49,25 @@ class Admission:
                     self._waiting.setdefault(subscription_id, deque()).append((flight, size))
         return admitted
 
+    def grow(self, flight: Flight, size: int) -> bool:
+        """Hold more bytes for a flight that needs them; return False if it has to wait for them without its payload."""
+        if size <= flight.held_bytes:
+            return True
+        with self._lock:
+            subscription_id = flight.lane.subscription_id
+            if flight.held_bytes:
+                self._give_back(flight)
+            is_admitted = subscription_id not in self._waiting and self._fits(subscription_id, size)
+            if is_admitted:
+                self._hold(flight, size)
+            else:
+                flight.drop_payload()
+                self._waiting.setdefault(subscription_id, deque()).append((flight, size))
+            resumed = self._next_waiting() if self._waiting else []
+        if resumed:
+            self._resume(resumed)
+        return is_admitted
+
     def release(self, flight: Flight) -> None:
         """Release the bytes of a flight that has ended, and resume others."""
         with self._lock:

@@ -12,6 +12,7 @@ from deliveries.push.flight import Flight
 from deliveries.push.plans import PushPlan
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.payload import data_size
+from deliveries.transforming import FILTER
 from pushhub.common import names
 
 
@@ -22,7 +23,7 @@ def attempt_events(flights: Sequence[Flight], *, flows: Mapping[Lane, LaneFlow],
         if flight.verdict is Verdict.RELEASE and flight.reason != Reason.ABORTED:
             continue
         # There is nearly always one plan per lane, so that its settings and endpoint are written only once.
-        groups[flight.lane, id(flight.plan), "drop" if flight.verdict is Verdict.DROP else "push"].append(flight)
+        groups[flight.lane, id(flight.plan), _event(flight)].append(flight)
     return [_events(event, lane, group, flows.get(lane), worker=worker) for (lane, _, event), group in groups.items()]
 
 
@@ -32,7 +33,7 @@ def _events(event: str, lane: Lane, flights: list[Flight], flow: LaneFlow | None
         "time": [int(flight.ended * 1e6) for flight in flights],
         "message_id": [message["messageId"] for message in messages],
         "attempt": [flight.task.attempt for flight in flights],
-        "outcome": [_outcome(flight.verdict) for flight in flights],
+        "outcome": [_outcome(flight) for flight in flights],
         "reason": [flight.reason for flight in flights],
         "bytes": [flight.data_bytes or data_size(flight.task.message) for flight in flights],
     }
@@ -42,9 +43,17 @@ def _events(event: str, lane: Lane, flights: list[Flight], flow: LaneFlow | None
     return Events(len(flights), columns, _shared(event, lane, flights[0].plan, flow, worker=worker))
 
 
-def _outcome(verdict: Verdict) -> str:
+def _event(flight: Flight) -> str:
+    if flight.verdict is not Verdict.DROP:
+        return "push"
+    return FILTER if flight.reason == FILTER else "drop"
+
+
+def _outcome(flight: Flight) -> str:
     """Return what the journal calls a verdict. That a nack became a dead letter is an event of its own (records.py)."""
-    return Verdict.NACK if verdict is Verdict.DEAD_LETTER else verdict
+    if flight.verdict is Verdict.DEAD_LETTER:
+        return Verdict.NACK
+    return Verdict.ACK if _event(flight) == FILTER else flight.verdict
 
 
 def _shared(event: str, lane: Lane, plan: PushPlan | None, flow: LaneFlow | None, *, worker: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from deliveries.push.plans import PlanBook, PushPlan
 from deliveries.rules.envelope import metadata_headers, push_body, trace_headers, unwrapped_body
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.outcome import Reason, Verdict
+from pushhub.common import tracing
 from pushhub.common.background import BackgroundThread
 
 logger = logging.getLogger(__name__)
@@ -26,13 +27,19 @@ BEAT_SECONDS = 1.0
 
 
 class Engine:
-    """Turns flights into requests, and hands those that need preparation first to `unprepared`."""
+    """Turns flights into requests.
 
-    def __init__(self, *, unprepared: Callable[[list[Flight]], None]) -> None:
+    Those that need preparation first go to `unprepared`, those that message transforms must change to `transform`.
+    """
+
+    def __init__(
+        self, *, unprepared: Callable[[list[Flight]], None], transform: Callable[[list[Flight]], None]
+    ) -> None:
         self._loop = uvloop.new_event_loop()
         self.client = push_client(self._loop)
         self.plans = PlanBook(self.client)
         self._unprepared = unprepared
+        self._transform = transform
         self._beat: asyncio.TimerHandle | None = None
         self._thread = BackgroundThread("push-engine", self._run)
 
@@ -72,6 +79,7 @@ class Engine:
         now = time.monotonic()
         now_ms = time.time_ns() // 1_000_000
         unprepared: list[Flight] = []
+        untransformed: list[Flight] = []
         get = self.plans.get
         for flight in flights:
             try:
@@ -80,6 +88,9 @@ class Engine:
                     unprepared.append(flight)
                     continue
                 flight.plan = plan
+                if plan.functions and flight.transformed is None:
+                    untransformed.append(flight)
+                    continue
                 self._push(flight, plan, now_ms)
             except Exception:
                 # A message that cannot be turned into a request must harm neither the loop nor other messages.
@@ -87,6 +98,8 @@ class Engine:
                 flight.settle_as(Verdict.NACK, Reason.INTERNAL)
         if unprepared:
             self._unprepared(unprepared)
+        if untransformed:
+            self._transform(untransformed)
 
     def _push(self, flight: Flight, plan: PushPlan, now_ms: int) -> None:
         settings = plan.settings
@@ -100,17 +113,32 @@ class Engine:
         if plan.endpoint is None:
             return flight.settle_as(Verdict.RELEASE)
         headers = trace_headers(task.message)
+        if headers and tracing.is_on():
+            headers = _traced(flight, headers[0][1])
+        message = flight.transformed or task.message
         if settings.no_wrapper:
-            body = unwrapped_body(task.message)
+            body = unwrapped_body(message)
             if settings.write_metadata:
-                headers += metadata_headers(task.message, subscription=settings.name)
+                headers += metadata_headers(message, subscription=settings.name)
         else:
             attempt = task.attempt if settings.shows_attempts else None
-            body = push_body(task.message, subscription=settings.name, delivery_attempt=attempt)
+            body = push_body(message, subscription=settings.name, delivery_attempt=attempt)
         self.client.post(
             plan.endpoint, body, headers=headers, timeout_s=settings.ack_deadline_seconds, on_done=flight.done
         )
+        # Another attempt is transformed anew.
+        flight.transformed = None
         if flight.by_reference:
             # The request's body is now the only copy.
             flight.drop_payload()
         return None
+
+
+def _traced(flight: Flight, traceparent: str) -> list[tuple[str, str]]:
+    """Note the trace of a flight, and return the header that makes the endpoint's spans children of this attempt's."""
+    trace = flight.trace = tracing.context_parse(traceparent)
+    if trace is None:
+        return [("traceparent", traceparent)]
+    task = flight.task
+    attempt = tracing.attempt_context(trace, flight.message_id, task.subscription_id, task.attempt)
+    return [("traceparent", attempt.traceparent)]

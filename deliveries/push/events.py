@@ -1,7 +1,8 @@
 """Task events for Flower, sent in batches. Above a rate, successes are sampled; failures and retries never are.
 
 They are the events of Celery's own worker (`task-received`, `task-started`, `task-succeeded`, `task-retried`), so that
-Flower and `celery events` work unchanged. A thread sends the waiting events; if it lags, the oldest are discarded.
+Flower and `celery events` work unchanged. Keyword arguments name the subscription, the message and the attempt, so that
+Flower finds `kwargs:message_id=...`. A thread sends the waiting events; if it lags, the oldest are discarded.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 from django.conf import settings
+from kombu import serialization
 
 from deliveries.observability.sampling import Sample
 from deliveries.push.flight import Flight
@@ -29,6 +34,16 @@ EVENTS_A_MESSAGE = 500
 #: What Flower shows as the result of a task that was not retried.
 SUCCESSES = {Verdict.ACK: "ack", Verdict.RELEASE: "released", Verdict.DROP: "dropped"}
 
+#: JSON as kombu's own serializer writes it, in a tenth of the time. The readers decode it as any other JSON.
+SERIALIZER = "pushhub-json"
+serialization.register(
+    SERIALIZER,
+    lambda events: orjson.dumps(events).decode(),
+    None,
+    content_type="application/json",
+    content_encoding="utf-8",
+)
+
 Event = tuple[str, dict[str, Any]]
 
 
@@ -42,7 +57,9 @@ class TaskEvents:
         #: For how many pushes those that are shown stand, by task id, until they are settled.
         self._weights: dict[str, int] = {}
         self._waiting: deque[Event] = deque(maxlen=MAX_WAITING)
-        self._thread = BackgroundThread("push-events", self._gather_and_send, at_end=self._send)
+        #: Kept from one round to the next: to connect costs more than to send.
+        self._dispatcher: Any = None
+        self._thread = BackgroundThread("push-events", self._gather_and_send, at_end=self._end)
 
     def start(self) -> None:
         self._thread.start()
@@ -82,34 +99,70 @@ class TaskEvents:
         if not self._thread.stopping.wait(FLUSH_SECONDS):
             self._send()
 
+    def _end(self) -> None:
+        self._send()
+        self._disconnect()
+
     def _send(self) -> None:
-        if not self._waiting:
-            return
+        events = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if not events:
+            return None
+        if self._dispatcher is not None:
+            try:
+                return self._dispatch(events)
+            except Exception as error:
+                # Redis may have been restarted since the last round.
+                logger.debug("events are sent over a new connection: %s", type(error).__name__)
+                self._disconnect()
         try:
-            with self._app.connection_for_write() as connection:
-                dispatcher = self._app.events.Dispatcher(
-                    connection, hostname=self._hostname, buffer_group=["task"], buffer_limit=EVENTS_A_MESSAGE
-                )
-                with dispatcher:
-                    while self._waiting:
-                        kind, fields = self._waiting.popleft()
-                        dispatcher.send(kind, **fields)
-                    dispatcher.flush(errors=False, groups=["task"])
+            self._connect()
+            self._dispatch(events)
         except Exception as error:
             # Events only inform people: an error here must not stop deliveries.
             logger.warning("events were not sent: %s", type(error).__name__)
+            self._disconnect()
+        return None
+
+    def _connect(self) -> None:
+        self._dispatcher = self._app.events.Dispatcher(
+            self._app.connection_for_write(),
+            hostname=self._hostname,
+            buffer_group=["task"],
+            buffer_limit=EVENTS_A_MESSAGE,
+            buffer_while_offline=False,
+            serializer=SERIALIZER,
+        )
+
+    def _dispatch(self, events: Iterable[Event]) -> None:
+        for kind, fields in events:
+            self._dispatcher.send(kind, **fields)
+        self._dispatcher.flush(errors=False, groups=["task"])
+
+    def _disconnect(self) -> None:
+        dispatcher, self._dispatcher = self._dispatcher, None
+        if dispatcher is not None:
+            dispatcher.close()
+            with suppress(Exception):
+                dispatcher.connection.release()
 
 
 def _received(flight: Flight, started: float) -> dict[str, Any]:
     task = flight.task
-    settings_ = flight.plan.settings if flight.plan else None
-    subscription = settings_.name if settings_ else str(task.subscription_id)
+    subscription = flight.plan.settings if flight.plan else None
+    arguments = {
+        # The settings are gone only if the subscription is.
+        "subscription": subscription.name if subscription else "(deleted)",
+        "message_id": str(flight.message_id),
+        "attempt": task.attempt,
+    }
     return {
         "uuid": flight.task_id,
         "name": TASK_NAME,
-        "args": f"({subscription!r}, message {flight.message_id}, attempt {task.attempt})",
-        "kwargs": "{}",
+        "args": "()",
+        "kwargs": repr(arguments),
         "retries": task.attempt - 1,
+        # That of the attempt before is over.
+        "eta": None,
         "root_id": flight.task_id,
         "parent_id": None,
         "timestamp": started,
@@ -124,8 +177,17 @@ def _succeeded(flight: Flight, weight: int) -> dict[str, Any]:
 
 
 def _retried(flight: Flight) -> dict[str, Any]:
-    return {
+    """Return the fields of a nack, with the time of the next attempt as Celery's `eta`.
+
+    A push backoff of the subscription may hold the message back for longer.
+    """
+    fields: dict[str, Any] = {
         "uuid": flight.task_id,
         "exception": f"Nack({flight.result_text})",
         "traceback": f"attempt {flight.task.attempt} was nacked: {flight.result_text}",
     }
+    if flight.verdict is Verdict.NACK:
+        ended = flight.ended or time.time()
+        next_attempt = datetime.fromtimestamp(ended + flight.retry_in_ms / 1000, UTC)
+        fields["eta"] = next_attempt.isoformat(timespec="milliseconds")
+    return fields

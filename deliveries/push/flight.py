@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from deliveries.backlog.backlog import Lane
 from deliveries.push.httpclient import PushResult
@@ -11,6 +12,7 @@ from deliveries.push.plans import PushPlan
 from deliveries.rules.outcome import Verdict, verdict
 from deliveries.rules.payload import data_size
 from deliveries.rules.taskmessage import DeliverTask, reference
+from pushhub.common.tracing import TraceContext
 
 
 class Batch:
@@ -40,11 +42,14 @@ class Flight:
         "plan",
         "reason",
         "retry_after_s",
+        "retry_in_ms",
         "shown",
         "started",
         "status",
         "task",
         "task_id",
+        "trace",
+        "transformed",
         "verdict",
     )
 
@@ -64,6 +69,8 @@ class Flight:
         self.lane = lane
         self.finish = finish
         self.plan: PushPlan | None = None
+        #: The message as the subscription's message transforms make it, until it is sent.
+        self.transformed: Mapping[str, Any] | None = None
         self.verdict = Verdict.RELEASE
         self.finished = False
         self.status = 0
@@ -71,8 +78,12 @@ class Flight:
         self.latency_ms = 0.0
         #: The Retry-After of the response.
         self.retry_after_s = 0.0
+        #: After a nack: how long the message waits for its next attempt.
+        self.retry_in_ms = 0
         #: When the attempt ended, in seconds since 1970.
         self.ended = 0.0
+        #: The publisher's trace, where it is sampled and traces are on.
+        self.trace: TraceContext | None = None
         #: Whether Flower knows of the start, and when it was (seconds since 1970).
         self.shown = False
         self.started = 0.0
@@ -81,6 +92,7 @@ class Flight:
         """Keep only the id, as the payload is in the database."""
         self.data_bytes = self.data_bytes or data_size(self.task.message)
         self.task = self.task._replace(message=reference(self.message_id))
+        self.transformed = None
         self.by_reference = True
 
     def done(self, result: PushResult) -> None:

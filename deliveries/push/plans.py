@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from deliveries.push.httpclient import Endpoint, PushClient
@@ -13,6 +13,7 @@ from pushhub.common.errors import PushHubError
 from subscriptions.identity.agents import accounts_signable
 from subscriptions.identity.tokens import IdToken, id_token_mint
 from subscriptions.selectors import PushSettings, push_settings
+from subscriptions.transforms.functions import Function
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ class PushPlan:
     valid_until: float
     #: The reason with which every attempt is nacked, or "".
     refusal: str = ""
+    #: What transforms each message before it is sent.
+    functions: Sequence[Function] = ()
 
 
 class PlanBook:
@@ -93,7 +96,9 @@ class PlanBook:
             else:
                 headers.append(("Authorization", f"Bearer {token.token}"))
         try:
-            return PushPlan(settings, self._client.prepare(settings.endpoint, headers=headers), valid_until, refusal)
+            endpoint = self._client.prepare(settings.endpoint, headers=headers)
+            functions = () if refusal else settings.transforms
+            return PushPlan(settings, endpoint, valid_until, refusal, functions)
         except ValueError:
             return PushPlan(settings, None, valid_until, refusal=Reason.INVALID_ENDPOINT)
 

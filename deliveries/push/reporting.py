@@ -17,9 +17,11 @@ from deliveries.counters import recording
 from deliveries.observability.endpointhealth import Change, EndpointHealth, Result
 from deliveries.observability.sampling import Sample
 from deliveries.push.flight import Flight
+from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.outcome import Reason, Verdict, response_class
 from deliveries.rules.payload import data_size
-from pushhub.common import names
+from deliveries.transforming import FILTER
+from pushhub.common import names, tracing
 
 logger = logging.getLogger(__name__)
 attempt_logger = logging.getLogger("pushhub.attempts")
@@ -30,7 +32,7 @@ DEAD_LETTERED = "delivery.dead_lettered"
 ATTEMPT_VERDICTS = frozenset({Verdict.ACK, Verdict.NACK, Verdict.DEAD_LETTER})
 OUTCOMES = {Verdict.ACK: "ack", Verdict.NACK: "nack", Verdict.DEAD_LETTER: "nack"}
 #: Not the endpoint's failures.
-NOT_THE_ENDPOINTS = frozenset({str(Reason.ABORTED), str(Reason.INTERNAL)})
+NOT_THE_ENDPOINTS = frozenset({str(Reason.ABORTED), str(Reason.INTERNAL), str(Reason.TRANSFORM_FAILED)})
 
 
 class Reporter:
@@ -49,6 +51,9 @@ class Reporter:
         attempted = [flight for flight in flights if flight.verdict in ATTEMPT_VERDICTS]
         if self._samples:
             self._log(attempted, flows)
+        if tracing.is_on():
+            tracing.spans_add(span for flight in attempted for span in flight_spans(flight))
+        filtered_count(flight for flight in flights if flight.verdict is Verdict.DROP and flight.reason == FILTER)
         lanes = by_lane(attempted, attrgetter("lane"))
         with self._lock:
             for lane, group in lanes.items():
@@ -98,6 +103,12 @@ def attempts_count(subscription_id: int, flights: Sequence[Flight]) -> None:
     recording.attempts_count(subscription_id=subscription_id, acks=acks, nacks=nacks)
 
 
+def filtered_count(flights: Iterable[Flight]) -> None:
+    """Count messages that a subscription's message transforms have filtered."""
+    for lane, group in by_lane(flights, attrgetter("lane")).items():
+        recording.filtered_count({lane.subscription_id: len(group)})
+
+
 def attempt_fields(flight: Flight, flow: LaneFlow | None, *, worker: str, stands_for: int) -> dict[str, Any]:
     """Return the keys of one attempt's event, which are always the same: no token, no payload, no attribute, no URL."""
     plan = flight.plan
@@ -119,6 +130,44 @@ def attempt_fields(flight: Flight, flow: LaneFlow | None, *, worker: str, stands
         "worker": worker,
         "stands_for": stands_for,
     }
+
+
+def flight_spans(flight: Flight) -> list[tracing.Span]:
+    """Return the span of an attempt, and before it, for the first one, that of the wait since the publish."""
+    settings = flight.plan.settings if flight.plan else None
+    if flight.trace is None or settings is None:
+        return []
+    task = flight.task
+    parent = tracing.publish_context(flight.trace, flight.message_id)
+    name = names.parse_subscription(settings.name)[1]
+    started = flight.ended - flight.latency_ms / 1000
+    shared = {
+        "messaging.system": "gcp_pubsub",
+        "messaging.destination.subscription.name": settings.name,
+        "messaging.message.id": str(flight.message_id),
+    }
+    attributes: dict[str, str | int | float] = {
+        **shared,
+        "messaging.operation.name": "push",
+        "pushhub.task_id": flight.task_id,
+        "pushhub.attempt": task.attempt,
+        "pushhub.outcome": OUTCOMES[flight.verdict],
+        "pushhub.region": flight.lane.region,
+        "pushhub.latency_ms": round(flight.latency_ms, 3),
+    }
+    if flight.status:
+        attributes["http.response.status_code"] = flight.status
+    if flight.plan and flight.plan.endpoint:
+        attributes["server.address"] = flight.plan.endpoint.origin.host
+    context = tracing.attempt_context(flight.trace, flight.message_id, task.subscription_id, task.attempt)
+    error = "" if flight.verdict is Verdict.ACK else flight.result_text
+    spans = [tracing.Span(f"{name} push", "CLIENT", context, parent, started, flight.ended, attributes, error)]
+    if task.attempt == 1:
+        context = tracing.context_of(flight.trace, "wait", flight.message_id, task.subscription_id)
+        published = publish_time_ms(flight.message_id) / 1000
+        wait = {**shared, "messaging.operation.name": "wait"}
+        spans.insert(0, tracing.Span(f"{name} wait", "INTERNAL", context, parent, published, started, wait))
+    return spans
 
 
 def _report(name: str, change: Change, *, backoff_ms: float) -> None:

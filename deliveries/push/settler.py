@@ -18,7 +18,7 @@ from django.db import close_old_connections, connection
 
 from deliveries.activity import note_activity
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement, by_lane
-from deliveries.deadletters import Forwarded, dead_letters_forward, is_spent
+from deliveries.deadletters.forwarding import Forwarded, dead_letters_forward, is_spent
 from deliveries.push.flight import Batch, Flight
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.retry import countdown_ms
@@ -38,7 +38,8 @@ OnSettled = Callable[[Sequence[Flight], Mapping[Lane, LaneFlow]], None]
 
 #: Results per round: a longer transaction would hold SQLite's write lock too long.
 ROUND_SIZE = 1000
-#: The pause after a round of many results; after one of few results it is as long as the round took, at most this.
+#: The pause after a round of many results, and after one that only had results of idle lanes; after any other it is as
+#: long as the round took, at most this.
 GATHER_SECONDS = 0.02
 MANY = 64
 FIRST_PAUSE_SECONDS = 0.05
@@ -62,6 +63,8 @@ class Settler:
         #: Results that Redis refused, and when to try them again (time.monotonic).
         self._refused: list[Flight] = []
         self._retry_at = 0.0
+        #: Whether no lane of the last round needs its tokens back soon.
+        self._is_idle = False
         self._ready = threading.Event()
         self._dice = random.Random()  # noqa: S311 - jitter
         self._thread = BackgroundThread("push-settler", self._round, on_error=self._take_back, at_end=self._end)
@@ -94,7 +97,8 @@ class Settler:
             if count < ROUND_SIZE:
                 # Each round is a commit, for which publishers have to wait: let some results gather.
                 spent = time.monotonic() - began
-                self._thread.stopping.wait(GATHER_SECONDS if count >= MANY else min(spent, GATHER_SECONDS))
+                gathers = count >= MANY or (count and self._is_idle)
+                self._thread.stopping.wait(GATHER_SECONDS if gathers else min(spent, GATHER_SECONDS))
 
     def _end(self) -> None:
         """Settle the remaining results, with one try."""
@@ -122,6 +126,7 @@ class Settler:
         """Settle waiting results, at most a round, and return their number."""
         # The engine appends at the end while this method takes from the front; both operations are atomic.
         self._taken = self._results[:ROUND_SIZE]
+        self._is_idle = True
         count = len(self._taken)
         del self._results[:count]
         if self._taken:
@@ -159,6 +164,7 @@ class Settler:
             self._refused += flights
             self._retry_at = time.monotonic() + LAST_PAUSE_SECONDS
             return self._drop(flights)
+        self._is_idle = self._is_idle and all(flow.is_idle for flow in flows.values())
         for batch, count in batches.items():
             batch.left -= count
         self._drop(flights)
@@ -217,7 +223,8 @@ def _settlement(flights: Sequence[Flight], dice: random.Random) -> Settlement:
             str(flight.task.message["messageId"]), flight.verdict, flight.latency_ms, attempt=flight.task.attempt
         )
         if flight.verdict is Verdict.NACK:
-            settlement.returned += [_countdown_ms(flight, dice), next_task(flight, flight.task.attempt + 1)]
+            flight.retry_in_ms = _countdown_ms(flight, dice)
+            settlement.returned += [flight.retry_in_ms, next_task(flight, flight.task.attempt + 1)]
         elif flight.verdict is Verdict.RELEASE:
             settlement.returned += [0, next_task(flight, flight.task.attempt)]
     return settlement
@@ -253,10 +260,14 @@ def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
             gone = [flight.message_id for flight in flights if flight.verdict in NO_LONGER_OWED]
             if gone:
                 statements.deliveries_delete(subscription_id=lane.subscription_id, region=lane.region, message_ids=gone)
-            spent = {flight.message_id: flight.task.attempt for flight in flights if _is_spent(flight)}
+            last_flights = [flight for flight in flights if _is_spent(flight)]
+            spent = {flight.message_id: flight.task.attempt for flight in last_flights}
             if spent:
                 forwarded[lane] = dead_letters_forward(
-                    subscription_id=lane.subscription_id, region=lane.region, attempts=spent
+                    subscription_id=lane.subscription_id,
+                    region=lane.region,
+                    attempts=spent,
+                    results={flight.message_id: flight.result_text for flight in last_flights},
                 )
             letters = forwarded[lane].message_ids if spent else set()
             nacks = [

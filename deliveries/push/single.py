@@ -10,9 +10,13 @@ from deliveries.push.attempts import attempt_events
 from deliveries.push.engine import Engine
 from deliveries.push.flight import Flight
 from deliveries.push.preparer import prepare_now
-from deliveries.push.reporting import ATTEMPT_VERDICTS, attempts_count
+from deliveries.push.reporting import ATTEMPT_VERDICTS, attempts_count, filtered_count, flight_spans
 from deliveries.push.settler import settle_now
+from deliveries.push.transformer import Transformer
+from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import DeliverTask, task_id
+from deliveries.transforming import FILTER
+from pushhub.common import tracing
 
 
 def deliver_one(task: DeliverTask) -> str:
@@ -28,16 +32,22 @@ def deliver_one(task: DeliverTask) -> str:
         lane=Lane(task.subscription_id, task.region),
         finish=lambda _: ended.set(),
     )
-    engine = Engine(unprepared=lambda flights: None)
+    transformer = Transformer(resume=lambda flights: engine.accept(flights), admit=lambda flight: True)
+    engine = Engine(unprepared=lambda flights: None, transform=transformer.take_on)
     engine.start()
     try:
         prepare_now(engine, [flight])
         ended.wait()
     finally:
+        transformer.stop()
         engine.stop()
     flows = settle_now([flight])
     if flight.verdict in ATTEMPT_VERDICTS:
         attempts_count(task.subscription_id, [flight])
+        if tracing.is_on():
+            tracing.spans_add(flight_spans(flight))
+    if flight.verdict is Verdict.DROP and flight.reason == FILTER:
+        filtered_count([flight])
     journal_ = journal()
     if journal_ is not None:
         journal_.append(attempt_events([flight], flows=flows, worker="single"))

@@ -37,8 +37,10 @@ from deliveries.push.preparer import Preparer
 from deliveries.push.rejected import reject
 from deliveries.push.reporting import Reporter
 from deliveries.push.settler import Settler
+from deliveries.push.transformer import Transformer
 from deliveries.push.transport import Transport, full_bell
 from deliveries.rules.outcome import Reason, Verdict
+from deliveries.rules.payload import wire_size
 from deliveries.rules.taskmessage import TASK_NAME, body_parse
 from deliveries.store import statements
 from deliveries.store.outages import OUTAGES
@@ -60,7 +62,10 @@ class PushWorker:
         self.name = f"{hostname}:{os.getpid()}:{secrets.token_hex(3)}"
         self.settler = Settler(self.name, on_settled=self._settled)
         self.preparer = Preparer()
-        self.engine = Engine(unprepared=self._prepare)
+        self.transformer = Transformer(
+            resume=lambda flights: self.engine.accept(flights), admit=self._admit_transformed
+        )
+        self.engine = Engine(unprepared=self._prepare, transform=self.transformer.take_on)
         self.admission = Admission(settings.WORKER_OUTSTANDING_MB * 1_000_000, resume=self._resume)
         self.events = TaskEvents(app, hostname)
         self.outstanding: dict[str, Flight] = {}
@@ -217,6 +222,10 @@ class PushWorker:
         others = [flight for flight in flights if not flight.task.is_reference or flight.held_bytes]
         self.preparer.prepare(self.engine, [*others, *self.admission.take(needs)])
 
+    def _admit_transformed(self, flight: Flight) -> bool:
+        """Return whether there is memory for what a function has made of a flight, which waits otherwise."""
+        return self.admission.grow(flight, COPIES * wire_size(flight.transformed or {}))
+
     def _resume(self, flights: list[Flight]) -> None:
         self.preparer.prepare(self.engine, flights)
 
@@ -246,6 +255,7 @@ class PushWorker:
         while self.outstanding and time.monotonic() < deadline:
             time.sleep(0.05)
         left = len(self.outstanding)
+        self.transformer.stop()
         self.engine.stop()
         for flight in list(self.outstanding.values()):
             flight.settle_as(Verdict.RELEASE)

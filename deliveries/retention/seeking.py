@@ -1,20 +1,24 @@
 """Seek: a subscription's backlog becomes that of another time, or that of a snapshot (docs/spec.md#seek).
 
-The rows change first, range by range so that nobody waits long; then Redis forgets the lanes and reads them anew. What
-is out at that moment may still arrive, and its answer counts: production settles within a minute, PushHub in seconds.
+The rows change first, in ranges, so that other writers never wait long. Then Redis forgets the lanes and reads them
+again from the database. A message that is outstanding at that moment may still arrive, and its response counts. In
+production this takes up to a minute, in PushHub seconds.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
+from deliveries.counters import kinds
+from deliveries.counters.recording import request_counted
 from deliveries.models import SnapshotMessage
 from deliveries.retention.retained import seekable_from
 from deliveries.rules.ids import first_id_at
@@ -32,40 +36,45 @@ from subscriptions.services.rows import check_name
 
 #: Messages looked at in one transaction.
 RANGE_SIZE = 2_000
-#: Whether a message with this id is to be owed.
+#: Tells by its id whether a message should be delivered after the seek.
 Wanted = Callable[[int], bool]
 
 
 def subscription_seek(*, name: str, request: object) -> None:
-    """`request` is a SeekRequest: a time or a snapshot."""
-    given = fields.SEEK.read(request)
-    check_name(given, name, field="subscription")
-    found = selectors.subscription_get(name=name)
-    if found.detached:
-        raise FailedPrecondition(f"Subscription is detached (resource={found.subscription_id}).")
-    if "time" in given:
-        _seek_to_time(found, timestamp_parse(given["time"], field="time"))
-    elif given.get("snapshot"):
-        _seek_to_snapshot(found, selectors.snapshot_get(name=given["snapshot"], field="snapshot"))
+    """Replay or skip messages. `request` is a SeekRequest with a time or a snapshot."""
+    seek = fields.SEEK.read(request)
+    check_name(seek, name, field="subscription")
+    subscription = selectors.subscription_get(name=name)
+    with request_counted(kinds.SEEK_REQUESTS, subscription.pk):
+        _seek(subscription, seek)
+
+
+def _seek(subscription: Subscription, seek: Mapping[str, Any]) -> None:
+    if subscription.detached:
+        raise FailedPrecondition(f"Subscription is detached (resource={subscription.subscription_id}).")
+    if "time" in seek:
+        _seek_to_time(subscription, timestamp_parse(seek["time"], field="time"))
+    elif seek.get("snapshot"):
+        _seek_to_snapshot(subscription, selectors.snapshot_get(name=seek["snapshot"], field="snapshot"))
     else:
         raise InvalidArgument("You must specify a time or a snapshot to seek to.", field="time")
-    lanes_read_anew(found.pk)
+    lanes_reload(subscription.pk)
 
 
-def _seek_to_time(found: Subscription, moment: datetime) -> None:
-    """What is older is acknowledged; what is younger and still kept is owed again."""
-    # Times that no id has yet, such as of the next century, are all the same.
+def _seek_to_time(subscription: Subscription, moment: datetime) -> None:
+    """Acknowledge older messages, and deliver younger ones again if they are retained."""
+    # No id has a time of the next century yet; such times all mean the last id.
     first_id = min(first_id_at(int(moment.timestamp() * 1000)), statements.LAST_ID)
-    _acknowledge(found, wanted=lambda message_id: message_id >= first_id, before_id=first_id)
-    reach = seekable_from(found)
+    _acknowledge(subscription, wanted=lambda message_id: message_id >= first_id, before_id=first_id)
+    reach = seekable_from(subscription)
     if reach is not None:
-        _owe(found, from_id=max(first_id, reach), wanted=lambda _: True)
+        _owe(subscription, from_id=max(first_id, reach), wanted=lambda _: True)
 
 
-def _seek_to_snapshot(found: Subscription, snapshot: Snapshot) -> None:
-    if found.topic_id != snapshot.topic_pk:
+def _seek_to_snapshot(subscription: Subscription, snapshot: Snapshot) -> None:
+    if subscription.topic_id != snapshot.topic_pk:
         raise FailedPrecondition(
-            f"The subscription and the snapshot are of different topics (resource={found.subscription_id})."
+            f"The subscription and the snapshot are of different topics (resource={subscription.subscription_id})."
         )
     rows = SnapshotMessage.objects.filter(snapshot=snapshot)
     included = set(rows.filter(included=True).values_list("message_id", flat=True))
@@ -74,38 +83,39 @@ def _seek_to_snapshot(found: Subscription, snapshot: Snapshot) -> None:
     def wanted(message_id: int) -> bool:
         return message_id in included or (message_id >= snapshot.boundary_id and message_id not in excluded)
 
-    _acknowledge(found, wanted=wanted, before_id=statements.LAST_ID)
+    _acknowledge(subscription, wanted=wanted, before_id=statements.LAST_ID)
     first_id = min(included, default=snapshot.boundary_id)
-    _owe(found, from_id=min(first_id, snapshot.boundary_id), wanted=wanted)
+    _owe(subscription, from_id=min(first_id, snapshot.boundary_id), wanted=wanted)
 
 
-def _acknowledge(found: Subscription, *, wanted: Wanted, before_id: int) -> None:
-    """Deliveries before `before_id` that are not wanted go."""
-    for region in statements.lanes_waiting(found.pk):
+def _acknowledge(subscription: Subscription, *, wanted: Wanted, before_id: int) -> None:
+    """Delete the deliveries before `before_id` that are not wanted."""
+    for region in statements.lanes_waiting(subscription.pk):
         after_id = -1
         while True:
             ids = statements.waiting_ids(
-                subscription_id=found.pk, region=region, after_id=after_id, before_id=before_id, limit=RANGE_SIZE
+                subscription_id=subscription.pk, region=region, after_id=after_id, before_id=before_id, limit=RANGE_SIZE
             )
             if not ids:
                 break
             after_id = ids[-1]
-            gone = [message_id for message_id in ids if not wanted(message_id)]
+            unwanted_ids = [message_id for message_id in ids if not wanted(message_id)]
             with write_transaction():
-                statements.deliveries_delete(subscription_id=found.pk, region=region, message_ids=gone)
+                statements.deliveries_delete(subscription_id=subscription.pk, region=region, message_ids=unwanted_ids)
 
 
-def _owe(found: Subscription, *, from_id: int, wanted: Wanted) -> None:
-    """Messages of the topic from `from_id` on become owed again, with no attempt made yet."""
-    passes = matcher(found.filter)
+def _owe(subscription: Subscription, *, from_id: int, wanted: Wanted) -> None:
+    """Create deliveries, without attempts, for the wanted messages of the topic from `from_id` on."""
+    passes = matcher(subscription.filter)
+    topic_id = subscription.topic_id or 0
     ends = first_id_at(time.time_ns() // 1_000_000 + 60_000)
     after_id = from_id - 1
     while True:
         with write_transaction():
-            rows = statements.messages_of_topic(topic_id=found.topic_id or 0, after_id=after_id, limit=RANGE_SIZE)
+            rows = statements.messages_of_topic(topic_id=topic_id, after_id=after_id, limit=RANGE_SIZE)
             rows = [row for row in rows if row[0] < ends]
             chosen = [row for row in rows if wanted(row[0]) and passes(attributes_parse(row[2]))]
-            _insert_missing(found.pk, chosen)
+            _insert_missing(subscription.pk, chosen)
         if len(rows) < RANGE_SIZE:
             return
         after_id = rows[-1][0]
@@ -114,16 +124,17 @@ def _owe(found: Subscription, *, from_id: int, wanted: Wanted) -> None:
 def _insert_missing(subscription_id: int, rows: Sequence[tuple[int, str, str]]) -> None:
     for region in {row[1] for row in rows}:
         ids = [row[0] for row in rows if row[1] == region]
-        there = set(statements.still_waiting(subscription_id=subscription_id, region=region, message_ids=ids))
-        statements.deliveries_insert([(one, subscription_id, region, 0, "") for one in ids if one not in there])
+        waiting = set(statements.still_waiting(subscription_id=subscription_id, region=region, message_ids=ids))
+        missing_ids = [message_id for message_id in ids if message_id not in waiting]
+        statements.deliveries_insert([(message_id, subscription_id, region, 0, "") for message_id in missing_ids])
 
 
-def lanes_read_anew(subscription_id: int) -> None:
-    """Make Redis forget the subscription's lanes, with their windows, pauses and retries, and read what is owed."""
-    found = push_settings_of(subscription_id)
-    if found is None:
+def lanes_reload(subscription_id: int) -> None:
+    """Make Redis forget the subscription's lanes with their windows, pauses and retries, and read its deliveries."""
+    push_settings = push_settings_of(subscription_id)
+    if push_settings is None:
         return
     for region in {settings.REGION, *statements.lanes_waiting(subscription_id)}:
         lane = Lane(subscription_id, region)
         default_backlog().forget(lane)
-        lane_configure(lane, found, action="known")
+        lane_configure(lane, push_settings, action="known")

@@ -1,7 +1,7 @@
 """Snapshots: what a subscription had not acknowledged at one moment, and everything published after it.
 
-Ids are in order of publishing but not of committing: a publish that is under way may commit an id that is older than
-now. So the boundary lies a little in the past, and what was acknowledged already of the time after it is excluded.
+Ids are ordered by publishing and not by commit: a publish that is under way may still commit an older id. The boundary
+therefore lies a little in the past, and messages after it that are already acknowledged are excluded one by one.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from subscriptions.services.rows import already_exists, check_name
 LIFETIME = timedelta(days=7)
 SHORTEST_LIFETIME = timedelta(hours=1)
 MAX_SNAPSHOTS = 5000
-#: A publish takes far less than that from drawing its ids to its commit, unless it is large (fanout.py).
+#: A publish takes far less than this from drawing its ids to its commit, unless it is large (fanout.py).
 COMMITTING_MS = 5_000
 
 
 def snapshot_create(*, name: str, request: object, caller: Principal = OPERATOR) -> Snapshot:
-    """`request` is a CreateSnapshotRequest."""
+    """Create a snapshot. `request` is a CreateSnapshotRequest."""
     project_id, snapshot_id = names.parse_snapshot(name)
-    given = fields.CREATE_SNAPSHOT.read(request)
-    check_name(given, name)
-    names.parse_subscription(given.get("subscription", ""), field="subscription")
-    labels = bounds.labels(given.get("labels", {}))
+    snapshot_fields = fields.CREATE_SNAPSHOT.read(request)
+    check_name(snapshot_fields, name)
+    names.parse_subscription(snapshot_fields.get("subscription", ""), field="subscription")
+    labels = bounds.labels(snapshot_fields.get("labels", {}))
     with write_transaction():
         project = project_ensure(project=project_id, caller=caller)
-        source = selectors.subscription_get(name=given["subscription"], lock=True)
+        source = selectors.subscription_get(name=snapshot_fields["subscription"], lock=True)
         if Snapshot.objects.filter(project=project, snapshot_id=snapshot_id).exists():
             raise already_exists(snapshot_id)
         _refuse_too_many(project.pk, source.topic_id)
-        row = Snapshot(project=project, snapshot_id=snapshot_id, labels=labels, tags=given.get("tags", {}))
+        row = Snapshot(project=project, snapshot_id=snapshot_id, labels=labels, tags=snapshot_fields.get("tags", {}))
         _describe(row, source)
         try:
             with transaction.atomic():
@@ -58,7 +58,7 @@ def snapshot_create(*, name: str, request: object, caller: Principal = OPERATOR)
 
 
 def _refuse_too_many(project_pk: int, topic_pk: int | None) -> None:
-    """The same number is the most of a project and of a topic, whose snapshots may be in other projects."""
+    """Apply the same limit to the project and to the topic, whose snapshots may be in other projects."""
     for what, rows in (
         ("project", Snapshot.objects.filter(project_id=project_pk)),
         ("topic", Snapshot.objects.filter(topic_pk=topic_pk or 0)),
@@ -68,7 +68,7 @@ def _refuse_too_many(project_pk: int, topic_pk: int | None) -> None:
 
 
 def _describe(row: Snapshot, source: Subscription) -> None:
-    """The topic, the boundary and the end: 7 days less the age of the oldest message that is owed."""
+    """Set topic, boundary and expiration: 7 days less the age of the oldest unacknowledged message."""
     if source.detached:
         raise FailedPrecondition(f"Subscription is detached (resource={source.subscription_id}).")
     if source.topic is None:
@@ -91,7 +91,7 @@ def _describe(row: Snapshot, source: Subscription) -> None:
 
 
 def _remember(row: Snapshot, source: Subscription) -> None:
-    """The exceptions to the boundary: what is owed of before it, and what is owed no more of after it."""
+    """Store the exceptions to the boundary: messages before it that are not acknowledged, and after it that are."""
     statements.snapshot_include(snapshot_id=row.pk, subscription_id=source.pk, before_id=row.boundary_id)
     since = Message.objects.filter(topic_id=row.topic_pk, pk__gte=row.boundary_id)
     owed = Delivery.objects.filter(subscription=source, message_id__gte=row.boundary_id).values("message_id")

@@ -1,4 +1,4 @@
-"""What time lets go: settled messages, and deliveries past their subscription's retention."""
+"""Delete settled messages, and deliveries older than their subscription's retention."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from deliveries.store.writelock import write_transaction
 #: A younger message may belong to a publish that has not committed its deliveries yet.
 SETTLED_GRACE_MS = 5_000
 RANGE_SIZE = 2_000
-#: A run goes on while ranges are worth it, and looks at no more than a few that are not.
+#: A run ends after this number of ranges in which there was little to delete.
 IDLE_RANGES = 4
 MAX_RANGES = 200
-#: Where the last run stopped; lost with Redis, it begins again at the oldest message.
+#: The id at which the last run stopped. If Redis loses it, the next run begins at the oldest message.
 CURSOR_KEY = "ph:sweep"
 
 
 def settled_sweep() -> int:
-    """Delete messages that are owed to nobody; returns how many. Each run goes on where the last one stopped."""
+    """Delete messages without deliveries and return their number. Each run continues where the last one stopped."""
     client = default_backlog().client
     before_id = min(first_id_at(time.time_ns() // 1_000_000 - SETTLED_GRACE_MS), archived_before())
     after_id = int(client.get(CURSOR_KEY) or 0)
@@ -51,9 +51,9 @@ def settled_sweep() -> int:
 
 
 def archived_before() -> int:
-    """Where archiving is on, nothing from this id on is in the archive, so that the sweep need not look there.
+    """Return the id from which on nothing is archived, where the sweep stops. Without archiving, return the last id.
 
-    Below it each message is asked for by its id: hosts' clocks differ, so ids are not committed in their order.
+    Below this id the sweep checks each message: the clocks of hosts differ, so ids aren't committed in order.
     """
     if not settings.ARCHIVING:
         return statements.LAST_ID
@@ -62,11 +62,11 @@ def archived_before() -> int:
 
 
 def expired_sweep() -> int:
-    """Delete deliveries past their retention; the workers drop those that Redis still holds. Returns how many."""
+    """Delete deliveries past their retention and return their number. Workers drop those that Redis still holds."""
     now_ms = time.time_ns() // 1_000_000
     deleted = 0
-    for subscription_id, found in reconcile.settings_waiting():
-        before_id = first_id_at(now_ms - found.retention_seconds * 1000)
+    for subscription_id, push_settings in reconcile.settings_waiting():
+        before_id = first_id_at(now_ms - push_settings.retention_seconds * 1000)
         while True:
             with write_transaction():
                 count = statements.deliveries_delete_expired(

@@ -6,10 +6,11 @@ import asyncio
 from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
-from google.pubsub_v1.types import pubsub
 
 from deliveries import pull
 from deliveries.api.views import REGION_HEADER
+from deliveries.counters import kinds
+from deliveries.counters.recording import request_counted
 from deliveries.publish.request import published_messages_read, region_parse
 from deliveries.publish.service import message_publish
 from deliveries.publish.writer import SmallPublish, publish_writer_of
@@ -18,6 +19,7 @@ from deliveries.rpc.protobuf import received_message_add
 from deliveries.rpc.streams import leases_changed
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
+from pushhub.common.pubsubtypes import pubsub
 from subscriptions.rpc.calls import LARGE_REQUEST_BYTES, Call, Direct, Method, Unary, Waiting, in_thread, stopping
 from subscriptions.selectors import subscription_get, topic_get
 
@@ -69,14 +71,15 @@ async def messages_pull(request: Any, call: Call) -> Any:
     ends = loop.time()
     if not request.return_immediately:
         ends += min(HOLD_SECONDS, call.seconds_left() - ANSWER_SECONDS)
-    while True:
-        received = await in_thread(_lease, subscription, request.max_messages)
-        if received or loop.time() >= ends or stopping().is_set():
-            response = PullResponse()
-            for message in received:
-                received_message_add(response, message)
-            return response
-        await bell().wait(subscription.pk, seconds=ends - loop.time())
+    with request_counted(kinds.PULL_REQUESTS, subscription.pk):
+        while True:
+            received = await in_thread(_lease, subscription, request.max_messages)
+            if received or loop.time() >= ends or stopping().is_set():
+                response = PullResponse()
+                for message in received:
+                    received_message_add(response, message)
+                return response
+            await bell().wait(subscription.pk, seconds=ends - loop.time())
 
 
 def _lease(subscription: Any, count: int) -> list[pull.Received]:
@@ -90,7 +93,8 @@ def _subscription(name: str) -> Any:
 def messages_acknowledge(request: Any, caller: Principal) -> Empty:
     subscription, ack_ids = _subscription(request.subscription), list(request.ack_ids)
     try:
-        pull.messages_acknowledge(subscription=subscription, ack_ids=ack_ids)
+        with request_counted(kinds.ACK_REQUESTS, subscription.pk):
+            pull.messages_acknowledge(subscription=subscription, ack_ids=ack_ids)
     finally:
         leases_changed(subscription.pk, ack_ids, seconds=0)
     return Empty()
@@ -99,7 +103,8 @@ def messages_acknowledge(request: Any, caller: Principal) -> Empty:
 def ack_deadlines_modify(request: Any, caller: Principal) -> Empty:
     subscription, ack_ids = _subscription(request.subscription), list(request.ack_ids)
     seconds = request.ack_deadline_seconds
-    pull.ack_deadlines_modify(subscription=subscription, ack_ids=ack_ids, seconds=seconds)
+    with request_counted(kinds.MODACK_REQUESTS, subscription.pk):
+        pull.ack_deadlines_modify(subscription=subscription, ack_ids=ack_ids, seconds=seconds)
     leases_changed(subscription.pk, ack_ids, seconds=seconds)
     return Empty()
 

@@ -6,12 +6,12 @@ import secrets
 from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
-from google.pubsub_v1.types import pubsub
 
 from deliveries.retention.seeking import subscription_seek
 from deliveries.retention.snapshots import snapshot_create
 from pushhub.common import names
 from pushhub.common.principals import Principal
+from pushhub.common.pubsubtypes import pubsub
 from subscriptions import lists, selectors
 from subscriptions.resources import fields
 from subscriptions.resources.render import snapshot_resource

@@ -18,14 +18,16 @@ from contextlib import suppress
 from typing import Any
 
 import redis
-from google.pubsub_v1.types import pubsub
 
 from deliveries import pull
+from deliveries.counters import kinds, openstreams
+from deliveries.counters.recording import request_count
 from deliveries.rpc.bell import bell
 from deliveries.rpc.flow import Outstanding
 from deliveries.rpc.protobuf import received_message_add
 from deliveries.rpc.streams import listening
-from pushhub.common.errors import FailedPrecondition, InvalidArgument, Unauthenticated, Unavailable
+from pushhub.common.errors import FailedPrecondition, InvalidArgument, PushHubError, Unauthenticated, Unavailable
+from pushhub.common.pubsubtypes import pubsub
 from subscriptions.models import Subscription
 from subscriptions.rpc.calls import Bidirectional, Call, Method, in_thread, stopping
 from subscriptions.selectors import subscription_get
@@ -72,17 +74,23 @@ class Stream:
     async def answers(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Yield the responses to the client, until either side ends the stream."""
         await self._take(self._first)
+        openstreams.opened(self.subscription.pk)
         hearing = asyncio.create_task(self._hear(requests))
         try:
             with listening(self.subscription.pk, self._changed):
+                await in_thread(openstreams.tell)
                 while not hearing.done():
+                    if openstreams.is_due():
+                        await in_thread(openstreams.tell)
                     if stopping().is_set():
                         raise Unavailable("The server is going away; open another stream.")
                     for answer in [*self._noted(), *await self._messages()]:
+                        request_count(kinds.STREAM_RESPONSES, self.subscription.pk)
                         yield answer
             hearing.result()
         finally:
             hearing.cancel()
+            openstreams.closed(self.subscription.pk)
             ending = asyncio.create_task(self._give_back())
             _endings.add(ending)
             ending.add_done_callback(_endings.discard)
@@ -91,6 +99,7 @@ class Stream:
 
     async def _give_back(self) -> None:
         """End the leases of all messages that the client has not mentioned, after its last requests."""
+        await in_thread(openstreams.tell)
         with suppress(asyncio.TimeoutError, asyncio.CancelledError):
             await asyncio.wait_for(stopping().wait(), GRACE_SECONDS)
         if self._leasing is not None:
@@ -116,7 +125,10 @@ class Stream:
             self._lease_seconds = _deadline(request.stream_ack_deadline_seconds)
         changes = _changes(request)
         if request.ack_ids:
+            request_count(kinds.STREAM_ACK_REQUESTS, self.subscription.pk)
             await self._acknowledge(list(request.ack_ids))
+        if changes:
+            request_count(kinds.STREAM_MODACK_REQUESTS, self.subscription.pk)
         for seconds, ack_ids in changes.items():
             await self._modify(ack_ids, seconds)
         if not request.ack_ids and not changes and request is not self._first and self._first.protocol_version:
@@ -239,8 +251,12 @@ async def streaming_pull(requests: AsyncIterator[Any], call: Call) -> AsyncItera
     _deadline(first.stream_ack_deadline_seconds)
     await in_thread(call.authorized, first)
     stream = Stream(call, first, await in_thread(_subscription, first.subscription))
-    async for answer in stream.answers(requests):
-        yield answer
+    try:
+        async for answer in stream.answers(requests):
+            yield answer
+    except PushHubError as error:
+        request_count(kinds.STREAM_RESPONSES, stream.subscription.pk, code=error.code.lower())
+        raise
 
 
 def _deadline(seconds: int) -> int:

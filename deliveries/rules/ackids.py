@@ -11,7 +11,7 @@ from typing import NamedTuple
 MAC_BYTES = 12
 #: The last two characters of the alphabet, in standard and in URL-safe base64.
 TO_URL_SAFE, FROM_URL_SAFE = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
-#: Ack ids of PushHub have about 80 characters.
+#: Ack ids of PushHub have about 100 characters.
 MAX_CHARACTERS = 400
 
 
@@ -23,11 +23,14 @@ class AckId(NamedTuple):
     message_id: int
     times: int
     attempt: int
+    #: When it began, in ms since 1970; 0 in ack ids of older versions.
+    leased_ms: int = 0
+    is_streamed: bool = False
 
 
 def ack_id_text(lease: AckId, *, secret: bytes) -> str:
-    subscription_id, region, message_id, times, attempt = lease
-    plain = f"{subscription_id}.{region}.{message_id}.{times}.{attempt}".encode()
+    subscription_id, region, message_id, times, attempt, leased_ms, is_streamed = lease
+    plain = f"{subscription_id}.{region}.{message_id}.{times}.{attempt}.{leased_ms}.{is_streamed:d}".encode()
     # The plain text begins with a digit, so the ack id never begins with a hyphen, which command lines take for a flag.
     encoded = binascii.b2a_base64(plain + _mac(plain, secret), newline=False)
     return encoded.translate(TO_URL_SAFE).rstrip(b"=").decode()
@@ -45,8 +48,9 @@ def ack_id_parse(text: str, *, secret: bytes) -> AckId | None:
     plain, mac = raw[:-MAC_BYTES], raw[-MAC_BYTES:]
     if not hmac.compare_digest(mac, _mac(plain, secret)):
         return None
-    subscription_id, region, message_id, times, attempt = plain.decode().split(".")
-    return AckId(int(subscription_id), region, int(message_id), int(times), int(attempt))
+    subscription_id, region, *numbers = plain.decode().split(".")
+    message_id, times, attempt, leased_ms, is_streamed = map(int, [*numbers, "0", "0"][:5])
+    return AckId(int(subscription_id), region, message_id, times, attempt, leased_ms, bool(is_streamed))
 
 
 def _mac(plain: bytes, secret: bytes) -> bytes:

@@ -98,8 +98,14 @@ def metadata_headers(message: Mapping[str, Any], *, subscription: str) -> list[t
 
 def trace_headers(message: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the header that continues the publisher's trace at the endpoint, if the message has a valid one."""
-    traceparent = (message.get("attributes") or {}).get(TRACE_ATTRIBUTE, "")
-    return [("traceparent", traceparent)] if _TRACEPARENT.fullmatch(traceparent) else []
+    traceparent = traceparent_of(message.get("attributes") or {})
+    return [("traceparent", traceparent)] if traceparent else []
+
+
+def traceparent_of(attributes: Mapping[str, str]) -> str:
+    """Return the trace context of the publisher, or "" if there is none or it is not valid."""
+    traceparent = attributes.get(TRACE_ATTRIBUTE, "")
+    return traceparent if _TRACEPARENT.fullmatch(traceparent) else ""
 
 
 def _is_free(name: str, lowered: str) -> bool:

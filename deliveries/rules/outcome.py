@@ -41,6 +41,7 @@ class Reason(StrEnum):
     ADDRESS_DENIED = "address_denied"
     TOKEN_DENIED = "token_denied"  # noqa: S105 - a reason, no secret
     INVALID_ENDPOINT = "invalid_endpoint"
+    TRANSFORM_FAILED = "transform_failed"
     INTERNAL = "internal"
 
 
@@ -74,6 +75,7 @@ _CLASS_OF_REASON: dict[str, ResponseClass] = {
     # No request was sent: the fault is in the configuration and not in the endpoint.
     Reason.TOKEN_DENIED: ResponseClass.INTERNAL,
     Reason.INVALID_ENDPOINT: ResponseClass.INTERNAL,
+    Reason.TRANSFORM_FAILED: ResponseClass.INTERNAL,
     Reason.INTERNAL: ResponseClass.INTERNAL,
 }
 

@@ -266,6 +266,8 @@ def messages_delete_settled(
             " (SELECT 1 FROM deliveries_delivery d WHERE d.message_id = deliveries_message.id)"
             " AND NOT EXISTS (SELECT 1 FROM deliveries_snapshotmessage s"
             " WHERE s.message_id = deliveries_message.id AND s.included)"
+            " AND NOT EXISTS (SELECT 1 FROM deliveries_deadletter k"
+            " WHERE k.message_id = deliveries_message.id AND k.is_kept)"
             + (f" AND {_IS_ARCHIVED}" if archived_only else "")
             + " AND NOT (topic_id = %s AND id >= %s)" * len(kept),
             [after_id, to_id, *(value for pair in kept for value in pair)],
@@ -324,6 +326,68 @@ def messages_of_topic(*, topic_id: int, after_id: int, limit: int) -> list[tuple
             [topic_id, after_id, limit],
         )
         return [(row[0], row[1], row[2]) for row in cursor.fetchall()]
+
+
+def backlog_bytes(*, subscription_id: int, region: str, limit: int) -> tuple[int, int]:
+    """Return how many of the oldest deliveries of a lane were read, and the bytes of their messages."""
+    return _bytes_of(
+        "SELECT message_id FROM deliveries_delivery WHERE subscription_id = %s AND region = %s ORDER BY message_id"
+        " LIMIT %s",
+        [subscription_id, region, limit],
+    )
+
+
+def snapshot_bytes(*, snapshot_id: int, region: str, included: bool, limit: int) -> tuple[int, int]:
+    """Return how many of the messages that a snapshot includes, or excludes, were read, and their bytes."""
+    return _bytes_of(
+        "SELECT message_id FROM deliveries_snapshotmessage WHERE snapshot_id = %s AND region = %s AND included = %s"
+        " LIMIT %s",
+        [snapshot_id, region, included, limit],
+    )
+
+
+def _bytes_of(ids: str, parameters: Sequence[Any]) -> tuple[int, int]:
+    """Return how many messages have these ids, and the bytes of their data and attributes."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT COUNT(*), COALESCE(SUM({_length()}(m.data) + length(m.attributes)), 0)"
+            f" FROM ({ids}) r JOIN deliveries_message m ON m.id = r.message_id",
+            parameters,
+        )
+        count, size = cursor.fetchone()
+        return int(count), int(size)
+
+
+def messages_count(*, topic_id: int, from_id: int) -> int:
+    """Return how many messages a topic has from an id on: a walk over an index."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM deliveries_message WHERE topic_id = %s AND id >= %s", [topic_id, from_id])
+        return int(cursor.fetchone()[0])
+
+
+def messages_bytes(*, topic_id: int, from_id: int, limit: int) -> list[tuple[str, int, int, int]]:
+    """Return region, count, bytes and first id of the first messages of a topic from an id on."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT region, COUNT(*), SUM(size), MIN(id) FROM"
+            f" (SELECT id, region, {_length()}(data) + length(attributes) AS size FROM deliveries_message"
+            " WHERE topic_id = %s AND id >= %s ORDER BY id LIMIT %s) r GROUP BY region ORDER BY region",
+            [topic_id, from_id, limit],
+        )
+        return [(region, int(count), int(size), int(first)) for region, count, size, first in cursor.fetchall()]
+
+
+def oldest_acked_ids(*, subscription_id: int, topic_id: int, from_id: int, limit: int) -> dict[str, int]:
+    """Return, by region, the oldest of a topic's first messages from an id on that a subscription is not owed."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT m.region, MIN(m.id) FROM (SELECT id, region FROM deliveries_message"
+            " WHERE topic_id = %s AND id >= %s ORDER BY id LIMIT %s) m WHERE NOT EXISTS"
+            " (SELECT 1 FROM deliveries_delivery d WHERE d.subscription_id = %s AND d.region = m.region"
+            " AND d.message_id = m.id) GROUP BY m.region",
+            [topic_id, from_id, limit, subscription_id],
+        )
+        return {region: int(first) for region, first in cursor.fetchall()}
 
 
 def snapshot_include(*, snapshot_id: int, subscription_id: int, before_id: int) -> None:

@@ -14,3 +14,10 @@ class Clock(Protocol):
 
 def utcnow() -> datetime:
     return datetime.now(UTC)
+
+
+def time_text(moment: datetime, *, milliseconds: bool = False) -> str:
+    """Return a time as the console writes all times, `2026-11-22 05:32:07 UTC`, with milliseconds if asked for."""
+    utc = moment.astimezone(UTC)
+    fraction = f".{utc.microsecond // 1000:03}" if milliseconds else ""
+    return f"{utc:%Y-%m-%d %H:%M:%S}{fraction} UTC"

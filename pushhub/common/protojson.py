@@ -225,9 +225,22 @@ class StringMap(Kind):
                 f"but the maximum value is {self.max_entries}.",
                 field=path,
             )
+        if self.is_plain(value):
+            return dict(value)
         return {
             self.key.read(key, path): self._read_value(item, f"{path}.{clipped(key)}") for key, item in value.items()
         }
+
+    def is_plain(self, value: Mapping[Any, Any]) -> bool:
+        """Return whether these are certainly valid entries; it takes a fraction of the time of `read`."""
+        # A character takes up to 4 bytes.
+        longest_key, longest_value = self.key.max_bytes // 4, self.value.max_bytes // 4
+        for key, text in value.items():
+            if type(key) is not str or len(key) > longest_key or "\0" in key:
+                return False
+            if type(text) is not str or len(text) > longest_value or ("\0" in text and not self.value.takes_nul):
+                return False
+        return True
 
     def _read_value(self, value: object, path: str) -> str:
         if value is None:

@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TextIO
@@ -64,6 +64,7 @@ class Member:
     is_running: bool = False
     is_ready: bool = False
     was_ever_ready: bool = False
+    is_given_up: bool = False
     failures: int = 0
     restart_at: float | None = None
     probe_error: str = ""
@@ -92,11 +93,11 @@ class Crew:
         self._spawn(self._members[process.name])
 
     def is_ready(self) -> bool:
-        return all(member.is_ready for member in self._members.values())
+        return all(member.is_ready or member.is_given_up for member in self._members.values())
 
     def not_ready(self) -> str:
         """Names what is not ready yet, with what its last probe ran into."""
-        waiting = [member for member in self._members.values() if not member.is_ready]
+        waiting = [member for member in self._members.values() if not (member.is_ready or member.is_given_up)]
         return "; ".join(f"{member.process.title} {member.probe_error}".strip() for member in waiting)
 
     def ask_to_stop(self) -> None:
@@ -104,10 +105,11 @@ class Crew:
         self.is_stopping = True
         self._signals += 1
 
-    def keep(self) -> None:
+    def keep(self, *, each_turn: Callable[[], None] = lambda: None) -> None:
         """Look after the processes until asked to stop."""
         while not self.is_stopping:
             self.turn(0.5)
+            each_turn()
 
     def turn(self, seconds: float) -> None:
         """Handle what happens within `seconds`, then the restarts that are due."""
@@ -230,7 +232,12 @@ class Crew:
         how = f"signal {-status}" if status < 0 else f"status {status}"
         title = member.process.title
         if not member.was_ever_ready and member.failures >= HOPELESS_STARTS:
-            raise StartError(f"{title} ended {member.failures} times ({how}) and was never ready: see its lines above")
+            line = f"{title} ended {member.failures} times ({how}) and was never ready: see its lines above"
+            if not member.process.is_optional:
+                raise StartError(line)
+            member.is_given_up = True
+            self.say(f"{line}; PushHub goes on without it")
+            return
         pause = min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (member.failures - 1))
         member.restart_at = time.monotonic() + pause
         self.say(f"{title} ended ({how}): starting it again in {pause:.1f} s")

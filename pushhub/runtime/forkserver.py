@@ -1,7 +1,8 @@
 """Starts PushHub's Python processes as forks of one that has imported everything: faster, and they share memory.
 
-The fork server is forked from the supervisor before that has any thread, and has none itself. For each request it forks
-twice, so that the new process becomes a child of the supervisor, as if that had started it itself.
+The fork server is forked from the supervisor before that has any thread, and has none itself. It imports while the
+supervisor prepares Redis and the database. For each request it forks twice, so that the new process becomes a child of
+the supervisor, as if that had started it itself.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from io import BufferedReader
+from types import SimpleNamespace
 from typing import NoReturn
 
 import setproctitle
@@ -36,7 +38,6 @@ LIBRARIES = (
     "deliveries.rpc.snapshots",
     "deliveries.rpc.streaming",
     "deliveries.tasks",
-    "google.pubsub_v1.types",
     "grpc.aio",
     "grpc_health.v1.health",
     "grpc_reflection.v1alpha.reflection",
@@ -50,6 +51,8 @@ LIBRARIES = (
     "subscriptions.rpc.subscriptions",
     "subscriptions.tasks",
 )
+#: Of these, what the supervisor needs as well.
+SHARED = ("deliveries.push.transport", "pushhub.celery")
 #: The modules that can be run, each with its `main`.
 MODULES = {
     "celery": "celery.__main__",
@@ -84,17 +87,13 @@ class ForkServer:
         """Fork it. Django must be set up, and this process must have no thread."""
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for name in LIBRARIES:
-                import_module(name)
-        gc.collect()
-        # The collector would write to each object, and so end the sharing of its page.
-        gc.freeze()
+        for name in SHARED:
+            import_module(name)
+        _freeze()
         self._pid = os.fork()
         if not self._pid:
             self._socket.close()
-            _serve(theirs)
+            _be_fork_server(theirs)
         theirs.close()
 
     @staticmethod
@@ -129,10 +128,32 @@ class ForkServer:
         os.waitpid(self._pid, 0)
 
 
-def _serve(requests: socket.socket) -> NoReturn:
-    """Fork a process for each request, until the supervisor is gone."""
+def _freeze() -> None:
+    """Keep the collector from writing to each object that there is now, which would end the sharing of its page."""
+    gc.collect()
+    gc.freeze()
+
+
+def _be_fork_server(requests: socket.socket) -> NoReturn:
+    """Import everything, while the supervisor goes on, and serve. The supervisor does without a server that fails."""
     os.setsid()
     setproctitle.setproctitle("pushhub: fork server")
+    # Celery's command line imports it for an interactive shell, and with it 160 modules for terminals.
+    sys.modules.setdefault("click_repl", SimpleNamespace(register_repl=lambda _group: None))  # type: ignore[arg-type]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for name in LIBRARIES:
+                import_module(name)
+        _freeze()
+        _serve(requests)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+
+
+def _serve(requests: socket.socket) -> NoReturn:
+    """Fork a process for each request, until the supervisor is gone."""
     while True:
         data, (*files,), _, _ = socket.recv_fds(requests, REQUEST_BYTES, 1)
         if not data:

@@ -54,8 +54,9 @@ NEVER = float("inf")
 class Direct(Protocol):
     """Answers some POST requests in the event loop, without a thread and without the application.
 
-    It takes a request by returning True, and calls `answer` in the event loop later: with the header fields and the
-    body of a 200, or with None for a request that the application has to answer after all.
+    The names of the header fields are in lower case. It takes a request by returning True, and calls `answer` in the
+    event loop later: with the header fields and the body of a 200, or with None for a request that the application has
+    to answer after all.
     """
 
     def __call__(
@@ -77,6 +78,7 @@ class Request:
 
     def __init__(self) -> None:
         self.target = b""
+        #: With names in lower case.
         self.headers: list[tuple[bytes, bytes]] = []
         self.method = ""
         self.version = ""
@@ -273,6 +275,9 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_dropping:
             return
+        if self._answering is not None:
+            # Only now: to pause and resume costs two system calls, and most clients wait for their answer.
+            self._transport.pause_reading()
         if self._reading is None:
             self._head_bytes = 0
         try:
@@ -330,7 +335,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         assert self._reading is not None
-        self._reading.headers.append((name, value))
+        self._reading.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         request = self._reading
@@ -343,7 +348,7 @@ class HttpConnection(asyncio.Protocol):
         if not request.target.startswith(b"/"):
             request.target = _path_of(request.target)
         self._head_bytes = 0
-        fields = {name.lower(): value for name, value in request.headers}
+        fields = dict(request.headers)
         if b"content-length" in fields:
             request.length = int(fields[b"content-length"])
         elif b"transfer-encoding" not in fields:
@@ -420,10 +425,8 @@ class HttpConnection(asyncio.Protocol):
     def _begin(self, request: Request) -> None:
         self._answering = request
         self.deadline = NEVER
-        if not self._is_dropping:
-            self._transport.pause_reading()
-            if self._is_taken_directly(request):
-                return
+        if not self._is_dropping and self._is_taken_directly(request):
+            return
         self._server.run(self._work, request)
 
     def _is_taken_directly(self, request: Request) -> bool:

@@ -2,32 +2,57 @@
 
 Flower asks for its login in most of its handlers, but not for /metrics, /healthcheck and static files, and takes any
 Host header: a web page whose name is made to point at 127.0.0.1 could use it. Here both are checked before any handler
-runs.
+runs. Whoever is signed in to the console as a superuser needs no other login: a browser sends the console's cookie to
+every port of a host.
 """
 
 from __future__ import annotations
 
+import ast
 import base64
 import hashlib
 import hmac
+import logging
 import os
+import re
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from html import escape
+from importlib import import_module
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import django
 from celery.bin.celery import main as celery_main
 from django.conf import settings
+from django.contrib.auth import get_user
+from django.db import DatabaseError, close_old_connections
+from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
 from flower import command
 from flower.app import Flower
 from flower.views import BaseHandler
+from flower.views.error import NotFoundErrorHandler
 from tornado.httputil import HTTPServerRequest
+from tornado.template import Loader, Template
 from tornado.web import RequestHandler
 
+from pushhub.common.clock import Clock, time_text, utcnow
+from pushhub.common.errors import describe
 from pushhub.common.throttle import WINDOW_SECONDS, LocalCounters, bucket_of
+from pushhub.environment import is_loopback
+
+logger = logging.getLogger(__name__)
 
 #: Wrong logins from one address in a window of the throttle. Flower is one process, so it counts by itself.
 WRONG_LOGINS = 10
+#: How long a session of the console is trusted without a new look: a logout takes effect that much later.
+SESSION_SECONDS = 5.0
 #: The only inline script of Flower's pages, in its two forms (templates/workers.html).
 INLINE_SCRIPTS = tuple(f"\nvar autorefresh = {value};\n" for value in (0, 1))
 
@@ -42,20 +67,108 @@ def content_policy() -> str:
     )
 
 
-class Guard:
-    """Decides who gets as far as Flower: whoever names a host of ours and, where there is one, knows the login."""
+def superuser_signed_in(session_key: str) -> bool:
+    """Do as `is_superuser_session`, for a caller in the thread of an event loop."""
+    # The ORM refuses to work in the thread of an event loop.
+    return _SESSIONS.submit(is_superuser_session, session_key).result()
 
-    def __init__(self, *, hosts: Iterable[str], logins: Iterable[str], counters: LocalCounters | None = None) -> None:
+
+_SESSIONS = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flower-sessions")
+
+
+def is_superuser_session(session_key: str) -> bool:
+    """Return whether a session of the console is that of an active superuser."""
+    close_old_connections()
+    request = HttpRequest()
+    request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
+    try:
+        user = get_user(request)
+    except DatabaseError as error:
+        logger.warning("sessions of the console cannot be read: %s", describe(error))
+        return False
+    return user.is_active and user.is_staff and getattr(user, "is_superuser", False)
+
+
+class ConsoleSessions:
+    """Remembers for a few seconds whose session is whose, because a page of Flower makes many requests."""
+
+    def __init__(
+        self,
+        check: Callable[[str], bool] = superuser_signed_in,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._check = check
+        self._monotonic = monotonic
+        #: When each session was found to be a superuser's.
+        self._seen: dict[str, float] = {}
+
+    def is_superuser(self, session_key: str) -> bool:
+        if not session_key:
+            return False
+        now = self._monotonic()
+        self._seen = {key: at for key, at in self._seen.items() if now - at < SESSION_SECONDS}
+        if session_key not in self._seen:
+            if not self._check(session_key):
+                return False
+            self._seen[session_key] = now
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the guard looks at in a request."""
+
+    host: str
+    address: str
+    authorization: str = ""
+    session_key: str = ""
+    method: str = "GET"
+    #: Where the page that sends the request is from: the headers Origin and Sec-Fetch-Site.
+    origin: str = ""
+    fetch_site: str = ""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether a page from elsewhere asks to change something, even one of another port of the same host."""
+        if self.method in ("GET", "HEAD", "OPTIONS"):
+            return False
+        if self.fetch_site:
+            return self.fetch_site not in ("same-origin", "none")
+        return bool(self.origin) and urlsplit(self.origin).netloc != self.host
+
+
+class Guard:
+    """Decides who gets as far as Flower: whoever names a host of ours and, where one is asked for, has a login."""
+
+    def __init__(
+        self,
+        *,
+        hosts: Iterable[str],
+        logins: Iterable[str],
+        asks_for_login: bool = True,
+        counters: LocalCounters | None = None,
+        sessions: ConsoleSessions | None = None,
+    ) -> None:
         self._hosts = list(hosts)
         self._logins = [f"Basic {base64.b64encode(login.encode()).decode()}" for login in logins]
+        self._asks_for_login = asks_for_login
         self._counters = counters or LocalCounters()
+        self._sessions = sessions or ConsoleSessions()
 
-    def refusal(self, *, host: str, authorization: str, address: str) -> int:
-        """The HTTP status that refuses a request, or 0."""
-        if not validate_host(split_domain_port(host)[0], self._hosts):
+    def refusal(self, asked: Asked) -> int:
+        """Return the HTTP status that refuses a request, or 0."""
+        if not validate_host(split_domain_port(asked.host)[0], self._hosts):
             return 400
-        if not self._logins:
+        if asked.is_foreign:
+            return 403
+        if not self._asks_for_login:
             return 0
+        if not asked.authorization and self._sessions.is_superuser(asked.session_key):
+            return 0
+        return self._login_refusal(asked.address, asked.authorization)
+
+    def _login_refusal(self, address: str, authorization: str) -> int:
         bucket = bucket_of(f"flower {address}", secret=settings.SECRET_KEY)
         if self._counters.read(bucket) >= WRONG_LOGINS:
             return 429  # also for the right login: an answer would tell which it is
@@ -75,38 +188,130 @@ class Refusal(RequestHandler):
     def prepare(self) -> None:
         self.set_status(self._status)
         if self._status == 401:
-            self.set_header("WWW-Authenticate", 'Basic realm="flower"')
+            self._ask_for_login()
+            return
         if self._status == 429:
             self.set_header("Retry-After", str(WINDOW_SECONDS))
         self.finish(
             {
                 400: "The Host header names no host of PUSHHUB_ALLOWED_HOSTS.\n",
-                401: "Access denied\n",
+                403: "The request comes from a page of another site.\n",
                 429: "Too many wrong logins.\n",
             }[self._status]
         )
 
+    def _ask_for_login(self) -> None:
+        """Send a browser to the console, which leads back here, and ask everybody else for Flower's own login."""
+        is_browser = "text/html" in self.request.headers.get("Accept", "")
+        if is_browser and not self.request.headers.get("Authorization"):
+            self.set_header("Content-Type", "text/html; charset=UTF-8")
+            self.finish(
+                f'<p>Sign in to <a href="{escape(console_url("flower/"))}">the console</a> as a superuser.</p>\n'
+            )
+            return
+        self.set_header("WWW-Authenticate", 'Basic realm="flower"')
+        self.finish("Access denied\n")
+
     def check_xsrf_cookie(self) -> None:
         """Nothing is changed."""
+
+
+class ConsoleTemplates(Loader):
+    """Flower's templates, with links to the console in place of the Broker tab, which does not know our transport."""
+
+    def _create_template(self, name: str) -> Template:
+        text = (Path(self.root) / name).read_text(encoding="utf-8")
+        for pattern, replacement in REPLACEMENTS.get(name, ()):
+            place = re.search(pattern, text, re.DOTALL)
+            assert place is not None, f"{name} of Flower has changed: there is no {pattern}"
+            text = text[: place.start()] + replacement + text[place.end() :]
+        return Template(text, name=name, loader=self)
+
+
+#: By template: what is replaced, as a pattern, and by what.
+REPLACEMENTS = {
+    "navbar.html": (
+        (
+            r"<li class=\"nav-item\">\s*<a class=\"nav-link\{% if active_tab == 'broker'.*?</li>",
+            '<li class="nav-item"><a class="nav-link" href="{{ handler.application.console_url("") }}">Console</a>'
+            "</li>",
+        ),
+    ),
+    "task.html": (
+        (
+            r"(?=<div class=\"detail-row detail-row-code task-data-row\">\s*<dt>Arguments)",
+            "{% set link = handler.application.message_url(task) %}{% if link %}"
+            '<div class="detail-row task-data-row"><dt>Message</dt><dd><a href="{{ link }}">in the console</a></dd>'
+            "</div>{% end %}",
+        ),
+    ),
+}
+
+
+def console_url(path: str) -> str:
+    """Return the address of a page of the console."""
+    return f"{settings.PUBLIC_URL.rstrip('/')}/admin/{path}"
+
+
+def arguments_of(task: Any) -> dict[str, Any]:
+    """Return what an event says of a push (deliveries/push/events.py); nothing for any other task."""
+    try:
+        arguments = ast.literal_eval(task.kwargs or "")
+    except (ValueError, SyntaxError):
+        return {}
+    return arguments if isinstance(arguments, dict) and "message_id" in arguments else {}
+
+
+def task_format(task: Any, *, clock: Clock = utcnow) -> Any:
+    """Write the time of the next attempt as the console does, with how long that is from now."""
+    if task.eta:
+        due = datetime.fromisoformat(task.eta)
+        seconds = (due - clock()).total_seconds()
+        left = f"in {seconds:.1f} s" if seconds > 0 else "due"
+        task.eta = f"{time_text(due, milliseconds=True)} ({left})"
+    return task
 
 
 class GuardedFlower(Flower):  # type: ignore[misc]
     """Flower, asked through the guard."""
 
     def __init__(self, options: Any = None, **kwargs: Any) -> None:
+        kwargs["template_loader"] = ConsoleTemplates(kwargs["template_path"], autoescape="xhtml_escape")
         super().__init__(options=options, **kwargs)
-        hosts = [*settings.ALLOWED_HOSTS, settings.FLOWER_ADDRESS[0]]
-        self.guard = Guard(hosts=hosts, logins=self.options.basic_auth or [])
+        self.options.format_task = task_format
+        address = settings.FLOWER_ADDRESS[0]
+        logins = self.options.basic_auth or []
+        self.guard = Guard(
+            hosts=[*settings.ALLOWED_HOSTS, address],
+            logins=logins,
+            asks_for_login=bool(logins) or not is_loopback(address),
+        )
 
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> Any:
-        status = self.guard.refusal(
+        session = request.cookies.get(settings.SESSION_COOKIE_NAME)
+        asked = Asked(
             host=request.headers.get("Host", ""),
-            authorization=request.headers.get("Authorization", ""),
             address=request.remote_ip or "",
+            authorization=request.headers.get("Authorization", ""),
+            session_key=session.value if session is not None else "",
+            method=request.method or "",
+            origin=request.headers.get("Origin", ""),
+            fetch_site=request.headers.get("Sec-Fetch-Site", ""),
         )
+        status = self.guard.refusal(asked)
         if status:
             return self.get_handler_delegate(request, Refusal, {"status": status})
+        if request.path == "/broker":
+            return self.get_handler_delegate(request, NotFoundErrorHandler)
         return super().find_handler(request, **kwargs)
+
+    def console_url(self, path: str) -> str:
+        return console_url(path)
+
+    def message_url(self, task: Any) -> str:
+        """Return the address of the console's page of the message that a task pushes, or nothing."""
+        message_id = str(arguments_of(task).get("message_id", ""))
+        return console_url(f"deliveries/message/way/{message_id}/") if message_id.isdecimal() else ""
 
 
 def guard_flower() -> None:
@@ -121,10 +326,13 @@ def guard_flower() -> None:
         handler.set_header("Referrer-Policy", "same-origin")
 
     BaseHandler.set_default_headers = set_default_headers
+    # The guard has asked for the login already, and Flower's own check knows no session of the console.
+    BaseHandler.get_current_user = lambda handler: True
 
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
+    django.setup()
     guard_flower()
     sys.argv[1:1] = ["--app=pushhub", "--quiet", "flower"]
     celery_main()

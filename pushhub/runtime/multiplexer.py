@@ -1,8 +1,8 @@
 """One public port for gRPC and REST: the first bytes of a connection say which, as on Google's emulator.
 
 HTTP/2 with prior knowledge begins with a fixed preface (RFC 9113, section 3.4), which no HTTP/1.1 request begins with.
-From then on bytes are passed on as they come, and so is the end of either side. How long a request may take is for the
-server behind to say; how many connections an address may have is counted here.
+After it has chosen a server, the multiplexer passes on bytes and the end of the stream in both directions. The server
+limits how long a request may take; the multiplexer limits the connections per client address.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 CHUNK_BYTES = 256 * 1024
-#: How long a client whose server has ended the connection may go on sending, so that it gets to see the last answer.
+#: How long a client may go on sending after the server has closed, so that it receives the last response.
 LINGER_SECONDS = 2.0
-#: Each connection takes two files; some are left for the rest of the process.
+#: Each connection takes two open files. The rest of the process keeps OTHER_FILES.
 MOST_CONNECTIONS = 10_000
 OTHER_FILES = 200
 
@@ -29,7 +29,7 @@ Address = tuple[str, int]
 
 
 class PortMultiplexer:
-    """Accepts connections on the public address and joins each to one of two servers on loopback."""
+    """Accepts connections on the public address and connects each to one of two servers on loopback."""
 
     def __init__(
         self, *, grpc: Address, rest: Address, limits: Limits, files: int, tls: ssl.SSLContext | None = None
@@ -38,13 +38,13 @@ class PortMultiplexer:
         self._rest = rest
         self._tls = tls
         self._limits = limits
-        most = max(min(MOST_CONNECTIONS, (files - OTHER_FILES) // 2), 1)
-        self._addresses = Connections(most_per_address=limits.connections, most=most)
+        most_connections = max(min(MOST_CONNECTIONS, (files - OTHER_FILES) // 2), 1)
+        self._addresses = Connections(most_per_address=limits.connections, most=most_connections)
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
 
     async def start(self, address: Address) -> None:
-        """Listen; OSError where that cannot be."""
+        """Listen on `address`. Raises OSError if it can't."""
         host, port = address
         self._server = await asyncio.start_server(
             self._accept,
@@ -61,7 +61,7 @@ class PortMultiplexer:
             self._server.close()
 
     async def stop(self) -> None:
-        """End what is still open."""
+        """End the open connections."""
         for task in self._open:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
@@ -89,44 +89,44 @@ class PortMultiplexer:
         if not first:
             return
         is_grpc = first.startswith(PREFACE)
-        behind_reader, behind = await asyncio.open_connection(*(self._grpc if is_grpc else self._rest))
-        port: int = behind.get_extra_info("sockname")[1]
+        server_reader, server_writer = await asyncio.open_connection(*(self._grpc if is_grpc else self._rest))
+        port: int = server_writer.get_extra_info("sockname")[1]
         if is_grpc:
             peer_note(port, address)
         try:
-            behind.write(first)
-            await _join(reader, writer, behind_reader, behind, write_seconds=self._limits.body_seconds)
+            server_writer.write(first)
+            await _pass_both_ways(reader, writer, server_reader, server_writer, write_seconds=self._limits.body_seconds)
         finally:
             peer_forget(port)
-            _close(behind)
+            _close(server_writer)
 
 
 async def _first_bytes(reader: asyncio.StreamReader) -> bytes:
-    """Enough to tell the two apart, or all there is."""
+    """Return enough bytes to tell the two protocols apart, or all bytes before the end."""
     first = b""
     while len(first) < len(PREFACE) and PREFACE.startswith(first):
-        more = await reader.read(CHUNK_BYTES)
-        if not more:
+        chunk = await reader.read(CHUNK_BYTES)
+        if not chunk:
             break
-        first += more
+        first += chunk
     return first
 
 
-async def _join(
+async def _pass_both_ways(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
-    behind_reader: asyncio.StreamReader,
-    behind: asyncio.StreamWriter,
+    server_reader: asyncio.StreamReader,
+    server_writer: asyncio.StreamWriter,
     *,
     write_seconds: float,
 ) -> None:
-    """Pass bytes and ends both ways, until the server has ended or either side breaks off."""
-    upward = asyncio.create_task(_pass_on(reader, behind, write_seconds=None))
-    downward = asyncio.create_task(_pass_on(behind_reader, writer, write_seconds=write_seconds))
+    """Pass on both directions until the server has closed or either side is broken off."""
+    upward = asyncio.create_task(_pass_on(reader, server_writer, write_seconds=None))
+    downward = asyncio.create_task(_pass_on(server_reader, writer, write_seconds=write_seconds))
     try:
         await asyncio.wait([upward, downward], return_when=asyncio.FIRST_COMPLETED)
         if not downward.done() and upward.exception() is None:
-            await downward  # a client that sends no more may still wait for its answer
+            await downward  # the client sends nothing more and may still wait for a response
         elif not upward.done() and downward.exception() is None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(upward, LINGER_SECONDS)
@@ -137,11 +137,13 @@ async def _join(
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, write_seconds: float | None) -> None:
-    """Pass on what comes, and then its end; TimeoutError where the other side takes a piece too slowly."""
+    """Pass on bytes until the end, and then the end. Raises TimeoutError if the receiving side is too slow."""
     while data := await reader.read(CHUNK_BYTES):
         writer.write(data)
-        async with asyncio.timeout(write_seconds):
-            await writer.drain()
+        # Nearly always the socket has taken it all, and there is nothing to wait for.
+        if writer.transport.get_write_buffer_size() or writer.is_closing():
+            async with asyncio.timeout(write_seconds):
+                await writer.drain()
     if writer.can_write_eof():
         writer.write_eof()
     else:

@@ -2,6 +2,7 @@
 
 In order: refuse what cannot work (a taken port, a data folder in use), start the embedded Redis, migrate, make the
 first admin login, start every process of `pushhub.runtime.processes`, and say of each when it is ready and where it is.
+Then Spark is installed where it is missing.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from pathlib import Path
 import django
 import redis
 from django.conf import settings
-from django.core.management import call_command
-from django.db import DatabaseError, connections
+from django.db import connections
 
 from deliveries.pipeline import needs
 from pushhub import environment as env
 from pushhub.runtime import embedded, processes
 from pushhub.runtime.crew import Crew, StartError
-from pushhub.runtime.development import admin_login_make, kept_secret
+from pushhub.runtime.development import kept_secret
 from pushhub.runtime.forkserver import ForkServer
+from pushhub.runtime.preparation import DatabasePreparation, PreparationError
+from pushhub.runtime.sparkinstall import SparkInstall
 
 #: What `make up` sets unless the environment says otherwise.
 DEVELOPMENT_DEFAULTS = {"PUSHHUB_DEVELOPMENT": "1", "PUSHHUB_ALLOW_HTTP": "1", "PUSHHUB_ALLOW_PRIVATE": "1"}
@@ -160,17 +162,13 @@ def redis_version_say(crew: Crew, url: str) -> None:
         raise StartError(f"Redis does not tell its version: {error}") from None
 
 
-def database_prepare(crew: Crew) -> None:
-    """Bring the database up to date; on the first run, make the admin login and show it, once."""
+def database_wait(crew: Crew, preparation: DatabasePreparation) -> None:
+    """Wait until the database is up to date; on the first run, show the admin login, once."""
     crew.say("migrating the database")
     try:
-        call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
-        password = admin_login_make()
-    except DatabaseError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise StartError(f"the database cannot be used ({reason}); PUSHHUB_DATABASE_URL names it") from None
-    finally:
-        connections.close_all()
+        password = preparation.wait()
+    except PreparationError as error:
+        raise StartError(f"the database cannot be used ({error}); PUSHHUB_DATABASE_URL names it") from None
     config = connections["default"].settings_dict
     crew.say(f"ready: database {config['NAME']}" + (f" at {config['HOST']}" if config["HOST"] else ""))
     if password:
@@ -200,9 +198,16 @@ def pipeline(crew: Crew) -> list[str]:
         crew.say("attempts are not counted into metrics: PUSHHUB_JOURNAL is off")
         return []
     lacking = needs.missing() if settings.SPARK else "PUSHHUB_SPARK is off"
-    if lacking:
+    if installs_spark():
+        crew.say("the embedded counter counts attempts into metrics until Spark is installed")
+    elif lacking:
         crew.say(f"the embedded counter counts attempts into metrics, and not Spark: {lacking}")
     return [] if lacking else ["rollup"]
+
+
+def installs_spark() -> bool:
+    """Return whether this PushHub lacks Spark, wants it, and has an environment of its own to install it into."""
+    return bool(settings.JOURNAL and settings.SPARK and needs.has_own_environment() and needs.missing())
 
 
 def run(names: Sequence[str]) -> int:
@@ -213,6 +218,7 @@ def run(names: Sequence[str]) -> int:
     django.setup()
     # Forked before the data folder is locked: its processes would keep the lock when this one is killed.
     with contextlib.closing(ForkServer()) as fork_server, data_folder(settings.DATA_DIR):
+        preparation = DatabasePreparation()
         crew = Crew(fork_server=fork_server)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: crew.ask_to_stop())
@@ -220,7 +226,7 @@ def run(names: Sequence[str]) -> int:
             crew.say(f"data folder {settings.DATA_DIR}")
             crew.say(modes())
             redis_start(crew)
-            database_prepare(crew)
+            database_wait(crew, preparation)
             everything = [processes.BY_NAME[name]() for name in [*names, *pipeline(crew)]]
             crew.say("starting " + ", ".join(process.title for process in everything))
             for process in everything:
@@ -234,7 +240,13 @@ def run(names: Sequence[str]) -> int:
             web = env.url(settings.HTTP_ADDRESS)
             crew.say(f"PushHub is ready: REST {web}/v1, admin {web}/admin/, docs {web}/docs, Ctrl-C stops it")
             crew.say(f"Clients of Google's: PUBSUB_EMULATOR_HOST={':'.join(map(str, settings.GRPC_ADDRESS))}")
-            crew.keep()
+            installer = SparkInstall(crew, folder=settings.DATA_DIR, rollup=processes.rollup)
+            if installs_spark():
+                installer.start()
+            try:
+                crew.keep(each_turn=installer.look)
+            finally:
+                installer.stop()
         except KeyboardInterrupt:
             return 0
         finally:

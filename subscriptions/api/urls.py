@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
-from subscriptions.api import pages, schemas, subscriptions, topics
+from subscriptions.api import pages, schemas, subscriptions, topics, transforms
 from subscriptions.api.base import MethodNotFound
 from subscriptions.api.identity import iam_urls, oauth2, urls
 
@@ -24,6 +24,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("oauth2/v3/certs", oauth2.JwkCerts.as_view(), name="certs-v3"),
     path("tokeninfo", oauth2.TokenInfo.as_view(), name="tokeninfo"),
     path(".well-known/openid-configuration", oauth2.OpenidConfiguration.as_view(), name="openid-configuration"),
+    re_path(PROJECT + r":validateMessageTransform$", transforms.ValidateMessageTransform.as_view()),
+    re_path(PROJECT + r":testMessageTransforms$", transforms.TestMessageTransforms.as_view()),
     path("", include(iam_urls)),
     path("", include(urls)),
     re_path(PROJECT + r"/topics$", topics.TopicList.as_view()),

@@ -11,10 +11,13 @@ from subscriptions.cli.program import Tree, parsers_add, verb_run
 from subscriptions.cli.verbs import Verb
 
 #: The words of `gcloud pubsub`, which may be said without `pubsub`, and the modules of their verbs.
-PUBSUB_MODULES = {word: f"subscriptions.cli.{word}" for word in ("topics", "subscriptions", "snapshots", "schemas")}
+PUBSUB_MODULES = {
+    word: f"subscriptions.cli.{word.replace('-', '_')}"
+    for word in ("topics", "subscriptions", "snapshots", "schemas", "message-transforms")
+}
 PUBSUB = "pubsub"
 #: Every word that `main` answers.
-WORDS = (*PUBSUB_MODULES, PUBSUB, "iam", "projects")
+WORDS = (*PUBSUB_MODULES, PUBSUB, "iam", "messages", "projects")
 
 
 def tree_of(word: str) -> Tree:
@@ -82,7 +85,7 @@ complete -o default -F _pushhub pushhub
 #compdef pushhub
 _pushhub() {
   local -a words_found
-  words_found=("${(@f)$(pushhub __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  words_found=(${(f)"$(pushhub __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
   compadd -- $words_found
 }
 compdef _pushhub pushhub

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from subscriptions.cli.client import Client, CliError
+from subscriptions.cli.files import content_of
 from subscriptions.cli.verbs import Flag, Options, Result, Verb, flag
 
 #: Another caller may change the policy between reading and writing it.
@@ -77,15 +76,7 @@ def _removed(bindings: list[Any], role: str, member: str) -> None:
 
 
 def _of_file(path: str) -> Any:
-    import yaml  # slow to load, and rarely needed
-
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        policy = json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
-    except OSError as error:
-        raise CliError(f"{path}: {error.strerror}") from None
-    except (ValueError, yaml.YAMLError):
-        raise CliError(f"{path}: neither JSON nor YAML") from None
+    policy = content_of(path)
     if not isinstance(policy, dict):
         raise CliError(f"{path}: not a policy")
     return policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from subscriptions.cli import labels
+from subscriptions.cli import labels, transforms
 from subscriptions.cli.client import Client, CliError
 from subscriptions.cli.formats import table
 from subscriptions.cli.policies import policy_verbs
@@ -34,6 +34,7 @@ SETTINGS = (
     flag("--dead-letter-topic", "where messages go after the last attempt", metavar="TOPIC"),
     flag("--dead-letter-topic-project", metavar="PROJECT"),
     flag("--max-delivery-attempts", "5 to 100", type=int),
+    transforms.FILE,
 )
 ON_CREATE = (
     flag("--topic", "an id, or a full name", required=True),
@@ -45,6 +46,7 @@ ON_CREATE = (
 CLEAR = (
     flag("--clear-retry-policy", "use the default backoff again", action="store_true"),
     flag("--clear-dead-letter-policy", "stop forwarding dead letters", action="store_true"),
+    transforms.CLEAR,
 )
 ACK_IDS = flag("--ack-ids", "from pull, separated by commas", type=words, required=True, metavar="ACK_ID,...")
 
@@ -92,7 +94,7 @@ def fields_of(options: Options) -> dict[str, Any]:
         policy = {"deadLetterTopic": full_name(options["dead_letter_topic"], "topics", project)}
         attempts = options["max_delivery_attempts"]
         fields["deadLetterPolicy"] = {**policy, "maxDeliveryAttempts": attempts} if attempts else policy
-    return {field: value for field, value in fields.items() if value is not None}
+    return {field: value for field, value in fields.items() if value is not None} | transforms.fields_of(options)
 
 
 def create(client: Client, options: Options) -> Result:
@@ -114,7 +116,11 @@ def update(client: Client, options: Options) -> Result:
     name = subscription_name(options)
     present = _checked(client, options, name)
     fields = fields_of(options)
-    cleared = {"retryPolicy": options["clear_retry_policy"], "deadLetterPolicy": options["clear_dead_letter_policy"]}
+    cleared = {
+        "retryPolicy": options["clear_retry_policy"],
+        "deadLetterPolicy": options["clear_dead_letter_policy"],
+        "messageTransforms": options["clear_message_transforms"],
+    }
     if _names_push(options):
         fields["pushConfig"] = push_config(options)
     if labels.are_changed(options):

@@ -6,7 +6,7 @@ import base64
 import sys
 from typing import Any
 
-from subscriptions.cli import labels
+from subscriptions.cli import labels, transforms
 from subscriptions.cli.client import Client
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.program import each
@@ -31,7 +31,11 @@ def topic_name(options: Options) -> str:
 def create(client: Client, options: Options) -> Result:
     created = []
     for topic in options["topics"]:
-        body = {"labels": options["labels"], "messageRetentionDuration": options["message_retention_duration"]}
+        body = {
+            "labels": options["labels"],
+            "messageRetentionDuration": options["message_retention_duration"],
+            **transforms.fields_of(options),
+        }
         name = full_name(topic, "topics", options["project"])
         created.append(client.call("PUT", name, {field: value for field, value in body.items() if value}))
     return Result(_one_or_all(created), note=_notes("Created topic", created), form="none")
@@ -39,7 +43,9 @@ def create(client: Client, options: Options) -> Result:
 
 def update(client: Client, options: Options) -> Result:
     name = topic_name(options)
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = transforms.fields_of(options)
+    if options["clear_message_transforms"]:
+        fields.setdefault("messageTransforms", [])
     if labels.are_changed(options):
         fields["labels"] = labels.changed(client.call("GET", name).get("labels", {}), options)
     if options["message_retention_duration"] or options["clear_message_retention_duration"]:
@@ -91,7 +97,7 @@ def _notes(words: str, rows: list[Any]) -> str:
 
 
 VERBS = {
-    "create": Verb("create topics", create, (TOPICS, *labels.ON_CREATE, RETENTION)),
+    "create": Verb("create topics", create, (TOPICS, *labels.ON_CREATE, RETENTION, transforms.FILE)),
     "update": Verb(
         "change a topic",
         update,
@@ -104,6 +110,8 @@ VERBS = {
                 "keep messages only until all subscriptions have them",
                 action="store_true",
             ),
+            transforms.FILE,
+            transforms.CLEAR,
         ),
     ),
     "delete": Verb("delete topics, but not their subscriptions", delete, (TOPICS,)),

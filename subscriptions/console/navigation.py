@@ -59,6 +59,7 @@ SECTIONS = (
             Entry("subscriptions.subscription", "subscription"),
             Entry("deliveries.message", "message"),
             Entry("deliveries.delivery", "delivery", _("Waiting deliveries")),
+            Entry("deliveries.deadletter", "dead"),
             Entry("subscriptions.schema", "schema"),
             Entry("subscriptions.snapshot", "snapshot"),
             Entry("deliveries.publishjob", "replay", _("Replays and ingests")),

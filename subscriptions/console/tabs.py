@@ -13,6 +13,7 @@ from subscriptions.models import Subscription
 TABS = {
     "overview": (_("Overview"), "admin:deliveries_state"),
     "messages": (_("Messages"), "admin:deliveries_waiting"),
+    "dead_letters": (_("Dead letters"), "admin:deliveries_deadletters_of"),
     "metrics": (_("Metrics"), "admin:deliveries_charts"),
     "configuration": (_("Configuration"), "admin:subscriptions_subscription_change"),
 }

@@ -102,6 +102,15 @@ _SCHEMA_SERVICE: dict[str, Requirements] = {
         Requirement("pubsub.schemas.get", "name", in_body=True),
     ),
 }
+#: Only REST has these.
+_MESSAGE_TRANSFORMS: dict[str, Requirements] = {
+    "ValidateMessageTransform": _needs("pubsub.messageTransforms.validate", "project"),
+    "TestMessageTransforms": (
+        Requirement("pubsub.messageTransforms.validate", "project"),
+        Requirement("pubsub.topics.get", "topic", in_body=True),
+        Requirement("pubsub.subscriptions.get", "subscription", in_body=True),
+    ),
+}
 #: Over REST, also for service accounts, projects, folders and organizations.
 _IAM_POLICY: dict[str, Requirements] = {
     "GetIamPolicy": _needs("*.getIamPolicy", "resource"),
@@ -159,6 +168,16 @@ _MONITORING: dict[str, Requirements] = {
 #: It opens connections to the endpoint and may send it a probe, so it needs more than to view the subscription.
 _DIAGNOSTICS: dict[str, Requirements] = {
     "DiagnoseSubscription": _needs("pubsub.subscriptions.update", "subscription"),
+    # It tells of the subscriptions that the caller may pull from.
+    "GetMessage": (),
+}
+#: Dead letters come from the backlog of the subscription that the request names. A redrive changes what it is owed, as
+#: a seek does.
+_DEAD_LETTERS: dict[str, Requirements] = {
+    "ListDeadLetters": _needs("pubsub.subscriptions.get", "subscription"),
+    "GetDeadLetter": _needs("pubsub.subscriptions.consume", "subscription"),
+    "RedriveDeadLetters": _needs("pubsub.subscriptions.consume", "subscription"),
+    "DiscardDeadLetters": _needs("pubsub.subscriptions.consume", "subscription"),
 }
 #: Only the console uses the rest, which has pages for resources that the REST API doesn't have.
 _ORGANIZATIONS: dict[str, Requirements] = {
@@ -185,12 +204,14 @@ def _table() -> dict[str, Requirements]:
         "google.pubsub.v1.Publisher": _PUBLISHER,
         "google.pubsub.v1.Subscriber": _SUBSCRIBER,
         "google.pubsub.v1.SchemaService": _SCHEMA_SERVICE,
+        "google.pubsub.v1.MessageTransforms": _MESSAGE_TRANSFORMS,
         "google.iam.v1.IAMPolicy": _IAM_POLICY,
         "google.iam.admin.v1": _IAM_ADMIN,
         "google.iam.credentials.v1": _IAM_CREDENTIALS,
         "google.cloudresourcemanager.v1": _RESOURCE_MANAGER,
         "google.monitoring.v3.MetricService": _MONITORING,
         "pushhub.v1.Diagnostics": _DIAGNOSTICS,
+        "pushhub.v1.DeadLetters": _DEAD_LETTERS,
         "google.cloud.resourcemanager.v3.Organizations": _ORGANIZATIONS,
         "google.cloud.resourcemanager.v3.Folders": _FOLDERS,
         "google.identity.accesscontextmanager.v1.AccessContextManager": _PERIMETERS,

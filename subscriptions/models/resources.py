@@ -138,6 +138,7 @@ class Topic(models.Model):
     message_retention_seconds = models.BigIntegerField(null=True, blank=True, help_text="Empty: off")
     message_storage_policy = models.JSONField(null=True, blank=True)
     schema_settings = models.JSONField(null=True, blank=True)
+    message_transforms = models.JSONField(null=True, blank=True, help_text="Empty: none")
     tags = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -208,6 +209,7 @@ class Subscription(models.Model):
     )
     minimum_backoff_ms = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no retry policy")
     maximum_backoff_ms = models.PositiveIntegerField(null=True, blank=True)
+    message_transforms = models.JSONField(null=True, blank=True, help_text="Empty: none")
 
     tags = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.pubsub_v1.types import pubsub, schema
-
 from pushhub.common.protojson import (
     Bool,
     Duration,
@@ -21,6 +19,7 @@ from pushhub.common.protojson import (
     Struct,
     Timestamp,
 )
+from pushhub.common.pubsubtypes import pubsub, schema
 from subscriptions.resources.descriptors import message_of
 
 NAME = String(1024)
@@ -29,14 +28,12 @@ TAGS = StringMap(max_entries=64)
 EMAIL = String(320)
 REVISION_ID = String(64)
 
-TRANSFORMS = Repeated(
-    message_of(
-        pubsub.MessageTransform.pb().DESCRIPTOR,
-        # A user-defined function may have 20 KB of code.
-        kinds={"AIInference.serviceAccountEmail": EMAIL, "JavaScriptUDF.code": String(20_480)},
-    ),
-    max_items=5,
+TRANSFORM = message_of(
+    pubsub.MessageTransform.pb().DESCRIPTOR,
+    # A user-defined function may have 20 KB of code.
+    kinds={"AIInference.serviceAccountEmail": EMAIL, "JavaScriptUDF.code": String(20_480)},
 )
+TRANSFORMS = Repeated(TRANSFORM, max_items=5)
 
 #: The fields whose values have bounds of their own.
 KINDS = {
@@ -61,6 +58,10 @@ KINDS = {
     "IngestionDataSourceSettings.ConfluentCloud.gcpServiceAccount": EMAIL,
     "MessageStoragePolicy.allowedPersistenceRegions": Repeated(String(64)),
     "ModifyPushConfigRequest.subscription": NAME,
+    "PubsubMessage.attributes": StringMap(max_entries=100, max_key_bytes=256, max_value_bytes=1024),
+    # 10 MB in base64.
+    "PubsubMessage.data": String(14_000_000),
+    "PubsubMessage.orderingKey": String(1024),
     "PushConfig.OidcToken.audience": String(2048),
     "PushConfig.OidcToken.serviceAccountEmail": EMAIL,
     "RollbackSchemaRequest.name": NAME,
@@ -107,6 +108,8 @@ OUTPUT_ONLY = frozenset(
         "IngestionDataSourceSettings.ConfluentCloud.state",
         "Schema.revisionCreateTime",
         "Schema.revisionId",
+        "PubsubMessage.messageId",
+        "PubsubMessage.publishTime",
         "Snapshot.expireTime",
         "Snapshot.topic",
         "Subscription.analyticsHubSubscriptionInfo",
@@ -139,6 +142,33 @@ COMMIT_SCHEMA = _message(schema.CommitSchemaRequest)
 ROLLBACK_SCHEMA = _message(schema.RollbackSchemaRequest)
 VALIDATE_SCHEMA = _message(schema.ValidateSchemaRequest)
 VALIDATE_MESSAGE = _message(schema.ValidateMessageRequest)
+
+PUBSUB_MESSAGE = _message(pubsub.PubsubMessage)
+VALIDATE_MESSAGE_TRANSFORM = Message("ValidateMessageTransformRequest", {"messageTransform": TRANSFORM})
+TEST_MESSAGE_TRANSFORMS = Message(
+    "TestMessageTransformsRequest",
+    {
+        "message": PUBSUB_MESSAGE,
+        "messageTransforms": Message("MessageTransforms", {"messageTransforms": TRANSFORMS}),
+        "topic": NAME,
+        "subscription": NAME,
+    },
+)
+TEST_MESSAGE_TRANSFORMS_RESPONSE = Message(
+    "TestMessageTransformsResponse",
+    {
+        "transformedMessages": Repeated(
+            Message(
+                "TransformedMessage",
+                {
+                    "transformedMessage": PUBSUB_MESSAGE,
+                    "messageFiltered": Message("MessageFiltered", {}),
+                    "messageTransformFailure": Message("MessageTransformFailure", {"description": String()}),
+                },
+            )
+        )
+    },
+)
 
 SERVICE_ACCOUNT = Message(
     "ServiceAccount",

@@ -15,6 +15,7 @@ from subscriptions.models import ServiceAccount, Subscription
 from subscriptions.resources import bounds, endpoints, filters
 from subscriptions.resources.fields import SUBSCRIPTION
 from subscriptions.resources.table import Field, Table, Values, column, duration_ms, duration_text, present
+from subscriptions.resources.transforms import transforms_stored
 
 
 def subscription_resource(subscription: Subscription) -> dict[str, Any]:
@@ -211,6 +212,7 @@ FIELDS: Table[Subscription] = Table(
         Field("deadLetterPolicy", _store_dead_letter_policy, _show_dead_letter_policy),
         Field("retryPolicy", _store_retry_policy, _show_retry_policy),
         column("enableExactlyOnceDelivery", "enable_exactly_once_delivery", bool),
+        column("messageTransforms", "message_transforms", transforms_stored),
     ],
     fixed=frozenset({"name", "topic", "tags"}),
 )

@@ -11,6 +11,7 @@ from subscriptions.models import Topic
 from subscriptions.resources import bounds
 from subscriptions.resources.fields import TOPIC
 from subscriptions.resources.table import Field, Table, Values, column, duration_ms, duration_text, unsupported
+from subscriptions.resources.transforms import transforms_stored
 
 
 def topic_resource(topic: Topic) -> dict[str, Any]:
@@ -75,6 +76,7 @@ FIELDS: Table[Topic] = Table(
         Field(
             "messageRetentionDuration", _store_retention, lambda topic: duration_text(topic.message_retention_seconds)
         ),
+        column("messageTransforms", "message_transforms", transforms_stored),
         Field("ingestionDataSourceSettings", _refuse_ingestion, lambda topic: None),
     ],
     fixed=frozenset({"name", "tags"}),

@@ -6,10 +6,10 @@ import base64
 from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
-from google.pubsub_v1.types import schema
 
 from pushhub.common import names
 from pushhub.common.principals import Principal
+from pushhub.common.pubsubtypes import schema
 from subscriptions import lists, selectors
 from subscriptions.models.schemas import SchemaRevision
 from subscriptions.paging import Page

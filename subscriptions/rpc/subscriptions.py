@@ -6,10 +6,10 @@ import secrets
 from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
-from google.pubsub_v1.types import pubsub
 
 from pushhub.common import names
 from pushhub.common.principals import Principal
+from pushhub.common.pubsubtypes import pubsub
 from subscriptions import lists, selectors
 from subscriptions.resources import fields
 from subscriptions.resources.subscriptions import subscription_resource, subscription_resource_updated

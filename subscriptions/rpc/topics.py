@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
-from google.pubsub_v1.types import pubsub
 
 from pushhub.common import names
 from pushhub.common.principals import Principal
+from pushhub.common.pubsubtypes import pubsub
 from subscriptions import lists, selectors
 from subscriptions.paging import Page
 from subscriptions.resources import fields

@@ -21,6 +21,7 @@ from subscriptions.resources.subscriptions import FIELDS, check_combination, pus
 from subscriptions.services import perimeters
 from subscriptions.services.projects import project_ensure
 from subscriptions.services.rows import check_name, check_quota, insert, update_request
+from subscriptions.services.transforms import transforms_check
 
 
 def subscription_create(*, name: str, subscription: object, caller: Principal = OPERATOR) -> Subscription:
@@ -29,6 +30,7 @@ def subscription_create(*, name: str, subscription: object, caller: Principal = 
     check_name(values, name)
     topic = values.get("topic", "")
     names.parse_topic(topic, field="topic")
+    transforms_check(project=project_id, transforms=values.get("messageTransforms", []))
     with transaction.atomic():
         row = Subscription(subscription_id=subscription_id, tags=values.get("tags", {}))
         row.project = project_ensure(project=project_id, caller=caller)
@@ -46,8 +48,10 @@ def subscription_create(*, name: str, subscription: object, caller: Principal = 
 
 def subscription_update(*, name: str, request: object, caller: Principal = OPERATOR) -> Subscription:
     """Update a subscription. `request` is an UpdateSubscriptionRequest with the subscription and a mask."""
-    names.parse_subscription(name)
+    project_id, _ = names.parse_subscription(name)
     values, paths = update_request(request, name, fields.UPDATE_SUBSCRIPTION, "subscription", FIELDS.mutable)
+    if ("messageTransforms",) in paths:
+        transforms_check(project=project_id, transforms=values.get("messageTransforms", []))
     with transaction.atomic():
         row = selectors.subscription_get(name=name, lock=True)
         before = push_config_show(row)

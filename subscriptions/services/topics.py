@@ -17,12 +17,14 @@ from subscriptions.resources import bounds, fields, masks
 from subscriptions.resources.topics import FIELDS
 from subscriptions.services.projects import project_ensure
 from subscriptions.services.rows import check_name, check_quota, insert, update_request
+from subscriptions.services.transforms import transforms_check
 
 
 def topic_create(*, name: str, topic: object, caller: Principal = OPERATOR) -> Topic:
     project_id, topic_id = names.parse_topic(name)
     values = fields.TOPIC.read(topic)
     check_name(values, name)
+    transforms_check(project=project_id, transforms=values.get("messageTransforms", []))
     row = Topic(topic_id=topic_id, tags=values.get("tags", {}))
     with transaction.atomic():
         row.project = project_ensure(project=project_id, caller=caller)
@@ -35,8 +37,10 @@ def topic_create(*, name: str, topic: object, caller: Principal = OPERATOR) -> T
 
 def topic_update(*, name: str, request: object, caller: Principal = OPERATOR) -> Topic:
     """Update a topic. `request` is an UpdateTopicRequest with the topic and a mask."""
-    names.parse_topic(name)
+    project_id, _ = names.parse_topic(name)
     values, paths = update_request(request, name, fields.UPDATE_TOPIC, "topic", FIELDS.mutable)
+    if ("messageTransforms",) in paths:
+        transforms_check(project=project_id, transforms=values.get("messageTransforms", []))
     with transaction.atomic():
         row = selectors.topic_get(name=name, lock=True)
         wanted = masks.masked(FIELDS.show(row), values, paths, fields.TOPIC)

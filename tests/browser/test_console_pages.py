@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from django.utils.safestring import mark_safe
 from pytest_django.live_server_helper import LiveServer
 
 from deliveries.metrics.gauges import gauges_take
+from deliveries.models import MetricMinute
 from deliveries.pipeline.counting.ledger import Partial, Sums, partials_add
 from deliveries.rules.histogram import bucket_of
 from pushhub.common.clock import utcnow
@@ -129,6 +131,48 @@ def test_charts_have_their_colours_in_light_and_dark(shop: Subscription, live_se
     assert seen["light"] != seen["dark"]
     for colours in seen.values():
         assert all(colour not in ("rgb(0, 0, 0)", "none") and "rgba(0, 0, 0, 0)" not in colour for colour in colours)
+
+
+@pytest.mark.parametrize("language", ["en-US", "zh-Hans"])
+def test_charts_tell_their_values_and_zoom_by_pointer_and_keyboard(
+    shop: Subscription, live_server: LiveServer, language: str
+) -> None:
+    pushed_at = int(MetricMinute.objects.latest("at").at.timestamp())
+    with chromium(live_server.url, locale=language) as browser:
+        sign_in(browser)
+        page = browser.open(f"/admin/deliveries/segment/charts/{shop.pk}/")
+        plot = page.locator(".plot").first
+        assert plot.locator(".slots rect").count() == 60
+        plot.locator(f"rect[data-at='{pushed_at}']").hover()
+        readout = page.locator(".readout").first.inner_text()
+        assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:00 UTC · ack: 5 · remote_server_5xx: 5$", readout)
+        assert page.locator("rect.chosen").count() == page.locator(".plot").count(), "all charts show the same time"
+
+        plot.focus()
+        last_at = int(str(plot.locator(".slots rect").last.get_attribute("data-at")))
+        page.keyboard.press("End")
+        for _ in range((last_at - pushed_at) // 60):
+            page.keyboard.press("ArrowLeft")
+        assert "UTC, ack: 5" in str(plot.get_attribute("aria-valuetext"))
+        page.keyboard.press("End")
+        for _ in range(19):
+            page.keyboard.press("Shift+ArrowLeft")
+        with page.expect_navigation():
+            page.keyboard.press("Enter")
+        assert "start=" in page.url
+        assert page.locator(".plot").first.locator(".slots rect").count() == 20
+        browser.check()
+
+        slots = page.locator(".plot").first.locator(".slots rect")
+        first, last = (slots.nth(place).bounding_box() for place in (7, 19))
+        assert first and last
+        page.mouse.move(first["x"] + 2, first["y"] + 9)
+        page.mouse.down()
+        page.mouse.move(last["x"] + 2, last["y"] + 9)
+        with page.expect_navigation():
+            page.mouse.up()
+        assert page.locator(".plot").first.locator(".slots rect").count() == 13
+        browser.check()
 
 
 def test_the_documentation_of_the_api_can_be_read_and_tried(shop: Subscription, live_server: LiveServer) -> None:

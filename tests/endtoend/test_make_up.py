@@ -23,7 +23,9 @@ from tests.receiver import Receiver
 
 @pytest.fixture(scope="module")
 def pushhub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(environment(tmp_path_factory.mktemp("up"), PUSHHUB_JOURNAL="on")) as it:
+    # Without Spark it would be installed, from the network.
+    spark = "off" if needs.missing() else "on"
+    with running(environment(tmp_path_factory.mktemp("up"), PUSHHUB_JOURNAL="on", PUSHHUB_SPARK=spark)) as it:
         yield it
 
 

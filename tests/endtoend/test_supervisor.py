@@ -23,6 +23,7 @@ from pushhub.runtime import crew as crews
 from pushhub.runtime import supervisor
 from pushhub.runtime.crew import Crew, StartError
 from pushhub.runtime.processes import Process
+from tests.endtoend.running import COMMAND, ROOT, environment
 from tests.ports import free_port, wait_for
 
 
@@ -124,6 +125,15 @@ def test_what_cannot_start_at_all_is_given_up(crew: Crew) -> None:
         wait_for(lambda: crew.turn(0.05))
 
 
+def test_an_optional_process_that_cannot_start_is_given_up_alone(crew: Crew, output: io.StringIO) -> None:
+    optional = Process("two", "the two", [sys.executable, "-c", "exit(3)"], "here", lambda: False, is_optional=True)
+    crew.start(optional)
+    crew.start(script("one", SLEEP))
+    printed = turn_until(crew, output, "ready: the one", "PushHub goes on without it")
+    assert "the two ended 3 times (status 3) and was never ready: see its lines above; PushHub goes on" in printed
+    assert crew.is_ready()
+
+
 def test_a_stop_waits_for_what_takes_its_time_and_ends_the_base_last(crew: Crew, output: io.StringIO) -> None:
     slow = textwrap.dedent("""
         import signal, sys, time
@@ -195,6 +205,22 @@ def test_a_data_folder_serves_one_supervisor_at_a_time(tmp_path: Path) -> None:
             pass
     with supervisor.data_folder(folder):
         pass
+
+
+def test_a_database_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
+    url = f"postgresql://nobody@127.0.0.1:{free_port()}/none"
+    ended = subprocess.run(
+        COMMAND,
+        env=environment(tmp_path / "data", PUSHHUB_DATABASE_URL=url),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "PushHub cannot start: the database cannot be used (" in ended.stderr
+    assert "Traceback" not in ended.stdout + ended.stderr
 
 
 def test_what_an_earlier_version_left_open_is_closed(tmp_path: Path) -> None:
@@ -277,6 +303,7 @@ def test_the_rollup_is_started_where_it_can_run(
     settings.JOURNAL = journal
     settings.SPARK = spark
     monkeypatch.setattr(needs, "missing", lambda: missing)
+    monkeypatch.setattr(needs, "has_own_environment", lambda: False)
     output = io.StringIO()
 
     assert supervisor.pipeline(Crew(output)) == started

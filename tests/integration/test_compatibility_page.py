@@ -39,7 +39,8 @@ def test_a_field_that_is_refused_is_not_called_done(script: ModuleType, monkeypa
     "row",
     [
         "`Subscription.bigqueryConfig` | 18 | refused: UNIMPLEMENTED",
-        "`MessageTransform.javascriptUdf` | 2 | refused: UNIMPLEMENTED",
+        "`MessageTransform.aiInference` | 6 | refused: UNIMPLEMENTED",
+        "`MessageTransform.compression` | 7 | refused: UNIMPLEMENTED",
         "`Topic.kmsKeyName` | 5 | refused: UNIMPLEMENTED",
         "`Topic.ingestionDataSourceSettings` | 10 | refused: UNIMPLEMENTED",
         "`Binding.condition` |  | refused: INVALID_ARGUMENT",

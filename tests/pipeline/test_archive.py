@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
+from django.core.management import call_command
 
 from deliveries.models import ArchivedMessage, ArchiveFile, ArchiveLeftover, Delivery, Message
 from deliveries.pipeline.archiving import archive, files, reading
@@ -325,3 +327,17 @@ def test_large_messages_travel_in_small_batches() -> None:
     assert [len(batch) for batch in reading._gathered(iter(rows))] == [6, 6, 2]
     small = [(number, 1, b"x", "", "") for number in range(12_000)]
     assert [len(batch) for batch in reading._gathered(iter(small))] == [5_000, 5_000, 2_000]
+
+
+def test_a_scheduled_run_says_only_what_it_wrote(tmp_path: Path, settings: Any) -> None:
+    settings.ARCHIVE, settings.ARCHIVING, settings.SPARK_MASTER = str(tmp_path / "archive"), True, "local[2]"
+    command = ["pipeline", "archive", "--compact"]
+    publish(ORDERS, 3)
+    said, silent = StringIO(), StringIO()
+
+    call_command(*command, verbosity=0, stdout=said, stderr=said)
+    call_command(*command, verbosity=0, stdout=silent, stderr=silent)
+
+    assert said.getvalue() == f"archived 3 messages in 1 files under {settings.ARCHIVE}\n"
+    assert silent.getvalue() == ""
+    assert sum(row.rows for row in ArchiveFile.objects.all()) == 3

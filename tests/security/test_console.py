@@ -17,7 +17,7 @@ from django.contrib.auth.models import User
 from django.db.models import Model
 from django.test import Client
 
-from deliveries.models import Delivery, Message, PublishJob
+from deliveries.models import DeadLetter, Delivery, Message, PublishJob
 from pushhub.common.errors import PermissionDenied
 from pushhub.common.principals import Principal
 from subscriptions.console.base import ConsoleAdmin, ConsoleSite
@@ -40,7 +40,7 @@ OF_THE_DEPLOYMENT = {"SigningKey", "Group", "Segment", "ArchiveFile", "User"}
 OF_TENANTS = {
     *("Project", "Topic", "Subscription", "Snapshot", "ServiceAccount", "ServiceAccountKey", "AccessToken", "Policy"),
     *("RoleResource", "Organization", "Folder", "Perimeter", "AuditEntry", "Message", "Delivery", "PublishJob"),
-    "Schema",
+    *("Schema", "DeadLetter"),
 }
 REGISTRY: dict[Any, ConsoleAdmin] = admin.site._registry
 
@@ -233,6 +233,10 @@ def changes_for(world: World, tenant: str, address: str) -> Iterator[dict[str, A
         yield {"revoke": f"roles/pubsub.viewer user:guest@{tenant}.test"}
     elif "/publish/" in address:
         yield {"text": "hello", "attributes": "{}"}
+    elif "/deadletter/" in address:
+        letters = [row.pk for row in world.of(tenant, DeadLetter)]
+        for verb in ("redrive", "discard", "redrive-all", "discard-all"):
+            yield {"do": verb, "letter": letters, "rate": "10", "confirmed": "yes"}
     elif "replay" in address:
         yield {"name": f"projects/{tenant}/topics/{tenant}-topic", "since": "2026-11-20", "until": "2026-11-21"}
     elif model in REGISTRY and address.count("/") == 4:

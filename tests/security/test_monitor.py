@@ -8,9 +8,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import requests
+from celery.events.state import Task
+from django.contrib.auth.models import User
+from django.test import Client
 
 from pushhub.common.throttle import WINDOW_SECONDS, LocalCounters
 from pushhub.runtime import monitor
@@ -50,7 +55,8 @@ def basic(login: str) -> str:
 
 
 def asked(made: monitor.Guard, login: str, address: str = "192.0.2.1") -> int:
-    return made.refusal(host="127.0.0.1:5555", authorization=basic(login) if login else "", address=address)
+    authorization = basic(login) if login else ""
+    return made.refusal(monitor.Asked(host="127.0.0.1:5555", authorization=authorization, address=address))
 
 
 def test_wrong_logins_are_bounded_for_each_address_and_not_for_good() -> None:
@@ -68,14 +74,78 @@ def test_wrong_logins_are_bounded_for_each_address_and_not_for_good() -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "flower.example.com@evil", "[::1"])
 def test_an_unknown_host_is_refused_whatever_the_login(host: str) -> None:
-    assert guard().refusal(host=host, authorization=basic(LOGIN), address="192.0.2.1") == 400
+    asked = monitor.Asked(host=host, authorization=basic(LOGIN), address="192.0.2.1", session_key="root")
+    assert guard().refusal(asked) == 400
 
 
 @pytest.mark.parametrize(
     "authorization", ["Basic", "Basic !", "Bearer x", "basic " + basic(LOGIN)[6:], basic(LOGIN) + "x"]
 )
 def test_nothing_but_the_login_opens(authorization: str) -> None:
-    assert guard().refusal(host="flower.example.com", authorization=authorization, address="192.0.2.1") == 401
+    asked = monitor.Asked(host="flower.example.com", authorization=authorization, address="192.0.2.1")
+    assert guard().refusal(asked) == 401
+
+
+@pytest.mark.parametrize(
+    ("origin", "fetch_site", "status"),
+    [
+        ("", "", 0),
+        ("http://127.0.0.1:5555", "same-origin", 0),
+        ("", "none", 0),
+        ("http://127.0.0.1:8000", "same-site", 403),
+        ("https://evil.example", "cross-site", 403),
+        ("http://127.0.0.1:8080", "", 403),
+        ("null", "", 403),
+    ],
+)
+def test_no_page_of_another_origin_changes_anything(origin: str, fetch_site: str, status: int) -> None:
+    """Also where no login is asked for: any web page reaches what listens on loopback."""
+    asked = monitor.Asked("127.0.0.1:5555", "127.0.0.1", method="POST", origin=origin, fetch_site=fetch_site)
+    open_guard = monitor.Guard(hosts=["127.0.0.1"], logins=[], asks_for_login=False)
+    assert open_guard.refusal(asked) == status
+    assert open_guard.refusal(replace(asked, method="GET")) == 0
+
+
+def test_a_superusers_session_opens_flower_for_as_long_as_it_lasts() -> None:
+    clock = Clock()
+    superusers = {"root"}
+    sessions = monitor.ConsoleSessions(superusers.__contains__, monotonic=clock)
+    made = monitor.Guard(hosts=["127.0.0.1"], logins=[LOGIN], sessions=sessions)
+    asked = monitor.Asked("127.0.0.1:5555", "192.0.2.1", session_key="root")
+    assert made.refusal(asked) == 0
+    assert made.refusal(replace(asked, session_key="ada")) == 401
+    assert made.refusal(replace(asked, session_key="")) == 401
+    assert made.refusal(replace(asked, authorization=basic("a:b"))) == 401, "a wrong login is refused all the same"
+    superusers.clear()
+    assert made.refusal(asked) == 0
+    clock.now += monitor.SESSION_SECONDS
+    assert made.refusal(asked) == 401
+
+
+@pytest.mark.django_db(transaction=True)
+def test_only_an_active_superuser_of_the_console_counts() -> None:
+    def signed_in(**rights: bool) -> str:
+        user = User.objects.create(username=f"user-{User.objects.count()}", **rights)
+        client = Client()
+        client.force_login(user)
+        return str(client.session.session_key)
+
+    root = signed_in(is_staff=True, is_superuser=True)
+    assert monitor.is_superuser_session(root)
+    assert not monitor.is_superuser_session(signed_in(is_staff=True))
+    assert not monitor.is_superuser_session("no such session")
+    User.objects.update(is_active=False)
+    assert not monitor.is_superuser_session(root)
+
+
+def test_a_retry_is_shown_with_its_time_and_what_is_left_until_then() -> None:
+    def shown(at: datetime) -> str:
+        task = Task(uuid="1", eta="2026-11-22T08:31:12.250+00:00")
+        return str(monitor.task_format(task, clock=lambda: at).eta)
+
+    due = datetime(2026, 11, 22, 8, 31, 12, 250_000, tzinfo=UTC)
+    assert shown(due - timedelta(seconds=1.5)) == "2026-11-22 08:31:12.250 UTC (in 1.5 s)"
+    assert shown(due) == "2026-11-22 08:31:12.250 UTC (due)"
 
 
 @pytest.fixture
@@ -112,6 +182,13 @@ def test_all_of_flower_asks_for_its_login_and_for_a_known_host_and_its_pages_car
     assert requests.post(f"{flower}/api/worker/shutdown/push", timeout=30).status_code == 401
 
     page = get(f"{flower}/workers", Authorization=basic(LOGIN))
+    assert "/broker" not in page.text
+    assert get(f"{flower}/broker", Authorization=basic(LOGIN)).status_code == 404
+    console = "http://127.0.0.1:8000/admin/"
+    assert f'href="{console}"' in page.text
+    browsers = get(f"{flower}/workers", Accept="text/html,*/*")
+    assert (browsers.status_code, f'href="{console}flower/"' in browsers.text) == (401, True)
+    assert "WWW-Authenticate" not in browsers.headers
     scripts = re.findall(r"<script(?![^>]* src)[^>]*>(.*?)</script>", page.text, re.S)
     assert scripts
     assert set(scripts) <= set(monitor.INLINE_SCRIPTS), "or the policy would block Flower's own"

@@ -36,7 +36,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--take-over", action="store_true", help="with adopt: the folder was another deployment's")
 
 
-def run(*, stdout: TextIO, stderr: TextIO, action: str, compact: bool, take_over: bool, **_: Any) -> None:
+def run(
+    *, stdout: TextIO, stderr: TextIO, action: str, compact: bool, take_over: bool, verbosity: int = 1, **_: Any
+) -> None:
     if compact and action != "run":
         raise InvalidArgument(f"--compact does not go with {action}.", field="compact")
     if take_over and action != "adopt":
@@ -50,27 +52,29 @@ def run(*, stdout: TextIO, stderr: TextIO, action: str, compact: bool, take_over
         elif action == "adopt":
             _adopt(root, stdout)
         else:
-            _archive(root, stdout, stderr, compact=compact)
+            _archive(root, stdout, stderr, compact=compact, is_quiet=not verbosity)
 
 
-def _archive(root: Path, stdout: TextIO, stderr: TextIO, *, compact: bool) -> None:
+def _archive(root: Path, stdout: TextIO, stderr: TextIO, *, compact: bool, is_quiet: bool) -> None:
+    """Archive; a quiet run says only what it wrote."""
     if not settings.ARCHIVING:
         stderr.write("PUSHHUB_ARCHIVING is off: messages that are acknowledged before a run are not archived")
-    archiver = _archiver(root, stderr)
+    archiver = _archiver(root, stderr, is_quiet=is_quiet)
     done = archiver.run()
-    stdout.write(f"archived {done.messages:,} messages in {done.files} files under {root}")
-    if compact:
-        stdout.write(f"compacted {archiver.compact()} days")
+    if done.messages or not is_quiet:
+        stdout.write(f"archived {done.messages:,} messages in {done.files} files under {root}")
+    if compact and ((days := archiver.compact()) or not is_quiet):
+        stdout.write(f"compacted {days} days")
 
 
-def _archiver(root: Path, stderr: TextIO) -> Archiver:
+def _archiver(root: Path, stderr: TextIO, *, is_quiet: bool) -> Archiver:
     from deliveries.pipeline.archiving.archive import Archiver
     from deliveries.pipeline.session import spark_session
 
     session = spark_session(
         "pushhub archive", master=settings.SPARK_MASTER, memory=settings.SPARK_MEMORY, extra=settings.SPARK_CONF
     )
-    return Archiver(root, session=session, progress=stderr.write)
+    return Archiver(root, session=session, progress=(lambda _: None) if is_quiet else stderr.write)
 
 
 def _verify(root: Path, stdout: TextIO) -> None:

@@ -18,7 +18,7 @@ ADMITTED = "admitted"
 
 
 class Admission(Segments):
-    """Links new segments. The rollup's lock makes sure that a folder has only one."""
+    """Links new segments. The rollup's lock makes sure that a folder has one admission."""
 
     def __init__(self, folder: Path, *, job: str) -> None:
         super().__init__(folder, job=job)

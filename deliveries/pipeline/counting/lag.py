@@ -1,4 +1,4 @@
-"""How far the rollup is behind, for those who look from outside: a small file that it renews every few seconds."""
+"""How far the rollup is behind, for other processes: a small file that it renews every few seconds."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from deliveries.journal.files import runner_lives
 
 STATE = "rollup.json"
-#: An older file is that of a rollup that does not run, or whose thread does not.
+#: An older file means that the rollup, or its thread, does not run.
 FRESH_SECONDS = 30.0
-#: Segments that wait while none is counted for so long mean that the rollup stands still.
+#: If segments wait and none is counted for this long, the rollup makes no progress.
 LAG_SECONDS = 60.0
 
 
@@ -28,7 +28,7 @@ class Lag:
         self._since: float | None = None
 
     def forget(self) -> None:
-        """Remove what the rollup before wrote."""
+        """Remove the file of the previous rollup."""
         self._path.unlink(missing_ok=True)
 
     def progressed(self) -> None:
@@ -50,7 +50,7 @@ class Lag:
 
 
 def lag_seconds(folder: Path, *, now: float) -> float | None:
-    """How long segments have been waiting without any being counted; 0 when none waits, None when nobody says."""
+    """Return for how long segments have waited without any being counted; 0 if none waits, None without a rollup."""
     try:
         state = json.loads((folder / STATE).read_text())
     except (OSError, ValueError):
@@ -61,6 +61,6 @@ def lag_seconds(folder: Path, *, now: float) -> float | None:
 
 
 def keeps_up(folder: Path, *, clock: Callable[[], float] = time.time) -> bool:
-    """Whether a rollup runs on the folder and counts what comes."""
+    """Return whether a rollup runs on the folder and makes progress."""
     lag = lag_seconds(folder, now=clock())
     return lag is not None and lag <= LAG_SECONDS and runner_lives(folder)

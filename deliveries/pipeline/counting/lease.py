@@ -1,13 +1,14 @@
-"""Who counts: Spark's rollup or the embedded counter. The ledger holds the answer, as a lease.
+"""Who counts: Spark's rollup or the embedded counter. A row of the database holds the lease.
 
 Spark takes the lease whenever it starts. The embedded counter takes it when nobody renews it. Should both count for a
-moment, no segment is counted twice: the ledger sees to that, and the lease only saves the work.
+moment, no segment is counted twice: the ledger prevents that, and the lease only saves the work.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from deliveries.journal import files
@@ -19,9 +20,9 @@ logger = logging.getLogger(__name__)
 
 Counter = CountingLease.Counter
 
-#: A lease that is not renewed for so long is free.
+#: A lease that was not renewed for this long is free.
 LEASE = timedelta(seconds=45)
-#: A holder with nothing new to tell renews its lease this often.
+#: A holder whose state does not change renews its lease this often.
 RENEW = timedelta(seconds=15)
 #: A counter that is behind says so in the log this often.
 REMIND = timedelta(minutes=1)
@@ -66,7 +67,7 @@ class Lease:
         self._write(counted_to=min(map(opened_at, names), default=now), waiting=len(names))
         if names and (self._told_at is None or now - self._told_at >= REMIND):
             self._told_at = now
-            logger.info("%s", state_line())
+            logger.info("%s", state_line(clock=self._clock))
 
     def release(self) -> None:
         """Let the lease end now, if this counter still has it."""
@@ -92,10 +93,36 @@ def by(counter: str) -> str:
     return "by Spark" if counter == Counter.SPARK else "by the embedded counter"
 
 
-def state_line() -> str:
-    """Return how far the metrics are, such as "counted up to 14:05, 3 segments waiting, by Spark"; UTC."""
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the metrics are: all events before `counted_to` are counted."""
+
+    counted_to: datetime
+    waiting: int
+    counter: str
+    #: Whether the counter has stopped renewing its lease, and no other one has taken it.
+    is_stopped: bool
+
+    def time(self, now: datetime) -> str:
+        """Return the time up to which all is counted, in UTC, with its day unless that is today."""
+        return f"{self.counted_to:{'%H:%M' if self.counted_to.date() == now.date() else '%Y-%m-%d %H:%M'}}"
+
+    def line(self, now: datetime) -> str:
+        """Return the state in words, such as "counted up to 14:05, 3 segments waiting, by Spark"."""
+        segments = "1 segment" if self.waiting == 1 else f"{self.waiting} segments"
+        line = f"counted up to {self.time(now)}, {segments} waiting, {by(self.counter)}"
+        return f"{line}, which has stopped" if self.is_stopped else line
+
+
+def counting_progress(*, clock: Clock = utcnow) -> Progress | None:
+    """Return how far the metrics are; None before the first segment was looked for."""
     row = CountingLease.objects.first()
     if row is None:
-        return "nothing has been counted yet"
-    segments = "1 segment" if row.waiting == 1 else f"{row.waiting} segments"
-    return f"counted up to {row.counted_to:%H:%M}, {segments} waiting, {by(row.counter)}"
+        return None
+    return Progress(row.counted_to.astimezone(UTC), row.waiting, row.counter, row.until <= clock())
+
+
+def state_line(*, clock: Clock = utcnow) -> str:
+    """Return how far the metrics are, in one line for people."""
+    progress = counting_progress(clock=clock)
+    return "nothing has been counted yet" if progress is None else progress.line(clock())

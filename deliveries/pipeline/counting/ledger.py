@@ -1,11 +1,11 @@
-"""Adding partial sums to the metrics, exactly once: the segments they come from are noted in the same transactions.
+"""Adds partial sums to the metrics exactly once: their segments are noted in the same transactions.
 
-A segment that is noted already is left out, whoever brings it again: a stream that starts anew, a lost checkpoint, a
-backfill over the same files. Hours and days grow by the same sums as minutes, so a batch costs as much as it has news.
-Adding the hours and days up from the minutes again would cost sixty times as much; `rebuild` does that on demand.
+A segment that is noted already is skipped, wherever it comes from: a restarted stream, a lost checkpoint, a backfill
+over the same files. Sums are added to minutes, hours and days. To add hours and days up from the minutes again would
+cost sixty times as much; `rebuild` does that on demand.
 
-SQLite has one writer, which all publishers wait for. So a large batch is added in several short transactions, in the
-order of the keys, and each one notes how far the batch's segments are. After a crash a segment is counted from there.
+SQLite has one writer, for which all publishers wait. A large batch is therefore added in short transactions, in the
+order of the keys. Each one notes up to which key the segments are counted, and after a crash counting goes on there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import Clock, utcnow
 
-#: Resource, event, time, response class, response code, host: what a row of the metrics is about.
+#: Resource, event, time, response class, response code and host: the key of a row of the metrics.
 Key = tuple[str, str, datetime, str, int, str]
 
 SPANS: Mapping[type[Metric], timedelta] = {
@@ -50,7 +50,7 @@ NAMES_A_STATEMENT = 5000
 
 @dataclass(slots=True)
 class Sums:
-    """What is known of a key; `add` is associative and commutative, and exact."""
+    """The sums of a key. `add` is associative, commutative and exact."""
 
     project: str
     count: int = 0
@@ -70,7 +70,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """Sums of one key in one segment, by minute."""
+    """The sums of one key, with the minute as its time, in one segment."""
 
     segment: str
     key: Key
@@ -79,7 +79,7 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What was added: new segments and their rows; `skipped` segments were in the ledger already."""
+    """The new segments and their rows. `skipped` segments were in the ledger already."""
 
     segments: int
     skipped: int
@@ -90,7 +90,7 @@ class Added:
 
 
 class Pace:
-    """How many keys the next transaction takes, so that none holds the write lock for long."""
+    """The number of keys of the next transaction, chosen so that none holds the write lock for long."""
 
     def __init__(self) -> None:
         self.keys = FIRST_KEYS
@@ -110,13 +110,13 @@ class _Batch:
         self._sums: dict[Key, list[tuple[str, Sums]]] = defaultdict(list)
         for partial in partials:
             self.rows[partial.segment] += partial.sums.count
-            # An event without a resource is of a subscription that was deleted before the attempt.
+            # An event has no resource if its subscription was deleted before the attempt.
             if partial.key[0]:
                 self._sums[partial.key].append((partial.segment, partial.sums))
         self.keys = sorted(self._sums)
 
     def news(self, keys: Sequence[Key], rows: Mapping[str, Segment]) -> dict[Key, Sums]:
-        """Return the sums of the keys, without what the ledger says is in the metrics."""
+        """Return the sums of the keys, without those that are in the metrics according to the ledger."""
         news: dict[Key, Sums] = {}
         for key in keys:
             for segment, sums in self._sums[key]:
@@ -145,16 +145,21 @@ def partials_add(partials: Iterable[Partial], *, job: str) -> Added:
                 added = Added(0, skipped, 0)
                 if skipped == len(batch.rows):
                     break
-            for model, sums in _by_span(batch.news(keys, rows)).items():
-                _write(model, sums, add=True)
+            sums_add(batch.news(keys, rows))
             added += _note(batch, rows, job=job, place=_place(keys[-1]) if end < len(batch.keys) else None)
         pace.took(time.monotonic() - began)
         start = end
     return added
 
 
+def sums_add(news: Mapping[Key, Sums]) -> None:
+    """Add sums of minutes to the minutes, hours and days, in the caller's transaction."""
+    for model, sums in _by_span(news).items():
+        _write(model, sums, add=True)
+
+
 def _note(batch: _Batch, rows: Mapping[str, Segment], *, job: str, place: list[Any] | None) -> Added:
-    """Note that the batch's segments are counted up to a place, or as a whole; return what that finished."""
+    """Note that the batch's segments are counted up to a place, or as a whole; return the finished segments."""
     now = utcnow()
     state = Segment.State.COUNTED if place is None else Segment.State.COUNTING
     changed = [
@@ -191,7 +196,7 @@ def noted(names: Iterable[str]) -> set[str]:
 
 
 def quarantine_note(name: str, *, reason: str, job: str) -> None:
-    """Note a file that cannot be read. It has been moved away, so it does not come again."""
+    """Note a file that cannot be read. It was moved away, so it is not found again."""
     Segment.objects.update_or_create(
         name=name,
         defaults={
@@ -243,7 +248,7 @@ def _rebuild_span(source: type[Metric], target: type[Metric], at: datetime) -> i
 
 @contextmanager
 def _only_writer() -> Iterator[None]:
-    """A transaction that no other stands beside: it reads rows, adds to them and writes them back."""
+    """Run the block in a transaction that excludes others of its kind: it reads rows, adds to them and writes them."""
     with write_transaction():
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
@@ -252,7 +257,7 @@ def _only_writer() -> Iterator[None]:
 
 
 def _by_span(news: Mapping[Key, Sums]) -> dict[type[Metric], Mapping[Key, Sums]]:
-    """Return the news by minute, hour and day. Each is added up from the one before, which has fewer rows."""
+    """Return new sums by minute, hour and day. Hours are added up from minutes, and days from hours."""
     spans: dict[type[Metric], Mapping[Key, Sums]] = {MetricMinute: news}
     for finer, model in pairwise(SPANS):
         spans[model] = _grouped(spans[finer], SPANS[model])

@@ -1,7 +1,7 @@
-"""The rollup: a stream from segments to metrics, and the same for a time that is past.
+"""The rollup: a Spark stream from segments to metrics, and a backfill for a time in the past.
 
-Spark calls `count` with each batch at least once; the ledger makes it exactly once. One runner a folder: after a
-driver's death its Java machine lives on for a second or two, and its successor must not start beside it.
+Spark calls `count` with each batch at least once, and the ledger makes that exactly once. A folder has one runner: when
+a driver dies, its Java machine lives on for a second or two, and the next rollup must not run beside it.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHECKPOINT = "checkpoint"
-#: How often the stream looks for news, and how often new segments are looked at.
+#: How often the stream looks for segments, and how often new segments are checked.
 TRIGGER_SECONDS = 5
 ADMISSION_SECONDS = 2.0
-#: What a batch holds at most while there is a backlog: its partial sums come to the driver, and batches follow at once.
+#: The most files of a batch while there is a backlog. Its partial sums come to the driver, and batches follow at once.
 FILES_A_BATCH = 16
-#: And later, when a batch begins no sooner than its trigger: more than can come in between.
+#: The most files of a batch later, when it waits for its trigger: more than can come in between.
 FILES_A_TRIGGER = 64
-#: How often a query's end and ours are looked for.
+#: How often to check whether a query has ended or should end.
 POLL_SECONDS = 1
-#: How long an end waits for the batch that is being counted.
+#: How long a stop waits for the batch that is being counted.
 STOP_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.5
 LAST_PAUSE_SECONDS = 30.0
@@ -61,7 +61,7 @@ class Rollup:
         self._admission = Admission(folder, job="rollup")
         self._lag = Lag(folder)
         self._lease = Lease(lease.Counter.SPARK)
-        #: Links whose segments were counted in the batch before; Spark is done with them when the next one begins.
+        #: Links of the previous batch. Spark no longer needs them when the next batch begins.
         self._done: set[str] = set()
         self._keeper = BackgroundThread("admission", self._keep_admitting, at_end=connections.close_all)
         self._admitting = threading.Lock()
@@ -81,7 +81,7 @@ class Rollup:
         self._query(lambda: self._writer(files_a_batch=FILES_A_BATCH).trigger(availableNow=True))
 
     def run(self) -> None:
-        """Count what is there, then what comes, until the query ends, which it does only with an error."""
+        """Count what is there, then what comes, until `stop` is called. Raises the error that ends the query."""
         self._lag.forget()
         self._lease.take()
         self._keeper.start()
@@ -97,13 +97,13 @@ class Rollup:
         """Have `run` or `once` return after the batch that is being counted. A signal handler may call it."""
         self._is_told_to_stop = True
 
-    def _query(self, made: Callable[[], Any]) -> None:
-        """Run a query to its end. One that fails at a segment is made anew and goes on without that segment."""
+    def _query(self, writer: Callable[[], Any]) -> None:
+        """Run a query to its end. A query that fails at a segment starts again without that segment."""
         from pyspark.errors import StreamingQueryException
 
         while not self._is_told_to_stop:
             try:
-                self._wait(made().start())
+                self._wait(writer().start())
                 return
             except StreamingQueryException as error:
                 if self._is_told_to_stop:
@@ -116,26 +116,26 @@ class Rollup:
         """Wait for the end of a query, or end it when told to."""
         while not query.awaitTermination(POLL_SECONDS):
             if self._is_told_to_stop:
-                # Spark would report a batch that is cut short as an error.
+                # Spark would report a batch that is interrupted as an error.
                 if self._counting.acquire(timeout=STOP_SECONDS):
                     self._counting.release()
                 query.stop()
 
     def _go_around(self) -> bool:
-        """Count the waiting segments one by one, and put those aside that cannot be; whether that changed anything."""
-        connection.close()  # this thread's may be as old as the query
+        """Count the waiting segments one by one and put the bad ones aside; return whether that changed anything."""
+        connection.close()  # it may have been idle since the query began
         links = self._admission.links()
         waiting = [self._admission.link_path(name) for name in sorted(links - ledger.noted(links))]
         added = _count_each(waiting, session=self._session, admission=self._admission, job="rollup")
         put_aside = links - self._admission.links()
-        # The checkpoint names the files of the batch that failed. The ledger knows what is counted, so none is needed.
+        # The checkpoint names the files of the failed batch. The ledger knows what is counted, so it is not needed.
         shutil.rmtree(self._folder / CHECKPOINT, ignore_errors=True)
         self._admission.unlink(ledger.noted(links))
         self._done = set()
         return bool(added.segments or put_aside)
 
     def count(self, batch: DataFrame, number: int) -> None:
-        """Add one batch to the metrics. Called in a thread of py4j's, which may not be the one of the next batch."""
+        """Add one batch to the metrics. Spark calls this in changing threads of py4j."""
         try:
             with self._counting:
                 self._count(batch, number)
@@ -157,24 +157,24 @@ class Rollup:
             .option("pathGlobFilter", f"*{files.SEGMENT_SUFFIX}")
             .option("maxFilesPerTrigger", files_a_batch)
             .parquet(str(self._folder / ADMITTED))
-            # Only the stream knows the name; inside the batch it is lost.
+            # The name of the file is known to the stream only, and not inside the batch.
             .select("*", f.col("_metadata.file_name").alias("segment"))
         )
         checkpoint = str(self._folder / CHECKPOINT)
         return events.writeStream.foreachBatch(self.count).option("checkpointLocation", checkpoint)
 
     def _keep_admitting(self) -> None:
-        """Look for new segments, and say how far the rollup is. Without the latter the rollup is not ready."""
+        """Look for new segments, and write how far the rollup is, without which it is not ready."""
         if self._keeper.stopping.wait(ADMISSION_SECONDS):
             return
         try:
             self._admit()
             waiting = self._admission.links() - self._done
             self._lag.write(waiting)
-            # A stream that stands still leaves its work to the embedded counter.
+            # If the stream makes no progress, the embedded counter takes over.
             if self._lag.seconds() <= LAG_SECONDS:
                 self._lease.renew(waiting)
-        except Exception as error:  # the next round may do better
+        except Exception as error:  # the next round tries again
             logger.warning("new segments are looked at later: %s", first_line(error))
             close_old_connections()
 
@@ -185,15 +185,15 @@ class Rollup:
 
 
 def backfill(folder: Path, *, session: SparkSession, since: datetime, until: datetime) -> ledger.Added:
-    """Count the segments with events of a time that the ledger has not; each as a whole."""
+    """Count the segments with events of a time that the ledger does not have, each as a whole."""
     sealing.seal_closed(folder)
     admission = Admission(folder, job="backfill")
-    found = [path for path in _between(folder / files.SEALED, since, until) if admission.check(path)]
-    known = ledger.noted(path.name for path in found)
-    wanted = [path for path in found if path.name not in known]
+    sound = [path for path in _between(folder / files.SEALED, since, until) if admission.check(path)]
+    known = ledger.noted(path.name for path in sound)
+    new = [path for path in sound if path.name not in known]
     total = ledger.Added(0, len(known), 0)
-    for start in range(0, len(wanted), FILES_A_BATCH):
-        paths = wanted[start : start + FILES_A_BATCH]
+    for start in range(0, len(new), FILES_A_BATCH):
+        paths = new[start : start + FILES_A_BATCH]
         try:
             added = count(paths, session=session, job="backfill")
         except uncountable() as error:
@@ -204,7 +204,7 @@ def backfill(folder: Path, *, session: SparkSession, since: datetime, until: dat
 
 
 def count(paths: Sequence[Path], *, session: SparkSession, job: str) -> ledger.Added:
-    """Count segments as a batch of their own."""
+    """Count segments as one batch."""
     from pyspark.sql import functions as f
 
     events = session.read.schema(event_schema()).parquet(*map(str, paths))
@@ -223,7 +223,7 @@ def _count_each(paths: Sequence[Path], *, session: SparkSession, admission: Admi
 
 
 def uncountable() -> tuple[type[Exception], ...]:
-    """The errors of a segment whose content cannot be read, or fits no column."""
+    """Return the errors of a segment whose content cannot be read, or fits no column."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -231,21 +231,21 @@ def uncountable() -> tuple[type[Exception], ...]:
 
 
 def _between(sealed: Path, since: datetime, until: datetime) -> Iterator[Path]:
-    """Segments whose journal was opened in the time, or so shortly before that it may have events of it."""
+    """Yield the segments whose journal was opened between two times, or up to an hour before."""
     first, last = (since - timedelta(hours=1)).timestamp() * 1000, until.timestamp() * 1000
     for folder in hours(sealed):
         for path in segments(folder):
-            named = files.NAME.fullmatch(path.name.removesuffix(files.SEGMENT_SUFFIX))
-            if named is None or first <= int(named["opened_ms"]) < last:
+            match = files.NAME.fullmatch(path.name.removesuffix(files.SEGMENT_SUFFIX))
+            if match is None or first <= int(match["opened_ms"]) < last:
                 yield path
 
 
-def _persistently(found: Sequence[ledger.Partial], *, job: str) -> ledger.Added:
-    """Add them, however long the database is away."""
+def _persistently(new_sums: Sequence[ledger.Partial], *, job: str) -> ledger.Added:
+    """Add partial sums to the metrics, however long the database is away."""
     pause = FIRST_PAUSE_SECONDS
     while True:
         try:
-            return ledger.partials_add(found, job=job)
+            return ledger.partials_add(new_sums, job=job)
         except (OperationalError, InterfaceError) as error:
             logger.warning("the metrics wait %.1f s for the database: %s", pause, error)
             close_old_connections()
@@ -255,7 +255,7 @@ def _persistently(found: Sequence[ledger.Partial], *, job: str) -> ledger.Added:
 
 @contextmanager
 def only_runner(folder: Path) -> Iterator[None]:
-    """Hold the folder; FailedPrecondition where another rollup does."""
+    """Lock the folder. Raises FailedPrecondition if another rollup has it."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder / files.RUNNER_LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:

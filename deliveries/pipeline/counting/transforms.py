@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-#: What a partial row is about; a segment's partials are added to the metrics together or not at all.
+#: The key of a partial row.
 KEYS = ("segment", "project", "resource", "event", "minute", "response_class", "response_code", "host")
 
 
 def event_schema() -> StructType:
-    """The columns of a segment. Files of older releases have fewer, and read as null there."""
+    """Return the columns of a segment. Columns that a file of an older release lacks are null."""
     from pyspark.sql import types
 
     kinds = {
@@ -30,9 +30,9 @@ def event_schema() -> StructType:
 
 
 def partials(events: DataFrame) -> DataFrame:
-    """Sums by segment and key. `events` has the columns of EVENT and `segment`, the name of the file.
+    """Return the sums by segment and key. `events` has the columns of EVENT and `segment`, the name of the file.
 
-    All sums are of integers, so they are the same in whatever order. `buckets` and `counts` run parallel.
+    Only integers are added, so the order does not matter. `buckets` and `counts` are lists of the same length.
     """
     from pyspark.sql import functions as f
 
@@ -43,7 +43,7 @@ def partials(events: DataFrame) -> DataFrame:
             f.coalesce("subscription", "topic").alias("resource"),
             "event",
             _minute(f.col("time")).alias("minute"),
-            # What is no response has its outcome there: ack or nack of a puller, drop.
+            # An event without a response has its outcome here: ack or nack of a puller, drop.
             f.coalesce("response_class", "outcome").alias("response_class"),
             f.coalesce("response_code", f.lit(0)).alias("response_code"),
             f.coalesce("host", f.lit("")).alias("host"),
@@ -71,14 +71,14 @@ def partials(events: DataFrame) -> DataFrame:
 
 
 def _minute(time: Column) -> Column:
-    """The start of the minute, in seconds since 1970."""
+    """Return the start of the minute, in seconds since 1970."""
     from pyspark.sql import functions as f
 
     return f.floor(f.unix_micros(time) / 60_000_000) * 60
 
 
 def _bucket(latency_us: Column) -> Column:
-    """`rules.histogram.bucket_of`, in Spark's words; null for null, which `greatest` would skip."""
+    """Return `rules.histogram.bucket_of` as an expression of Spark; null for null, which `greatest` would skip."""
     from pyspark.sql import functions as f
 
     bucket = f.ceil(f.log2(f.greatest(latency_us, f.lit(1))) * 2**SCALE).cast("int")

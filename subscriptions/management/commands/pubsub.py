@@ -1,4 +1,4 @@
-"""`manage.py pubsub topics|subscriptions|snapshots|schemas ...`, with gcloud's words."""
+"""`manage.py pubsub topics|subscriptions|snapshots|schemas|message-transforms ...`, with gcloud's words."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from subscriptions.cli.main import tree_of
 class Command(CliCommand):
     """Pub/Sub from the command line."""
 
-    help = "Topics, subscriptions, snapshots and schemas of a PushHub, over REST, with gcloud's words and flags."
+    help = "Topics, subscriptions, snapshots, schemas, message transforms: over REST, with gcloud's words and flags."
     word = "pubsub"
     tree = tree_of(word)

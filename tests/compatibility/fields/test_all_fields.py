@@ -5,11 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.compatibility.fields import test_messages, test_resources, test_schemas, test_streams, test_subscriptions
+from tests.compatibility.fields import (
+    test_messages,
+    test_resources,
+    test_schemas,
+    test_streams,
+    test_subscriptions,
+    test_transforms,
+)
 from tests.compatibility.fields.trials import tried
 
 PAGE = Path(__file__).parents[3] / "docs" / "compatibility.md"
-TRIALS = [test_messages, test_resources, test_schemas, test_streams, test_subscriptions]
+TRIALS = [test_messages, test_resources, test_schemas, test_streams, test_subscriptions, test_transforms]
 
 
 def test_each_field_that_is_done_is_tried() -> None:

@@ -18,6 +18,7 @@ from deliveries.journal import journal as journals
 from deliveries.journal.sealing import seal_closed
 from deliveries.models import Delivery, Message
 from deliveries.rules.ids import first_id_at
+from subscriptions.cli import main as cli
 from subscriptions.iam import grants
 from subscriptions.models import Subscription
 from tests.ports import wait_for
@@ -86,6 +87,56 @@ def test_the_way_of_a_message_is_told_while_it_waits_and_after_the_ack(
     results = [(attempt["number"], attempt["outcome"], attempt["result"]) for attempt in settled[PUSH]["attempts"]]
     assert results == [(1, "nack", "503"), (2, "ack", "204")]
     assert settled["projects/shop/subscriptions/pull"]["state"] == "waiting"
+
+
+def test_rest_and_the_command_line_say_what_the_page_says(
+    api: Api, client: Client, redis_url: str, receiver: Receiver, folder: Path, live_server: Any, capsys: Any
+) -> None:
+    """Given a message acked at the second attempt, REST and `messages describe` tell its way."""
+    receiver.script([503])
+    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+    api.made("subscriptions/pull", {"topic": TOPIC})
+    message_id = publish(api, attributes={"colour": "red"})
+    with Worker(redis_url):
+        wait_for(lambda: not Delivery.objects.filter(subscription__subscription_id="push").exists(), timeout_seconds=60)
+    seal_closed(folder)
+    answer = api.get(f"messages/{message_id}").body
+    page = ways(client, message_id)
+    deliveries = {delivery["subscription"]: delivery for delivery in answer["deliveries"]}
+    assert deliveries.keys() == page.keys()
+    assert deliveries[PUSH]["state"] == "ACKED"
+    shown = [(row["deliveryAttempt"], row["outcome"], row["result"]) for row in deliveries[PUSH]["attempts"]]
+    assert shown == [(1, "nack", "503"), (2, "ack", "204")]
+    assert all(row["latency"].endswith("s") for row in deliveries[PUSH]["attempts"])
+    pull = deliveries["projects/shop/subscriptions/pull"]
+    assert (pull["state"], pull["reason"]) == ("WAITING", page["projects/shop/subscriptions/pull"]["why"])
+    assert (answer["topic"], answer["data"], answer["attributes"]) == (TOPIC, "aGVsbG8=", {"colour": "red"})
+    options = ["--project", "shop", "--url", live_server.url]
+    assert cli.main(["messages", "describe", str(message_id), *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith(f"to {TOPIC}")
+    assert f"{PUSH}: acked." in lines
+    assert [line.split()[1:5] for line in lines if "push" in line.split()] == [
+        ["push", "1", "nack", "503"],
+        ["push", "2", "ack", "204"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message_id", "status"), [("12", 404), ("x", 400), ("9223372036854775808", 400), ("1" * 40, 400)]
+)
+def test_a_message_that_is_not_there_is_not_found(api: Api, folder: Path, message_id: str, status: int) -> None:
+    assert api.get(f"messages/{message_id}").status == status
+
+
+def test_a_caller_without_a_role_is_told_of_no_message(api: Api, folder: Path) -> None:
+    api.made("subscriptions/pull", {"topic": TOPIC})
+    message_id = publish(api)
+    api.sign_in("ada@example.com")
+    assert api.get(f"messages/{message_id}").status == 404
+    pull = Subscription.objects.get(subscription_id="pull")
+    grants.role_grant(pull, role="roles/pubsub.subscriber", member="user:ada@example.com")
+    assert api.get(f"messages/{message_id}").body["deliveries"][0]["state"] == "WAITING"
 
 
 def test_a_search_finds_by_attribute_and_key_and_leads_to_the_message_by_id(api: Api, client: Client) -> None:

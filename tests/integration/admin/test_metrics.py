@@ -51,10 +51,11 @@ def test_the_charts_show_what_was_counted(console: Client, subscription: Subscri
     page = console.get(f"/admin/deliveries/segment/charts/{subscription.pk}/?range={length}").content.decode()
 
     assert "Push requests by response" in page
-    assert "<title>remote_server_5xx: 5</title>" in page
-    assert "<title>p99</title>" in page
+    assert "remote_server_5xx: 5\n" in page.replace("</title>", "\n")
+    assert "</i>p99</span>" in page
     assert "Push window and outstanding messages" in page
-    assert page.count("Nothing was recorded") == 1, "there were no dead letters"
+    assert page.count('class="none"') == 1
+    assert "The subscription has no dead-letter topic." in page
 
 
 def test_the_charts_are_reached_from_the_list(console: Client, subscription: Subscription) -> None:
@@ -72,7 +73,7 @@ def test_the_charts_speak_chinese(console: Client, subscription: Subscription) -
 
     assert "按响应分类的推送请求" in page
     assert "推送窗口" in page
-    assert "Push" not in page.partition('<div class="charts">')[2]
+    assert "Push" not in page.partition('<div class="charts"')[2]
 
 
 def test_charts_are_for_those_who_may_see_deliveries(subscription: Subscription) -> None:

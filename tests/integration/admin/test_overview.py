@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +11,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from deliveries.models import Delivery, GaugeMinute
+from deliveries.models import CountingLease, Delivery, GaugeMinute
+from deliveries.pipeline.counting.lease import Counter, Lease
 from pushhub.common.clock import utcnow
 from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription
@@ -117,3 +118,22 @@ def test_the_page_costs_as_many_queries_with_many_subscriptions_as_with_few(api:
             client.get("/admin/")
         counts.append(len(queries))
     assert counts[0] == counts[1]
+
+
+def test_the_parts_of_the_deployment_say_who_counts_and_how_far(client: Client, settings: Any) -> None:
+    def pipeline() -> tuple[str, str]:
+        rows: list[tuple[str, str, str]] = client.get("/admin/").context["health"]
+        return {name: (level, state) for name, level, state in rows}["Metrics pipeline"]
+
+    settings.JOURNAL = "/nowhere"
+    assert pipeline() == ("good", "nothing has been counted yet")
+    opened = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+    now = opened.replace(hour=14)
+    lease = Lease(Counter.SPARK, clock=lambda: now)
+    lease.renew([f"host-1-{int(opened.timestamp() * 1000)}-0.parquet"])
+    state = "counted up to 2026-11-21 09:30, 1 segment waiting, by Spark"
+    assert pipeline() == ("warn", f"{state}, which has stopped")
+    CountingLease.objects.update(until=utcnow() + timedelta(minutes=1))
+    assert pipeline() == ("good", state)
+    settings.JOURNAL = ""
+    assert pipeline() == ("warn", "does not run")

@@ -14,6 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from subscriptions import selectors, signals
 from subscriptions.models import Project, Subscription
+from subscriptions.transforms.functions import Function
 from tests.restapi import Api
 
 TOPIC = "projects/shop/topics/orders"
@@ -43,6 +44,7 @@ FULL: dict[str, Any] = {
     "filter": 'attributes.kind = "order"',
     "deadLetterPolicy": {"deadLetterTopic": "projects/shop/topics/dead", "maxDeliveryAttempts": 7},
     "retryPolicy": {"minimumBackoff": "0.250s", "maximumBackoff": "60s"},
+    "messageTransforms": [{"javascriptUdf": {"functionName": "f", "code": "function f(m) { return m; }"}}],
 }
 MUTABLE = sorted(set(FULL) - {"enableMessageOrdering", "filter"})
 UNSUPPORTED = {
@@ -488,6 +490,7 @@ def test_the_data_plane_reads_its_settings_in_one_query(
         max_delivery_attempts=FULL["deadLetterPolicy"]["maxDeliveryAttempts"],
         filter='attributes.kind = "order"',
         paused=False,
+        transforms=[Function("f", "function f(m) { return m; }")],
     )
     assert (plain.audience, plain.is_push) == ("https://example.com/x?y", True)
     assert (pull.endpoint, pull.is_push) == ("", False)

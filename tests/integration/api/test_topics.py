@@ -23,6 +23,10 @@ FULL = {
     "labels": {"team": "shop"},
     "messageStoragePolicy": {"allowedPersistenceRegions": ["europe-west1"], "enforceInTransit": True},
     "messageRetentionDuration": "86400s",
+    "messageTransforms": [
+        {"javascriptUdf": {"functionName": "f", "code": "function f(m) { return m; }"}},
+        {"javascriptUdf": {"functionName": "g", "code": "const g = () => null;"}, "disabled": True},
+    ],
 }
 UNSUPPORTED: dict[str, Any] = {
     "ingestionDataSourceSettings": {
@@ -30,7 +34,7 @@ UNSUPPORTED: dict[str, Any] = {
         "platformLogsSettings": {"severity": "WARNING"},
     },
     "kmsKeyName": "projects/p/locations/l/keyRings/r/cryptoKeys/k",
-    "messageTransforms": [{"javascriptUdf": {"functionName": "f", "code": "function f(m) { return m; }"}}],
+    "messageTransforms": [{"aiInference": {"endpoint": "projects/p/locations/l/endpoints/e"}}],
 }
 
 

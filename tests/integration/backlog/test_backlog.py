@@ -467,6 +467,27 @@ def test_a_fetch_tells_when_the_next_lane_is_due_and_rings_nobody_for_it(backlog
     assert not rings(backlog)
 
 
+def test_a_lane_is_idle_while_nothing_waits_for_its_tokens(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+
+    def is_idle(*message_ids: int) -> bool:
+        settlement = Settlement()
+        for message_id in message_ids:
+            settlement.add(str(message_id), Verdict.ACK)
+        return backlog.settle({LANE: settlement}, dice=0.5, finished={})[LANE].is_idle
+
+    # Given a window of 3 and five messages
+    offer(backlog, *ids(5))
+    first, second, third = fetched_ids(backlog)
+
+    # Then the other two wait for the first token, and both of them are more than half of a window of 3 later
+    assert not is_idle(first)
+    assert not is_idle(second)
+    fourth, fifth = fetched_ids(backlog)
+    assert is_idle(third, fourth)
+    assert is_idle(fifth)
+
+
 def test_a_lane_that_an_older_version_wrote_goes_on(backlog: Backlog) -> None:
     # Given a lane with the fields of the law before, in its wide window
     backlog.configure(LANE, mode=Mode.PUSH, action="new")

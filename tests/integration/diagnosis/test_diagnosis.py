@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
@@ -281,3 +283,33 @@ def test_a_server_that_never_shakes_hands_does_not_hold_up_the_diagnosis(setup: 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         setup.endpoint(f"https://127.0.0.1:{silent.getsockname()[1]}/")
         assert setup.diagnose()["summary"].startswith("certificate: The TLS handshake fails.")
+
+
+def test_the_console_diagnoses_and_sends_a_probe_on_request(setup: SetUp) -> None:
+    client = Client()
+    client.force_login(User.objects.create_superuser("root", "root@example.com"))
+    pk = Subscription.objects.get().pk
+    page = client.get(f"/admin/deliveries/delivery/state/{pk}/").content.decode()
+    assert f'action="../../act/{pk}/diagnose/"' in page
+    address = f"/admin/deliveries/delivery/act/{pk}/diagnose/"
+    assert client.get(address).status_code == 405
+    well = client.post(address)
+    assert well.context["culprit"] is None
+    assert "Nothing is wrong: messages can be pushed." in well.content.decode()
+    assert setup.receiver.requests == []
+    setup.receiver.default = 503
+    probed = client.post(address, {"probe": "yes"})
+    assert (probed.context["culprit"]["name"], probed.context["culprit"]["level"]) == ("Answer of the endpoint", "bad")
+    assert "answered 503" in probed.content.decode()
+    assert len(setup.receiver.requests) == 1
+
+
+def test_the_console_offers_no_diagnosis_that_would_be_refused(setup: SetUp) -> None:
+    grants.role_grant(resource_get("projects/shop"), role="roles/pubsub.viewer", member="user:ada@example.com")
+    user = User.objects.create(username="ada", email="ada@example.com", is_staff=True)
+    user.user_permissions.set(Permission.objects.all())
+    client = Client()
+    client.force_login(user)
+    pk = Subscription.objects.get().pk
+    assert "diagnose" not in client.get(f"/admin/deliveries/delivery/state/{pk}/").content.decode()
+    assert client.post(f"/admin/deliveries/delivery/act/{pk}/diagnose/").status_code == 403

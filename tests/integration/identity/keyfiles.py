@@ -18,6 +18,7 @@ from pushhub.common.clock import utcnow
 from subscriptions.identity import account_keys
 from subscriptions.models.credentials import ServiceAccountKey
 from subscriptions.services import service_accounts
+from tests.privatekeys import loaded_key
 
 EMAIL = "pusher@shop.iam.gserviceaccount.com"
 NAME = f"projects/shop/serviceAccounts/{EMAIL}"
@@ -57,7 +58,8 @@ def _changed(claims: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 def signed(key: dict[str, Any], claims: dict[str, Any], *, kid: str | None = "", algorithm: str = "RS256") -> str:
     headers = {} if kid is None else {"kid": kid or key["private_key_id"]}
     # The lower half of PyJWT, as the upper one refuses to sign some of what is tried here.
-    return jwt.PyJWS().encode(json.dumps(claims).encode(), key["private_key"], algorithm=algorithm, headers=headers)
+    private_key = loaded_key(key["private_key"])
+    return jwt.PyJWS().encode(json.dumps(claims).encode(), private_key, algorithm=algorithm, headers=headers)
 
 
 def forged(key: dict[str, Any], claims: dict[str, Any], kind: str) -> str:
@@ -81,8 +83,9 @@ def forged(key: dict[str, Any], claims: dict[str, Any], kind: str) -> str:
     if kind == "another key without its id":
         return jwt.encode(claims, _stranger(), algorithm="RS256")
     if kind == "a key that comes along":
-        jwk = jwt.algorithms.RSAAlgorithm.to_jwk(_stranger().public_key(), as_dict=True)
-        return jwt.encode(claims, _stranger(), algorithm="RS256", headers={"kid": kid, "jwk": jwk})
+        stranger = _stranger()
+        jwk = jwt.algorithms.RSAAlgorithm.to_jwk(stranger.public_key(), as_dict=True)
+        return jwt.encode(claims, stranger, algorithm="RS256", headers={"kid": kid, "jwk": jwk})
     if kind == "an unknown key id":
         return signed(key, claims, kid="f" * 40)
     if kind == "a critical header":
@@ -175,16 +178,13 @@ def _with_secret(claims: dict[str, Any], kid: str, secret: bytes) -> str:
 
 
 def _public_pem(key: dict[str, Any]) -> bytes:
-    private = serialization.load_pem_private_key(key["private_key"].encode(), password=None)
-    return private.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    return (
+        loaded_key(key["private_key"])
+        .public_key()
+        .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     )
 
 
-_STRANGERS: list[rsa.RSAPrivateKey] = []
-
-
 def _stranger() -> rsa.RSAPrivateKey:
-    if not _STRANGERS:
-        _STRANGERS.append(rsa.generate_private_key(public_exponent=65537, key_size=2048))
-    return _STRANGERS[0]
+    """A key that no account has."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)

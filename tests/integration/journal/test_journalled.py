@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from deliveries.deadletters import dead_letters_forward
+from deliveries.deadletters.forwarding import dead_letters_forward
 from deliveries.journal import alarm, files
 from deliveries.journal import journal as journals
 from deliveries.journal.sealing import seal_closed
 from deliveries.journal.upkeep import journals_seal
 from deliveries.metrics.expiry import metrics_expire, segments_expire
 from deliveries.metrics.gauges import gauges_take
-from deliveries.models import Delivery, GaugeMinute, MetricMinute, Segment
+from deliveries.models import Delivery, GaugeMinute, GaugeRound, MetricMinute, Segment
 from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage
 from deliveries.store.writelock import write_transaction
@@ -231,8 +231,9 @@ def test_gauges_tell_how_a_subscription_stands(api: Api) -> None:
 def test_old_rows_and_segments_go(folder: Path, settings: Any) -> None:
     """Given rows and segments on both sides of their age, when time lets go, then the older ones are gone."""
     gauge = {"project": "p", "undelivered": 0, "oldest_unacked_seconds": 0, "outstanding": 0, "push_window": 0}
-    for days in (6, 8):
+    for days in (6, 9):
         GaugeMinute.objects.create(resource="r", at=NOON - timedelta(days=days), backoff_ms=0, **gauge)
+        GaugeRound.objects.create(at=NOON - timedelta(days=days))
         Segment.objects.create(name=f"{days}", state="counted", rows=1, job="test", at=NOON - timedelta(days=days * 2))
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     paths = []
@@ -244,7 +245,7 @@ def test_old_rows_and_segments_go(folder: Path, settings: Any) -> None:
     metrics_expire(clock=lambda: NOON)
     assert segments_expire(folder) == 1
 
-    assert GaugeMinute.objects.get().at == NOON - timedelta(days=6)
+    assert GaugeMinute.objects.get().at == GaugeRound.objects.get().at == NOON - timedelta(days=6)
     assert Segment.objects.get().name == "6"
     assert [path.exists() for path in paths] == [True, False]
     assert not paths[1].parent.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from django.test import Client
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.regions import regions_audit
 from deliveries.observability.readiness import CHECKS, DEADLINE_SECONDS
+from deliveries.pipeline.counting.lease import Counter, Lease
 from tests.ports import wait_for
 from tests.workers import Worker
 
@@ -64,6 +66,22 @@ def test_with_a_push_worker_and_an_audit_everything_is_ok(redis_url: str) -> Non
 def test_a_worker_that_stopped_giving_signs_of_life_does_not_count(redis_url: str) -> None:
     default_backlog().client.zadd("ph:workers", {"dead": 1})
     assert readyz()[1]["components"]["push_workers"]["status"] == "unavailable"
+
+
+def test_the_pipeline_says_how_far_the_metrics_are(redis_url: str, settings: Any) -> None:
+    settings.JOURNAL = "/nowhere"
+    assert readyz()[1]["components"]["pipeline"] == {"status": "ok", "state": "nothing has been counted yet"}
+
+    lease = Lease(Counter.EMBEDDED)
+    lease.renew([])
+    pipeline = readyz()[1]["components"]["pipeline"]
+    assert (pipeline["status"], pipeline["segments_waiting"]) == ("ok", 0)
+    assert re.fullmatch(r"counted up to \d\d:\d\d, 0 segments waiting, by the embedded counter", pipeline["state"])
+
+    lease.release()
+    pipeline = readyz()[1]["components"]["pipeline"]
+    assert (pipeline["status"], pipeline["reason"]) == ("degraded", "nobody counts")
+    assert pipeline["state"].endswith("by the embedded counter, which has stopped")
 
 
 def test_a_redis_that_hangs_is_named_before_the_deadline(hanging_redis: None) -> None:

@@ -198,17 +198,21 @@ def test_a_segment_that_both_count_is_counted_once(tmp_path: Path) -> None:
 def test_the_state_says_how_far_the_metrics_are(tmp_path: Path) -> None:
     """Given waiting segments, then the oldest one's opening is the time up to which all is counted."""
     clock = Clock()
-    assert state_line() == "nothing has been counted yet"
+    assert state_line(clock=clock) == "nothing has been counted yet"
     counter = EmbeddedCounter(tmp_path, clock=clock)
     counter.turn()
-    assert state_line() == "counted up to 14:05, 0 segments waiting, by the embedded counter"
+    assert state_line(clock=clock) == "counted up to 14:05, 0 segments waiting, by the embedded counter"
 
     [path] = segments_make(tmp_path, [0], seed=10)
     counter.turn(seconds=0)
-    assert state_line() == "counted up to 04:57, 1 segment waiting, by the embedded counter"
+    assert state_line(clock=clock) == "counted up to 04:57, 1 segment waiting, by the embedded counter"
 
     Lease(Counter.SPARK, clock=clock).renew([path.name, segments_make(tmp_path, [13], seed=10)[0].name])
-    assert state_line() == "counted up to 04:57, 2 segments waiting, by Spark"
+    assert state_line(clock=clock) == "counted up to 04:57, 2 segments waiting, by Spark"
+
+    clock.now += timedelta(days=1)
+    stopped = "counted up to 2026-11-21 04:57, 2 segments waiting, by Spark, which has stopped"
+    assert state_line(clock=clock) == stopped
 
 
 def test_an_idle_counter_renews_its_lease_and_writes_nothing_else(tmp_path: Path) -> None:

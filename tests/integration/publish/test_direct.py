@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.client
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ import pytest
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.models import Delivery, Message
+from deliveries.publish.writer import SmallPublish, publish_writer
+from deliveries.rules.payload import NewMessage
 from subscriptions.iam import grants, tree
 from subscriptions.identity.access_tokens import access_token_create, access_token_revoke
 from subscriptions.models import Subscription, Topic
@@ -138,6 +141,39 @@ def test_nothing_is_lost_while_redis_is_away(api: DirectApi, settings: Any) -> N
     assert api.post(PUBLISH, BODY).status == 200
     assert api.outcomes == ["direct"]
     assert Delivery.objects.count() == 1
+
+
+def test_publishes_that_are_stored_together_are_told_apart(api: DirectApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        "deliveries.counters.recording.publish_count",
+        lambda *, topic_id, requests, messages, size_bytes: counted.append((requests, messages)),
+    )
+
+    # Given three publishes to one topic in one round of the event loop, and one to a topic that is missing
+    async def publish() -> list[list[str] | None]:
+        loop = asyncio.get_running_loop()
+        with publish_writer(loop) as writer:
+            assert writer is not None
+            answers: list[asyncio.Future[list[str] | None]] = [loop.create_future() for _ in range(4)]
+            for count, topic, answer in zip(
+                (1, 3, 1, 2), ("orders", "orders", "missing", "orders"), answers, strict=True
+            ):
+                messages = [NewMessage(b"hello", {})] * count
+                writer.submit(SmallPublish(None, f"projects/shop/topics/{topic}", messages, answer.set_result))
+            return await asyncio.gather(*answers)
+
+    first, second, missing, last = asyncio.run(publish())
+
+    # Then each gets the ids of its own messages, in order, and they count as three requests
+    assert missing is None
+    assert first is not None
+    assert second is not None
+    assert last is not None
+    assert [len(first), len(second), len(last)] == [1, 3, 2]
+    ids = [int(name) for name in [*first, *second, *last]]
+    assert ids == list(Message.objects.order_by("pk").values_list("pk", flat=True))
+    assert counted == [(3, 6)]
 
 
 def test_publishers_at_once_all_get_ids_of_their_own(api: DirectApi) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from deliveries.deadletters import dead_letter_topic_usable
+from deliveries.deadletters.forwarding import dead_letter_topic_usable
 from deliveries.models import Delivery, Message
 from deliveries.rules.payload import publish_time_text
 from subscriptions.iam import access, grants
@@ -219,7 +219,7 @@ def test_without_the_permissions_delivery_goes_on_for_ever(api: Api) -> None:
 
 def test_a_message_settled_elsewhere_meanwhile_is_not_forwarded(api: Api) -> None:
     """The settler tries again after a failure half-way; a deleted delivery must not become a second dead letter."""
-    from deliveries.deadletters import dead_letters_forward
+    from deliveries.deadletters.forwarding import dead_letters_forward
 
     api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     message_id = int(publish(api))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from subscriptions.cli.expressions import filter_parse
 from subscriptions.cli.formats import Format, format_parse, rendered
 from subscriptions.cli.main import SCRIPTS, candidates, main
 
+ROOT = Path(__file__).parents[3]
 ROWS = [
     {"name": "projects/shop/topics/orders", "labels": {"team": "a"}, "count": 10},
     {"name": "projects/shop/topics/refunds", "labels": {"team": "b"}, "tags": ["x", "y"]},
@@ -135,9 +139,41 @@ def test_completion(words: list[str], expected: list[str]) -> None:
     assert candidates(words, commands=("emulator",)) == expected
 
 
-def test_bash_takes_its_completion_script() -> None:
+#: What each shell does when somebody presses the tabulator key, here with the candidates printed. zsh allows `compadd`
+#: inside of its line editor only.
+TAB = {
+    "bash": "COMP_WORDS=(pushhub {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _pushhub\n"
+    "printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+    "zsh": 'compadd() {{ shift; print -l -- "$@" }}\nwords=(pushhub {words}); CURRENT=$#words; _pushhub',
+    "fish": 'complete -C "pushhub {words}"',
+}
+BEFORE = {"bash": "", "zsh": "autoload -U compinit; compinit -D\n", "fish": ""}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("sub", ["subscriptions"]), ("iam service-accounts keys l", ["list"]), ("subscriptions x", [])],
+)
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_each_shell_completes(shell: str, words: str, expected: list[str], tmp_path: Path) -> None:
     """Shells that this machine lacks are not asked."""
-    assert subprocess.run(["bash", "-n"], input=SCRIPTS["bash"], text=True, check=False).returncode == 0
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    program = tmp_path / "pushhub"
+    code = "from pushhub.cli import main; main()"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')
+    program.chmod(0o755)
+    environment = os.environ | {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(tmp_path),
+    }
+    script = f"{BEFORE[shell]}{SCRIPTS[shell]}\n{TAB[shell].format(words=words)}\n"
+    options = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
+    ran = subprocess.run(
+        [shell, *options, "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (ran.stdout.split(), ran.stderr) == (expected, "")
 
 
 @pytest.mark.parametrize("word", [["topics"], ["pubsub", "topics"]])

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
+from types import SimpleNamespace
+from typing import Any
+
+from celery.events.state import Task
+from flower.utils.search import TaskSearchEngine
+
 from deliveries.backlog.backlog import Lane
 from deliveries.observability.sampling import Sample
 from deliveries.push.events import TaskEvents
@@ -31,3 +38,73 @@ def test_a_success_that_is_shown_says_for_how_many_pushes_it_stands() -> None:
     shown = {fields["uuid"]: fields["result"] for kind, fields in events._waiting if kind == "task-succeeded"}
     assert shown == {"1": "ack 204", "4": "ack 204, stands for 3 pushes"}
     assert not events._weights
+
+
+def events_of(events: TaskEvents, kind: str) -> list[dict[str, Any]]:
+    return [fields for name, fields in events._waiting if name == kind]
+
+
+def test_a_push_is_told_with_its_subscription_message_and_attempt_and_when_it_is_tried_next() -> None:
+    events = TaskEvents(None, "push@test")
+    nacked = flight(12345)
+    nacked.plan = SimpleNamespace(settings=SimpleNamespace(name="projects/shop/subscriptions/push"))  # type: ignore[assignment]
+    events.started([nacked])
+    nacked.status, nacked.retry_in_ms = 503, 1500
+    nacked.settle_as(Verdict.NACK)
+    nacked.ended = 1_795_336_272.0
+    events.settled([nacked])
+    [received] = events_of(events, "task-received")
+    assert literal_eval(received["kwargs"]) == {
+        "subscription": "projects/shop/subscriptions/push",
+        "message_id": "12345",
+        "attempt": 1,
+    }
+    assert received["eta"] is None
+    [retried] = events_of(events, "task-retried")
+    assert retried["eta"] == "2026-11-22T08:31:13.500+00:00"
+
+
+def test_flower_finds_pushes_by_subscription_and_message() -> None:
+    events = TaskEvents(None, "push@test")
+    events.started([flight(12345), flight(678)])
+    tasks = [(fields["uuid"], Task(**fields)) for fields in events_of(events, "task-received")]
+    search = TaskSearchEngine()
+    search.rebuild(tasks)
+    assert search.matching_ids("kwargs:message_id=12345") == {"12345"}
+    assert search.matching_ids("kwargs:attempt=1") == {"12345", "678"}
+    assert search.matching_ids("(deleted)") == {"12345", "678"}
+
+
+class Dispatcher:
+    """Takes events until its connection breaks."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.is_broken = False
+        self.connection = self
+
+    def send(self, kind: str, **fields: object) -> None:
+        if self.is_broken:
+            raise ConnectionError
+        self.sent.append(f"{kind} {fields['uuid']}")
+
+    def flush(self, **_: object) -> None: ...
+    def close(self) -> None: ...
+    def release(self) -> None: ...
+
+
+def test_events_go_over_one_connection_until_it_breaks() -> None:
+    events = TaskEvents(None, "push@test")
+    made: list[Dispatcher] = []
+
+    def connect() -> None:
+        made.append(Dispatcher())
+        events._dispatcher = made[-1]
+
+    events._connect = connect  # type: ignore[method-assign]
+    for number in range(3):
+        events._waiting.append(("task-started", {"uuid": number}))
+        if number == 2:
+            made[0].is_broken = True
+        events._send()
+    assert [dispatcher.sent for dispatcher in made] == [["task-started 0", "task-started 1"], ["task-started 2"]]

@@ -62,4 +62,10 @@ def test_a_reason_has_its_class(reason: str, expected: str) -> None:
 def test_only_faults_of_pushhub_count_as_internal() -> None:
     internal = {reason for reason in Reason if response_class(None, reason) is ResponseClass.INTERNAL}
 
-    assert internal == {Reason.TOKEN_DENIED, Reason.ABORTED, Reason.INVALID_ENDPOINT, Reason.INTERNAL}
+    assert internal == {
+        Reason.TOKEN_DENIED,
+        Reason.ABORTED,
+        Reason.INVALID_ENDPOINT,
+        Reason.TRANSFORM_FAILED,
+        Reason.INTERNAL,
+    }

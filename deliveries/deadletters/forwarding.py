@@ -7,16 +7,17 @@ the region, the message goes on being delivered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from django.conf import settings
 
 from deliveries.journal import records
-from deliveries.models import Message
+from deliveries.models import DeadLetter, Message
+from deliveries.publish.offering import Published
 from deliveries.publish.storing import messages_store
-from deliveries.rules.payload import NewMessage, attributes_parse, publish_time_text
+from deliveries.rules.payload import NewMessage, attributes_parse, attributes_text, publish_time_text
 from deliveries.rules.regions import is_transit_allowed
 from deliveries.store import statements
 from subscriptions.iam import access
@@ -25,6 +26,13 @@ from subscriptions.models import Subscription, Topic
 from subscriptions.selectors import PushSettings
 
 PREFIX = "CloudPubSubDeadLetterSource"
+#: What a dead letter has beside the attributes of its message.
+ATTRIBUTES = (
+    f"{PREFIX}DeliveryCount",
+    f"{PREFIX}Subscription",
+    f"{PREFIX}SubscriptionProject",
+    f"{PREFIX}TopicPublishTime",
+)
 PUBLISH = "pubsub.topics.publish"
 CONSUME = "pubsub.subscriptions.consume"
 
@@ -46,10 +54,13 @@ def is_spent(settings: PushSettings | None, *, attempts: int) -> bool:
     return settings is not None and 0 < settings.max_delivery_attempts <= attempts
 
 
-def dead_letters_forward(*, subscription_id: int, region: str, attempts: Mapping[int, int]) -> Forwarded:
+def dead_letters_forward(
+    *, subscription_id: int, region: str, attempts: Mapping[int, int], results: Mapping[int, str] | None = None
+) -> Forwarded:
     """Forward deliveries to the dead-letter topic of their subscription; `attempts` has the attempts made of each.
 
-    The caller owns the transaction. The result lacks deliveries that cannot be forwarded.
+    `results` has the HTTP status or the reason of each last nack, where there was a push. The caller owns the
+    transaction. The result lacks deliveries that cannot be forwarded.
     """
     forwarded = Forwarded()
     rows = Subscription.objects.select_related("project", "dead_letter_topic__project")
@@ -66,6 +77,7 @@ def dead_letters_forward(*, subscription_id: int, region: str, attempts: Mapping
     for group in _by_ordering_key(messages):
         letters = [_letter(row, source, attempts[row.pk]) for row in group]
         published = messages_store(topic=topic, messages=letters, region=region)
+        _note(source, group, published, attempts=attempts, results=results or {})
         forwarded.announce.append(published.offer)
     forwarded.message_ids = {row.pk for row in messages}
     statements.deliveries_delete(
@@ -90,13 +102,38 @@ def dead_letter_topic_usable(source: Subscription) -> Topic | None:
 
 
 def _letter(row: Message, source: Subscription, attempts: int) -> NewMessage:
-    attributes = attributes_parse(row.attributes) | {
-        f"{PREFIX}DeliveryCount": str(attempts),
-        f"{PREFIX}Subscription": source.subscription_id,
-        f"{PREFIX}SubscriptionProject": source.project.project_id,
-        f"{PREFIX}TopicPublishTime": publish_time_text(row.pk),
-    }
+    texts = (str(attempts), source.subscription_id, source.project.project_id, publish_time_text(row.pk))
+    attributes = attributes_parse(row.attributes) | dict(zip(ATTRIBUTES, texts, strict=True))
     return NewMessage(bytes(row.data), attributes, row.ordering_key)
+
+
+def _note(
+    source: Subscription,
+    rows: Sequence[Message],
+    published: Published,
+    *,
+    attempts: Mapping[int, int],
+    results: Mapping[int, str],
+) -> None:
+    """Record where dead letters came from and why, which their attributes don't prove: any publisher may set those."""
+    received = {index for owed in published.owed for index in owed.indices}
+    DeadLetter.objects.bulk_create(
+        DeadLetter(
+            message_id=letter_id,
+            subscription=source,
+            source_id=row.pk,
+            attempts=attempts[row.pk],
+            result=results.get(row.pk, ""),
+            replaced=attributes_text(_replaced(row)),
+            is_kept=index not in received,
+        )
+        for index, (letter_id, row) in enumerate(zip(published.ids, rows, strict=True))
+    )
+
+
+def _replaced(row: Message) -> dict[str, str]:
+    """Return the attributes of the message that its dead letter has other values of."""
+    return {name: value for name, value in attributes_parse(row.attributes).items() if name in ATTRIBUTES}
 
 
 def _by_ordering_key(rows: list[Message]) -> list[list[Message]]:

@@ -1,0 +1,355 @@
+"""The console's pages of dead letters: by subscription, those of one subscription, and one with its content."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.exceptions import DisallowedModelAdminLookup
+from django.core.exceptions import PermissionDenied
+from django.db.models import Exists, OuterRef
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.functional import Promise
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from deliveries.admin.readonly import ReadOnlyAdmin
+from deliveries.admin.subscription_pages import may_call
+from deliveries.deadletters import jobs
+from deliveries.deadletters.listing import Summary, summaries, unsettled
+from deliveries.deadletters.moving import METHODS, Action, check_redrivable, letters_move
+from deliveries.inspection import words
+from deliveries.inspection.status import COUNTED_UP_TO
+from deliveries.models import DeadLetter, DeadLetterJob
+from deliveries.rules.ids import publish_time_ms
+from deliveries.rules.payload import attributes_parse
+from pushhub.common.errors import PushHubError
+from pushhub.common.principals import Principal
+from subscriptions.console import navigation
+from subscriptions.console.base import caller_of, check_row
+from subscriptions.console.tabs import subscription_tabs
+from subscriptions.iam import access
+from subscriptions.iam.visible import rows_callable
+from subscriptions.models import Subscription
+
+LIST = "pushhub.v1.DeadLetters.ListDeadLetters"
+GET = "pushhub.v1.DeadLetters.GetDeadLetter"
+#: Subscriptions, and dead letters, on one page.
+PER_PAGE = 50
+#: Reasons that the list of subscriptions tells of each.
+REASONS_SHOWN = 3
+SHOWN_BYTES = 2000
+LAST_ID = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A button: what it does with the chosen dead letters, or with all of them."""
+
+    action: Action
+    label: Promise
+    is_for_all: bool = False
+    #: Asked before something is destroyed.
+    question: Promise | None = None
+
+
+VERBS = {
+    "redrive": Verb(Action.REDRIVE, gettext_lazy("Redrive")),
+    "discard": Verb(
+        Action.DISCARD,
+        gettext_lazy("Discard"),
+        question=gettext_lazy("Discarding %(count)s dead letters deletes them for good. Nobody delivers them again."),
+    ),
+    "redrive-all": Verb(Action.REDRIVE, gettext_lazy("Redrive all"), is_for_all=True),
+    "discard-all": Verb(
+        Action.DISCARD,
+        gettext_lazy("Discard all"),
+        is_for_all=True,
+        question=gettext_lazy(
+            "Discarding all %(count)s dead letters deletes them for good. Nobody delivers them again."
+        ),
+    ),
+}
+
+
+@admin.register(DeadLetter)
+class DeadLetterAdmin(ReadOnlyAdmin):
+    """Dead letters. Each page asks the policies about the subscription that they come from."""
+
+    methods = {"view": LIST}
+    held_on = "subscription"
+    list_display_links = None
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        return [
+            path("", view(self.changelist_view), name="deliveries_deadletter_changelist"),
+            path("of/<int:subscription_id>/", view(self.of_subscription), name="deliveries_deadletters_of"),
+            path("act/<int:subscription_id>/", view(self.act), name="deliveries_deadletters_act"),
+            path("stop/<int:subscription_id>/", view(self.stop), name="deliveries_deadletters_stop"),
+            path("<int:object_id>/change/", view(self.letter), name="deliveries_deadletter_change"),
+        ]
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """The subscriptions that have dead letters, with their number, age and reasons."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if set(request.GET) - {"page"}:
+            raise DisallowedModelAdminLookup
+        found = summaries(_visible_subscriptions(request))
+        start = _page_number(request) * PER_PAGE
+        shown = found[start : start + PER_PAGE]
+        return self._render(
+            request,
+            "admin/deliveries/dead_letters.html",
+            title=capfirst(self.opts.verbose_name_plural),
+            rows=_rows_shown(shown),
+            count=len(found),
+            next_page=start // PER_PAGE + 1 if len(found) > start + PER_PAGE else None,
+        )
+
+    def of_subscription(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
+        """The dead letters of one subscription, the newest first, and what the reader may do with them."""
+        source = self._source(request, subscription_id)
+        before_id = _before_id(request)
+        rows = list(unsettled(source).filter(message_id__lt=before_id).order_by("-message_id")[: PER_PAGE + 1])
+        job = DeadLetterJob.objects.filter(subscription=source).order_by("-pk").first()
+        return self._render(
+            request,
+            "admin/deliveries/dead_letters_of.html",
+            title=source.name,
+            source=source,
+            letters=[_letter_shown(letter) for letter in rows[:PER_PAGE]],
+            older=rows[PER_PAGE - 1].message_id if len(rows) > PER_PAGE else None,
+            is_newest=before_id == LAST_ID,
+            job=_job_shown(job) if job is not None else None,
+            may_open=may_call(caller_of(request), GET, source),
+            tabs=subscription_tabs(source, "dead_letters"),
+            default_rate=jobs.DEFAULT_RATE,
+            max_rate=jobs.MAX_RATE,
+            **_offered(caller_of(request), source),
+        )
+
+    def letter(self, request: HttpRequest, object_id: int) -> HttpResponse:
+        """A dead letter with its content."""
+        if object_id > LAST_ID or not self.has_view_permission(request):
+            raise Http404
+        letter = self.get_queryset(request).filter(pk=object_id).select_related("message__topic__project").first()
+        if letter is None:
+            raise Http404
+        source = self._source(request, letter.subscription_id)
+        check_row(request, source, GET, {"subscription": source.name})
+        payload = _payload(letter)
+        is_settled = not unsettled(source).filter(pk=object_id).exists()
+        return self._render(
+            request,
+            "admin/deliveries/dead_letter.html",
+            title=str(object_id),
+            source=source,
+            letter=_letter_shown(letter),
+            topic=payload.topic if payload is not None else "",
+            attributes=attributes_parse(payload.attributes) if payload is not None else {},
+            ordering_key=payload.ordering_key if payload is not None else "",
+            text=bytes(payload.data[:SHOWN_BYTES]).decode(errors="replace") if payload is not None else "",
+            is_settled=is_settled,
+            **({} if is_settled else _offered(caller_of(request), source)),
+        )
+
+    def act(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
+        """Redrive or discard the chosen dead letters, or order it for all of them."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        source = self._source(request, subscription_id)
+        verb = VERBS.get(request.POST.get("do", ""))
+        back = HttpResponseRedirect(reverse("admin:deliveries_deadletters_of", args=[source.pk]))
+        if verb is None:
+            return back
+        caller = caller_of(request)
+        if not may_call(caller, METHODS[verb.action], source):
+            raise PermissionDenied
+        ids = [int(text) for text in request.POST.getlist("letter") if text.isdecimal() and int(text) <= LAST_ID]
+        if not verb.is_for_all and not ids:
+            messages.error(request, _("Choose at least one dead letter."))
+        elif verb.question is not None and "confirmed" not in request.POST:
+            return self._confirmation(request, source, verb, chosen=len(ids))
+        else:
+            try:
+                messages.success(request, _carry_out(request, source, verb, ids))
+            except PushHubError as error:
+                messages.error(request, error.message)
+        return back
+
+    def stop(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
+        """Stop the order that is under way."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        source = self._source(request, subscription_id)
+        job = jobs.running_job(source)
+        if job is not None:
+            if not may_call(caller_of(request), METHODS[Action(job.action)], source):
+                raise PermissionDenied
+            jobs.job_stop(source)
+            messages.success(request, _("Stopped. The dead letters that are left stay here."))
+        return HttpResponseRedirect(reverse("admin:deliveries_deadletters_of", args=[source.pk]))
+
+    def _confirmation(self, request: HttpRequest, source: Subscription, verb: Verb, *, chosen: int) -> HttpResponse:
+        count = unsettled(source)[: COUNTED_UP_TO + 1].count() if verb.is_for_all else chosen
+        sent = [
+            (name, value) for name, values in request.POST.lists() if name != "csrfmiddlewaretoken" for value in values
+        ]
+        return self._render(
+            request,
+            "admin/deliveries/confirm.html",
+            title=source.name,
+            question=str(verb.question) % {"count": words.count_text(count)},
+            label=verb.label,
+            sent=sent,
+            back=reverse("admin:deliveries_deadletters_of", args=[source.pk]),
+        )
+
+    def _source(self, request: HttpRequest, subscription_id: int) -> Subscription:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        rows = Subscription.objects.select_related("project", "topic__project", "dead_letter_topic__project")
+        source = get_object_or_404(rows, pk=subscription_id)
+        check_row(request, source, LIST, {"subscription": source.name})
+        return source
+
+    def _render(self, request: HttpRequest, template: str, **context: Any) -> HttpResponse:
+        return TemplateResponse(
+            request, template, {**self.admin_site.each_context(request), "opts": self.opts, **context}
+        )
+
+
+def _visible_subscriptions(request: HttpRequest) -> Any:
+    """Return the subscriptions whose dead letters the reader may see, or None for those of everybody."""
+    caller, project = caller_of(request), navigation.chosen_project(request)
+    if access.is_root(caller) and not project:
+        return None
+    rows = rows_callable(caller, LIST, Subscription.objects.order_by())
+    return rows.filter(project__project_id=project) if project else rows
+
+
+def _rows_shown(found: Sequence[Summary]) -> list[dict[str, Any]]:
+    """The texts of each subscription's line: two queries, however many there are."""
+    ids = [summary.subscription_id for summary in found]
+    received = Exists(Subscription.objects.filter(topic=OuterRef("dead_letter_topic"), detached=False))
+    subscriptions = Subscription.objects.select_related("project", "dead_letter_topic__project")
+    rows = subscriptions.annotate(is_received=received).in_bulk(ids)
+    running = {job.subscription_id: job for job in DeadLetterJob.objects.filter(subscription__in=ids, finished_at=None)}
+    shown = []
+    for summary in found:
+        source: Any = rows.get(summary.subscription_id)
+        if source is None:  # it was deleted, and the sweep has not come by yet
+            continue
+        job = running.get(summary.subscription_id)
+        shown.append(
+            {
+                "name": source.name,
+                "url": reverse("admin:deliveries_deadletters_of", args=[source.pk]),
+                "count": summary.count,
+                "since": _time_text(summary.first_id),
+                "latest": _time_text(summary.last_id),
+                "attempts": summary.max_attempts,
+                "reasons": [(words.nack_text(result), count) for result, count in summary.reasons[:REASONS_SHOWN]],
+                "topic": source.dead_letter_topic,
+                "is_received": source.is_received,
+                "job": _job_shown(job) if job is not None else None,
+            }
+        )
+    return shown
+
+
+def _letter_shown(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "id": str(letter.message_id),
+        "source_id": letter.source_id,
+        "at": _time_text(letter.message_id),
+        "published": _time_text(letter.source_id),
+        "attempts": letter.attempts,
+        "reason": words.nack_text(letter.result),
+    }
+
+
+def _job_shown(job: DeadLetterJob) -> dict[str, Any]:
+    words_of = {"done": job.done, "total": job.total, "rate": job.rate, "reason": job.failure}
+    is_redrive = job.action == Action.REDRIVE
+    if job.finished_at is None:
+        text = (
+            _("Redriving: %(done)d of %(total)d, at most %(rate)d a second.")
+            if is_redrive
+            else _("Discarding: %(done)d of %(total)d, at most %(rate)d a second.")
+        )
+    elif job.failure == jobs.STOPPED:
+        text = _("Stopped after %(done)d of %(total)d.")
+    elif job.failure:
+        text = _("Ended after %(done)d of %(total)d: %(reason)s")
+    else:
+        text = _("Redrove %(done)d dead letters.") if is_redrive else _("Discarded %(done)d dead letters.")
+    return {
+        "text": text % words_of,
+        "is_running": job.finished_at is None,
+        "level": "bad" if job.failure not in ("", jobs.STOPPED) else "" if job.finished_at is None else "good",
+        "done": job.done,
+        "total": job.total,
+        "at": f"{job.finished_at or job.created_at:%Y-%m-%d %H:%M:%S} UTC",
+    }
+
+
+def _offered(caller: Principal, source: Subscription) -> dict[str, Any]:
+    """What the buttons of a page are decided by."""
+    may_redrive = may_call(caller, METHODS[Action.REDRIVE], source)
+    try:
+        check_redrivable(source)
+        obstacle = ""
+    except PushHubError:
+        obstacle = _("The subscription is detached or its topic is deleted, so it cannot take dead letters back.")
+    return {
+        "may_redrive": may_redrive and not obstacle,
+        "may_discard": may_call(caller, METHODS[Action.DISCARD], source),
+        "obstacle": obstacle,
+    }
+
+
+def _carry_out(request: HttpRequest, source: Subscription, verb: Verb, ids: Sequence[int]) -> str:
+    caller = caller_of(request)
+    if verb.is_for_all:
+        rate = request.POST.get("rate", "")
+        job = jobs.job_begin(source, action=verb.action, rate=int(rate) if rate.isdecimal() else 0, caller=caller)
+        return _("Ordered for %(count)d dead letters, at most %(rate)d a second.") % {
+            "count": job.total,
+            "rate": job.rate,
+        }
+    count = letters_move(source, ids, action=verb.action, caller=caller)
+    if verb.action == Action.REDRIVE:
+        return ngettext("Redrove %(count)d dead letter.", "Redrove %(count)d dead letters.", count) % {"count": count}
+    return ngettext("Discarded %(count)d dead letter.", "Discarded %(count)d dead letters.", count) % {"count": count}
+
+
+def _payload(letter: DeadLetter) -> Any:
+    """Return the message of a dead letter, or None if it is not kept any more."""
+    try:
+        return letter.message
+    except DeadLetter.message.RelatedObjectDoesNotExist:
+        return None
+
+
+def _time_text(message_id: int) -> str:
+    return f"{datetime.fromtimestamp(publish_time_ms(message_id) / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _page_number(request: HttpRequest) -> int:
+    text = request.GET.get("page", "")
+    return int(text) if text.isdecimal() and len(text) < 6 else 0
+
+
+def _before_id(request: HttpRequest) -> int:
+    text = request.GET.get("before", "")
+    return min(int(text), LAST_ID) if text.isdecimal() else LAST_ID

@@ -1,0 +1,95 @@
+"""`GET /v1/projects/{project}/messages/{message}`: a message's way to each subscription, also after the ack."""
+
+from __future__ import annotations
+
+import base64
+from datetime import timedelta
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from deliveries.inspection.attempts import Attempt
+from deliveries.inspection.messages import Way, message_ways, why_waiting
+from deliveries.models import Message
+from deliveries.rules.payload import attributes_parse, publish_time_text
+from deliveries.store.statements import LAST_ID
+from pushhub.common.clock import utcnow
+from pushhub.common.errors import InvalidArgument, NotFound
+from pushhub.common.protojson import duration_format, timestamp_format
+from subscriptions.api.base import ApiView, caller_of
+from subscriptions.api.openapi import ANY_OBJECT
+from subscriptions.iam.methods import METHODS
+from subscriptions.iam.visible import rows_held
+from subscriptions.models import Subscription, Topic
+from subscriptions.selectors import project_get
+
+#: Ids have 63 bits.
+ID_DIGITS = 19
+PULL = "google.pubsub.v1.Subscriber.Pull"
+
+
+class MessageDetail(ApiView):
+    """Tells of the subscriptions of a project that the caller may pull from, as the console's message page does."""
+
+    methods = {"GET": "pushhub.v1.Diagnostics.GetMessage"}
+
+    @extend_schema(operation_id="messages_get", tags=["messages"], responses=ANY_OBJECT)
+    def get(self, request: Request, project: str, message: str) -> Response:
+        if not (message.isascii() and message.isdigit() and len(message) <= ID_DIGITS and int(message) <= LAST_ID):
+            raise InvalidArgument("A message id is a decimal number.", field="message")
+        [requirement] = METHODS[PULL]
+        project_id = project_get(project=project).project_id
+        subscriptions = Subscription.objects.filter(project__project_id=project_id)
+        pullable = rows_held(caller_of(request), requirement.permission, subscriptions)
+        ways, journal = message_ways(int(message), pullable)
+        if not ways:
+            raise NotFound(
+                f"Message not found (message={message}): no subscription of the project that you may pull from has it, "
+                "and neither has the journal."
+            )
+        row = Message.objects.filter(pk=int(message)).first()
+        answer = {
+            "name": f"projects/{project_id}/messages/{message}",
+            "messageId": message,
+            "publishTime": publish_time_text(int(message)),
+            **(_content(row) if row is not None else {}),
+            "deliveries": [_delivery(way) for way in ways],
+        }
+        # Some segments of the journal were left out, because reading them would have taken too long.
+        return Response(answer if journal.is_complete else {**answer, "attemptsIncomplete": True})
+
+
+def _content(row: Message) -> dict[str, Any]:
+    """Return what the database still has of a message. Its topic may have been deleted."""
+    topic = Topic.objects.select_related("project").filter(pk=row.topic_id).first()
+    content = {
+        "topic": topic.name if topic is not None else "_deleted-topic_",
+        "data": base64.b64encode(bytes(row.data)).decode(),
+        "attributes": attributes_parse(row.attributes),
+        "orderingKey": row.ordering_key,
+    }
+    return {name: value for name, value in content.items() if value}
+
+
+def _delivery(way: Way) -> dict[str, Any]:
+    delivery: dict[str, Any] = {"subscription": way.subscription, "state": way.place.upper()}
+    if why := why_waiting(way):
+        delivery["reason"] = why
+    if way.next_attempt_ms:
+        delivery["nextAttemptTime"] = timestamp_format(utcnow() + timedelta(milliseconds=int(way.next_attempt_ms)))
+    return {**delivery, "attempts": [_attempt(attempt) for attempt in way.attempts]}
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    shown: dict[str, Any] = {"time": timestamp_format(attempt.at), "event": attempt.event}
+    if attempt.attempt:
+        shown["deliveryAttempt"] = attempt.attempt
+    if attempt.latency_ms is not None:
+        shown["latency"] = duration_format(round(attempt.latency_ms))
+    return shown | {
+        name: value
+        for name, value in (("outcome", attempt.outcome), ("result", attempt.result), ("worker", attempt.worker))
+        if value
+    }

@@ -1,0 +1,1 @@
+"""Dead letters: forwarding to the dead-letter topic, and what people do with them afterwards."""

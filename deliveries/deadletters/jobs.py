@@ -1,0 +1,132 @@
+"""Orders to redrive or discard all dead letters of a subscription, at a rate.
+
+The maintenance worker moves some of each order at every tick. How far an order has come is written in the transaction
+that moves the dead letters, so it goes on from there after a crash, and ticks that overlap do nothing twice.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+from deliveries.deadletters.listing import unsettled
+from deliveries.deadletters.moving import BATCH, METHODS, Action, batch_move, batches, check_redrivable
+from deliveries.models import DeadLetter, DeadLetterJob
+from deliveries.store.writelock import write_transaction
+from pushhub.common.clock import Clock, utcnow
+from pushhub.common.errors import FailedPrecondition, InvalidArgument, PushHubError
+from pushhub.common.principals import Principal
+from subscriptions import audit
+from subscriptions.iam.methods import authorize
+from subscriptions.models import Subscription
+
+DEFAULT_RATE = 10
+#: The failure of an order that somebody stopped.
+STOPPED = "stopped"
+MAX_RATE = 1000
+#: After a pause, an order makes up for so many seconds at most.
+CATCH_UP_SECONDS = 10.0
+#: How long one tick works on one order.
+TICK_SECONDS = 2.0
+
+
+def job_begin(source: Subscription, *, action: str, rate: int, caller: Principal) -> DeadLetterJob:
+    """Order that all present dead letters of a subscription are redriven or discarded.
+
+    Raises FailedPrecondition if there are none, if the subscription can't take them, or while another order runs.
+    """
+    if not 1 <= rate <= MAX_RATE:
+        raise InvalidArgument(f"The rate must be between 1 and {MAX_RATE} messages a second.", field="rate")
+    if action == Action.REDRIVE:
+        check_redrivable(source)
+    with write_transaction():
+        Subscription.objects.select_for_update().filter(pk=source.pk).first()
+        letters = DeadLetter.objects.filter(subscription=source)
+        last_id = letters.order_by("-message_id").values_list("message_id", flat=True).first()
+        if last_id is None:
+            raise FailedPrecondition(f"There are no dead letters (resource={source.subscription_id}).")
+        if running_job(source) is not None:
+            raise FailedPrecondition(
+                f"Dead letters are being moved already; stop that first (resource={source.subscription_id})."
+            )
+        job = DeadLetterJob.objects.create(
+            subscription=source,
+            action=action,
+            last_id=last_id,
+            rate=rate,
+            member=caller.member,
+            is_superuser=caller.is_superuser,
+            unique_id=caller.unique_id,
+            total=letters.count(),
+        )
+        after = {"messages": job.total, "messagesPerSecond": rate}
+        audit.carried_out(method=METHODS[Action(action)], row=source, after=after)
+    return job
+
+
+def running_job(source: Subscription) -> DeadLetterJob | None:
+    return DeadLetterJob.objects.filter(subscription=source, finished_at=None).order_by("pk").first()
+
+
+def job_stop(source: Subscription, *, clock: Clock = utcnow) -> bool:
+    """End the order that runs; what it has not moved yet stays. Return whether there was one."""
+    with write_transaction():
+        job = running_job(source)
+        if job is None:
+            return False
+        DeadLetterJob.objects.filter(pk=job.pk, finished_at=None).update(finished_at=clock(), failure=STOPPED)
+        audit.carried_out(method=METHODS[Action(job.action)], row=source, after={"stopped": True})
+    return True
+
+
+def jobs_advance(*, clock: Clock = utcnow) -> int:
+    """Move as many dead letters of each order as its rate allows now; return how many."""
+    moved = 0
+    for job in DeadLetterJob.objects.filter(finished_at=None).order_by("pk"):
+        try:
+            moved += _advance(job, clock())
+        except PushHubError as error:
+            running = DeadLetterJob.objects.filter(pk=job.pk, finished_at=None)
+            running.update(finished_at=clock(), failure=error.message)
+    return moved
+
+
+def _advance(job: DeadLetterJob, now: datetime) -> int:
+    source = Subscription.objects.select_related("project", "topic__project").filter(pk=job.subscription_id).first()
+    if source is None:
+        raise FailedPrecondition("The subscription was deleted.")
+    caller = Principal(job.member, is_superuser=job.is_superuser, unique_id=job.unique_id)
+    authorize(caller, METHODS[Action(job.action)], {"subscription": source.name})
+    seconds = min((now - (job.advanced_at or job.created_at)).total_seconds(), CATCH_UP_SECONDS)
+    allowance = int(job.rate * (seconds if job.advanced_at else max(seconds, 1.0)))
+    moved, until = 0, time.monotonic() + TICK_SECONDS
+    while moved < allowance and time.monotonic() < until:
+        count = _advance_batch(job, source, caller, limit=allowance - moved, now=now)
+        if count is None:
+            break
+        moved += count
+    return moved
+
+
+def _advance_batch(
+    job: DeadLetterJob, source: Subscription, caller: Principal, *, limit: int, now: datetime
+) -> int | None:
+    """Move the next batch and note how far the order is; None if it has ended."""
+    with write_transaction():
+        current = DeadLetterJob.objects.select_for_update().get(pk=job.pk)
+        if current.finished_at is not None:
+            return None
+        letters = unsettled(source).filter(message_id__gt=current.position, message_id__lte=current.last_id)
+        ids = list(letters.order_by("message_id").values_list("message_id", flat=True)[: min(limit, BATCH)])
+        if not ids:
+            current.finished_at = now
+            current.save(update_fields=["finished_at"])
+            return None
+        batch = batches(ids)[0]
+        moved = batch_move(source, batch, action=current.action, caller=caller)
+        current.position = batch[-1]
+        current.done += moved.count
+        current.advanced_at = now
+        current.save(update_fields=["position", "done", "advanced_at"])
+    moved.announce_all()
+    return len(batch)

@@ -1,0 +1,30 @@
+"""How far pushes are counted into the metrics, in the reader's language."""
+
+from __future__ import annotations
+
+from django.utils.translation import gettext as _
+
+from deliveries.metrics.coverage import Counting
+from deliveries.models import CountingLease
+from pushhub.common.clock import time_text
+
+
+def counting_level(state: Counting) -> str:
+    """Return "good", or "warn" where nothing is being counted."""
+    return "good" if state.runs else "warn"
+
+
+def counting_text(state: Counting) -> str:
+    """Return up to when pushes are counted, and by whom."""
+    if state.counted_to is None:
+        return _("Nothing has been counted yet: no maintenance worker ran.")
+    words = {"time": time_text(state.counted_to)}
+    if not state.runs:
+        return _("Counting stands still: counted up to %(time)s. No maintenance worker runs.") % words
+    if state.counter == CountingLease.Counter.SPARK:
+        text = _("Counted up to %(time)s by Spark.") % words
+    else:
+        text = _("Counted up to %(time)s by the embedded counter.") % words
+    if state.waiting:
+        text += " " + _("Segments that wait: %(count)d.") % {"count": state.waiting}
+    return text

@@ -1,0 +1,57 @@
+"""What the metrics know of a time: nothing of a period that is not counted yet, or in which no gauge was taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from deliveries.metrics.curves import Span
+from deliveries.metrics.expiry import MINUTES_KEPT
+from deliveries.models import CountingLease, GaugeRound
+from pushhub.common.clock import Clock, utcnow
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """How far events are counted into the metrics. `counter` is "spark", "embedded", or empty if none ever counted."""
+
+    counter: str
+    counted_to: datetime | None
+    waiting: int
+    #: False when the counter stopped renewing its lease.
+    runs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """By period of a span: whether its events are counted, and whether a gauge was taken in it."""
+
+    counted: Sequence[bool]
+    taken: Sequence[bool]
+
+
+def counting(*, clock: Clock = utcnow) -> Counting:
+    """Return who counts and how far."""
+    lease = CountingLease.objects.first()
+    if lease is None:
+        return Counting("", None, 0, runs=False)
+    return Counting(lease.counter, lease.counted_to, lease.waiting, runs=lease.until > clock())
+
+
+def coverage(span: Span, counted_to: datetime | None, *, clock: Clock = utcnow) -> Coverage:
+    """Return what the metrics know of each period.
+
+    A maintenance worker that stood still took no gauges, but counted later what happened meanwhile.
+    """
+    times = span.times
+    counted_until = counted_to.timestamp() if counted_to is not None else 0.0
+    # Rounds expire with the gauges; from then on a period without a row counts as taken.
+    kept_from = (clock() - MINUTES_KEPT).timestamp()
+    step = int(span.period.total_seconds())
+    rounds = GaugeRound.objects.filter(at__gte=span.start, at__lt=span.end).values_list("at", flat=True)
+    taken = {int(at.timestamp()) // step * step for at in rounds}
+    return Coverage(
+        counted=[at < counted_until for at in times],
+        taken=[at in taken or at < kept_from for at in times],
+    )

@@ -1,0 +1,116 @@
+"""Adds the counters of `/metrics` to the tables of metrics each minute, where time series are read from.
+
+The journal counts what it has a row for. The other counters exist in Redis alone: messages sent to pullers, requests of
+pullers, sizes of messages, messages that a filter acknowledged. What a counter has grown by since the last sample goes
+into the tables in the transaction that stores the new sample, so no growth is added twice. A counter that is smaller
+than its last sample has started again at zero, because Redis lost it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+import redis
+from django.conf import settings
+
+from deliveries.backlog.connection import client_of
+from deliveries.counters import kinds
+from deliveries.counters.counters import CounterValue, counters_read
+from deliveries.metrics.series import MINUTE, floor
+from deliveries.models import CounterSample
+from deliveries.pipeline.counting.ledger import Key, Sums, sums_add
+from deliveries.rules.histogram import SCALE
+from deliveries.store.writelock import write_transaction
+from pushhub.common.clock import Clock, utcnow
+from pushhub.common.names import subscription_name, topic_name
+from subscriptions.models import Subscription, Topic
+
+#: Counters of one transaction, which publishers on SQLite wait for.
+CHUNK = 500
+LOCK_KEY = "ph:counters:sampling"
+#: How long a process that was killed keeps others from sampling.
+LOCK_SECONDS = 300
+
+#: The project and the full name of a resource, by kind of resource and primary key.
+Resources = dict[tuple[str, int], tuple[str, str]]
+
+
+def counters_sample(*, clock: Clock = utcnow) -> int:
+    """Add what counters have grown by; return how many have. May raise redis.RedisError and the database's errors.
+
+    Only one process at a time does so: values that were read before another's sample would look like a lost counter.
+    """
+    client: redis.Redis = client_of(settings.REDIS_URL)
+    if not client.set(LOCK_KEY, "1", nx=True, ex=LOCK_SECONDS):
+        return 0
+    try:
+        return _sample(client, clock)
+    finally:
+        client.delete(LOCK_KEY)
+
+
+def _sample(client: redis.Redis, clock: Clock) -> int:
+    values = {value.field: value for value in counters_read(client) if value.kind.is_sampled(value.labels)}
+    samples = dict(CounterSample.objects.values_list("field", "value"))
+    grown = [value for value in values.values() if samples.get(value.field) != value.value]
+    # The growth is that of the minute before; most of it lies in the minute that began half a minute before that.
+    at = floor(clock() - timedelta(seconds=30), MINUTE)
+    resources = _resources(grown)
+    for start in range(0, len(grown), CHUNK):
+        _add(grown[start : start + CHUNK], resources, at)
+    gone = [field for field in samples if field not in values]
+    for start in range(0, len(gone), CHUNK):
+        CounterSample.objects.filter(field__in=gone[start : start + CHUNK]).delete()
+    return len(grown)
+
+
+def _add(values: Sequence[CounterValue], resources: Resources, at: datetime) -> None:
+    with write_transaction():
+        rows = CounterSample.objects.select_for_update().in_bulk([value.field for value in values])
+        news: dict[Key, Sums] = {}
+        for value in values:
+            sample = rows[value.field].value if value.field in rows else 0
+            resource = resources.get((value.kind.resource, value.resource_id))
+            if resource is not None:
+                growth = value.value - sample if value.value >= sample else value.value
+                project, name = resource
+                key = (name, value.kind.event, at, _label(value), 0, "")
+                _count(news.setdefault(key, Sums(project)), value, growth)
+        sums_add(news)
+        CounterSample.objects.bulk_create(
+            [CounterSample(field=value.field, value=value.value) for value in values],
+            update_conflicts=True,
+            unique_fields=["field"],
+            update_fields=["value"],
+        )
+
+
+def _label(value: CounterValue) -> str:
+    """Return the value of the first label, which is stored as the response class."""
+    return value.labels[0] if value.kind.labels else ""
+
+
+def _count(sums: Sums, value: CounterValue, growth: int) -> None:
+    """Add the growth of a counter, which of a distribution is that of one bucket or of the sum."""
+    if not value.kind.unit:
+        sums.count += growth
+    elif value.labels[-1] == kinds.SUM:
+        sums.latency_us_sum += growth
+    else:
+        bucket = int(value.labels[-1]) << (SCALE - kinds.DISTRIBUTION_SCALE)
+        sums.count += growth
+        sums.buckets[bucket] = sums.buckets.get(bucket, 0) + growth
+
+
+def _resources(values: Iterable[CounterValue]) -> Resources:
+    """Return the names of the resources of these counters. Deleted ones are left out."""
+    wanted = {(value.kind.resource, value.resource_id) for value in values}
+    resources: Resources = {}
+    if any(resource == "subscription" for resource, _ in wanted):
+        for pk, project, name in Subscription.objects.values_list("id", "project__project_id", "subscription_id"):
+            resources["subscription", pk] = (project, subscription_name(project, name))
+    if any(resource == "topic" for resource, _ in wanted):
+        for pk, project, name in Topic.objects.values_list("id", "project__project_id", "topic_id"):
+            resources["topic", pk] = (project, topic_name(project, name))
+    return resources

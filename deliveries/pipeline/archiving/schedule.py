@@ -1,0 +1,72 @@
+"""Starts runs of the archive when beat says so: one at a time, and each in a process of its own, as it needs Java."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from deliveries.pipeline import needs
+from deliveries.store import statements
+
+logger = logging.getLogger(__name__)
+
+#: How often a run also compacts. Each time writes the day's small files again.
+COMPACT_SECONDS = 3600.0
+#: Lines only of runs that did something.
+COMMAND = (sys.executable, "-m", "django", "pipeline", "archive", "--verbosity", "0")
+STOP_SECONDS = 10.0
+
+
+class Schedule:
+    """The runs that this process started."""
+
+    def __init__(
+        self,
+        *,
+        command: tuple[str, ...] = COMMAND,
+        missing: Callable[[], str] = needs.missing,
+        has_news: Callable[[], bool] = lambda: bool(statements.messages_unarchived(after_id=0, limit=1)),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._command = command
+        self._missing = missing
+        self._has_news = has_news
+        self._monotonic = monotonic
+        self._process: subprocess.Popen[bytes] | None = None
+        self._compacted_at: float | None = None
+
+    def start(self) -> bool:
+        """Start a run if there is something to do and the one before is over; return whether one was started."""
+        if self._process is not None and self._process.poll() is None:
+            return False
+        now = self._monotonic()
+        is_compacting = self._compacted_at is None or now - self._compacted_at >= COMPACT_SECONDS
+        if not (is_compacting or self._has_news()):
+            return False
+        if lacking := self._missing():
+            logger.warning("messages wait in the database for the archive, which needs Spark: %s", lacking)
+            return False
+        if is_compacting:
+            self._compacted_at = now
+        words = ["--compact"] if is_compacting else []
+        self._process = subprocess.Popen([*self._command, *words], stdin=subprocess.DEVNULL)  # noqa: S603
+        return True
+
+    def stop(self) -> None:
+        """End a run that is not over. The next one removes what it leaves."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+schedule = Schedule()
+atexit.register(schedule.stop)

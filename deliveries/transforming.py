@@ -1,0 +1,55 @@
+"""Applies the message transforms of a subscription to messages on their way out (docs/spec.md#message-transforms).
+
+It is done for each attempt: what is stored, retried and dead-lettered is the message as it was published.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deliveries.publish.request import transformed_messages_check
+from deliveries.rules.payload import NewMessage
+from pushhub.common.errors import InvalidArgument
+from subscriptions.transforms.functions import Function
+from subscriptions.transforms.results import FILTERED, Failed, Filtered, Input, Result
+from subscriptions.transforms.sandboxes import sandboxes
+
+#: Why a delivery ends that a function filters.
+FILTER = "filter"
+
+#: A message in the form that travels in tasks (rules/payload.py).
+Wire = Mapping[str, Any]
+
+
+def wire_messages_transform(
+    *, project: str, functions: Sequence[Function], messages: Sequence[Wire], seconds: float
+) -> list[Wire | Failed | Filtered]:
+    """Return the first messages as the functions make them, as many as this time allows, and at least one.
+
+    Raises ResourceExhausted if others use the project's sandbox.
+    """
+    inputs = [_input(message) for message in messages]
+    results = sandboxes().run(project, functions, inputs, seconds=seconds)
+    return [_output(message, result) for message, result in zip(messages, results, strict=False)]
+
+
+def _input(message: Wire) -> Input:
+    # Functions see whole seconds.
+    metadata = {"message_id": message["messageId"], "publish_time": message["publishTime"][:19] + "Z"}
+    if "orderingKey" in message:
+        metadata["ordering_key"] = message["orderingKey"]
+    return Input(base64.b64decode(message.get("data", "")), message.get("attributes", {}), metadata)
+
+
+def _output(message: Wire, result: Result) -> Wire | Failed | Filtered:
+    if isinstance(result, Failed) or result is FILTERED:
+        return result
+    try:
+        transformed_messages_check([NewMessage(result.data, result.attributes)])
+    except InvalidArgument as error:
+        return Failed(error.message)
+    content = {"attributes": result.attributes, "data": base64.b64encode(result.data).decode()}
+    rest = {name: message[name] for name in ("messageId", "orderingKey", "publishTime") if name in message}
+    return {name: value for name, value in content.items() if value} | rest

@@ -1,0 +1,22 @@
+"""Files with JSON or YAML that flags name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from subscriptions.cli.client import CliError
+
+
+def content_of(path: str) -> Any:
+    """Return what a file in JSON or YAML holds."""
+    import yaml  # slow to load, and rarely needed
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        return json.loads(text) if text.lstrip().startswith(("{", "[")) else yaml.safe_load(text)
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror}") from None
+    except (ValueError, yaml.YAMLError):
+        raise CliError(f"{path}: neither JSON nor YAML") from None

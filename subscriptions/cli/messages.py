@@ -1,0 +1,42 @@
+"""`messages`: what became of a message, which `gcloud` has no words for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from subscriptions.cli.client import Client
+from subscriptions.cli.formats import table
+from subscriptions.cli.values import full_name
+from subscriptions.cli.verbs import Options, Result, Verb, flag
+
+MESSAGE = flag("message", "the id that publishing returned")
+HEADS = ("time", "event", "attempt", "outcome", "result", "latency", "worker")
+
+
+def describe(client: Client, options: Options) -> Result:
+    answer = client.call("GET", full_name(options["message"], "messages", options["project"]))
+    if options["format"] is not None and options["format"].name != "table":
+        return Result(answer)
+    parts = [f"message {answer['messageId']}, published at {answer['publishTime']}"]
+    if "topic" in answer:
+        parts[0] += f" to {answer['topic']}"
+    parts += [_delivery(delivery) for delivery in answer["deliveries"]]
+    if answer.get("attemptsIncomplete"):
+        parts.append("Not all of the journal was read: there may be further attempts.")
+    return Result("\n\n".join(parts), form="text")
+
+
+def _delivery(delivery: Any) -> str:
+    state = delivery["state"].lower().replace("_", " ")
+    lines = [f"{delivery['subscription']}: {state}. {delivery.get('reason', '')}".rstrip()]
+    if delivery["attempts"]:
+        lines.append(table([_row(attempt) for attempt in delivery["attempts"]], heads=HEADS))
+    return "\n".join(lines)
+
+
+def _row(attempt: Any) -> list[str]:
+    names = ("time", "event", "deliveryAttempt", "outcome", "result", "latency", "worker")
+    return [str(attempt.get(name, "")) for name in names]
+
+
+VERBS = {"describe": Verb("show a message's way to each subscription, also after the ack", describe, (MESSAGE,))}

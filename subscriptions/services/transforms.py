@@ -1,0 +1,94 @@
+"""Tries message transforms in the sandbox: before they are stored, and for those who write them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pushhub.common.errors import InvalidArgument
+from pushhub.common.protojson import bytes_parse
+from subscriptions import selectors
+from subscriptions.resources import fields
+from subscriptions.resources.transforms import function_of, functions_of
+from subscriptions.transforms.functions import Function, functions_on
+from subscriptions.transforms.results import FILTERED, Failed, Input, Result
+from subscriptions.transforms.sandboxes import sandboxes
+
+#: What a test may take, for at most five functions.
+TEST_SECONDS = 5.0
+
+
+def transforms_check(
+    *, project: str, transforms: Sequence[Mapping[str, Any]], field: str = "messageTransforms"
+) -> None:
+    """Raise InvalidArgument unless the code of each transform can be run and has the function that it names.
+
+    It runs users' code, so the caller must not hold a transaction.
+    """
+    for index, function in enumerate(functions_of(transforms, field=field)):
+        _check(project, function, field=f"{field}[{index}]")
+
+
+def transform_validate(*, project: str, request: object) -> None:
+    """Raise InvalidArgument unless the transform of a ValidateMessageTransformRequest could be stored."""
+    read = fields.VALIDATE_MESSAGE_TRANSFORM.read(request)
+    function = function_of(read.get("messageTransform", {}), field="messageTransform")
+    _check(project, function, field="messageTransform")
+
+
+def transforms_test(*, project: str, request: object) -> list[dict[str, Any]]:
+    """Return what each transform of a TestMessageTransformsRequest makes of its message, in JSON form.
+
+    The list ends with the transform that filters the message or fails. A transform that is disabled has no entry.
+    """
+    read = fields.TEST_MESSAGE_TRANSFORMS.read(request)
+    functions = _functions_to_test(read)
+    message = read.get("message", {})
+    current = Input(
+        bytes_parse(message.get("data", ""), field="message.data"),
+        message.get("attributes", {}),
+        {"ordering_key": message["orderingKey"]} if "orderingKey" in message else {},
+    )
+    answers: list[dict[str, Any]] = []
+    for function in functions:
+        [result] = sandboxes().run(project, [function], [current], seconds=TEST_SECONDS)
+        answers.append(_shown(result, message))
+        if isinstance(result, Failed) or result is FILTERED:
+            break
+        current = Input(result.data, result.attributes, current.metadata)
+    return answers
+
+
+def _functions_to_test(read: Mapping[str, Any]) -> Sequence[Function]:
+    if len(read.keys() & {"messageTransforms", "topic", "subscription"}) != 1:
+        raise InvalidArgument(
+            "The request must have one of messageTransforms, topic and subscription.", field="messageTransforms"
+        )
+    if "topic" in read:
+        return functions_on(selectors.topic_get(name=read["topic"], field="topic").message_transforms)
+    if "subscription" in read:
+        return functions_on(selectors.subscription_get(name=read["subscription"]).message_transforms)
+    field = "messageTransforms.messageTransforms"
+    transforms = read["messageTransforms"].get("messageTransforms", [])
+    functions_of(transforms, field=field)
+    return functions_on(transforms)
+
+
+def _shown(result: Result, message: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(result, Failed):
+        return {"messageTransformFailure": {"description": result.why}}
+    if result is FILTERED:
+        return {"messageFiltered": {}}
+    transformed = {
+        "data": base64.b64encode(result.data).decode(),
+        "attributes": dict(result.attributes),
+        "orderingKey": message.get("orderingKey", ""),
+    }
+    return {"transformedMessage": {field: value for field, value in transformed.items() if value}}
+
+
+def _check(project: str, function: Function, *, field: str) -> None:
+    why = sandboxes().check(project, function)
+    if why:
+        raise InvalidArgument(f"The function {function.name} is not valid. {why}", field=f"{field}.javascriptUdf.code")

@@ -1,0 +1,182 @@
+"""A subscription's charts tell what is zero from what is not known, and an empty one says why."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from deliveries.metrics import curves
+from deliveries.metrics.coverage import counting, coverage
+from deliveries.metrics.gauges import gauges_take
+from deliveries.models import CountingLease, GaugeMinute, GaugeRound
+from deliveries.pipeline.counting.ledger import Partial, Sums, partials_add
+from deliveries.rules.histogram import bucket_of
+from pushhub.common.clock import utcnow
+from subscriptions.models import Subscription, Topic
+from tests.restapi import Api
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "projects/shop/topics/orders"
+PUSH = "projects/shop/subscriptions/push"
+MINUTE = timedelta(minutes=1)
+NOW = utcnow().replace(second=0, microsecond=0)
+
+
+@pytest.fixture
+def subscription(redis_url: str) -> Subscription:
+    api = Api()
+    api.made("topics/orders")
+    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:40009/"}})
+    return Subscription.objects.get()
+
+
+@pytest.fixture
+def client(db: None) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("root", "root@example.com"))
+    return client
+
+
+def charts(client: Client, subscription: Subscription, query: str = "") -> str:
+    return client.get(f"/admin/deliveries/segment/charts/{subscription.pk}/?{query}").content.decode()
+
+
+def pushes(*, minutes_ago: int, count: int, event: str = "push") -> None:
+    at = NOW - minutes_ago * MINUTE
+    key = (PUSH, event, at, "ack" if event == "push" else "", 204 if event == "push" else 0, "127.0.0.1")
+    sums = Sums("shop", count, 50, 5000, 1000, {bucket_of(1000): count} if event == "push" else {})
+    partials_add([Partial(f"{event}-{minutes_ago}-{count}", key, sums)], job="test")
+
+
+def counted(*, minutes_ago: float, counter: str = "embedded", runs: bool = True, waiting: int = 0) -> None:
+    CountingLease.objects.create(
+        counter=counter,
+        until=utcnow() + timedelta(minutes=5 if runs else -5),
+        counted_to=NOW - minutes_ago * MINUTE,
+        waiting=waiting,
+    )
+
+
+def span(minutes: int) -> curves.Span:
+    return curves.Span("shop", "push", NOW - minutes * MINUTE, NOW, MINUTE)
+
+
+def test_a_counted_period_without_pushes_is_zero_and_one_that_is_not_counted_is_a_gap(redis_url: str) -> None:
+    counted(minutes_ago=2)
+    pushes(minutes_ago=4, count=7)
+    pushes(minutes_ago=1, count=3)
+    shown = span(5)
+    counts = curves.counts(shown, coverage(shown, counting().counted_to).counted)
+    assert counts.pushes == {"ack": [0.0, 7.0, 0.0, None, 3.0]}
+    assert [value is None for value in counts.latencies_ms[0.5]] == [True, False, True, True, False]
+    assert counts.dead_letters == [0.0, 0.0, 0.0, None, 0.0]
+
+
+def test_a_minute_without_a_row_is_quiet_if_gauges_were_taken_and_a_gap_if_not(redis_url: str) -> None:
+    figures = {"undelivered": 4, "oldest_unacked_seconds": 9, "outstanding": 1, "push_window": 3, "backoff_ms": 1500}
+    for minutes_ago in (3, 2):
+        GaugeRound.objects.create(at=NOW - minutes_ago * MINUTE)
+    GaugeMinute.objects.create(project="shop", resource=PUSH, at=NOW - 2 * MINUTE, **figures)
+    shown = span(3)
+    gauges = curves.gauges(shown, coverage(shown, None).taken)
+    assert gauges.undelivered == [0.0, 4.0, None]
+    assert gauges.push_window == [None, 3.0, None]
+    assert gauges.backoff_seconds == [0.0, 1.5, None]
+
+
+def test_a_round_of_gauges_is_noted_once_a_minute(subscription: Subscription) -> None:
+    gauges_take(clock=lambda: NOW)
+    gauges_take(clock=lambda: NOW + timedelta(seconds=30))
+    assert GaugeRound.objects.get().at == NOW
+
+
+def test_every_empty_frame_gives_its_reason(client: Client, subscription: Subscription, settings: Any) -> None:
+    settings.JOURNAL = "/journal"
+    page = charts(client, subscription)
+    assert page.count('class="none"') == 7
+    assert page.count("Nothing has been counted yet. The maintenance worker") == 2
+    assert page.count("The subscription has no dead-letter topic.") == 1
+    assert page.count("Nothing was recorded in this time: no maintenance worker ran.") == 4
+
+    counted(minutes_ago=0)
+    GaugeRound.objects.create(at=NOW)
+    page = charts(client, subscription)
+    assert page.count("No message was pushed in this time.") == 2
+    assert page.count('class="none"') == 3, "the gauges are zero"
+
+    Subscription.objects.update(dead_letter_topic=Topic.objects.get())
+    assert charts(client, subscription).count("No message was dead-lettered in this time.") == 1
+
+    CountingLease.objects.update(counted_to=NOW - timedelta(hours=2), waiting=3)
+    assert charts(client, subscription).count("This time is not counted yet. Counted up to") == 3
+
+    old = f"start={NOW - timedelta(days=20):%Y-%m-%dT%H:%M:%SZ}&end={NOW - timedelta(days=19):%Y-%m-%dT%H:%M:%SZ}"
+    assert charts(client, subscription, old).count("No message was pushed") == 2
+
+    Subscription.objects.update(push_endpoint="")
+    assert charts(client, subscription, old).count("are pulled, not pushed.") == 2
+
+    settings.JOURNAL = ""
+    assert charts(client, subscription).count("The journal is switched off") == 3
+
+
+def test_the_page_says_how_far_pushes_are_counted_and_by_whom(client: Client, subscription: Subscription) -> None:
+    def told() -> tuple[str, str]:
+        context = client.get(f"/admin/deliveries/segment/charts/{subscription.pk}/").context
+        return context["counting_level"], context["counting"]
+
+    time = f"{NOW:%Y-%m-%d %H:%M:%S} UTC"
+    assert told() == ("warn", "Nothing has been counted yet: no maintenance worker ran.")
+    counted(minutes_ago=0, waiting=2)
+    assert told() == ("good", f"Counted up to {time} by the embedded counter. Segments that wait: 2.")
+    CountingLease.objects.update(counter="spark", waiting=0)
+    assert told() == ("good", f"Counted up to {time} by Spark.")
+    CountingLease.objects.update(until=utcnow() - MINUTE)
+    assert told()[0] == "warn"
+    assert told()[1].startswith(f"Counting stands still: counted up to {time}.")
+
+
+def test_a_range_is_compared_with_the_week_before(client: Client, subscription: Subscription) -> None:
+    counted(minutes_ago=0)
+    pushes(minutes_ago=5, count=11)
+    pushes(minutes_ago=5 + 7 * 24 * 60, count=23)
+    page = charts(client, subscription, "range=1h&compare=week").replace("</title>", "\n")
+    assert "ack: 11\nAll, a week before: 23\n" in page
+    assert "p50, a week before" in page
+    assert "a week before" not in charts(client, subscription, "range=1h")
+
+
+def test_the_overview_has_percentiles_and_responses_of_the_last_minutes_that_are_counted(
+    client: Client, subscription: Subscription
+) -> None:
+    def figures() -> dict[str, str]:
+        shown: dict[str, str] = client.get(f"/admin/deliveries/delivery/state/{subscription.pk}/live/").json()[
+            "figures"
+        ]
+        return {name: shown[name] for name in ("p50", "p99", "responses")}
+
+    assert figures() == {"p50": "-", "p99": "-", "responses": "-"}
+    counted(minutes_ago=30)
+    pushes(minutes_ago=5, count=50)
+    pushes(minutes_ago=31, count=3)
+    assert figures() == {"p50": "1 ms", "p99": "1 ms", "responses": "ack 100.0 %"}
+    page = client.get(f"/admin/deliveries/delivery/state/{subscription.pk}/").content.decode()
+    assert f"Counted up to {NOW - 30 * MINUTE:%Y-%m-%d %H:%M:%S} UTC by the embedded counter." in page
+
+
+def test_the_page_costs_as_many_queries_for_a_month_as_for_an_hour(client: Client, subscription: Subscription) -> None:
+    counted(minutes_ago=0)
+    costs = []
+    for number, query in enumerate(("range=1h", "range=1h", "range=30d")):
+        pushes(minutes_ago=number, count=1)
+        with CaptureQueriesContext(connection) as queries:
+            charts(client, subscription, query)
+        costs.append(len(queries))
+    assert costs[1] == costs[2]

@@ -1,0 +1,204 @@
+"""The console's pages of dead letters: what they tell, what they do, and whom they offer it to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from deliveries.deadletters import jobs
+from deliveries.models import DeadLetter, DeadLetterJob, Delivery, Message
+from subscriptions.iam import grants
+from subscriptions.models import Project, Subscription, Topic
+from tests.integration.deadletters.letters import letters_made, owed_to, source_made
+from tests.restapi import Api
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LIST = "/admin/deliveries/deadletter/"
+
+
+@pytest.fixture
+def api(redis_url: str) -> Api:
+    return Api()
+
+
+@pytest.fixture
+def client() -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("root", "root@example.com"))
+    return client
+
+
+def of(source: Subscription) -> str:
+    return f"{LIST}of/{source.pk}/"
+
+
+def act(client: Client, source: Subscription, **sent: Any) -> Any:
+    return client.post(f"{LIST}act/{source.pk}/", sent, follow=True)
+
+
+def said(page: Any) -> list[str]:
+    return [str(message) for message in page.context["messages"]]
+
+
+def test_the_list_tells_number_age_reasons_and_attempts_of_each_subscription(api: Api, client: Client) -> None:
+    source = source_made(api)
+    letters_made(api, source, 2)
+    letters_made(api, source, 1, result="connect_failed")
+    [row] = client.get(LIST).context["rows"]
+    assert (row["name"], row["count"], row["attempts"]) == (source.name, 3, 5)
+    assert row["reasons"] == [("the endpoint answered 503", 2), ("a refused connection", 1)]
+    assert row["is_received"]
+    Subscription.objects.filter(subscription_id="reader").delete()
+    page = client.get(LIST).content.decode()
+    assert "It has no subscription: PushHub keeps the dead letters." in page
+
+
+def test_the_page_of_one_tells_its_content_and_its_message(api: Api, client: Client) -> None:
+    source = source_made(api)
+    [letter] = letters_made(api, source, 1, attributes={"lang": "en"}, orderingKey="k")
+    page = client.get(f"{LIST}{letter}/change/")
+    assert page.context["text"] == "0"
+    assert page.context["attributes"]["lang"] == "en"
+    original = DeadLetter.objects.get().source_id
+    assert f"/admin/deliveries/message/way/{original}/" in page.content.decode()
+    act(client, source, do="redrive", letter=[letter])
+    assert client.get(f"{LIST}{letter}/change/").status_code == 404
+
+
+def test_chosen_dead_letters_are_redriven_and_discarded_after_a_question(api: Api, client: Client) -> None:
+    source = source_made(api)
+    first, second, third = letters_made(api, source, 3)
+    assert said(act(client, source, do="redrive")) == ["Choose at least one dead letter."]
+    assert said(act(client, source, do="redrive", letter=[first])) == ["Redrove 1 dead letter."]
+    question = act(client, source, do="discard", letter=[second, third])
+    assert "Discarding 2 dead letters deletes them for good." in question.content.decode()
+    assert DeadLetter.objects.count() == 2
+    sent = dict(question.context["sent"])
+    assert sent["do"] == "discard"
+    assert said(act(client, source, do="discard", letter=[second, third], confirmed="yes")) == [
+        "Discarded 2 dead letters."
+    ]
+    assert (owed_to("worker"), owed_to("reader")) == (["0"], [])
+
+
+def test_all_are_moved_by_an_order_whose_progress_is_shown(api: Api, client: Client) -> None:
+    source = source_made(api)
+    letters_made(api, source, 3)
+    assert said(act(client, source, do="redrive-all", rate="0")) == [
+        "The rate must be between 1 and 1000 messages a second."
+    ]
+    page = act(client, source, do="redrive-all", rate="1")
+    assert said(page) == ["Ordered for 3 dead letters, at most 1 a second."]
+    assert page.context["job"]["text"] == "Redriving: 0 of 3, at most 1 a second."
+    assert 'http-equiv="refresh"' in page.content.decode()
+    jobs.jobs_advance()
+    page = client.get(of(source))
+    assert page.context["job"]["text"] == "Redriving: 1 of 3, at most 1 a second."
+    assert said(client.post(f"{LIST}stop/{source.pk}/", follow=True)) == [
+        "Stopped. The dead letters that are left stay here."
+    ]
+    assert client.get(of(source)).context["job"]["text"] == "Stopped after 1 of 3."
+    question = act(client, source, do="discard-all", rate="1000")
+    assert "Discarding all 2 dead letters" in question.content.decode()
+    act(client, source, do="discard-all", rate="1000", confirmed="yes")
+    jobs.jobs_advance()
+    jobs.jobs_advance()
+    page = client.get(of(source))
+    assert page.context["job"]["text"] == "Discarded 2 dead letters."
+    assert owed_to("worker") == ["0"]
+
+
+def person(name: str, role: str, resource: Any) -> Client:
+    user = User.objects.create(username=name, email=f"{name}@example.com", is_staff=True)
+    user.user_permissions.set(Permission.objects.all())
+    grants.role_grant(resource, role=role, member=f"user:{name}@example.com")
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def test_who_may_only_view_sees_no_button_and_no_content(api: Api) -> None:
+    source = source_made(api)
+    [letter] = letters_made(api, source, 1)
+    viewer = person("vera", "roles/pubsub.viewer", Project.objects.get())
+    page = viewer.get(of(source)).content.decode()
+    assert str(letter) in page
+    assert "<button" not in page.partition('id="content-main"')[2]
+    assert f"{LIST}{letter}/change/" not in page
+    assert viewer.get(f"{LIST}{letter}/change/").status_code == 403
+    for verb in ("redrive", "discard", "redrive-all", "discard-all"):
+        assert act(viewer, source, do=verb, letter=[letter], rate="5", confirmed="yes").status_code == 403
+    assert DeadLetter.objects.count() == 1
+    assert not DeadLetterJob.objects.exists()
+    editor = person("eddy", "roles/pubsub.editor", Project.objects.get())
+    assert said(act(editor, source, do="redrive", letter=[letter])) == ["Redrove 1 dead letter."]
+
+
+def test_dead_letters_of_another_subscription_are_not_moved_by_their_ids(api: Api) -> None:
+    """The address names a subscription of the reader's own; the ids are those of somebody else."""
+    source = source_made(api)
+    [letter] = letters_made(api, source, 1)
+    api.made("subscriptions/own", {"topic": source.topic.name})  # type: ignore[union-attr]
+    own = Subscription.objects.select_related("project").get(subscription_id="own")
+    editor = person("eddy", "roles/pubsub.editor", own)
+    assert act(editor, own, do="discard", letter=[letter], confirmed="yes").status_code == 200
+    assert act(editor, own, do="redrive", letter=[letter]).status_code == 200
+    assert DeadLetter.objects.filter(pk=letter).exists()
+    assert owed_to("own") == []
+
+
+def test_a_forged_request_and_a_get_change_nothing(api: Api) -> None:
+    source = source_made(api)
+    [letter] = letters_made(api, source, 1)
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(User.objects.create_superuser("root", "root@example.com"))
+    sent = {"do": "discard", "letter": [letter], "confirmed": "yes"}
+    assert strict.post(f"{LIST}act/{source.pk}/", sent).status_code == 403
+    assert strict.get(f"{LIST}act/{source.pk}/", sent).status_code == 405
+    assert strict.get(f"{LIST}stop/{source.pk}/").status_code == 405
+    assert DeadLetter.objects.count() == 1
+
+
+def test_the_number_of_queries_does_not_grow_with_the_rows(api: Api, client: Client) -> None:
+    source = source_made(api)
+    pages = (LIST, of(source))
+    letters_made(api, source, 1)
+    few = [queries(client, page) for page in pages]
+    many_made(source, subscriptions=60, letters=40)
+    assert [queries(client, page) for page in pages] == few
+    assert len(client.get(LIST).context["rows"]) == 50
+    assert len(client.get(f"{LIST}?page=1").context["rows"]) == 11
+
+
+def queries(client: Client, page: str) -> int:
+    with CaptureQueriesContext(
+        connection,
+    ) as captured:
+        assert client.get(page).status_code == 200
+    return len(captured)
+
+
+def many_made(source: Subscription, *, subscriptions: int, letters: int) -> None:
+    """Store further subscriptions with dead letters, and further ones of the source."""
+    topic = Topic.objects.get(topic_id="letters")
+    rows = Subscription.objects.bulk_create(
+        Subscription(project=source.project, subscription_id=f"many{number}", topic=topic)
+        for number in range(subscriptions)
+    )
+    owners = [source, *rows]
+    reader = Subscription.objects.get(subscription_id="reader")
+    total = len(owners) * letters
+    messages = Message.objects.bulk_create(
+        Message(id=1000 + number, topic=topic, region="local") for number in range(total)
+    )
+    Delivery.objects.bulk_create(Delivery(message=row, subscription=reader, region="local") for row in messages)
+    DeadLetter.objects.bulk_create(
+        DeadLetter(message=row, subscription=owners[number % len(owners)], source_id=1, attempts=5, result="503")
+        for number, row in enumerate(messages)
+    )

@@ -1,0 +1,258 @@
+"""Dead letters are listed until they are dealt with; a redrive gives each back to its own subscription, once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from deliveries.deadletters import jobs, listing
+from deliveries.deadletters.moving import Action, letters_move
+from deliveries.models import DeadLetter, DeadLetterJob, Delivery, Message
+from deliveries.retention import sweep
+from pushhub.common.clock import utcnow
+from pushhub.common.errors import FailedPrecondition, InvalidArgument
+from pushhub.common.principals import OPERATOR, Principal
+from subscriptions.iam import grants
+from subscriptions.models import Subscription
+from subscriptions.models.iam import AuditEntry
+from tests.integration.deadletters.letters import LETTERS, letters_made, owed_to, pulled, source_made
+from tests.ports import wait_for
+from tests.receiver import Receiver
+from tests.restapi import Api
+from tests.workers import Worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ADA = Principal("user:ada@example.com")
+
+
+@pytest.fixture
+def api(redis_url: str) -> Api:
+    return Api()
+
+
+def test_a_push_that_fails_for_good_is_listed_with_its_reason(api: Api, redis_url: str) -> None:
+    with Receiver(default=503) as receiver, Worker(redis_url):
+        quick = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
+        source = source_made(api, pushConfig={"pushEndpoint": receiver.url}, retryPolicy=quick)
+        api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]})
+        wait_for(lambda: DeadLetter.objects.exists(), what="the dead letter")
+    [summary] = listing.summaries(None)
+    assert (summary.subscription_id, summary.count, summary.max_attempts) == (source.pk, 1, 5)
+    assert summary.reasons == [("503", 1)]
+
+
+def test_a_redrive_gives_the_message_back_as_it_was_and_takes_it_off_the_dead_letter_topic(api: Api) -> None:
+    source = source_made(api)
+    api.made("subscriptions/other", {"topic": source.topic.name})  # type: ignore[union-attr]
+    attributes = {"lang": "en", "CloudPubSubDeadLetterSourceSubscription": "older"}
+    [letter] = letters_made(api, source, 1, attributes=attributes, orderingKey="k")
+    assert owed_to("worker") == []
+    assert letters_move(source, [letter], action=Action.REDRIVE, caller=OPERATOR) == 1
+    [delivery] = Delivery.objects.filter(subscription=source).select_related("message")
+    assert bytes(delivery.message.data) == b"0"
+    assert delivery.message.ordering_key == "k"
+    assert api_attributes(delivery.message) == attributes
+    assert delivery.attempts == 0
+    assert owed_to("other") == ["0"], "the other subscription of the topic gets no second copy"
+    assert pulled(api, "reader") == []
+    assert not DeadLetter.objects.exists()
+    assert letters_move(source, [letter], action=Action.REDRIVE, caller=OPERATOR) == 0
+    assert owed_to("worker") == ["0"]
+
+
+def api_attributes(message: Message) -> dict[str, str]:
+    from deliveries.rules.payload import attributes_parse
+
+    return attributes_parse(message.attributes)
+
+
+def test_discarded_dead_letters_are_gone_and_the_log_says_who_did_it(api: Api) -> None:
+    source = source_made(api)
+    first, second = letters_made(api, source, 2)
+    assert letters_move(source, [first], action=Action.DISCARD, caller=OPERATOR) == 1
+    assert owed_to("worker") == []
+    assert owed_to("reader") == ["1"]
+    assert list(DeadLetter.objects.values_list("message_id", flat=True)) == [second]
+    entry = AuditEntry.objects.get(action="DiscardDeadLetters")
+    assert (entry.resource, entry.after) == (source.name, {"messages": 1})
+
+
+def test_subscriptions_of_the_dead_letter_topic_that_the_caller_may_not_pull_from_keep_their_copy(api: Api) -> None:
+    source = source_made(api)
+    api.made("subscriptions/foreign", {"topic": LETTERS})
+    for name in ("worker", "reader"):
+        row = Subscription.objects.get(subscription_id=name)
+        grants.role_grant(row, role="roles/pubsub.subscriber", member=ADA.member)
+    [letter] = letters_made(api, source, 1)
+    letters_move(source, [letter], action=Action.REDRIVE, caller=ADA)
+    assert (owed_to("worker"), owed_to("reader"), owed_to("foreign")) == (["0"], [], ["0"])
+
+
+def test_what_the_dead_letter_topics_subscriber_acknowledges_is_no_dead_letter_any_more(api: Api) -> None:
+    source = source_made(api)
+    letters = letters_made(api, source, 2)
+    [received] = pulled(api, "reader", 1)
+    api.post("subscriptions/reader:acknowledge", {"ackIds": [received["ackId"]]})
+    [left] = listing.unsettled(source).values_list("message_id", flat=True)
+    assert letters_move(source, letters, action=Action.REDRIVE, caller=OPERATOR) == 1
+    assert left == max(letters)
+    assert owed_to("worker") == ["1"]
+
+
+def test_the_sweep_forgets_what_was_acknowledged_and_keeps_the_rest(api: Api) -> None:
+    source = source_made(api)
+    letters_made(api, source, 2)
+    [received] = pulled(api, "reader", 1)
+    api.post("subscriptions/reader:acknowledge", {"ackIds": [received["ackId"]]})
+    assert listing.settled_sweep() == 0
+    assert DeadLetter.objects.count() == 1
+
+
+def test_a_dead_letter_topic_without_a_subscription_loses_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its retention is over, the sweep of settled messages leaves it alone; then both sweeps remove it."""
+    source = source_made(api, has_reader=False)
+    [letter] = letters_made(api, source, 1)
+    monkeypatch.setattr(sweep, "SETTLED_GRACE_MS", -60_000)
+    sweep.settled_sweep()
+    listing.settled_sweep()
+    assert Message.objects.filter(pk=letter).exists()
+    assert letters_move(source, [letter], action=Action.REDRIVE, caller=OPERATOR) == 1
+    assert owed_to("worker") == ["0"]
+    [letter] = letters_made(api, source, 1)
+    Subscription.objects.filter(pk=source.pk).update(message_retention_seconds=0)
+    wait_for(lambda: listing.settled_sweep() == 0 and not DeadLetter.objects.exists(), what="the end of its retention")
+    sweep.settled_sweep()
+    assert not Message.objects.filter(pk=letter).exists()
+
+
+def test_a_redrive_that_cannot_be_delivered_changes_nothing(api: Api) -> None:
+    source = source_made(api)
+    letters = letters_made(api, source, 2)
+    api.post("subscriptions/worker:detach", {})
+    source = Subscription.objects.select_related("project", "topic__project").get(pk=source.pk)
+    for move in (
+        lambda: letters_move(source, letters, action=Action.REDRIVE, caller=OPERATOR),
+        lambda: jobs.job_begin(source, action=Action.REDRIVE, rate=1, caller=OPERATOR),
+    ):
+        with pytest.raises(FailedPrecondition, match="detached"):
+            move()
+    assert sorted(owed_to("reader")) == ["0", "1"]
+    assert DeadLetter.objects.count() == 2
+    assert letters_move(source, letters, action=Action.DISCARD, caller=OPERATOR) == 2
+
+
+def test_a_filter_that_the_message_no_longer_passes_keeps_it(api: Api) -> None:
+    source = source_made(api)
+    [letter] = letters_made(api, source, 1)
+    Subscription.objects.filter(pk=source.pk).update(filter='attributes.lang = "en"')
+    with pytest.raises(FailedPrecondition, match="filter"):
+        letters_move(source, [letter], action=Action.REDRIVE, caller=OPERATOR)
+    assert (owed_to("worker"), owed_to("reader")) == ([], ["0"])
+    assert DeadLetter.objects.count() == 1
+
+
+# Orders for all dead letters
+
+
+class Ticks:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = utcnow()
+
+    def __call__(self) -> Any:
+        return self.now
+
+    def later(self, seconds: float) -> int:
+        self.now += timedelta(seconds=seconds)
+        return jobs.jobs_advance(clock=self)
+
+
+def test_an_order_moves_all_at_its_rate_and_leaves_what_comes_later(api: Api) -> None:
+    source = source_made(api)
+    letters_made(api, source, 7)
+    ticks = Ticks()
+    job = jobs.job_begin(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
+    [late] = letters_made(api, source, 1)
+    assert [ticks.later(1), ticks.later(1), ticks.later(1.5)] == [2, 2, 3]
+    ticks.later(1)
+    job.refresh_from_db()
+    assert (job.total, job.done, job.failure) == (7, 7, "")
+    assert job.finished_at is not None
+    assert owed_to("worker") == ["0", "1", "2", "3", "4", "5", "6"]
+    assert list(DeadLetter.objects.values_list("message_id", flat=True)) == [late]
+
+
+def test_an_order_survives_a_crash_between_any_two_steps(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process dies before a commit, and after a commit before Redis is told: each message comes back once."""
+    source = source_made(api)
+    letters_made(api, source, 6)
+    job = jobs.job_begin(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
+    ticks = Ticks()
+    save = DeadLetterJob.save
+    with monkeypatch.context() as broken:
+        broken.setattr(DeadLetterJob, "save", _die)
+        with pytest.raises(ZeroDivisionError):
+            ticks.later(1)
+    assert DeadLetterJob.save is save
+    assert owed_to("worker") == []
+    with monkeypatch.context() as broken:
+        broken.setattr("deliveries.deadletters.moving.Moved.announce_all", _die)
+        with pytest.raises(ZeroDivisionError):
+            ticks.later(1)
+    for _ in range(4):
+        ticks.later(1)
+    job.refresh_from_db()
+    assert job.done == 6
+    assert owed_to("worker") == ["0", "1", "2", "3", "4", "5"]
+    assert owed_to("reader") == []
+
+
+def _die(*_: Any, **__: Any) -> None:
+    raise ZeroDivisionError
+
+
+def test_an_order_can_be_stopped_and_there_is_one_at_a_time(api: Api) -> None:
+    source = source_made(api)
+    letters_made(api, source, 5)
+    jobs.job_begin(source, action=Action.DISCARD, rate=2, caller=OPERATOR)
+    with pytest.raises(FailedPrecondition, match="already"):
+        jobs.job_begin(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
+    ticks = Ticks()
+    ticks.later(1)
+    assert jobs.job_stop(source)
+    assert not jobs.job_stop(source)
+    ticks.later(5)
+    assert DeadLetter.objects.count() == 3
+    with pytest.raises(InvalidArgument) as refused:
+        jobs.job_begin(source, action=Action.REDRIVE, rate=0, caller=OPERATOR)
+    assert refused.value.field == "rate"
+    Subscription.objects.filter(pk=source.pk).update(detached=True)
+
+
+def test_an_order_ends_when_its_owner_loses_the_permission(api: Api) -> None:
+    source = source_made(api)
+    letters_made(api, source, 3)
+    grants.role_grant(source, role="roles/pubsub.subscriber", member=ADA.member)
+    job = jobs.job_begin(source, action=Action.REDRIVE, rate=1, caller=ADA)
+    ticks = Ticks()
+    assert ticks.later(1) == 1
+    grants.role_revoke(source, role="roles/pubsub.subscriber", member=ADA.member)
+    assert ticks.later(1) == 0
+    job.refresh_from_db()
+    assert "pubsub.subscriptions.consume" in job.failure
+    assert len(owed_to("worker")) == 1
+
+
+def test_large_dead_letters_are_moved_in_small_transactions(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    from deliveries.deadletters import moving
+
+    source = source_made(api)
+    letters = letters_made(api, source, 4)
+    monkeypatch.setattr(moving, "BATCH_BYTES", 2 * 250)
+    sizes = [len(batch) for batch in moving.batches(letters)]
+    assert sum(sizes) == 4
+    assert max(sizes) <= 2

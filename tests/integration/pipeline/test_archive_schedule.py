@@ -1,0 +1,115 @@
+"""Runs of the archive that beat starts."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deliveries.pipeline.archiving.schedule import COMPACT_SECONDS, Schedule
+from tests.ports import wait_for
+from tests.workers import ROOT
+
+#: Notes its arguments, and ends when the file `go` is there.
+RUN = """
+import pathlib, sys, time
+folder = pathlib.Path(sys.argv[1])
+with (folder / "runs").open("a") as runs:
+    runs.write(" ".join(sys.argv[2:]) + ";")
+while not (folder / "go").exists():
+    time.sleep(0.01)
+"""
+
+
+class Machine:
+    """What a schedule looks at."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = 50.0
+        self.lacking = ""
+        self.has_news = True
+        self._folder = folder
+        self.schedule = Schedule(
+            command=(sys.executable, "-c", RUN, str(folder)),
+            missing=lambda: self.lacking,
+            has_news=lambda: self.has_news,
+            monotonic=lambda: self.now,
+        )
+
+    def runs(self) -> list[str]:
+        """Return the arguments of each run so far."""
+        path = self._folder / "runs"
+        return path.read_text().split(";")[:-1] if path.exists() else []
+
+    def let_run_end(self) -> None:
+        (self._folder / "go").touch()
+        process = self.schedule._process
+        assert process is not None
+        assert process.wait(timeout=60) == 0
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    yield machine
+    machine.schedule.stop()
+
+
+def test_one_run_at_a_time_and_every_hour_one_that_compacts(machine: Machine) -> None:
+    assert machine.schedule.start()
+    assert not machine.schedule.start(), "the first run is not over"
+    machine.let_run_end()
+    assert machine.schedule.start()
+    machine.let_run_end()
+    machine.now += COMPACT_SECONDS
+    assert machine.schedule.start()
+    machine.let_run_end()
+    assert machine.runs() == ["--compact", "", "--compact"]
+
+
+def test_without_new_messages_java_is_started_once_an_hour(machine: Machine) -> None:
+    machine.has_news = False
+    assert machine.schedule.start()
+    machine.let_run_end()
+    machine.now += COMPACT_SECONDS - 1
+    assert not machine.schedule.start()
+    machine.now += 1
+    assert machine.schedule.start()
+
+
+def test_without_spark_the_log_says_that_messages_wait(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    machine.lacking = "no Java found"
+    assert not machine.schedule.start()
+    assert [record.message for record in caplog.records] == [
+        "messages wait in the database for the archive, which needs Spark: no Java found"
+    ]
+    machine.lacking = ""
+    assert machine.schedule.start(), "Spark was installed meanwhile"
+    machine.let_run_end()
+    assert machine.runs() == ["--compact"]
+
+
+def test_a_run_is_ended_with_its_worker(machine: Machine) -> None:
+    machine.schedule.start()
+    wait_for(machine.runs, what="the run")
+    machine.schedule.stop()
+    assert machine.schedule.start()
+
+
+@pytest.mark.parametrize(("archiving", "seconds"), [("on", ["77"]), ("off", [])])
+def test_beat_starts_runs_where_archiving_is_on(archiving: str, seconds: list[str]) -> None:
+    source = (
+        "from pushhub.celery import app\n"
+        "for entry in app.conf.beat_schedule.values():\n"
+        "    if entry['task'] == 'deliveries.archive_start': print(entry['schedule'])"
+    )
+    env = os.environ | {"PUSHHUB_ARCHIVING": archiving, "PUSHHUB_ARCHIVE_SECONDS": "77", "PUSHHUB_SECRET_KEY": "x"}
+    env["DJANGO_SETTINGS_MODULE"] = "pushhub.settings"
+    ran = subprocess.run([sys.executable, "-c", source], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == seconds

@@ -1,0 +1,141 @@
+"""Hostile functions in message transforms: they fail, at a bounded cost, and touch nobody else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from subscriptions.transforms.functions import Function
+from subscriptions.transforms.results import Failed, Input, Transformed
+from subscriptions.transforms.sandboxes import Sandboxes
+from tests.ports import wait_for
+
+SECONDS = 60.0
+#: Starts a sandbox, writes its process id, and dies without a word to it.
+PARENT = """
+import os
+from subscriptions.transforms.functions import Function
+from subscriptions.transforms.sandboxes import Sandboxes
+sandboxes = Sandboxes(1)
+assert not sandboxes.check("shop", Function("f", "function f(m) { return m; }"))
+print(sandboxes._sandboxes["shop"].pid, flush=True)
+os._exit(0)
+"""
+GOOD = Function("f", "function f(m) { m.attributes.seen = typeof leaked; return m; }")
+#: One native operation that takes minutes, in which the engine doesn't look at the clock.
+ENDLESS_NATIVE = 'function f() { return {data: "" + "a".repeat(1e7).indexOf("a".repeat(5e6) + "b")}; }'
+HOSTILE = {
+    "endless loop": "function f() { for (;;); }",
+    "endless loop that catches": "function f() { for (;;) { try { for (;;); } catch (error) {} } }",
+    "native operation without end": ENDLESS_NATIVE,
+    "memory": "function f() { const all = []; for (;;) all.push(new Array(1000).fill(all.length + 'x')); }",
+    "buffers": "function f() { const all = []; for (;;) all.push(new ArrayBuffer(1 << 24)); }",
+    "string": "function f() { let s = 'x'; for (;;) s += s; }",
+    "huge array": "function f() { return new Array(4e9).fill(1); }",
+    "recursion": "function f() { return f() + 1; }",
+    "regular expression": "function f() { return {data: '' + /^(a+)+$/.test('a'.repeat(40) + 'b')}; }",
+    "sort": "function f() { return [3, 2, 1].sort(() => { for (;;); }); }",
+    "big integers": "function f() { let x = 3n; for (;;) x *= x; }",
+    "deep JSON": "function f() { return JSON.parse('['.repeat(1e6)); }",
+    "deep result": "function f() { let a = []; for (let i = 0; i < 1e5; i++) a = [a]; JSON.stringify(a); }",
+    "wait": "function f() { Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0); }",
+    "getter": "function f() { return {get data() { for (;;); }}; }",
+    "giant data": "function f() { return {data: 'x'.repeat(5e7)}; }",
+    "giant attributes": "function f() { return {data: '', attributes: Object.assign({}, Array(101).fill('x'))}; }",
+    "proxy": "function f() { return new Proxy({}, {get() { return 1; }, ownKeys() { for (;;); }}); }",
+}
+
+
+@pytest.fixture
+def sandboxes() -> Iterator[Sandboxes]:
+    made = Sandboxes(3)
+    yield made
+    made.close()
+
+
+def run(sandboxes: Sandboxes, function: Function, *data: bytes, project: str = "evil") -> list[object]:
+    return list(sandboxes.run(project, [function], [Input(one, {}, {}) for one in data], seconds=SECONDS))
+
+
+@pytest.mark.parametrize("attack", sorted(HOSTILE))
+def test_a_hostile_function_fails_and_the_next_message_does_not(sandboxes: Sandboxes, attack: str) -> None:
+    assert isinstance(run(sandboxes, Function("f", HOSTILE[attack]), b"x")[0], Failed)
+
+    assert run(sandboxes, GOOD, b"x") == [Transformed(b"x", {"seen": "undefined"})]
+
+
+def test_only_the_message_that_ends_the_process_fails(sandboxes: Sandboxes) -> None:
+    code = ENDLESS_NATIVE.replace("function f() {", 'function f(m) { if (m.data !== "bad") return m;')
+
+    results = run(sandboxes, Function("f", code), b"1", b"2", b"bad", b"3")
+
+    assert [isinstance(result, Transformed) for result in results] == [True, True, False, True]
+
+
+def test_other_projects_go_on_while_one_is_stuck(sandboxes: Sandboxes) -> None:
+    stuck = threading.Thread(target=run, args=(sandboxes, Function("f", HOSTILE["endless loop"]), *[b"x"] * 5))
+    stuck.start()
+    try:
+        for _ in range(2):
+            assert isinstance(run(sandboxes, GOOD, b"x", project="good")[0], Transformed)
+        assert stuck.is_alive()
+    finally:
+        stuck.join()
+
+
+def test_nothing_passes_from_one_project_or_function_to_another(sandboxes: Sandboxes) -> None:
+    leak = Function(
+        "f",
+        """
+        function f(m) {
+            globalThis.leaked = m.data;
+            Object.prototype.leaked = m.data;
+            return m;
+        }
+        """,
+    )
+    run(sandboxes, leak, b"secret", project="evil")
+
+    assert run(sandboxes, GOOD, b"x", project="evil") == [Transformed(b"x", {"seen": "undefined"})]
+    assert run(sandboxes, GOOD, b"x", project="good") == [Transformed(b"x", {"seen": "undefined"})]
+
+
+def test_games_with_prototypes_reach_only_the_function_itself(sandboxes: Sandboxes) -> None:
+    code = """
+        JSON.parse = JSON.stringify = Object.keys = Object.freeze = () => { throw new Error("gone"); };
+        Object.prototype.toJSON = Array.prototype.toJSON = String.prototype.toJSON = () => "polluted";
+        Object.defineProperty(Object.prototype, "attributes", {get() { return {evil: "yes"}; }});
+        function f(m) { return m; }
+    """
+
+    [result] = run(sandboxes, Function("f", code), b"x")
+
+    assert result == Transformed(b"x", {})
+    assert run(sandboxes, GOOD, b"x") == [Transformed(b"x", {"seen": "undefined"})]
+
+
+def test_a_function_has_nothing_but_the_language(sandboxes: Sandboxes) -> None:
+    code = "function f() { return {data: Object.getOwnPropertyNames(globalThis).join()}; }"
+
+    [result] = run(sandboxes, Function("f", code), b"x")
+
+    assert isinstance(result, Transformed)
+    names = set(result.data.decode().split(","))
+    assert {"JSON", "Math", "Date", "RegExp", "Map"} <= names
+    assert not names & {"std", "os", "console", "print", "performance", "require", "process", "fetch", "setTimeout"}
+    imported = Function("f", 'async function f() { return import("os"); }')
+    assert isinstance(run(sandboxes, imported, b"x")[0], Failed)
+
+
+def test_a_sandbox_ends_with_the_process_that_started_it() -> None:
+    parent = subprocess.run(
+        [sys.executable, "-c", PARENT], capture_output=True, text=True, check=True, env=os.environ, timeout=120
+    )
+
+    wait_for(lambda: not Path(f"/proc/{int(parent.stdout)}").exists(), what="the end of the sandbox")
