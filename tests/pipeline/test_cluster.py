@@ -1,4 +1,4 @@
-"""A real standalone cluster with authentication, and local-cluster: the same work by one setting."""
+"""All work of the pipeline on a standalone cluster with authentication. test_compose_cluster.py refuses a stranger."""
 
 from __future__ import annotations
 
@@ -132,10 +132,3 @@ def test_a_standalone_master_with_two_workers_and_a_secret(work: Work, tmp_path:
         wait_for(lambda: len(registered.findall(log.read_text())) == 2, timeout_seconds=60, what="the workers")
 
         work.assert_done(work.run(master, f"{limits},{SECRET}"))
-
-        stranger = work.run(master, f"{limits},spark.authenticate=false")
-        assert stranger.returncode != 0, "a driver without the secret is refused"
-
-
-def test_local_cluster(work: Work) -> None:
-    work.assert_done(work.run("local-cluster[2,1,1024]", "spark.executor.memory=512m"))
