@@ -71,17 +71,15 @@ def _attempt_fields(subscription_id: int, outcome: str, answer: ResponseClass) -
     return fields
 
 
-def publish_count(*, topic_id: int, requests: int, sizes: Sequence[int]) -> None:
-    """Count publish requests that were committed; `sizes` has the bytes of each message's data.
-
-    Several requests are counted at once only if each has one message.
-    """
+def publish_count(*, topic_id: int, requests: Sequence[Sequence[int]]) -> None:
+    """Count publish requests that were committed. Each has the bytes of its messages' data."""
     process_counters = counters()
     if process_counters is None:
         return
-    request_sizes = [sum(sizes)] if requests == 1 else sizes
+    sizes = [size for request in requests for size in request]
+    request_sizes = [sum(request) for request in requests]
     counts = {
-        f"{kinds.TOPIC_REQUESTS.name}|{topic_id}": requests,
+        f"{kinds.TOPIC_REQUESTS.name}|{topic_id}": len(requests),
         f"{kinds.TOPIC_MESSAGES.name}|{topic_id}": len(sizes),
         f"{kinds.TOPIC_BYTES.name}|{topic_id}": sum(sizes),
         f"{kinds.TOPIC_BYTE_COST.name}|{topic_id}": sum(max(size, LEAST_COST_BYTES) for size in request_sizes),

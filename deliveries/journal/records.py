@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from django.conf import settings
@@ -18,11 +19,13 @@ from subscriptions.selectors import PushSettings
 
 
 def published(
-    *, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage], region: str, publishes: int = 1
+    *, topic: Topic, ids: Sequence[int], messages: Sequence[NewMessage], region: str, publishes: Sequence[int] = ()
 ) -> None:
-    """Record messages that were committed. `publishes` is the number of publish requests that they came in."""
+    """Record messages that were committed. `publishes` has the messages of each publish request, if there were more."""
     sizes = [len(message.data) for message in messages]
-    recording.publish_count(topic_id=topic.pk, requests=publishes, sizes=sizes)
+    remaining = iter(sizes)
+    requests = [list(islice(remaining, count)) for count in publishes] if publishes else [sizes]
+    recording.publish_count(topic_id=topic.pk, requests=requests)
     if not settings.JOURNAL:
         return
     shared = {

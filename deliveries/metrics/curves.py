@@ -53,7 +53,8 @@ class Span:
         """The minutes whose gauges are read: all of the last hour, and ten of each period, as a month has 43,200."""
         step = max(int(self.period.total_seconds()) // 600, 1) * 60
         start, end = self.times[0], int(self.end.timestamp())
-        sampled = {*range(start, end, step), *range(max(start, end - 3600), end, 60)}
+        last_hour = max(start, end - 3600) // 60 * 60
+        sampled = {*range(start, end, step), *range(last_hour, end, 60)}
         return [datetime.fromtimestamp(at, UTC) for at in sorted(sampled)]
 
     @property

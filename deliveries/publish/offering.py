@@ -47,8 +47,8 @@ class Published:
     messages: Sequence[NewMessage]
     owed: Sequence[Owed]
     region: str
-    #: How many publish requests the messages came in.
-    publishes: int = 1
+    #: The messages of each publish request, if there were several.
+    publishes: Sequence[int] = ()
 
     def offer(self) -> None:
         """Record the messages in the journal and offer them, once they are committed."""

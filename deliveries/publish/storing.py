@@ -86,8 +86,8 @@ class Request:
     messages: Sequence[NewMessage]
     region: str
     owed: Sequence[Owed]
-    #: How many publish requests the messages came in.
-    publishes: int = 1
+    #: The messages of each publish request, if there were several.
+    publishes: Sequence[int] = ()
 
     @property
     def deliveries(self) -> int:

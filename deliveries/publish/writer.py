@@ -203,7 +203,8 @@ class _Group:
 
     def request(self) -> Request:
         owed = owed_by(self.subscribers, self.messages)
-        return Request(self.topic, self.messages, settings.REGION, owed, publishes=len(self.publishes))
+        counts = [len(publish.messages) for publish in self.publishes]
+        return Request(self.topic, self.messages, settings.REGION, owed, publishes=counts)
 
     def answers(self, ids: Sequence[int]) -> Iterator[_Answer]:
         names = iter(map(str, ids))

@@ -30,7 +30,7 @@ def rebuild(since: datetime, until: datetime) -> None:
     ledger.rebuild(since=since, until=until, clock=lambda: NOW)
 
 
-@pytest.mark.parametrize("age", [timedelta(days=7), timedelta(days=7, minutes=-20), timedelta(days=30)])
+@pytest.mark.parametrize("age", [MINUTES_KEPT, MINUTES_KEPT - timedelta(minutes=20), timedelta(days=30)])
 def test_an_hour_whose_minutes_have_expired_keeps_its_sums(age: timedelta) -> None:
     """Given an hour of which some minutes are left, when it is rebuilt, then it is as it was."""
     hour = (NOW - age).replace(minute=0)

@@ -199,7 +199,7 @@ def test_rows_of_a_bucket_are_read_as_those_of_a_folder(s3: str) -> None:
     assert ingest.content_of(found) != before
     assert csv_header(found[1]) == ["body", "kind"]
 
-    paths = pa.RecordBatch.from_pydict({"path": [str(file) for file in found]})
+    paths = pa.RecordBatch.from_pydict({"part": [0, 1], "path": [str(file) for file in found]})
     batches = files_read(iter([paths]), form="csv", columns=Columns(data="body"))
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert [(row["file"], row["data"], bool(row["reason"])) for row in rows] == [
