@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from deliveries.metrics.expiry import MINUTES_KEPT
 from deliveries.models import Metric, MetricDay, MetricHour, MetricMinute, Segment
 from deliveries.pipeline.counting import ledger
 
