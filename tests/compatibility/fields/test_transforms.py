@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -53,8 +54,10 @@ def test_a_subscription_delivers_what_its_functions_make(shop: Shop) -> None:
     shop.ack([received])
 
     shop.publish("test", "again")
-    request = StreamingPullRequest(subscription=SUBSCRIPTION, stream_ack_deadline_seconds=10)
-    stream = shop.subscriber.streaming_pull(iter([request]))
-    streamed = [one.message.data for one in next(iter(stream)).received_messages]
+    requests: SimpleQueue[StreamingPullRequest | None] = SimpleQueue()
+    requests.put(StreamingPullRequest(subscription=SUBSCRIPTION, stream_ack_deadline_seconds=10))
+    stream = shop.subscriber.streaming_pull(iter(requests.get, None))
+    streamed = [received.message.data for received in next(iter(stream)).received_messages]
     stream.cancel()
+    requests.put(None)
     assert streamed == [b"AGAIN"]
