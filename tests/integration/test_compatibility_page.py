@@ -8,6 +8,8 @@ from types import ModuleType
 
 import pytest
 
+pytestmark = pytest.mark.any_database
+
 ROOT = Path(__file__).parents[2]
 
 

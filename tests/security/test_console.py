@@ -73,11 +73,13 @@ def shown_to(world: World, person: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.any_database
 def test_anonymous_callers_see_the_login_page_only(world: World) -> None:
     assert set(shown_to(world, "anonymous")) <= {"/admin/jsi18n/"}
     assert world.clients["anonymous"].get("/admin/subscriptions/").status_code == 302
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(("person", "foreign"), [("owner", "zebra"), ("viewer", "zebra"), ("neighbour", "acme")])
 def test_nothing_of_another_tenant_is_shown(world: World, person: str, foreign: str) -> None:
     pages = shown_to(world, person)
@@ -86,6 +88,7 @@ def test_nothing_of_another_tenant_is_shown(world: World, person: str, foreign: 
     assert len([address for address, page in pages.items() if own in page]) > 20
 
 
+@pytest.mark.any_database
 def test_django_permissions_alone_show_nothing(world: World) -> None:
     pages = shown_to(world, "stranger")
     assert [address for address, page in pages.items() for name in TENANTS if name in page] == []
@@ -270,6 +273,7 @@ def form_of(world: World, address: str, tenant: str) -> dict[str, Any]:
     return sent
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("person", "tenants"),
     [("stranger", TENANTS), ("viewer", TENANTS), ("anonymous", ("acme",)), ("neighbour", ("acme",))],

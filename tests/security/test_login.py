@@ -13,7 +13,7 @@ from pushhub.common import throttle
 from pushhub.common.throttle import BUCKETS, WINDOW_SECONDS, LocalCounters, RedisCounters
 from subscriptions.console import login
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
 
 PASSWORD = "a password of some length"
 LOGIN = "/admin/login/?next=/admin/"

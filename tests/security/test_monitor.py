@@ -21,6 +21,8 @@ from pushhub.common.throttle import WINDOW_SECONDS, LocalCounters
 from pushhub.runtime import monitor
 from tests.ports import free_port, wait_for
 
+pytestmark = pytest.mark.any_database
+
 LOGIN = "admin:correct horse"
 #: Every kind of handler of Flower's: pages, its API, and what it shows without a login.
 PATHS = [

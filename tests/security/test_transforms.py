@@ -16,6 +16,8 @@ from subscriptions.transforms.results import Failed, Input, Transformed
 from subscriptions.transforms.sandboxes import Sandboxes
 from tests.ports import wait_for
 
+pytestmark = pytest.mark.any_database
+
 SECONDS = 60.0
 #: Starts a sandbox, writes its process id, and dies without a word to it.
 PARENT = """

@@ -12,7 +12,7 @@ import pytest
 
 from tests.tenants import TENANTS, World, addresses, world_of_tenants
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
 
 #: Elements whose text is code or a name.
 CODE = {"script", "style", "code", "pre", "option", "title", "text"}

@@ -12,6 +12,8 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest
 from django.utils import translation
 
+pytestmark = pytest.mark.any_database
+
 TRANSLATED = re.compile("^ID$|[\u4e00-\u9fff]")
 OURS = {model: made for model, made in admin.site._registry.items() if model.__module__.split(".")[0] != "django"}
 

@@ -12,6 +12,8 @@ from googleapiclient.discovery import build
 from googleapiclient.errors import HttpError
 from pytest_django.live_server_helper import LiveServer
 
+pytestmark = pytest.mark.any_database
+
 PROJECT = "projects/shop"
 TOPIC = f"{PROJECT}/topics/orders"
 SUBSCRIPTION = f"{PROJECT}/subscriptions/push"

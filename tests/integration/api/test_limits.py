@@ -15,6 +15,8 @@ from deliveries.rules.payload import NewMessage
 from pushhub.common.errors import InvalidArgument
 from tests.restapi import Answer, Api
 
+pytestmark = pytest.mark.any_database
+
 TOPIC = "projects/shop/topics/orders"
 DATA = {"data": "eA=="}
 LABEL_KEY = r"[\p{Ll}\p{Lo}][\p{Ll}\p{Lo}\p{N}_-]{0,62}"

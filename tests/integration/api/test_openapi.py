@@ -23,6 +23,8 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.restapi import Api
 
+pytestmark = pytest.mark.any_database
+
 Json = dict[str, Any]
 
 #: Ids of resources that exist, so that some calls succeed.

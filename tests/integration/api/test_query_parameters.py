@@ -14,6 +14,8 @@ from subscriptions.iam.tree import resource_get
 from subscriptions.identity import access_tokens
 from tests.restapi import Api
 
+pytestmark = pytest.mark.any_database
+
 ADA = "user:ada@example.com"
 
 

@@ -20,7 +20,7 @@ from subscriptions.management.commands import iam, projects, pubsub
 from subscriptions.services.topics import topic_create
 from tests.ports import free_port
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 COMMANDS = {"pubsub": pubsub.Command, "iam": iam.Command, "projects": projects.Command}
 PUSHER = "pusher@shop.iam.gserviceaccount.com"

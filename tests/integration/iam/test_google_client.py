@@ -16,6 +16,8 @@ from subscriptions.identity import tokens
 from subscriptions.models import Folder, Organization, Project
 from tests.restapi import Api
 
+pytestmark = pytest.mark.any_database
+
 EMAIL = "pusher@shop.iam.gserviceaccount.com"
 ACCOUNT = f"projects/shop/serviceAccounts/{EMAIL}"
 CREATOR = "roles/iam.serviceAccountTokenCreator"

@@ -22,6 +22,8 @@ from subscriptions.identity import keys, tokens
 from subscriptions.models.iam import SigningKey
 from tests.restapi import Api
 
+pytestmark = pytest.mark.any_database
+
 EMAIL = "pusher@shop.iam.gserviceaccount.com"
 AUDIENCE = "https://shop.example/push?token=1"
 

@@ -21,6 +21,8 @@ from tests.receiver import Receiver
 from tests.restapi import Answer, Api
 from tests.workers import Worker
 
+pytestmark = pytest.mark.any_database
+
 ADA = "user:ada@example.com"
 ORDERS = "projects/shop/topics/orders"
 EMAIL = "pusher@shop.iam.gserviceaccount.com"
