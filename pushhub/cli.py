@@ -13,6 +13,7 @@ usage: pushhub COMMAND ...
   topics, subscriptions, snapshots, schemas, message-transforms
                    of a running PushHub, with the words of `gcloud pubsub`
   messages         what became of a message: messages describe ID
+  dead-letters     of a subscription: list, redrive, discard
   iam, projects    access and projects of a running PushHub
   completion       completion for bash, zsh or fish: source <(pushhub completion bash)
   receive          print the pushes that arrive, after checking their tokens

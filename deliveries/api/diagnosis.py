@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.utils import translation
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -32,5 +33,7 @@ class SubscriptionDiagnose(ApiView):
         send_probe = body.get("sendProbe", False) if isinstance(body, dict) else None
         if not isinstance(send_probe, bool):
             raise InvalidArgument("Give true or false.", field="sendProbe")
-        diagnosis = subscription_diagnose(found, caller=caller_of(request), send_probe=send_probe)
+        # The texts of the API do not depend on the language that a client accepts.
+        with translation.override("en"):
+            diagnosis = subscription_diagnose(found, caller=caller_of(request), send_probe=send_probe)
         return Response(diagnosis_format(diagnosis))

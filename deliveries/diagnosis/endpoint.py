@@ -16,6 +16,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
 from deliveries.diagnosis.steps import Step, StepName, failed, ok, skipped
 from deliveries.push.httpclient import ClientOptions, Headers, PushClient, PushResult, client_context
 from deliveries.rules.outcome import ACK_STATUSES, Reason
@@ -27,25 +30,29 @@ MAX_ADDRESSES = 8
 #: How long a probe may take; a push may take its ack deadline.
 PROBE_SECONDS = 10.0
 _UNKNOWN_AUTHORITY = (
-    "comes from an unknown authority, or its chain is incomplete",
-    "Send the intermediate certificates as well, or name the authority in PUSHHUB_PUSH_CA_FILE.",
+    gettext_lazy("comes from an unknown authority, or its chain is incomplete"),
+    gettext_lazy("Send the intermediate certificates as well, or name the authority in PUSHHUB_PUSH_CA_FILE."),
 )
+_DOES_NOT_VERIFY = (gettext_lazy("does not verify"), gettext_lazy("Replace it."))
 #: OpenSSL's X509_V_ERR codes of a certificate that does not verify.
 CERTIFICATE_FAULTS = {
     7: _UNKNOWN_AUTHORITY,  # one with the name of a known authority
-    9: ("is not valid yet", "Check the clock of the endpoint, or wait."),
-    10: ("has expired", "Renew it."),
-    18: ("is self-signed", "Use one of a public authority, or name it in PUSHHUB_PUSH_CA_FILE."),
+    9: (gettext_lazy("is not valid yet"), gettext_lazy("Check the clock of the endpoint, or wait.")),
+    10: (gettext_lazy("has expired"), gettext_lazy("Renew it.")),
+    18: (
+        gettext_lazy("is self-signed"),
+        gettext_lazy("Use one of a public authority, or name it in PUSHHUB_PUSH_CA_FILE."),
+    ),
     19: _UNKNOWN_AUTHORITY,
     20: _UNKNOWN_AUTHORITY,
     21: _UNKNOWN_AUTHORITY,
-    62: ("is for another host name", "Use a certificate for the endpoint's host name."),
-    64: ("is for another address", "Use a certificate for the endpoint's address."),
+    62: (gettext_lazy("is for another host name"), gettext_lazy("Use a certificate for the endpoint's host name.")),
+    64: (gettext_lazy("is for another address"), gettext_lazy("Use a certificate for the endpoint's address.")),
 }
 REASON_ADVICE = {
-    Reason.DEADLINE_EXCEEDED: "Answer before the ack deadline, or raise the deadline.",
-    Reason.RESET: "Find out why the endpoint closes the connection before it answers.",
-    Reason.INVALID_RESPONSE: "Let the endpoint speak HTTP/1.1.",
+    Reason.DEADLINE_EXCEEDED: gettext_lazy("Answer before the ack deadline, or raise the deadline."),
+    Reason.RESET: gettext_lazy("Find out why the endpoint closes the connection before it answers."),
+    Reason.INVALID_RESPONSE: gettext_lazy("Let the endpoint speak HTTP/1.1."),
 }
 
 
@@ -54,10 +61,10 @@ def endpoint_steps(origin: Origin, options: ClientOptions) -> Iterator[Step]:
     addresses = host_addresses(origin.host, options.dns_timeout_s)
     if not addresses:
         yield failed(
-            StepName.NAME, "The endpoint's host name has no address.", "Correct the name, or add it to the DNS."
+            StepName.NAME, _("The endpoint's host name has no address."), _("Correct the name, or add it to the DNS.")
         )
         return
-    yield ok(StepName.NAME, "The endpoint's host name has an address.")
+    yield ok(StepName.NAME, _("The endpoint's host name has an address."))
     guard = AddressGuard(
         allow_private=options.allow_private,
         allowed_networks=options.allowed_networks,
@@ -67,40 +74,40 @@ def endpoint_steps(origin: Origin, options: ClientOptions) -> Iterator[Step]:
     if not permitted:
         yield failed(
             StepName.GUARD,
-            "The address guard denies the endpoint's address.",
-            "Push to a public address, or have an operator add the network to PUSHHUB_ALLOWED_NETWORKS.",
+            _("The address guard denies the endpoint's address."),
+            _("Push to a public address, or have an operator add the network to PUSHHUB_ALLOWED_NETWORKS."),
         )
         return
-    yield ok(StepName.GUARD, "The address guard permits the endpoint's address.")
+    yield ok(StepName.GUARD, _("The address guard permits the endpoint's address."))
     connected = _connected(permitted, origin.port, options.connect_timeout_s)
     if connected is None:
         yield failed(
             StepName.CONNECTION,
-            f"Nothing answers at port {origin.port} of the endpoint.",
-            "Start the endpoint, or open its firewall for PushHub.",
+            _("Nothing answers at port %(port)d of the endpoint.") % {"port": origin.port},
+            _("Start the endpoint, or open its firewall for PushHub."),
         )
         return
     with connected:
-        yield ok(StepName.CONNECTION, f"Port {origin.port} of the endpoint takes connections.")
+        yield ok(StepName.CONNECTION, _("Port %(port)d of the endpoint takes connections.") % {"port": origin.port})
         yield _certificate(connected, origin, options)
 
 
 def _certificate(plain: socket.socket, origin: Origin, options: ClientOptions) -> Step:
     if not origin.tls:
-        return skipped(StepName.CERTIFICATE, "An http endpoint has no certificate.")
+        return skipped(StepName.CERTIFICATE, _("An http endpoint has no certificate."))
     context = client_context(ca_file=options.ca_file, verify=options.tls_verify)
     plain.settimeout(options.tls_timeout_s)
     try:
         with context.wrap_socket(plain, server_hostname=origin.host):
-            return ok(StepName.CERTIFICATE, "The endpoint's certificate is valid.")
+            return ok(StepName.CERTIFICATE, _("The endpoint's certificate is valid."))
     except ssl.SSLCertVerificationError as error:
-        fault, advice = CERTIFICATE_FAULTS.get(error.verify_code, ("does not verify", "Replace it."))
-        return failed(StepName.CERTIFICATE, f"The endpoint's certificate {fault}.", advice)
+        fault, advice = CERTIFICATE_FAULTS.get(error.verify_code, _DOES_NOT_VERIFY)
+        return failed(StepName.CERTIFICATE, _("The endpoint's certificate %(fault)s.") % {"fault": fault}, str(advice))
     except OSError:
         return failed(
             StepName.CERTIFICATE,
-            "The TLS handshake fails.",
-            "Let the endpoint speak TLS 1.2 or newer at this port, with a certificate.",
+            _("The TLS handshake fails."),
+            _("Let the endpoint speak TLS 1.2 or newer at this port, with a certificate."),
         )
 
 
@@ -149,26 +156,34 @@ async def _probe(url: str, headers: Headers, body: bytes, options: ClientOptions
 def answer_step(result: PushResult) -> Step:
     """Return what the answer to a probe means."""
     if result.reason:
-        words = result.reason.replace("_", " ")
-        advice = REASON_ADVICE.get(Reason(result.reason), "Repeat the diagnosis: the steps above have passed.")
-        return failed(StepName.ANSWER, f"The probe failed: {words}.", advice)
+        advice = REASON_ADVICE.get(Reason(result.reason)) or _("Repeat the diagnosis: the steps above have passed.")
+        return failed(
+            StepName.ANSWER, _("The probe failed: %(result)s.") % {"result": result_words(result.reason)}, str(advice)
+        )
     if result.status in ACK_STATUSES:
-        return ok(StepName.ANSWER, f"The endpoint answered {result.status} in {result.latency_ms:.0f} ms.")
-    return failed(StepName.ANSWER, f"The endpoint answered {result.status}.", status_advice(result.status))
+        words = {"status": result.status, "latency": round(result.latency_ms)}
+        return ok(StepName.ANSWER, _("The endpoint answered %(status)d in %(latency)d ms.") % words)
+    message = _("The endpoint answered %(status)d.") % {"status": result.status}
+    return failed(StepName.ANSWER, message, status_advice(result.status))
+
+
+def result_words(result: str) -> str:
+    """Return the result of a push in words: an HTTP status, or a reason such as "connect failed"."""
+    return _(result.replace("_", " "))
 
 
 def status_advice(status: int) -> str:
     """Return what to do about an answer that is no ack."""
     if status in (401, 403):
-        return "Check how the endpoint verifies the token: issuer, audience and email."
+        return _("Check how the endpoint verifies the token: issuer, audience and email.")
     if status in (404, 405):
-        return "Correct the path of the push endpoint, and let it take POST."
+        return _("Correct the path of the push endpoint, and let it take POST.")
     if status == 413:
-        return "Let the endpoint take bodies as large as the messages."
+        return _("Let the endpoint take bodies as large as the messages.")
     if status == 429:
-        return "Let the endpoint take more requests, or set x-pushhub-rate."
+        return _("Let the endpoint take more requests, or set x-pushhub-rate.")
     if 300 <= status < 400:
-        return "Configure the address that it redirects to: pushes do not follow redirects."
+        return _("Configure the address that it redirects to: pushes do not follow redirects.")
     if status >= 500:
-        return "Look at the endpoint's own log: the fault is there."
-    return "Answer 102, 200, 201, 202 or 204 to acknowledge."
+        return _("Look at the endpoint's own log: the fault is there.")
+    return _("Answer 102, 200, 201, 202 or 204 to acknowledge.")

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import redis
 from django.conf import settings
+from django.utils.translation import gettext as _
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.lanes import lane_agrees
 from deliveries.backlog.lanestate import LaneState, lane_state_parse
 from deliveries.backlog.regions import regions_unserved
-from deliveries.diagnosis.endpoint import PROBE_SECONDS, endpoint_steps, probe, status_advice
+from deliveries.diagnosis.endpoint import PROBE_SECONDS, endpoint_steps, probe, result_words, status_advice
 from deliveries.diagnosis.steps import Diagnosis, Step, StepName, StepStatus, failed, ok, skipped, warning
 from deliveries.models import Delivery, Message
 from deliveries.observability.readiness import impatient_redis, push_workers
@@ -41,7 +42,7 @@ ORDER = tuple(StepName)
 def subscription_diagnose(subscription: Subscription, *, caller: Principal, send_probe: bool = False) -> Diagnosis:
     """Check each step of a push. `send_probe` sends one message without data to the endpoint."""
     steps = {step.name: step for step in _steps(subscription, caller, send_probe=send_probe)}
-    reached = [steps.get(name) or skipped(name, "An earlier step fails.") for name in ORDER]
+    reached = [steps.get(name) or skipped(name, _("An earlier step fails.")) for name in ORDER]
     return Diagnosis(subscription.name, reached)
 
 
@@ -58,9 +59,14 @@ def _steps(subscription: Subscription, caller: Principal, *, send_probe: bool) -
             push_settings.endpoint, allow_http=settings.ALLOW_HTTP, allowed_ports=frozenset(settings.ALLOWED_PORTS)
         ).origin
     except BadEndpoint as error:
-        yield failed(StepName.URL, f"The endpoint's URL cannot be pushed to: {error}.", "Correct the push endpoint.")
+        fault = _(error.template) % error.values
+        yield failed(
+            StepName.URL,
+            _("The endpoint's URL cannot be pushed to: %(fault)s.") % {"fault": fault},
+            _("Correct the push endpoint."),
+        )
         return
-    yield ok(StepName.URL, "The endpoint's URL can be pushed to.")
+    yield ok(StepName.URL, _("The endpoint's URL can be pushed to."))
     token, authorization = _token(push_settings, caller)
     yield token
     yield from _endpoint(
@@ -71,14 +77,16 @@ def _steps(subscription: Subscription, caller: Principal, *, send_probe: bool) -
 def _subscription(subscription: Subscription, push_settings: PushSettings | None) -> Step:
     name = StepName.SUBSCRIPTION
     if subscription.detached:
-        return failed(name, "The subscription is detached from its topic.", "Create a new one: it cannot be attached.")
+        return failed(
+            name, _("The subscription is detached from its topic."), _("Create a new one: it cannot be attached.")
+        )
     if push_settings is None or not push_settings.endpoint:
-        return failed(name, "It is a pull subscription.", "Set a push endpoint, or pull the messages.")
+        return failed(name, _("It is a pull subscription."), _("Set a push endpoint, or pull the messages."))
     if subscription.topic_id is None:
         return failed(
-            name, "The topic was deleted: nothing is published to it.", "Create a subscription of another topic."
+            name, _("The topic was deleted: nothing is published to it."), _("Create a subscription of another topic.")
         )
-    return ok(name, "It is a push subscription of an existing topic.")
+    return ok(name, _("It is a push subscription of an existing topic."))
 
 
 def _inside(subscription: Subscription, push_settings: PushSettings) -> Iterator[Step]:
@@ -89,20 +97,26 @@ def _inside(subscription: Subscription, push_settings: PushSettings) -> Iterator
         if workers.status != "ok":
             yield failed(
                 StepName.WORKER,
-                "No push worker gives a sign of life.",
-                "Start one, or look at the log of those there are.",
+                _("No push worker gives a sign of life."),
+                _("Start one, or look at the log of those there are."),
             )
         else:
-            yield ok(StepName.WORKER, f"{workers.figures['workers']:.0f} push workers give signs of life.")
+            yield ok(
+                StepName.WORKER, _("%(count)d push workers give signs of life.") % {"count": workers.figures["workers"]}
+            )
         yield _region(subscription)
         yield _flow(push_settings)
     except redis.RedisError as error:
-        yield failed(StepName.WORKER, f"Redis does not answer ({type(error).__name__}).", "Start Redis.")
+        yield failed(
+            StepName.WORKER,
+            _("Redis does not answer (%(error)s).") % {"error": type(error).__name__},
+            _("Start Redis."),
+        )
 
 
 def _filter(subscription: Subscription) -> Step:
     if not subscription.filter:
-        return ok(StepName.FILTER, "It has no filter.")
+        return ok(StepName.FILTER, _("It has no filter."))
     is_match = matcher(subscription.filter)
     rows = Message.objects.filter(topic=subscription.topic_id).order_by("-pk").values_list("attributes", flat=True)
     newest = [attributes_parse(attributes) for attributes in rows[:FILTERED_MESSAGES]]
@@ -110,10 +124,13 @@ def _filter(subscription: Subscription) -> Step:
     if newest and not matches:
         return warning(
             StepName.FILTER,
-            f"The filter matches none of the newest {len(newest)} messages of the topic.",
-            "Compare the filter with the messages' attributes; a new filter takes a new subscription.",
+            _("The filter matches none of the newest %(count)d messages of the topic.") % {"count": len(newest)},
+            _("Compare the filter with the messages' attributes; a new filter takes a new subscription."),
         )
-    return ok(StepName.FILTER, f"The filter matches {matches} of the newest {len(newest)} messages of the topic.")
+    words = {"matches": matches, "count": len(newest)}
+    return ok(
+        StepName.FILTER, _("The filter matches %(matches)d of the newest %(count)d messages of the topic.") % words
+    )
 
 
 def _region(subscription: Subscription) -> Step:
@@ -122,10 +139,11 @@ def _region(subscription: Subscription) -> Step:
     if waiting:
         return warning(
             StepName.REGION,
-            f"Messages wait in {', '.join(waiting)}, where no push worker lives.",
-            f"Start a push worker with PUSHHUB_REGION={waiting[0]}; else workers of other regions take over.",
+            _("Messages wait in %(regions)s, where no push worker lives.") % {"regions": ", ".join(waiting)},
+            _("Start a push worker with PUSHHUB_REGION=%(region)s; else workers of other regions take over.")
+            % {"region": waiting[0]},
         )
-    return ok(StepName.REGION, "Every region with messages has a push worker.")
+    return ok(StepName.REGION, _("Every region with messages has a push worker."))
 
 
 def _flow(push_settings: PushSettings) -> Step:
@@ -138,7 +156,7 @@ def _flow(push_settings: PushSettings) -> Step:
             step = _lane_flow(lane, push_settings, lane_state_parse(client.hgetall(lane.state_key)))
             if step is not None:
                 return step
-    return ok(StepName.FLOW, "The push window has room, and there is no push backoff.")
+    return ok(StepName.FLOW, _("The push window has room, and there is no push backoff."))
 
 
 def _lane_flow(lane: Lane, push_settings: PushSettings, state: LaneState | None) -> Step | None:
@@ -147,21 +165,23 @@ def _lane_flow(lane: Lane, push_settings: PushSettings, state: LaneState | None)
     if not lane_agrees(state, push_settings):
         return warning(
             StepName.FLOW,
-            f"Redis has other settings of the subscription in {lane.region}.",
-            "Wait for the next audit of the maintenance worker, at most a minute; is it running?",
+            _("Redis has other settings of the subscription in %(region)s.") % {"region": lane.region},
+            _("Wait for the next audit of the maintenance worker, at most a minute; is it running?"),
         )
     pause_ms = state.flow.backoff.resume_ms - time.time() * 1000
     if pause_ms > 0:
         return warning(
             StepName.FLOW,
-            f"The push backoff pauses pushes for {max(pause_ms / 1000, 0.1):.1f} s, as too many were nacked.",
-            _last_result_advice(push_settings.id) or "It ends by itself when pushes are acknowledged.",
+            _("The push backoff pauses pushes for %(seconds).1f s, as too many were nacked.")
+            % {"seconds": max(pause_ms / 1000, 0.1)},
+            _last_result_advice(push_settings.id) or _("It ends by itself when pushes are acknowledged."),
         )
     if state.outstanding >= max(state.window, 1):
         return warning(
             StepName.FLOW,
-            f"The push window of {state.window} is full: the endpoint has yet to answer {state.outstanding} pushes.",
-            "Answer faster; the window grows with acks.",
+            _("The push window of %(window)d is full: the endpoint has yet to answer %(outstanding)d pushes.")
+            % {"window": state.window, "outstanding": state.outstanding},
+            _("Answer faster; the window grows with acks."),
         )
     return None
 
@@ -170,28 +190,30 @@ def _token(push_settings: PushSettings, caller: Principal) -> tuple[Step, Header
     """Check the account, the service agent and the caller's actAs, and mint the token."""
     email = push_settings.service_account_email
     if not email:
-        return ok(StepName.TOKEN, "Pushes carry no token."), []
+        return ok(StepName.TOKEN, _("Pushes carry no token.")), []
     try:
         token = id_token_mint(email=email, audience=push_settings.audience)
     except TokenDenied as denied:
         message, advice = {
-            "account_unknown": (f"The service account {email} does not exist.", "Create it, or choose another one."),
-            "account_disabled": (f"The service account {email} is disabled.", "Enable it."),
+            "account_unknown": (
+                _("The service account %(email)s does not exist."),
+                _("Create it, or choose another one."),
+            ),
+            "account_disabled": (_("The service account %(email)s is disabled."), _("Enable it.")),
             "token_denied": (
-                f"The project's service agent may not mint tokens for {email}.",
-                "Grant it roles/iam.serviceAccountTokenCreator on the account.",
+                _("The project's service agent may not mint tokens for %(email)s."),
+                _("Grant it roles/iam.serviceAccountTokenCreator on the account."),
             ),
         }[denied.reason]
-        return failed(StepName.TOKEN, message, advice), []
+        return failed(StepName.TOKEN, message % {"email": email}, advice), []
     except PushHubError as error:
-        return failed(StepName.TOKEN, "The token cannot be signed.", error.message), []
+        return failed(StepName.TOKEN, _("The token cannot be signed."), _(error.message)), []
     authorization = [("Authorization", f"Bearer {token.token}")]
     account = ServiceAccount.objects.get(email=email)
     if not access.allowed(caller, ACT_AS, account):
-        return ok(
-            StepName.TOKEN, f"The token can be minted. You may not change the push settings: that needs {ACT_AS}."
-        ), authorization
-    return ok(StepName.TOKEN, "The token can be minted."), authorization
+        message = _("The token can be minted. You may not change the push settings: that needs %(permission)s.")
+        return ok(StepName.TOKEN, message % {"permission": ACT_AS}), authorization
+    return ok(StepName.TOKEN, _("The token can be minted.")), authorization
 
 
 def _endpoint(
@@ -221,11 +243,11 @@ def _last_answer(subscription_id: int) -> Step:
     """Tell of the last nack among the messages that wait."""
     result = _last_result(subscription_id)
     if not result:
-        return skipped(StepName.ANSWER, "No probe was asked for, and no waiting message was nacked.")
+        return skipped(StepName.ANSWER, _("No probe was asked for, and no waiting message was nacked."))
     return warning(
         StepName.ANSWER,
-        f"The last push that was nacked ended with {result.replace('_', ' ')}.",
-        _last_result_advice(subscription_id) or "Send a probe to see whether that has changed.",
+        _("The last push that was nacked ended with %(result)s.") % {"result": result_words(result)},
+        _last_result_advice(subscription_id) or _("Send a probe to see whether that has changed."),
     )
 
 

@@ -32,11 +32,16 @@ class UrlFault(StrEnum):
 
 
 class BadEndpoint(ValueError):
-    """PushHub can't push to the URL. `fault` is a bounded word; the text doesn't repeat the URL."""
+    """PushHub can't push to the URL. `fault` is a bounded word; the text doesn't repeat the URL.
 
-    def __init__(self, fault: UrlFault, text: str) -> None:
-        super().__init__(text)
+    `template` and `values` are what the text is made of, for translations.
+    """
+
+    def __init__(self, fault: UrlFault, template: str, **values: object) -> None:
+        super().__init__(template % values)
         self.fault = fault
+        self.template = template
+        self.values = values
 
 
 class Origin(NamedTuple):
@@ -67,7 +72,8 @@ def push_url_parse(url: str, *, allow_http: bool, allowed_ports: frozenset[int])
     host = _host(parts)
     port = _port(parts)
     if not is_port_allowed(port, allowed_ports):
-        raise BadEndpoint(UrlFault.PORT_DENIED, f"port {port} is not allowed, unless PUSHHUB_ALLOWED_PORTS includes it")
+        template = "port %(port)d is not allowed, unless PUSHHUB_ALLOWED_PORTS includes it"
+        raise BadEndpoint(UrlFault.PORT_DENIED, template, port=port)
     target = quote(parts.path or "/", safe=_SAFE) + ("?" + quote(parts.query, safe=_SAFE) if parts.query else "")
     authority = f"[{host}]" if ":" in host else host
     if port != WEB_PORTS[parts.scheme]:

@@ -10,25 +10,22 @@ from importlib import import_module
 from subscriptions.cli.program import Tree, parsers_add, verb_run
 from subscriptions.cli.verbs import Verb
 
-#: The words of `gcloud pubsub`, which may be said without `pubsub`, and the modules of their verbs.
-PUBSUB_MODULES = {
-    word: f"subscriptions.cli.{word.replace('-', '_')}"
-    for word in ("topics", "subscriptions", "snapshots", "schemas", "message-transforms")
-}
+#: The words of `gcloud pubsub`, which may be said without `pubsub`.
+PUBSUB_WORDS = ("topics", "subscriptions", "snapshots", "schemas", "message-transforms")
 PUBSUB = "pubsub"
 #: Every word that `main` answers.
-WORDS = (*PUBSUB_MODULES, PUBSUB, "iam", "messages", "projects")
+WORDS = (*PUBSUB_WORDS, PUBSUB, "dead-letters", "iam", "messages", "projects")
 
 
 def tree_of(word: str) -> Tree:
     """Return the verbs of a word."""
     if word == PUBSUB:
-        return {name: tree_of(name) for name in PUBSUB_MODULES}
+        return {name: tree_of(name) for name in PUBSUB_WORDS}
     if word == "iam":
         from subscriptions.cli import accounts
 
         return {"service-accounts": {**accounts.VERBS, "keys": accounts.KEY_VERBS}}
-    tree: Tree = import_module(PUBSUB_MODULES.get(word, f"subscriptions.cli.{word}")).VERBS
+    tree: Tree = import_module(f"subscriptions.cli.{word.replace('-', '_')}").VERBS
     return tree
 
 
@@ -36,9 +33,9 @@ def main(arguments: Sequence[str], *, program: str = "pushhub") -> int:
     """Run a command line that begins with one of WORDS; returns the exit code."""
     word, *rest = arguments
     path = [word]
-    if word == PUBSUB and rest[:1] and rest[0] in PUBSUB_MODULES:
+    if word == PUBSUB and rest[:1] and rest[0] in PUBSUB_WORDS:
         path, rest = [PUBSUB, rest[0]], rest[1:]
-    elif word in PUBSUB_MODULES:
+    elif word in PUBSUB_WORDS:
         path = [PUBSUB, word]
     parser = ArgumentParser(prog=" ".join((program, *path[path[0] == PUBSUB and word != PUBSUB :])))
     parsers_add(parser, tree_of(path[-1]), path)

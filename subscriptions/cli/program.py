@@ -84,7 +84,17 @@ def _add_common(parser: ArgumentParser) -> None:
     )
     output.add_argument("--filter", help="the rows of a list to print, such as topic:orders AND ackDeadlineSeconds=10")
     output.add_argument("--uri", action="store_true", help="print the URLs of resources and nothing else")
-    output.add_argument("-q", "--quiet", action="store_true", help="for scripts of gcloud: PushHub never asks")
+    output.add_argument("-q", "--quiet", action="store_true", help="do not ask before dead letters are discarded")
+
+
+def confirm(question: str, options: Mapping[str, Any]) -> None:
+    """Ask at a terminal, unless --quiet is given; CliError for any answer but yes. Scripts are not asked."""
+    if options["quiet"] or not sys.stdin.isatty():
+        return
+    sys.stderr.write(f"{question} (y/N) ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CliError("nothing was done")
 
 
 def _project(verb: Verb, options: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -13,15 +14,20 @@ import orjson
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
+from django.utils import translation
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.regions import KEY as UNSERVED_KEY
+from deliveries.client.result import PushResult
+from deliveries.diagnosis.endpoint import answer_step
 from deliveries.models import Delivery
+from deliveries.rules.outcome import Reason
 from subscriptions.iam import grants
 from subscriptions.iam.tree import resource_get
 from subscriptions.models import Project, ServiceAccount, Subscription
 from tests.certificates import Authority
+from tests.integration.admin.test_chinese import english_in
 from tests.ports import free_port
 from tests.receiver import Answer, Receiver
 from tests.restapi import Api
@@ -88,8 +94,17 @@ class SetUp:
     def lane_state(self, **fields: Any) -> None:
         default_backlog().client.hset(f"ph:{self.lane.key}:s", mapping=fields)
 
-    def diagnose(self, *, send_probe: bool = False) -> dict[str, Any]:
-        answer = self.api.post("subscriptions/hello:diagnose", {"sendProbe": send_probe})
+    def diagnose_in_chinese(self, *, send_probe: bool = False) -> str:
+        """Return the console's page with a diagnosis."""
+        client = Client()
+        client.force_login(User.objects.create_superuser("root", "root@example.com"))
+        client.cookies["django_language"] = "zh-hans"
+        address = f"/admin/deliveries/delivery/act/{self.row.pk}/diagnose/"
+        return client.post(address, {"probe": "yes"} if send_probe else {}).content.decode()
+
+    def diagnose(self, *, send_probe: bool = False, language: str = "en") -> dict[str, Any]:
+        headers = {"Accept-Language": language}
+        answer = self.api.call("POST", "subscriptions/hello:diagnose", {"sendProbe": send_probe}, **headers)
         assert answer.status == 200, answer
         body: dict[str, Any] = answer.body
         return body
@@ -214,6 +229,9 @@ def test_a_broken_set_up_is_diagnosed(setup: SetUp, name: str) -> None:
     assert words in diagnosis["summary"]
     [culprit] = [one for one in diagnosis["steps"] if one["name"] == step]
     assert culprit["advice"]
+    page = setup.diagnose_in_chinese()
+    assert ('class="status bad"' in page) or ('class="status warn"' in page)
+    assert english_in(page) == set()
     assert setup.receiver.requests == []
 
 
@@ -232,6 +250,25 @@ def test_a_probe_tells_what_the_endpoint_answers(setup: SetUp, answer: int | Ans
     setup.receiver.default = answer
     diagnosis = setup.diagnose(send_probe=True)
     assert diagnosis["summary"].startswith("answer: ") and words in diagnosis["summary"], diagnosis
+    assert english_in(setup.diagnose_in_chinese(send_probe=True)) == set()
+
+
+@pytest.mark.parametrize("name", ["nothing listens", "full window", "unknown account"])
+def test_the_language_that_a_client_accepts_does_not_change_the_api(setup: SetUp, name: str) -> None:
+    break_it, _, words = BROKEN[name]
+    break_it(setup)
+    assert words in setup.diagnose(language="zh-hans")["summary"]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [*((status, "") for status in (204, 302, 400, 401, 404, 413, 429, 503)), *((0, reason) for reason in Reason)],
+)
+def test_every_answer_is_told_in_chinese(status: int, reason: str) -> None:
+    with translation.override("zh-hans"):
+        step = answer_step(PushResult(status, reason, 12.0))
+    assert set(re.findall("[A-Za-z]{2,}", step.message)) <= {"DNS", "TLS"}
+    assert english_in(f"<p>{step.advice}</p>") == set()
 
 
 def test_nothing_is_wrong_and_no_message_was_sent(setup: SetUp) -> None:

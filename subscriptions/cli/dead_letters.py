@@ -1,0 +1,68 @@
+"""`dead-letters`: what a subscription's dead letters are, and what becomes of them; `gcloud` has no words for them."""
+
+from __future__ import annotations
+
+from subscriptions.cli.client import Client, CliError
+from subscriptions.cli.program import confirm
+from subscriptions.cli.subscriptions import SUBSCRIPTION, subscription_name
+from subscriptions.cli.topics import LIMIT
+from subscriptions.cli.values import words
+from subscriptions.cli.verbs import Options, Result, Verb, flag
+
+#: Message ids that the API takes in one request.
+BATCH = 100
+
+
+def list_all(client: Client, options: Options) -> Result:
+    letters = client.pages(f"{subscription_name(options)}/deadLetters", "deadLetters", limit=options["limit"])
+    columns = ("messageId", "deadLetterTime", "deliveryAttempts", "reason", "sourceMessageId")
+    return Result(letters, columns=columns, form="table")
+
+
+def redrive(client: Client, options: Options) -> Result:
+    return _move(client, options, method="redriveDeadLetters", done="Redrove")
+
+
+def discard(client: Client, options: Options) -> Result:
+    _check(options)
+    letters = "all dead letters" if options["all"] else f"{len(options['message_ids'])} dead letters"
+    confirm(f"Discard {letters} of [{subscription_name(options)}]? They are lost.", options)
+    return _move(client, options, method="discardDeadLetters", done="Discarded")
+
+
+def _move(client: Client, options: Options, *, method: str, done: str) -> Result:
+    """Move the named dead letters, or order it for all of them; the maintenance worker carries the order out."""
+    _check(options)
+    name, ids = subscription_name(options), options["message_ids"]
+    if options["all"]:
+        body = {"all": True, **({"messagesPerSecond": options["rate"]} if options["rate"] is not None else {})}
+        count = client.call("POST", f"{name}:{method}", body)["messages"]
+        return Result(note=f"Ordered for {count} dead letters of [{name}].")
+    count, failures = 0, []
+    for start in range(0, len(ids), BATCH):
+        try:
+            count += client.call("POST", f"{name}:{method}", {"messageIds": ids[start : start + BATCH]})["messages"]
+        except CliError as error:
+            failures.append(str(error))
+            break
+    return Result(note=f"{done} {count} dead letters of [{name}].", failures=failures)
+
+
+def _check(options: Options) -> None:
+    if options["all"] == bool(options["message_ids"]):
+        raise CliError("give either --message-ids or --all")
+    if options["rate"] is not None and not options["all"]:
+        raise CliError("--rate needs --all: dead letters that are named are moved at once")
+
+
+MOVE = (
+    SUBSCRIPTION,
+    flag("--message-ids", "from list, separated by commas", type=words, default=[], metavar="MESSAGE_ID,..."),
+    flag("--all", "all dead letters that there are now, at --rate", action="store_true"),
+    flag("--rate", "with --all: messages a second, 1 to 1000 (default: 10)", type=int, metavar="NUMBER"),
+)
+VERBS = {
+    "list": Verb("show a subscription's dead letters, the oldest first", list_all, (SUBSCRIPTION, LIMIT)),
+    "redrive": Verb("publish dead letters to the subscription again", redrive, MOVE),
+    "discard": Verb("acknowledge dead letters and forget them", discard, MOVE),
+}
