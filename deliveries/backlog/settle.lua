@@ -19,7 +19,7 @@ local key = PREFIX .. lane
 local now = now_ms()
 local state = load_state(key)
 -- Redis was wiped: the database still has every delivery that was not acked, and the next offer or audit reads them.
-if not state then return {0, 0, 0, 0} end
+if not state then return {0, 0, 0, 0, 0} end
 
 local ids, latencies = {}, {}
 for id in string.gmatch(ARGV[3], '[^,]+') do ids[#ids + 1] = id end
