@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import redis
@@ -19,7 +20,7 @@ from deliveries.backlog.scripts import Scripts, call_all
 from deliveries.rules.flow import is_repeated
 from deliveries.rules.limits import Limits
 from deliveries.rules.outcome import Verdict
-from deliveries.rules.taskmessage import queue_name
+from deliveries.rules.taskmessage import queue_name, task_parts
 
 Item = TypeVar("Item")
 
@@ -27,6 +28,13 @@ PREFIX = "ph:"
 #: When each region was last served (beat.lua).
 REGIONS_KEY = f"{PREFIX}regions"
 NO_LIMITS = Limits()
+#: The most that offers in one round trip take, in messages of a lane: a few ms in which Redis may answer nobody else.
+MAX_OFFER_WEIGHT = 1000
+#: The most that the messages of one call take.
+MAX_MESSAGES_WEIGHT = 250
+#: A lane takes as long as so many of its messages, and so many bytes take as long as a message.
+LANE_AS_MESSAGES = 10
+BYTES_AS_A_MESSAGE = 1000
 #: What `configure` does besides passing the settings on (configure.lua).
 Action = Literal["new", "known", "more", "spill"]
 #: A worker without a heartbeat for this time is dead; the messages that it held go back to the queue.
@@ -72,17 +80,24 @@ def by_lane(items: Iterable[Item], lane_of: Callable[[Item], Lane]) -> dict[Lane
     return lanes
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """Deliveries of one lane in publish order, as pairs of message id and Celery task message.
-
-    The mode and the limits are for a lane that Redis does not know yet.
-    """
+class OfferedLane(NamedTuple):
+    """A lane, with the mode and the limits that it gets if Redis does not know it yet."""
 
     lane: Lane
     mode: Mode
-    messages: Sequence[tuple[int, str]]
     limits: Limits = NO_LIMITS
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """New deliveries of the same messages in lanes of one region.
+
+    The messages are in publish order, as pairs of message id and JSON text that `taskmessage.escaped` returned.
+    """
+
+    region: str
+    lanes: Sequence[OfferedLane]
+    messages: Sequence[tuple[int, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +192,23 @@ class Backlog:
         self._dice = dice
 
     def offer(self, offers: Iterable[Offer]) -> None:
-        """Append new deliveries to their lanes, in one round trip."""
-        calls = [
-            (
-                offer.lane.key,
-                [int(offer.mode), self.limit, "", "", "", "", "", *_own(offer.limits), *_flat(offer.messages)],
-            )
-            for offer in offers
-        ]
-        call_all(self.client, self.scripts.offer, calls)
+        """Append new deliveries to their lanes, in as few round trips as do not block Redis for long.
+
+        Redis runs the calls of a round trip one after the other, and may answer nobody else meanwhile.
+        """
+        calls: list[tuple[list[str], list[Any]]] = []
+        weight = 0
+        for offer, lanes, messages in _offer_calls(offers):
+            call_weight = _weight(lanes, messages)
+            if calls and weight + call_weight > MAX_OFFER_WEIGHT:
+                call_all(self.client, self.scripts.offer, calls)
+                calls, weight = [], 0
+            keys = [offered.lane.key for offered in lanes]
+            settings_texts = [_settings_text(offered.mode, offered.limits) for offered in lanes]
+            calls.append((keys, [self.limit, *task_parts(offer.region), *settings_texts, *_flat(messages)]))
+            weight += call_weight
+        if calls:
+            call_all(self.client, self.scripts.offer, calls)
 
     def offer_page(
         self,
@@ -201,10 +224,8 @@ class Backlog:
         For an ordered lane `orderings` has the digest of each message's ordering key, or "" for no key.
         """
         keys = ",".join(orderings)
-        own = _own(NO_LIMITS)
-        args = [1, self.limit, "page", next_id, request.seq, int(complete), keys, *own, *_flat(messages)]
-        _accepted, _refused, again = self.scripts.offer(keys=[request.lane.key], args=args)
-        return bool(again)
+        args = [self.limit, next_id, request.seq, int(complete), keys, *_flat(messages)]
+        return bool(self.scripts.page(keys=[request.lane.key], args=args))
 
     def settle(
         self, settlements: dict[Lane, Settlement], *, dice: float, finished: dict[str, list[str]]
@@ -212,7 +233,7 @@ class Backlog:
         """End the leases of a batch, and remove the records of each worker's finished batches."""
         calls = [
             (
-                lane.key,
+                [lane.key],
                 [
                     self.limit,
                     repr(dice),
@@ -380,6 +401,43 @@ class Backlog:
 
     def queue_length(self, region: str) -> int:
         return int(self.client.llen(queue_name(region)))
+
+
+def _offer_calls(
+    offers: Iterable[Offer],
+) -> Iterator[tuple[Offer, Sequence[OfferedLane], Sequence[tuple[int, str]]]]:
+    """Yield the lanes and the messages of each call that makes the offers, each of a bounded weight."""
+    for offer in offers:
+        for messages in _message_chunks(offer.messages):
+            count = max(MAX_OFFER_WEIGHT // _weight(offer.lanes[:1], messages), 1)
+            for start in range(0, len(offer.lanes), count):
+                yield offer, offer.lanes[start : start + count], messages
+
+
+def _message_chunks(messages: Sequence[tuple[int, str]]) -> Iterator[Sequence[tuple[int, str]]]:
+    start = weight = 0
+    for index, (_, text) in enumerate(messages):
+        message_weight = _message_weight(text)
+        if index > start and weight + message_weight > MAX_MESSAGES_WEIGHT:
+            yield messages[start:index]
+            start, weight = index, 0
+        weight += message_weight
+    if start < len(messages):
+        yield messages[start:]
+
+
+def _message_weight(text: str) -> int:
+    return 1 + len(text) // BYTES_AS_A_MESSAGE
+
+
+def _weight(lanes: Sequence[OfferedLane], messages: Sequence[tuple[int, str]]) -> int:
+    """Return how long offering the messages to the lanes takes, in messages."""
+    return len(lanes) * (LANE_AS_MESSAGES + sum(_message_weight(text) for _, text in messages))
+
+
+@lru_cache(maxsize=10_000)
+def _settings_text(mode: Mode, limits: Limits) -> str:
+    return ",".join(map(str, (int(mode), *_own(limits))))
 
 
 def _own(limits: Limits) -> tuple[float, float, float]:

@@ -147,6 +147,32 @@ local function set_places(key, ids, place)
   redis.call('HSET', key .. ':d', unpack(fields))
 end
 
+-- Appends the first `count` of `ids` to the backlog, without those that the lane has already; `message_of(i)` is the message
+-- of ids[i]. `orderings`: of an ordered lane, the digest of each one's ordering key, or ''.
+local function append(key, ids, count, message_of, orderings)
+  for first = 1, count, CHUNK do
+    local last = math.min(first + CHUNK - 1, count)
+    local places = redis.call('HMGET', key .. ':d', unpack(ids, first, last))
+    local fresh, messages, keys = {}, {}, {}
+    for i = first, last do
+      if not places[i - first + 1] then
+        fresh[#fresh + 1] = ids[i]
+        messages[#messages + 1] = message_of(i)
+        local ordering = orderings and orderings[i]
+        if ordering and ordering ~= '' then
+          keys[#keys + 1] = ids[i]
+          keys[#keys + 1] = ordering
+        end
+      end
+    end
+    if #keys > 0 then redis.call('HSET', key .. ':o', unpack(keys)) end
+    if #fresh > 0 then
+      set_places(key, fresh, WAITING)
+      redis.call('RPUSH', key .. ':b', unpack(messages))
+    end
+  end
+end
+
 local function message_id(message) return string.match(message, '^{"headers":{"id":"(%d+)') end
 
 -- Takes up to `free` due deliveries out of the retry set. Returns their ids and messages.
@@ -207,7 +233,8 @@ end
 local function next_ready(key, state, free, puller)
   local ids, ready = {}, {}
   while #ids < free do
-    local messages = redis.call('LPOP', key .. ':b', math.min(free - #ids, CHUNK))
+    local count = math.min(free - #ids, CHUNK)
+    local messages = redis.call('LPOP', key .. ':b', count)
     if not messages or #messages == 0 then break end
     local names = {}
     for i, message in ipairs(messages) do names[i] = message_id(message) end
@@ -219,6 +246,7 @@ local function next_ready(key, state, free, puller)
         ready[#ready + 1] = message
       end
     end
+    if #messages < count then break end
   end
   return ids, ready
 end
@@ -419,6 +447,12 @@ local function ring_pullers(lane)
   redis.call('LPUSH', bell, '1')
   redis.call('LTRIM', bell, 0, 0)
   redis.call('EXPIRE', bell, 60)
+end
+
+-- Returns whether nothing of a lane can go out before a token comes back, which pumps the lane.
+local function waits_for_token(state, now)
+  return now >= state.resume_ms and state.rate <= 0 and state.gap_ms <= 0
+    and state.outstanding >= rules_window(state)
 end
 
 -- Returns how many of `free` deliveries may go out now, after `returned` tokens have come back.

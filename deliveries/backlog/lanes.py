@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from deliveries.backlog.backlog import Action, Lane, Offer
+from deliveries.backlog.backlog import Action, Lane, OfferedLane
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanestate import LaneState
@@ -27,9 +25,9 @@ def lane_agrees(state: LaneState | None, settings: PushSettings) -> bool:
     return (state.mode, state.ordered, flow.cap, flow.rate, flow.burst) == wanted
 
 
-def lane_offer(lane: Lane, settings: PushSettings, messages: Sequence[tuple[int, str]]) -> Offer:
-    """Return an offer to a lane, with the settings that Redis needs if it does not know the lane."""
-    return Offer(lane, mode=mode_of(settings), messages=messages, limits=limits(settings.attributes))
+def lane_offered(lane: Lane, settings: PushSettings) -> OfferedLane:
+    """Return a lane for an offer, with the settings that Redis needs if it does not know the lane."""
+    return OfferedLane(lane, mode_of(settings), limits(settings.attributes))
 
 
 def lane_configure(lane: Lane, settings: PushSettings, *, action: Action, from_id: int = 0) -> None:

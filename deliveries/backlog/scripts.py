@@ -17,6 +17,7 @@ from deliveries.backlog.codes import lua_names
 FOLDER = Path(__file__).parent
 VERBS = (
     "offer",
+    "page",
     "fetch",
     "settle",
     "beat",
@@ -48,6 +49,7 @@ class Scripts:
 
     def __init__(self, client: redis.Redis) -> None:
         self.offer = Script(client, source("offer"))
+        self.page = Script(client, source("page"))
         self.fetch = Script(client, source("fetch"))
         self.settle = Script(client, source("settle"))
         self.beat = Script(client, source("beat"))
@@ -67,24 +69,24 @@ class Scripts:
 def call_all(
     client: redis.Redis,
     script: Script,
-    calls: Sequence[tuple[str, Sequence[Any]]],
+    calls: Sequence[tuple[Sequence[str], Sequence[Any]]],
     *,
     then: Sequence[Sequence[Any]] = (),
 ) -> list[Any]:
-    """Return the replies of calls, each with a key and arguments, made in one round trip. Commands in `then` follow.
+    """Return the replies of calls, each with keys and arguments, made in one round trip. Commands in `then` follow.
 
     redis-py's own pipeline asks each time whether Redis has the script, which is one more round trip.
     """
     pipe = client.pipeline(transaction=False)
-    for key, args in calls:
-        pipe.evalsha(script.sha, 1, key, *args)
+    for keys, args in calls:
+        pipe.evalsha(script.sha, len(keys), *keys, *args)
     for command in then:
         pipe.execute_command(*command)  # type: ignore[no-untyped-call]
     replies: list[Any] = pipe.execute(raise_on_error=False)
     for index, reply in enumerate(replies):
         if isinstance(reply, NoScriptError):
-            key, args = calls[index]
-            replies[index] = script(keys=[key], args=args)
+            keys, args = calls[index]
+            replies[index] = script(keys=keys, args=args)
         elif isinstance(reply, Exception):
             raise reply
     return replies[: len(calls)]

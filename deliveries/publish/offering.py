@@ -1,4 +1,4 @@
-"""Offers stored messages to Redis: a task message for each delivery, appended to the backlog of its lane."""
+"""Offers stored messages to Redis, which appends a task message for each delivery to the backlog of its lane."""
 
 from __future__ import annotations
 
@@ -6,28 +6,24 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import redis
 
 from deliveries.backlog.backlog import Lane, Offer
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lane_configure, lane_offer
+from deliveries.backlog.lanes import lane_configure, lane_offered
 from deliveries.counters import recording
 from deliveries.journal import records
 from deliveries.rules.envelope import traceparent_of
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import NewMessage, publish_time_text, wire_message
-from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
+from deliveries.rules.taskmessage import escaped, reference
 from pushhub.common import tracing
 from subscriptions.models import Topic
 from subscriptions.selectors import PushSettings
 
 logger = logging.getLogger(__name__)
-
-#: Task messages that one call of a script appends, during which Redis answers nobody else.
-OFFER_MESSAGES = 250
-#: Bytes of task messages that are sent to Redis in one round trip.
-OFFER_BYTES = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +73,7 @@ def offer_all(requests: Sequence[Published]) -> None:
         )
     try:
         _point_out_ordered(requests)
-        _offer(requests)
+        default_backlog().offer(_offers(requests))
     except redis.RedisError as error:
         logger.warning("offer put off until Redis is back: %s", type(error).__name__)
     if tracing.is_on():
@@ -120,52 +116,36 @@ def _point_out_ordered(requests: Iterable[Published]) -> None:
         lane_configure(lane, subscriber, action="more", from_id=first_id)
 
 
-def _offer(requests: Iterable[Published]) -> None:
-    batch = _Batch()
-    for request in requests:
+def _offers(requests: Sequence[Published]) -> Iterator[Offer]:
+    """Yield the offers that requests make: one for all lanes that are owed the same messages."""
+    texts: list[list[tuple[int, str]]] = []
+    subscribers: dict[Lane, PushSettings] = {}
+    #: For each lane, what it is owed: pairs of a request's number and the indices of its messages.
+    parts: dict[Lane, list[tuple[int, Sequence[int]]]] = {}
+    for number, request in enumerate(requests):
         recipients = [owed for owed in request.owed if owed.indices and not owed.subscriber.ordered]
-        if not recipients:
-            continue
-        pairs = zip(request.ids, request.messages, strict=True)
-        texts = [escaped(_task_message(message_id, message)) for message_id, message in pairs]
+        texts.append(_texts(request) if recipients else [])
         for owed in recipients:
-            for start in range(0, len(owed.indices), OFFER_MESSAGES):
-                batch.add(request, owed.subscriber, owed.indices[start : start + OFFER_MESSAGES], texts)
-                if batch.size >= OFFER_BYTES:
-                    batch.send()
-    batch.send()
+            lane = Lane(owed.subscriber.id, request.region)
+            subscribers[lane] = owed.subscriber
+            parts.setdefault(lane, []).append((number, owed.indices))
+    # Subscriptions with the same filter share one list of indices.
+    groups: dict[tuple[Any, ...], list[Lane]] = {}
+    for lane, owed_parts in parts.items():
+        key = (lane.region, *((number, id(indices)) for number, indices in owed_parts))
+        groups.setdefault(key, []).append(lane)
+    for lanes in groups.values():
+        yield Offer(
+            lanes[0].region,
+            [lane_offered(lane, subscribers[lane]) for lane in lanes],
+            [texts[number][index] for number, indices in parts[lanes[0]] for index in indices],
+        )
 
 
-class _Batch:
-    """The task messages of one round trip, by lane."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self._tasks: dict[Lane, list[tuple[int, str]]] = {}
-        self._lanes: dict[Lane, tuple[PushSettings, TaskTemplate]] = {}
-
-    def add(self, request: Published, subscriber: PushSettings, indices: Sequence[int], texts: Sequence[str]) -> None:
-        lane = Lane(subscriber.id, request.region)
-        if lane not in self._lanes:
-            template = TaskTemplate(subscription_id=lane.subscription_id, region=lane.region, attempt=1)
-            self._lanes[lane] = subscriber, template
-            self._tasks[lane] = []
-        render = self._lanes[lane][1].render
-        tasks = [(request.ids[index], render(str(request.ids[index]), texts[index])) for index in indices]
-        self._tasks[lane] += tasks
-        self.size += sum(len(text) for _, text in tasks)
-
-    def send(self) -> None:
-        if self._tasks:
-            default_backlog().offer(self._offers())
-        self._tasks, self._lanes, self.size = {}, {}, 0
-
-    def _offers(self) -> list[Offer]:
-        return [
-            lane_offer(lane, self._lanes[lane][0], tasks[start : start + OFFER_MESSAGES])
-            for lane, tasks in self._tasks.items()
-            for start in range(0, len(tasks), OFFER_MESSAGES)
-        ]
+def _texts(request: Published) -> list[tuple[int, str]]:
+    """Return the id and the escaped JSON text of each message."""
+    pairs = zip(request.ids, request.messages, strict=True)
+    return [(message_id, escaped(_task_message(message_id, message))) for message_id, message in pairs]
 
 
 def _task_message(message_id: int, message: NewMessage) -> dict[str, object]:

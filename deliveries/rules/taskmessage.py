@@ -9,6 +9,7 @@ there.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -56,7 +57,7 @@ class TaskTemplate:
 
     __slots__ = ("_after_id", "_after_identity", "_after_message", "_before_message", "_suffix")
 
-    def __init__(self, *, subscription_id: int, region: str, attempt: int) -> None:
+    def __init__(self, *, subscription_id: int | str, region: str, attempt: int) -> None:
         self._suffix = f".{subscription_id}.{region}"
         self._after_identity = (
             f'{_AFTER_IDENTITY}"root_id":null,"parent_id":null,"group":null,'
@@ -78,6 +79,18 @@ class TaskTemplate:
             f"{_HEAD}{identity}{self._after_identity}{message_id}{self._after_id}{identity}"
             f"{self._before_message}{escaped_message}{self._after_message}"
         )
+
+
+@cache
+def task_parts(region: str) -> tuple[str, ...]:
+    """Return the parts of a first attempt's task message between its ids and its message text.
+
+    The values between them are, in this order: message id, subscription id twice, message id twice, subscription id
+    twice, and the text that `escaped` returns. offer.lua puts them in, once for each subscription.
+    """
+    # Neither a region nor the rest of a task message has a "$".
+    pattern = TaskTemplate(subscription_id="$", region=region, attempt=1).render("$", "$")
+    return tuple(pattern.split("$"))
 
 
 def _escape(text: str) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import redis
 
-from deliveries.backlog.backlog import Backlog, Lane, Offer, PageRequest, Settlement, work_key
+from deliveries.backlog.backlog import Backlog, Lane, Offer, OfferedLane, PageRequest, Settlement, work_key
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
+from deliveries.backlog.scripts import call_all
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.limits import Limits
 from deliveries.rules.outcome import Verdict
@@ -30,11 +31,15 @@ def backlog(redis_url: str) -> Backlog:
 
 def task(message_id: int, *, attempt: int = 1, lane: Lane = LANE) -> str:
     template = TaskTemplate(subscription_id=lane.subscription_id, region=lane.region, attempt=attempt)
-    return template.render(str(message_id), escaped({"messageId": str(message_id), "publishTime": "t"}))
+    return template.render(str(message_id), text(message_id))
+
+
+def text(message_id: int) -> str:
+    return escaped({"messageId": str(message_id), "publishTime": "t"})
 
 
 def offer(backlog: Backlog, *ids: int, lane: Lane = LANE) -> None:
-    backlog.offer([Offer(lane, mode=Mode.PUSH, messages=[(i, task(i, lane=lane)) for i in ids])])
+    backlog.offer([Offer(lane.region, [OfferedLane(lane, Mode.PUSH)], [(i, text(i)) for i in ids])])
 
 
 def fetch(backlog: Backlog, *, worker: str = "w", batch: str = "1", count: int = 100) -> list[Any]:
@@ -343,13 +348,81 @@ def test_a_lane_that_was_cut_is_pumped_again_soon_although_its_page_is_on_the_wa
     assert wake - (seconds * 1000 + microseconds / 1000) < 1000
 
 
+def test_one_call_offers_to_many_lanes_with_the_task_messages_of_each(backlog: Backlog) -> None:
+    # Given a lane that pushes, one that reads the database first as Redis doesn't know it, and one that is pulled
+    pulled, unknown = Lane(81, "here"), Lane(8, "here")
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    backlog.configure(pulled, mode=Mode.PULL, action="new")
+    lanes = [
+        OfferedLane(LANE, Mode.PUSH),
+        OfferedLane(unknown, Mode.PUSH, Limits(max_outstanding=2, rate=0.5, burst=7)),
+        OfferedLane(pulled, Mode.PULL),
+    ]
+    # When all are offered the same messages
+    backlog.offer([Offer("here", lanes, [(i, text(i)) for i in ids(12)])])
+    # Then each has its own task messages, as the template renders them, up to the limit of ten
+    queued = backlog.client.lrange(queue_name("here"), 0, -1) + backlog.client.lrange(f"ph:{LANE.key}:b", 0, -1)[::-1]  # type: ignore[operator,index]
+    assert sorted(message.decode() for message in queued) == [task(i) for i in ids(10)]
+    waiting = backlog.client.lrange(f"ph:{pulled.key}:b", 0, -1)
+    assert [message.decode() for message in waiting] == [task(i, lane=pulled) for i in ids(10)]  # type: ignore[union-attr]
+    for lane in (LANE, pulled):
+        assert (lane_state(backlog, lane).spilled, lane_state(backlog, lane).cursor) == (True, ids(12)[10])
+    # And the unknown lane has its settings, and reads the database from the start
+    state = lane_state(backlog, unknown)
+    assert (state.flow.cap, state.flow.rate, state.flow.burst) == (2, 0.5, 7)
+    assert (state.mode, state.spilled, state.cursor) == (Mode.PUSH, True, 0)
+    assert backlog.known(unknown, ids(1)) == [False]
+
+
+def test_an_error_in_one_lane_keeps_no_other_from_its_messages(backlog: Backlog) -> None:
+    other = Lane(8, "here")
+    backlog.configure(other, mode=Mode.PUSH, action="new")
+    backlog.client.set(f"ph:{LANE.key}:s", "not a hash")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        backlog.offer([Offer("here", [OfferedLane(lane, Mode.PUSH) for lane in (LANE, other)], [(FIRST, text(FIRST))])])
+    assert backlog.known(other, ids(1)) == [True]
+
+
+def test_a_call_offers_a_bounded_number_of_deliveries(backlog: Backlog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis answers nobody else meanwhile."""
+    round_trips: list[int] = []
+
+    def counting(client: Any, script: Any, calls: Any, **more: Any) -> Any:
+        # Besides the limit, the parts and the lanes' settings, the arguments are pairs.
+        round_trips.append(sum(len(keys) * (len(args) - 10 - len(keys)) // 2 for keys, args in calls))
+        return call_all(client, script, calls, **more)
+
+    monkeypatch.setattr("deliveries.backlog.backlog.call_all", counting)
+    backlog = Backlog(backlog.client, limit=1000)
+    lanes = [Lane(100 + number, "here") for number in range(40)]
+    for lane in lanes:
+        backlog.configure(lane, mode=Mode.PULL, action="new")
+    offered = [OfferedLane(lane, Mode.PULL) for lane in lanes]
+    backlog.offer([Offer("here", offered, [(i, text(i)) for i in ids(300)])])
+    assert sum(round_trips) == 40 * 300
+    assert max(round_trips) <= 1000
+    for lane in lanes:
+        places = backlog.client.lrange(f"ph:{lane.key}:b", 0, -1)
+        assert [message.decode() for message in places] == [task(i, lane=lane) for i in ids(300)]  # type: ignore[union-attr]
+
+
+def test_a_large_message_is_offered_to_few_lanes_in_a_call(backlog: Backlog, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(
+        "deliveries.backlog.backlog.call_all", lambda client, script, parts: calls.append(len(parts[0][0]))
+    )
+    offered = [OfferedLane(Lane(100 + number, "here"), Mode.PULL) for number in range(6)]
+    backlog.offer([Offer("here", offered, [(FIRST, "x" * 400_000)])])
+    assert calls == [2, 2, 2]
+
+
 def test_scripts_that_redis_lost_are_loaded_again_in_the_middle_of_a_batch(backlog: Backlog) -> None:
     other = Lane(8, "here")
     for lane in (LANE, other):
         backlog.configure(lane, mode=Mode.PUSH, action="new")
-    pairs = [(i, task(i)) for i in ids(1)]
+    pairs = [(i, text(i)) for i in ids(1)]
     backlog.client.script_flush()
-    backlog.offer([Offer(lane, mode=Mode.PUSH, messages=pairs) for lane in (LANE, other)])
+    backlog.offer([Offer("here", [OfferedLane(lane, Mode.PUSH)], pairs) for lane in (LANE, other)])
     assert [backlog.known(lane, ids(1)) for lane in (LANE, other)] == [[True], [True]]
     fetch(backlog)
     backlog.client.script_flush()

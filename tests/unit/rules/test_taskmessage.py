@@ -10,7 +10,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deliveries.rules.payload import attributes_text, wire_message, wire_text
-from deliveries.rules.taskmessage import TaskTemplate, body_parse, escaped, escaped_text, own_parse, reference
+from deliveries.rules.taskmessage import (
+    TaskTemplate,
+    body_parse,
+    escaped,
+    escaped_text,
+    own_parse,
+    reference,
+    task_parts,
+)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
@@ -76,3 +84,10 @@ def test_a_truncated_message_is_an_error() -> None:
     rendered = TaskTemplate(subscription_id=7, region="here", attempt=1).render("12", escaped(reference(12)))
     with pytest.raises(ValueError, match="end of data"):
         own_parse(rendered[:-10].encode())
+
+
+def test_the_parts_of_a_task_message_are_what_the_template_renders() -> None:
+    rendered = TaskTemplate(subscription_id=7, region="here-1", attempt=1).render("12", escaped(reference(12)))
+    values = ["12", "7", "7", "12", "12", "7", "7", escaped(reference(12)), ""]
+    parts = zip(task_parts("here-1"), values, strict=True)
+    assert "".join(part + value for part, value in parts) == rendered
