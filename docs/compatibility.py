@@ -86,6 +86,7 @@ CLIENTS = (
     ("Go", "google.golang.org/api", f"{RECEIVERS}/go/go.mod", f"{RECEIVERS}/go"),
     ("Java", "google-cloud-pubsub", f"{CASES}/java/pom.xml", f"{CASES}/java"),
     ("Java", "google-api-client", f"{RECEIVERS}/java/pom.xml", f"{RECEIVERS}/java"),
+    ("Rust", "google-cloud-pubsub", f"{CASES}/rust/Cargo.lock", f"{CASES}/rust"),
 )
 CLIENTS_HEAD = f"""\
 ## Clients
@@ -320,7 +321,9 @@ def client_rows() -> list[list[str]]:
     rows = []
     for language, name, file, tests in CLIENTS:
         pins = (ROOT / file).read_text(encoding="utf-8")
-        pin = re.search(rf'(?<![-\w/]){re.escape(name)}(?:==|": "| |</artifactId>\s*<version>)v?([\d.]+\d)', pins)
+        pin = re.search(
+            rf'(?<![-\w/]){re.escape(name)}(?:==|": "| |"\nversion = "|</artifactId>\s*<version>)v?([\d.]+\d)', pins
+        )
         if pin is None:
             raise ValueError(f"{file} does not pin {name}")
         rows.append([language, f"`{name}`", pin[1], f"`{tests}`"])

@@ -43,6 +43,7 @@ PROGRAMS = (
         lambda: shutil.which("mvn") is not None and shutil.which("javac") is not None,
         "apt-get install maven default-jdk-headless",
     ),
+    Program("the tests of the Rust client", lambda: shutil.which("cargo") is not None, "install Rust 1.91 or newer"),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -43,6 +44,10 @@ def _go() -> list[str]:
     return [str(packages.go_program(FOLDER / "go"))]
 
 
+def _rust() -> list[str]:
+    return [str(packages.rust_program(FOLDER / "rust"))]
+
+
 #: How to build and start each program, and what it does beyond CASES.
 PROGRAMS: dict[str, tuple[Callable[[], list[str]], tuple[str, ...]]] = {
     "python": (_python, ()),
@@ -50,6 +55,8 @@ PROGRAMS: dict[str, tuple[Callable[[], list[str]], tuple[str, ...]]] = {
     "go": (_go, ("restarts",)),
     "java": (_java, ()),
 }
+if shutil.which("cargo"):  # Otherwise not even CI runs the Rust client; tests/programs.py names it.
+    PROGRAMS["rust"] = (_rust, ())
 
 
 class Program:
