@@ -53,8 +53,8 @@ class Selection:
         return database == "sqlite" or not paths or any(path.startswith(POSTGRESQL_TIERS) for path in paths)
 
     def workers(self) -> int:
-        """One process more than there are cores, as tests also wait; none besides for a single test."""
-        return 0 if any("::" in word for word in self.words) else (os.cpu_count() or 1) + 1
+        """Two processes more than there are cores, as tests spend half of their time waiting; 0 for a single test."""
+        return 0 if any("::" in word for word in self.words) else (os.cpu_count() or 1) + 2
 
 
 def pytest_command(database: str, selection: Selection) -> list[str]:
