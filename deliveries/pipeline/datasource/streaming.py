@@ -20,7 +20,7 @@ from pushhub.common.stores import Store
 try:
     from pyspark.sql.streaming import datasource as limits
 except ImportError:  # Spark before 4.2 reads all there is in a batch
-    limits = None  # type: ignore[assignment]
+    limits = None
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ STEP = "step"
 _AVAILABLE_NOW: type = limits.SupportsTriggerAvailableNow if limits else object
 
 
-class ArchiveStreamReader(_AVAILABLE_NOW, spark.DataSourceStreamReader):  # type: ignore[misc]
+class ArchiveStreamReader(_AVAILABLE_NOW, spark.DataSourceStreamReader):
     """Reads what was archived since the query's last batch."""
 
     def __init__(self, selection: Selection, options: Mapping[str, str]) -> None:
