@@ -234,69 +234,69 @@ class SubscriptionForm(ServiceForm):
 
     def clean(self) -> Fields:
         """Take what applies to the delivery type only, and ask for what has to be chosen."""
-        given: Fields = super().clean() or {}
-        delivery_type = given.get("delivery_type")
+        entered: Fields = super().clean() or {}
+        delivery_type = entered.get("delivery_type")
         if delivery_type:
             for name in PULL_FIELDS if delivery_type == PUSH else PUSH_FIELDS:
-                given[name] = False if name in PULL_FIELDS else None
+                entered[name] = False if name in PULL_FIELDS else None
                 self.errors.pop(name, None)
-        if delivery_type == PUSH and not given.get("push_endpoint"):
+        if delivery_type == PUSH and not entered.get("push_endpoint"):
             self.add_error("push_endpoint", _("Enter the URL that messages are pushed to, or choose pull."))
         self._check_choice("topic", "new_topic", is_required="topic" in self.fields)
         self._check_choice("service_account", "new_service_account")
         self._check_choice("dead_letter_topic", "new_dead_letter_topic")
-        return given
+        return entered
 
     def _check_choice(self, chosen: str, new: str, *, is_required: bool = False) -> None:
-        """Of an existing resource and a new one, at most one is given."""
+        """Of an existing resource and a new one, at most one is entered."""
         if self.cleaned_data.get(chosen) and self.cleaned_data.get(new):
             self.add_error(new, _("Choose one above or name a new one, and not both."))
         elif is_required and not (self.cleaned_data.get(chosen) or self.cleaned_data.get(new) or chosen in self.errors):
             self.add_error(chosen, _("Choose a topic, or name a new one."))
 
     def refusals(self) -> Iterator[PushHubError]:
-        given = self.cleaned_data
-        if given.get("push_endpoint"):
-            text = words.endpoint_refusal(given["push_endpoint"])
+        entered = self.cleaned_data
+        if entered.get("push_endpoint"):
+            text = words.endpoint_refusal(entered["push_endpoint"])
             if text:
                 yield InvalidArgument(text, field="pushConfig.pushEndpoint")
-        if given.get("push_attributes"):
-            yield from refused(partial(bounds.push_attributes, given["push_attributes"]))
+        if entered.get("push_attributes"):
+            yield from refused(partial(bounds.push_attributes, entered["push_attributes"]))
         values = {
             name: value for name, value in self._changeable().items() if name not in ("pushConfig", "deadLetterPolicy")
         }
         scratch = Subscription(project=self._project()) if self._project() is not None else Subscription()
-        yield from stored_one_by_one(FIELDS, scratch, present(**values, filter=given.get("filter")))
+        yield from stored_one_by_one(FIELDS, scratch, present(**values, filter=entered.get("filter")))
         for name in ("minimum", "maximum"):
-            if not _is_backoff(given.get(f"{name}_backoff")):
+            if not _is_backoff(entered.get(f"{name}_backoff")):
                 yield InvalidArgument("", field=f"retryPolicy.{name}Backoff")
-        yield from refused(partial(bounds.delivery_attempts, given.get("max_delivery_attempts")))
+        yield from refused(partial(bounds.delivery_attempts, entered.get("max_delivery_attempts")))
         yield from self._name_refusals()
         yield from self._reference_refusals()
 
     def _name_refusals(self) -> Iterator[PushHubError]:
         """Refuse malformed ids, and an id that is taken."""
-        given, project = self.cleaned_data, self._project()
+        entered, project = self.cleaned_data, self._project()
         if project is None:
             return
         for field in ("new_topic", "new_dead_letter_topic"):
-            if given.get(field):
-                name = names.topic_name(project.project_id, given[field])
+            if entered.get(field):
+                name = names.topic_name(project.project_id, entered[field])
                 yield from refused(partial(names.parse_topic, name, field=field))
-        if self.is_new and given.get("subscription_id"):
-            name = names.subscription_name(project.project_id, given["subscription_id"])
+        if self.is_new and entered.get("subscription_id"):
+            name = names.subscription_name(project.project_id, entered["subscription_id"])
             yield from refused(partial(names.parse_subscription, name))
-            if project.subscriptions.filter(subscription_id=given["subscription_id"]).exists():
+            if project.subscriptions.filter(subscription_id=entered["subscription_id"]).exists():
                 yield AlreadyExists("", field="name")
 
     def _reference_refusals(self) -> Iterator[PushHubError]:
         """Refuse an account and a dead-letter topic that the caller may not use, unless the form grants it."""
-        given, project = self.cleaned_data, self._project()
-        account, topic = given.get("service_account"), given.get("dead_letter_topic")
+        entered, project = self.cleaned_data, self._project()
+        account, topic = entered.get("service_account"), entered.get("dead_letter_topic")
         if account is not None and project is not None and account.project_id != project.pk:
             text = str(_("The account has to be one of the subscription's own project."))
             yield InvalidArgument(text, field="pushConfig.oidcToken")
-        elif account is not None and not given.get("grant_act_as"):
+        elif account is not None and not entered.get("grant_act_as"):
             field = "pushConfig.oidcToken"
             check = partial(access.require_named, self.caller, ACT_AS, account.name, field=field)
             yield from refused(check, field=field)
@@ -312,22 +312,22 @@ class SubscriptionForm(ServiceForm):
 
     def _changeable(self) -> Fields:
         """Return the fields that can be changed, as the API has them, apart from what is created with the form."""
-        given = self.cleaned_data
+        entered = self.cleaned_data
         # An empty policy is not the same as none: it says that the subscription never expires.
         values = present(
-            ackDeadlineSeconds=given.get("ack_deadline_seconds"),
-            messageRetentionDuration=given.get("message_retention"),
-            retainAckedMessages=given.get("retain_acked_messages"),
+            ackDeadlineSeconds=entered.get("ack_deadline_seconds"),
+            messageRetentionDuration=entered.get("message_retention"),
+            retainAckedMessages=entered.get("retain_acked_messages"),
             retryPolicy=present(
-                minimumBackoff=given.get("minimum_backoff"), maximumBackoff=given.get("maximum_backoff")
+                minimumBackoff=entered.get("minimum_backoff"), maximumBackoff=entered.get("maximum_backoff")
             ),
-            enableExactlyOnceDelivery=given.get("enable_exactly_once_delivery"),
-            labels=given.get("labels"),
+            enableExactlyOnceDelivery=entered.get("enable_exactly_once_delivery"),
+            labels=entered.get("labels"),
         )
-        return {**values, "expirationPolicy": present(ttl=given.get("expiration"))}
+        return {**values, "expirationPolicy": present(ttl=entered.get("expiration"))}
 
     def carry_out(self) -> Subscription:
-        given = self.cleaned_data
+        entered = self.cleaned_data
         project = self._project()
         assert project is not None
         topic = self._topic("topic", "new_topic", project) if self.is_new else None
@@ -335,20 +335,20 @@ class SubscriptionForm(ServiceForm):
         dead_letter_topic = self._topic("dead_letter_topic", "new_dead_letter_topic", project)
         values = {
             **self._changeable(),
-            "pushConfig": _push_config(given, account),
-            "deadLetterPolicy": _dead_letter_policy(given, dead_letter_topic),
+            "pushConfig": _push_config(entered, account),
+            "deadLetterPolicy": _dead_letter_policy(entered, dead_letter_topic),
         }
         row = self._create(present(**values), topic, project) if topic is not None else self._update(values)
-        if given.get("grant_dead_letters") and dead_letter_topic is not None:
+        if entered.get("grant_dead_letters") and dead_letter_topic is not None:
             with _errors_at("grant_dead_letters"):
                 forwarding_grant(row, caller=self.caller)
         return row
 
     def _create(self, values: Fields, topic: Topic, project: Project) -> Subscription:
-        given = self.cleaned_data
-        name = names.subscription_name(project.project_id, given["subscription_id"])
+        entered = self.cleaned_data
+        name = names.subscription_name(project.project_id, entered["subscription_id"])
         fixed = present(
-            topic=topic.name, enableMessageOrdering=given["enable_message_ordering"], filter=given["filter"]
+            topic=topic.name, enableMessageOrdering=entered["enable_message_ordering"], filter=entered["filter"]
         )
         resources = {"name": name, "topic": topic.name}
         authorize(self.caller, "google.pubsub.v1.Subscriber.CreateSubscription", resources)
@@ -376,18 +376,18 @@ class SubscriptionForm(ServiceForm):
 
     def _account(self, project: Project) -> ServiceAccount | None:
         """Return the account that pushes carry tokens of, created and granted what the form says."""
-        given = self.cleaned_data
-        account: ServiceAccount | None = given.get("service_account")
-        if given.get("new_service_account"):
+        entered = self.cleaned_data
+        account: ServiceAccount | None = entered.get("service_account")
+        if entered.get("new_service_account"):
             with _errors_at("new_service_account"):
                 authorize(self.caller, "google.iam.admin.v1.CreateServiceAccount", {"name": project.name})
-                request = {"accountId": given["new_service_account"], "serviceAccount": {}}
+                request = {"accountId": entered["new_service_account"], "serviceAccount": {}}
                 account = service_account_create(project=project.project_id, request=request, caller=self.caller)
-        if account is not None and given.get("grant_agent") and not agents.agent_may_mint(account):
+        if account is not None and entered.get("grant_agent") and not agents.agent_may_mint(account):
             with _errors_at("grant_agent"):
                 authorize_row(self.caller, SET_POLICY, account)
                 agents.agent_grant(account, caller=self.caller)
-        if account is not None and given.get("grant_act_as") and not access.allowed(self.caller, ACT_AS, account):
+        if account is not None and entered.get("grant_act_as") and not access.allowed(self.caller, ACT_AS, account):
             with _errors_at("grant_act_as"):
                 authorize_row(self.caller, SET_POLICY, account)
                 grants.role_grant(account, role=ACCOUNT_USER, member=self.caller.member, caller=self.caller)
@@ -429,16 +429,20 @@ def forwarding_grant(row: Subscription, *, caller: Principal) -> None:
         grants.role_grant(resource, role=role, member=member, caller=caller)
 
 
-def _push_config(given: Fields, account: ServiceAccount | None) -> Fields:
-    token = present(serviceAccountEmail=account.email if account else "", audience=given.get("audience"))
-    config = present(pushEndpoint=given.get("push_endpoint"), attributes=given.get("push_attributes"), oidcToken=token)
-    if given.get("wrapper"):
-        config["noWrapper"] = {"writeMetadata": given["wrapper"] == "metadata"}
+def _push_config(entered: Fields, account: ServiceAccount | None) -> Fields:
+    token = present(serviceAccountEmail=account.email if account else "", audience=entered.get("audience"))
+    config = present(
+        pushEndpoint=entered.get("push_endpoint"), attributes=entered.get("push_attributes"), oidcToken=token
+    )
+    if entered.get("wrapper"):
+        config["noWrapper"] = {"writeMetadata": entered["wrapper"] == "metadata"}
     return config
 
 
-def _dead_letter_policy(given: Fields, topic: Topic | None) -> Fields:
-    return present(deadLetterTopic=topic.name if topic else "", maxDeliveryAttempts=given.get("max_delivery_attempts"))
+def _dead_letter_policy(entered: Fields, topic: Topic | None) -> Fields:
+    return present(
+        deadLetterTopic=topic.name if topic else "", maxDeliveryAttempts=entered.get("max_delivery_attempts")
+    )
 
 
 def subscription_initial(row: Subscription) -> Fields:
