@@ -497,8 +497,7 @@ def _by_lane(leases: Iterable[AckId]) -> dict[Lane, list[AckId]]:
 
 
 def _write_down(leases: Iterable[AckId], push_settings: PushSettings, *, outcome: str) -> None:
-    settled = list(leases)
-    for (lane, delivery_type), group in _by_lane_and_type(settled).items():
+    for (lane, delivery_type), group in _by_lane_and_type(leases).items():
         records.pulled(
             subscription=push_settings,
             region=lane.region,
@@ -507,24 +506,21 @@ def _write_down(leases: Iterable[AckId], push_settings: PushSettings, *, outcome
             outcome=outcome,
             delivery_type=delivery_type,
         )
-    if outcome == "ack":
-        _ages_count(kinds.ACK_LATENCY, settled)
+        if outcome == "ack":
+            _ages_count(kinds.ACK_LATENCY, lane, delivery_type, group)
 
 
 def _modacks_count(leases: Sequence[AckId]) -> None:
     for (lane, delivery_type), group in _by_lane_and_type(leases).items():
         recording.modacks_count(subscription_id=lane.subscription_id, messages=len(group), delivery_type=delivery_type)
-    _ages_count(kinds.MODACK_LATENCY, leases)
+        _ages_count(kinds.MODACK_LATENCY, lane, delivery_type, group)
 
 
-def _ages_count(kind: kinds.CounterKind, leases: Iterable[AckId]) -> None:
-    """Count how long ago these leases began."""
+def _ages_count(kind: kinds.CounterKind, lane: Lane, delivery_type: str, leases: Sequence[AckId]) -> None:
+    """Count how long ago these leases of a lane began."""
     now_ms = int(time.time() * 1000)
-    for (lane, delivery_type), group in _by_lane_and_type(leases).items():
-        ages_ms = [max(now_ms - lease.leased_ms, 0) for lease in group if lease.leased_ms]
-        recording.lease_ages_count(
-            kind, subscription_id=lane.subscription_id, delivery_type=delivery_type, ages_ms=ages_ms
-        )
+    ages_ms = [max(now_ms - lease.leased_ms, 0) for lease in leases if lease.leased_ms]
+    recording.lease_ages_count(kind, subscription_id=lane.subscription_id, delivery_type=delivery_type, ages_ms=ages_ms)
 
 
 def _by_lane_and_type(leases: Iterable[AckId]) -> dict[tuple[Lane, str], list[AckId]]:
