@@ -70,7 +70,7 @@ test: check install-spark ## the checks and every test; ONLY=path-or-keyword: ju
 endif
 	@$(RUN) -m tests
 
-quick: check ## the checks and the unit tests, within a minute
+quick: check ## the checks and the unit tests, in about a minute
 	@ONLY=tests/unit $(RUN) -m tests
 
 check: lint types migrations ## the checks of `make test` without its tests

@@ -104,17 +104,17 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         if set(request.GET) - {"page"}:
             raise DisallowedModelAdminLookup
-        found = summaries(_visible_subscriptions(request))
+        listed = summaries(_visible_subscriptions(request))
         start = _page_number(request) * PER_PAGE
-        shown = found[start : start + PER_PAGE]
+        shown = listed[start : start + PER_PAGE]
         return self._render(
             request,
             "admin/deliveries/dead_letters.html",
             title=capfirst(self.opts.verbose_name_plural),
             cl=True,  # for the breadcrumbs: this page stands for the list of the model
             rows=_rows_shown(shown),
-            count=len(found),
-            next_page=start // PER_PAGE + 1 if len(found) > start + PER_PAGE else None,
+            count=len(listed),
+            next_page=start // PER_PAGE + 1 if len(listed) > start + PER_PAGE else None,
         )
 
     def of_subscription(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
@@ -248,15 +248,15 @@ def _visible_subscriptions(request: HttpRequest) -> Any:
     return rows.filter(project__project_id=project) if project else rows
 
 
-def _rows_shown(found: Sequence[Summary]) -> list[dict[str, Any]]:
+def _rows_shown(listed: Sequence[Summary]) -> list[dict[str, Any]]:
     """The texts of each subscription's line: two queries, however many there are."""
-    ids = [summary.subscription_id for summary in found]
+    ids = [summary.subscription_id for summary in listed]
     received = Exists(Subscription.objects.filter(topic=OuterRef("dead_letter_topic"), detached=False))
     subscriptions = Subscription.objects.select_related("project", "dead_letter_topic__project")
     rows = subscriptions.annotate(is_received=received).in_bulk(ids)
     running = {job.subscription_id: job for job in DeadLetterJob.objects.filter(subscription__in=ids, finished_at=None)}
     shown = []
-    for summary in found:
+    for summary in listed:
         source: Any = rows.get(summary.subscription_id)
         if source is None:  # it was deleted, and the sweep has not come by yet
             continue

@@ -209,7 +209,10 @@ class SubscriptionPages:
         """The oldest deliveries that wait."""
         row = self._row(request, subscription_id)
         deliveries = _oldest_deliveries(row)
-        oldest = [(one, publish_time_shown(one.message_id), words.result_text(one.last_result)) for one in deliveries]
+        oldest = [
+            (delivery, publish_time_shown(delivery.message_id), words.result_text(delivery.last_result))
+            for delivery in deliveries
+        ]
         tabs = subscription_tabs(row, "messages")
         return self._render(request, "admin/deliveries/waiting.html", title=row.name, oldest=oldest, tabs=tabs)
 

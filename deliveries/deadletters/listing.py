@@ -41,17 +41,17 @@ def summaries(subscriptions: QuerySet[Subscription] | None) -> list[Summary]:
     groups = rows.values_list("subscription_id", "result").annotate(
         Count("message_id"), Min("message_id"), Max("message_id"), Max("attempts")
     )
-    found: dict[int, Summary] = {}
+    by_subscription: dict[int, Summary] = {}
     for subscription_id, result, count, first_id, last_id, attempts in groups:
-        summary = found.setdefault(subscription_id, Summary(subscription_id, first_id=first_id))
+        summary = by_subscription.setdefault(subscription_id, Summary(subscription_id, first_id=first_id))
         summary.count += count
         summary.first_id = min(summary.first_id, first_id)
         summary.last_id = max(summary.last_id, last_id)
         summary.max_attempts = max(summary.max_attempts, attempts)
         summary.reasons.append((result, count))
-    for summary in found.values():
+    for summary in by_subscription.values():
         summary.reasons.sort(key=lambda reason: -reason[1])
-    return sorted(found.values(), key=lambda summary: (-summary.count, summary.subscription_id))
+    return sorted(by_subscription.values(), key=lambda summary: (-summary.count, summary.subscription_id))
 
 
 def unsettled(source: Subscription) -> QuerySet[DeadLetter]:
