@@ -13,12 +13,13 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from django.contrib.auth.models import User
 from django.db import connection
+from playwright.sync_api import expect
 from pytest_django.live_server_helper import LiveServer
 
 from deliveries.deadletters import jobs
 from deliveries.models import DeadLetter
 from subscriptions.models import Subscription, Topic
-from tests.browser.chromium import Watched, chromium
+from tests.browser.chromium import TIMEOUT_MS, Watched, chromium
 from tests.browser.test_accessibility import SERIOUS
 from tests.browser.test_console_pages import PASSWORD, sign_in
 from tests.integration.deadletters.letters import letters_made, owed_to, source_made
@@ -84,7 +85,7 @@ def test_a_subscription_is_created_with_all_that_it_needs(
         assert (endpoint.is_visible(), exactly_once.is_visible()) == (True, False)
         endpoint.fill("https://10.1.2.3/push")
         page.keyboard.press("Tab")
-        page.wait_for_function("document.querySelector('.field-note').textContent.includes('10.1.2.3')")
+        expect(page.locator(".field-note").first).to_contain_text("10.1.2.3", timeout=TIMEOUT_MS)
         page.select_option("#id_project", label="shop")
         page.fill("#id_subscription_id", "x")
         page.fill("#id_ack_deadline_seconds", "5")
@@ -173,7 +174,7 @@ def test_dead_letters_are_found_redriven_and_discarded(
         told = page.inner_text("[data-live=sentence]")
         with ThreadPoolExecutor(max_workers=1) as elsewhere:
             elsewhere.submit(orders_end).result()
-        page.wait_for_function("told => document.querySelector('[data-live=sentence]').textContent !== told", arg=told)
+        expect(page.locator("[data-live=sentence]").first).not_to_have_text(told, timeout=TIMEOUT_MS)
         browser.check()
     assert sorted(owed_to("worker")) == ["0", "2", "3"]
     assert not DeadLetter.objects.exists()

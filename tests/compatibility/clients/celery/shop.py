@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 from celery import Celery
+from celery.signals import worker_shutdown
 
 app = Celery("shop", broker="gcpubsub://projects/shop")
 app.conf.update(
@@ -28,9 +30,18 @@ def order_pack(self, number: int) -> None:  # type: ignore[no-untyped-def]
         orders.write(f"{number}\n")
 
 
+@worker_shutdown.connect
+def last_batch_wait(**_: object) -> None:
+    """Wait until what the transport publishes in the background is published: a program's end would lose it."""
+    for name in ("Thread-PubSubBatchCommitter", "Thread-CommitBatchPublisher"):  # the first starts the second
+        for thread in threading.enumerate():
+            if thread.name == name:
+                thread.join()
+
+
 if __name__ == "__main__":
     with app.producer_or_acquire() as producer:
         for number in range(int(sys.argv[1])):
             order_pack.apply_async((number,), producer=producer)
-        # The transport publishes in the background: this sends the last batch before the program ends.
         producer.channel.publisher.stop()
+        last_batch_wait()
