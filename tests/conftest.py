@@ -17,13 +17,13 @@ from pytest_django.live_server_helper import LiveServer
 
 from pushhub.runtime import embedded
 from subscriptions.transforms.sandboxes import sandboxes_close
-from tests import leftovers, preloaded
+from tests import emptying, leftovers, preloaded
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
 from tests.privatekeys import PrivateKeys
 from tests.programs import IN_CI
 from tests.receiver import Receiver
-from tests.scheduling import GroupScheduling
+from tests.scheduling import GroupScheduling, ordered
 
 TIERS = ("unit", "integration", "security", "endtoend", "compatibility", "browser")
 #: Fixtures that lead to the database. Only tests with one of them, or with the marker django_db, run on PostgreSQL.
@@ -33,13 +33,17 @@ LEFTOVERS_SECONDS = 10.0
 
 
 def pytest_configure() -> None:
-    """Take SIGINT, which a shell lets its background jobs ignore, as would the processes that tests start."""
+    """Take SIGINT, which a shell lets its background jobs ignore, as would the processes that tests start.
+
+    Empty the database after each test in our own way.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    emptying.replace_flush()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with its tier, and choose those for this database."""
+    """Mark each test with its tier, choose those for this database, and let the longest begin first."""
     for item in items:
         tier = item.path.relative_to(Path(__file__).parent).parts[0]
         if tier in TIERS:
@@ -50,6 +54,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         without = [item for item in items if not _touches_database(item)]
         config.hook.pytest_deselected(items=without)
         items[:] = [item for item in items if _touches_database(item)]
+    if hasattr(config, "workerinput"):
+        items[:] = ordered(items)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,7 +1,14 @@
-"""Which tests share one of pytest-xdist's processes, so that Spark, a deployment and each client start once."""
+"""Which tests share one of pytest-xdist's processes, and in which order they begin.
+
+Spark, a deployment and each client start once. What takes minutes begins first, so that nothing long is left to one
+process at the end while the others have nothing to do.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 #: Tests of one group run in one process, one after the other. All others go to whichever process is free.
@@ -13,10 +20,45 @@ GROUPS = {
     "tests/endtoend/test_make_up.py": "make up",
     "tests/compatibility/test_clients.py": "clients",
 }
+#: The groups and files that take longest, from half a minute to ten, the longest first.
+LONGEST = (
+    "spark",
+    "tests/pipeline/test_cluster.py",
+    "tests/integration/push/test_injected_faults.py",
+    "tests/security/test_console.py",
+    "tests/pipeline/test_compose_cluster.py",
+    "tests/integration/push/test_delivery.py",
+    "tests/browser/test_accessibility.py",
+    "tests/pipeline/test_rollup_crashes.py",
+    "clients",
+    "make up",
+    "tests/pipeline/test_pipeline_page.py",
+    "tests/browser/test_console_flows.py",
+    "tests/integration/api/test_fuzz.py",
+    "tests/browser/test_console_pages.py",
+    "tests/endtoend/test_spark_install.py",
+    "tests/compatibility/test_streaming.py",
+    "tests/compatibility/test_celery.py",
+)
+
+
+def group_of(nodeid: str) -> str:
+    path = nodeid.partition("::")[0]
+    return GROUPS.get(path, path)
+
+
+def ordered(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests by group: the longest groups first, then those with the most tests."""
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        groups.setdefault(group_of(item.nodeid), []).append(item)
+    ranks = {group: rank for rank, group in enumerate(LONGEST)}
+    first = sorted(groups, key=lambda group: (ranks.get(group, len(ranks)), -len(groups[group])))
+    return [item for group in first for item in groups[group]]
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Sends the tests of a group to one process, the largest group first."""
+    """Sends the tests of a group to one process; --no-loadscope-reorder keeps the order of `ordered`."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return GROUPS.get(nodeid.partition("::")[0], nodeid)
+        return group_of(nodeid)

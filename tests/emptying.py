@@ -1,0 +1,45 @@
+"""Emptying the database after a test that commits.
+
+Django's flush deletes every permission and content type and makes them anew, 50 ms of CPU after each of thousands of
+tests, and its TRUNCATE takes PostgreSQL 100 ms however little is in the tables.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.test import TransactionTestCase
+
+#: Tables whose rows migrating makes, and no test changes.
+UNCHANGED = frozenset({"django_content_type", "auth_permission"})
+#: Deleted rows take room in PostgreSQL's tables, as autovacuum is off. Every so often, TRUNCATE gives it back.
+TRUNCATE_EVERY = 100
+
+_turns = itertools.count(1)
+
+
+def tables_empty(connection: BaseDatabaseWrapper) -> None:
+    names = connection.introspection.django_table_names(only_existing=True, include_views=False)
+    tables = [connection.ops.quote_name(name) for name in names if name not in UNCHANGED]
+    statements = [f"DELETE FROM {table}" for table in tables]
+    if connection.vendor == "postgresql":
+        is_turn = next(_turns) % TRUNCATE_EVERY == 0
+        # What a process still writes after the test waits, and then refers to rows that are gone.
+        lock = f"LOCK TABLE {', '.join(tables)} IN SHARE ROW EXCLUSIVE MODE"
+        statements = [f"TRUNCATE {', '.join(tables)}"] if is_turn else ["; ".join([lock, *statements])]
+    with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def fixture_teardown(case: Any) -> None:
+    """What TransactionTestCase calls after each of its tests, in place of the command `flush`."""
+    for alias in case._databases_names(include_mirrors=False):
+        tables_empty(connections[alias])
+
+
+def replace_flush() -> None:
+    TransactionTestCase._fixture_teardown = fixture_teardown

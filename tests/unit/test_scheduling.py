@@ -1,0 +1,30 @@
+"""The order in which the tests begin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from tests.scheduling import GROUPS, LONGEST, ordered
+
+ROOT = Path(__file__).parents[2]
+
+
+def item(nodeid: str) -> Any:
+    return SimpleNamespace(nodeid=nodeid)
+
+
+def test_long_groups_begin_first_and_then_those_with_the_most_tests() -> None:
+    few, many = "tests/unit/test_few.py::test_a", ["tests/unit/test_many.py::test_a", "tests/unit/test_many.py::test_b"]
+    cluster, archive = "tests/pipeline/test_cluster.py::test_a", "tests/pipeline/test_archive.py::test_a"
+    rollup = "tests/pipeline/test_rollup.py::test_a"
+    collected = [item(nodeid) for nodeid in (few, *many, archive, cluster, rollup)]
+    assert [each.nodeid for each in ordered(collected)] == [archive, rollup, cluster, *many, few]
+
+
+def test_every_long_group_exists() -> None:
+    files = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
+    assert set(GROUPS) <= files
+    assert set(LONGEST) <= files | set(GROUPS.values())
+    assert not set(LONGEST) & set(GROUPS)
