@@ -6,11 +6,11 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import redis
 
-OWN = Path("/proc/self")
+#: All this is asked twice for each of thousands of tests: plain strings are several times as fast as Path.
+OWN = "/proc/self"
 #: The state of a listening socket in /proc/net/tcp.
 LISTEN = "0A"
 #: Django keeps its connection to the test database open, and SQLite keeps temporary files of its own beside it.
@@ -49,9 +49,9 @@ def _target_module(thread: threading.Thread) -> str:
 def _processes() -> dict[str, str]:
     """Child processes. A zombie counts too: whoever started it has not waited for it."""
     found = {}
-    for listing in OWN.glob("task/*/children"):
-        for pid in _read(listing).split():
-            command = _read(Path(f"/proc/{pid}/cmdline")).replace("\0", " ").strip()
+    for task in _names(f"{OWN}/task"):
+        for pid in _read(f"{OWN}/task/{task}/children").split():
+            command = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
             found[f"process {pid}"] = f"process {pid}: {command[:200] or 'ended, but nobody waited for it'}"
     return found
 
@@ -60,9 +60,9 @@ def _descriptors() -> dict[str, str]:
     """Open files, and sockets that listen on a TCP port."""
     found = {}
     inodes = {}
-    for descriptor in _names(OWN / "fd"):
+    for descriptor in _names(f"{OWN}/fd"):
         try:
-            target = str((OWN / "fd" / descriptor).readlink())
+            target = os.readlink(f"{OWN}/fd/{descriptor}")  # noqa: PTH115
         except OSError:
             continue
         if target.startswith("/") and not target.startswith(("/dev/", "/proc/")) and not _is_kept_open(target):
@@ -77,15 +77,15 @@ def _descriptors() -> dict[str, str]:
 
 def _listening_ports() -> Iterator[tuple[str, int]]:
     for family in ("tcp", "tcp6"):
-        for line in _read(OWN / "net" / family).splitlines()[1:]:
-            words = line.split()
-            if words[3] == LISTEN:
+        for line in _read(f"{OWN}/net/{family}").splitlines()[1:]:
+            if f" {LISTEN} " in line:
+                words = line.split()
                 yield words[9], int(words[1].rpartition(":")[2], 16)
 
 
 def _temporary_files() -> dict[str, str]:
     folder = tempfile.gettempdir()
-    names = [name for name in _names(Path(folder)) if not _is_kept_open(f"{folder}/{name}")]
+    names = [name for name in _names(folder) if not _is_kept_open(f"{folder}/{name}")]
     return {f"temporary {name}": f"temporary file {folder}/{name}" for name in names}
 
 
@@ -93,15 +93,16 @@ def _is_kept_open(path: str) -> bool:
     return any(name in path for name in KEPT_OPEN)
 
 
-def _names(folder: Path) -> list[str]:
+def _names(folder: str) -> list[str]:
     try:
-        return os.listdir(folder)  # noqa: PTH208 - names alone are wanted, and this is asked twice for each test
+        return os.listdir(folder)  # noqa: PTH208
     except OSError:
         return []
 
 
-def _read(path: Path) -> str:
+def _read(path: str) -> str:
     try:
-        return path.read_text(errors="replace")
+        with open(path, errors="replace") as file:  # noqa: PTH123
+            return file.read()
     except OSError:
         return ""

@@ -8,7 +8,10 @@ from pyspark.daemon import manager
 
 from tests.preloaded import LIBRARIES
 
+#: Arrow imports pandas, where it is installed, with the first array that it makes.
+MORE_LIBRARIES = ("pandas", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet")
+
 if __name__ == "__main__":
-    for library in LIBRARIES:
+    for library in (*LIBRARIES, *MORE_LIBRARIES):
         importlib.import_module(library)
     manager()

@@ -16,7 +16,10 @@ def item(nodeid: str) -> Any:
 
 
 def test_long_groups_begin_first_and_then_those_with_the_most_tests() -> None:
-    few, many = "tests/unit/test_few.py::test_a", ["tests/unit/test_many.py::test_a", "tests/unit/test_many.py::test_b"]
+    few, many = (
+        "tests/unit/test_layering.py::test_a",
+        ["tests/unit/test_citations.py::test_a", "tests/unit/test_citations.py::test_b"],
+    )
     cluster, archive = "tests/pipeline/test_cluster.py::test_a", "tests/pipeline/test_archive.py::test_a"
     rollup = "tests/pipeline/test_rollup.py::test_a"
     collected = [item(nodeid) for nodeid in (few, *many, archive, cluster, rollup)]
