@@ -15,7 +15,6 @@ from xdist.scheduler import LoadScopeScheduling
 GROUPS = {
     "tests/pipeline/test_archive.py": "spark",
     "tests/pipeline/test_data_source.py": "spark",
-    "tests/pipeline/test_replay_and_ingest.py": "spark",
     "tests/pipeline/test_rollup.py": "spark",
     "tests/endtoend/test_make_up.py": "make up",
     "tests/compatibility/test_clients.py": "clients",
@@ -23,6 +22,7 @@ GROUPS = {
 #: The groups and files that take longest, from half a minute to ten, the longest first.
 LONGEST = (
     "spark",
+    "tests/pipeline/test_replay_and_ingest.py",
     "tests/pipeline/test_cluster.py",
     "tests/integration/push/test_injected_faults.py",
     "tests/security/test_console.py",
