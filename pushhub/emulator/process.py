@@ -22,7 +22,7 @@ from pushhub import environment as env
 from pushhub.emulator import StartError
 from pushhub.emulator.resources import StartResources, resources_create
 from pushhub.runtime import embedded
-from pushhub.runtime.crew import WITH_US
+from pushhub.runtime.crew import END_WITH_PARENT
 from pushhub.runtime.processes import answers_redis
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Emulator:
             command = embedded.command(socket=server.socket, folder=folder)
         except embedded.RedisServerMissingError as error:
             raise StartError(str(error)) from None
-        return subprocess.Popen([*WITH_US, *command])  # noqa: S603
+        return subprocess.Popen([*END_WITH_PARENT, *command])  # noqa: S603
 
     def _database_prepare(self) -> None:
         """Create the tables. A database that nobody keeps gets them directly, without the history of migrations."""
@@ -95,7 +95,7 @@ class Emulator:
 
     async def _serve_all(self) -> None:
         from pushhub.runtime import grpcserver
-        from pushhub.runtime.httpserver import HttpServer
+        from pushhub.runtime.httpserver.server import HttpServer
         from pushhub.runtime.limits import limits_read, open_files_raise
         from pushhub.wsgi import application
 
