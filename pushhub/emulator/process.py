@@ -1,4 +1,4 @@
-"""The emulator's process: Redis beside it, REST and gRPC in a thread, beat in another, the worker in the main one."""
+"""The emulator's process: REST and gRPC in a thread, beat in another, the worker in the main one, Redis as a child."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 REDIS_SECONDS = 20.0
 SERVERS_SECONDS = 60.0
-#: How long requests that are under way may go on once the emulator is told to stop.
+#: How long current requests may go on after the emulator was asked to stop.
 GRACE_SECONDS = 2.0
 
 
@@ -76,7 +76,7 @@ class Emulator:
         return subprocess.Popen([*END_WITH_PARENT, *command])  # noqa: S603
 
     def _database_prepare(self) -> None:
-        """Create the tables. A database that nobody keeps gets them directly, without the history of migrations."""
+        """Create the tables. A temporary database gets them directly, without the migrations."""
         in_memory = settings.EMULATOR == "MEMORY"
         call_command("migrate", interactive=False, verbosity=0, skip_checks=True, run_syncdb=in_memory)
 
