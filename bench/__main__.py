@@ -19,13 +19,13 @@ from bench.processes import ROOT, BenchError, raise_file_limit, say
 from bench.rows import ROWS, row_named
 
 RESULTS = Path(__file__).parent / "results" / "engine.json"
-#: The longest a row may take in a process of its own.
+#: The time limit of a row that runs in a process of its own.
 ROW_SECONDS = 400
 
 
 def main() -> int:
     arguments = _arguments()
-    # Context managers stop what was started, also when the bench is told to end.
+    # An exception lets the context managers stop their processes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     raise_file_limit()
     with tempfile.TemporaryDirectory(prefix="pushhub-bench-") as folder:
@@ -99,7 +99,7 @@ def _row(parser: argparse.ArgumentParser, name: str) -> str:
 
 
 def prepare_django(folder: str) -> None:
-    """Settings as `make up` has them; each row then moves to a stand of its own."""
+    """Set up Django with the settings of `make up`. Each row then uses a stand of its own."""
     import django
 
     for name in [name for name in os.environ if name.startswith("PUSHHUB_") and name != "PUSHHUB_DATABASE_URL"]:
@@ -113,13 +113,13 @@ def prepare_django(folder: str) -> None:
         PUSHHUB_LOG_LEVEL="WARNING",
     )
     if os.environ.get("BENCH_ON_POSTGRESQL") != "1":
-        # Rows flush the database they use: it is never one that somebody happens to have configured.
+        # Rows flush the database that they use, so a configured database must never be used.
         os.environ.pop("PUSHHUB_DATABASE_URL", None)
     django.setup()
 
 
 def _on_postgresql(name: str, *, quick: bool) -> dict[str, Any]:
-    """Measure a row in a process of its own, on a throw-away PostgreSQL."""
+    """Measure a row in a process of its own, on a temporary PostgreSQL."""
     with tempfile.TemporaryDirectory() as folder, postgresql() as url:
         out = Path(folder) / "out.json"
         command = [sys.executable, "-m", "bench", "--only", name.removesuffix("_postgresql"), "--out", str(out)]

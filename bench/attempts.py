@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SEGMENT_ROWS = 20_000
-#: The journal as a busy deployment has it: this many attempts in a second.
+#: Attempts per second in the journal, as in a busy deployment.
 ATTEMPTS_A_SECOND = 5_000
 LOOK_UPS = 20
 
 
 def attempts(quick: bool) -> Row:
-    """Look for messages of random times in segments as push workers seal them."""
+    """Look up messages of random times in segments like those that push workers seal."""
     from django.conf import settings
 
     from deliveries.inspection.attempts import attempts_find
@@ -36,24 +36,24 @@ def attempts(quick: bool) -> Row:
         kept, settings.JOURNAL = settings.JOURNAL, name
         try:
             attempts_find(_message_id(began_ms, 0))  # imports
-            seconds, found = [], 0
+            seconds, complete = [], 0
             for _ in range(LOOK_UPS):
                 message_id = _message_id(began_ms, dice.randrange(count // 2) * 2)
                 started = time.perf_counter()
                 journal = attempts_find(message_id)
                 seconds.append(time.perf_counter() - started)
-                found += len(journal.found) == 2 and journal.is_complete
+                complete += len(journal.events) == 2 and journal.is_complete
         finally:
             settings.JOURNAL = kept
     median, longest = statistics.median(seconds) * 1000, max(seconds) * 1000
     say(
         f"  attempts of a message among {count:,}: {median:.0f} ms, at most {longest:.0f} ms, "
-        f"{found} of {LOOK_UPS} whole"
+        f"{complete} of {LOOK_UPS} whole"
     )
     return {
         "attempts_of_a_message_ms": round(median, 1),
         "attempts_of_a_message_ms_at_most": round(longest, 1),
-        "attempts_of_a_message_found_percent": round(100 * found / LOOK_UPS, 1),
+        "attempts_of_a_message_found_percent": round(100 * complete / LOOK_UPS, 1),
     }
 
 

@@ -27,7 +27,7 @@ import uvloop
 
 from deliveries.client.client import ClientOptions, PushClient, PushResult
 
-#: About what a signed push request carries: a JWT of 700 bytes and an envelope of 300.
+#: Like a signed push request: a JWT of 700 bytes and an envelope of 300.
 HEADERS = [("Content-Type", "application/json"), ("Authorization", "Bearer " + "x" * 700)]
 BODY = json.dumps({"message": {"data": "eA==" * 50, "messageId": "1"}, "subscription": "projects/p/subscriptions/s"})
 
@@ -44,7 +44,7 @@ http {{
 
 
 class Load:
-    """Keeps so many requests outstanding and counts what comes back."""
+    """Keeps a number of requests outstanding and counts the responses."""
 
     def __init__(self, client: PushClient, url: str, outstanding: int) -> None:
         self.client = client
@@ -74,7 +74,7 @@ class Load:
 
 @contextlib.contextmanager
 def nginx(folder: Path, *, tls: bool) -> Iterator[int]:
-    """An endpoint that answers 204; yields its port."""
+    """Run an endpoint that answers 204, and yield its port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -109,15 +109,15 @@ def _wait_for_port(port: int) -> None:
 
 
 def wrk(url: str, outstanding: int, seconds: float, folder: Path) -> float:
-    """Requests a second of wrk with one thread, sending the same headers and body."""
+    """Return the requests per second of wrk with one thread and the same headers and body."""
     script = folder / "post.lua"
     lines = [f"wrk.headers[{json.dumps(name)}] = {json.dumps(value)}" for name, value in HEADERS]
     script.write_text("\n".join(['wrk.method = "POST"', f"wrk.body = {json.dumps(BODY)}", *lines]))
     command = ["wrk", "-t1", f"-c{outstanding}", f"-d{int(seconds)}s", "-s", str(script), url]
     shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found = re.search(r"Requests/sec:\s+([\d.]+)", shown)
-    assert found is not None, shown
-    return float(found[1])
+    rate = re.search(r"Requests/sec:\s+([\d.]+)", shown)
+    assert rate is not None, shown
+    return float(rate[1])
 
 
 async def measure(url: str, outstanding: int, seconds: float, options: ClientOptions) -> dict[str, object]:

@@ -13,7 +13,7 @@ from bench.stand import Row, Stand, stand
 from tests.ports import free_port
 
 IDLE_TOPIC = "projects/bench/topics/idle"
-#: Subscriptions that get messages while the others only exist.
+#: Subscriptions that get messages while the others are idle.
 ACTIVE = 10
 SHORT = 10_000
 #: Messages whose cost is measured, after as many that let the worker start and the window open as `WARM` says.
@@ -21,23 +21,23 @@ SAMPLE, WARM = 7_000, 2_000
 
 
 def backlog(quick: bool) -> Row:
-    """Redis' memory behind a dead endpoint, and the cost of the next messages behind many and behind few."""
+    """Measure Redis' memory behind a dead endpoint, and the cost per message of a long and a short backlog."""
     long, rounds = (100_000, 1) if quick else (1_000_000, 5)
-    with nginx(free_port()) as endpoint, stand() as made:
+    with nginx(free_port()) as endpoint, stand() as deployment:
         dead = f"http://127.0.0.1:{free_port()}/push"
-        made.subscribe(dead)
-        with made.worker():
-            made.publish(long)
-            wait_until(lambda: made.redis.exists("ph:wake"), seconds=20, what="the first backoff")
+        deployment.subscribe(dead)
+        with deployment.worker():
+            deployment.publish(long)
+            wait_until(lambda: deployment.redis.exists("ph:wake"), seconds=20, what="the first backoff")
             time.sleep(5)
-            memory = made.redis.info("memory")
-        if made.left() != long:
+            memory = deployment.redis.info("memory")
+        if deployment.left() != long:
             raise BenchError("some messages behind a dead endpoint are gone")
         many, few = [], []
         for _ in range(rounds):
-            made.push_to(endpoint.url)
-            many.append(_cost(made, endpoint, SAMPLE))
-            made.push_to(dead)
+            deployment.push_to(endpoint.url)
+            many.append(_cost(deployment, endpoint, SAMPLE))
+            deployment.push_to(dead)
             few.append(_short_cost(endpoint))
     ratio = statistics.median(many) / statistics.median(few)
     used, peak = int(memory["used_memory"]) / 1e6, int(memory["used_memory_peak"]) / 1e6
@@ -55,38 +55,38 @@ def backlog(quick: bool) -> Row:
 
 
 def _short_cost(endpoint: Nginx) -> float:
-    with stand() as made:
-        made.subscribe("")
-        made.publish(SHORT)
-        made.push_to(endpoint.url)
-        return _cost(made, endpoint, SAMPLE)
+    with stand() as deployment:
+        deployment.subscribe("")
+        deployment.publish(SHORT)
+        deployment.push_to(endpoint.url)
+        return _cost(deployment, endpoint, SAMPLE)
 
 
-def _cost(made: Stand, endpoint: Nginx, sample: int) -> float:
-    """Microseconds of CPU, of a fresh worker and of Redis, for each of `sample` messages; start-up is not counted."""
+def _cost(deployment: Stand, endpoint: Nginx, sample: int) -> float:
+    """Return the µs of CPU per message, of a new worker and of Redis, over `sample` messages after the start-up."""
     from_ = endpoint.received()
-    with made.worker() as worker:
+    with deployment.worker() as worker:
         wait_until(lambda: endpoint.received() >= from_ + WARM, seconds=120, what="the warm-up", every=0.005)
-        first, before = endpoint.received(), cpu_seconds(worker.pid, made.redis_pid)
+        first, before = endpoint.received(), cpu_seconds(worker.pid, deployment.redis_pid)
         wait_until(lambda: endpoint.received() >= first + sample, seconds=120, what="the sample", every=0.005)
-        spent = cpu_seconds(worker.pid, made.redis_pid) - before
+        spent = cpu_seconds(worker.pid, deployment.redis_pid) - before
         return spent / (endpoint.received() - first) * 1e6
 
 
 def subscriptions(quick: bool) -> Row:
-    """The cost with 10,000 subscriptions against 10: where ten of them get all messages, and where each gets some."""
+    """Compare 10,000 subscriptions with 10: when ten of them get all messages, and when each gets some."""
     many, total, rounds = (1_000, 20_000, 1) if quick else (10_000, 60_000, 2)
     ten, idle, busy = [], [], []
     with nginx(free_port()) as endpoint:
         for _ in range(rounds):
-            with _among(endpoint, existing=ACTIVE) as made:
-                ten.append(_cost_of(made, endpoint, [TOPIC], each=total // ACTIVE, total=total))
-            # To create so many takes a minute, so that both cases are measured with the same ones.
-            with _among(endpoint, existing=many) as made:
-                idle.append(_cost_of(made, endpoint, [TOPIC], each=total // ACTIVE, total=total))
-                with made.worker():
-                    wait_until(lambda made=made: not made.left(), seconds=120, what="the rest")
-                busy.append(_cost_of(made, endpoint, [TOPIC, IDLE_TOPIC], each=total // many, total=total))
+            with _among(endpoint, existing=ACTIVE) as deployment:
+                ten.append(_cost_of(deployment, endpoint, [TOPIC], each=total // ACTIVE, total=total))
+            # Creating the subscriptions takes a minute, so both cases use the same ones.
+            with _among(endpoint, existing=many) as deployment:
+                idle.append(_cost_of(deployment, endpoint, [TOPIC], each=total // ACTIVE, total=total))
+                with deployment.worker():
+                    wait_until(lambda deployment=deployment: not deployment.left(), seconds=120, what="the rest")
+                busy.append(_cost_of(deployment, endpoint, [TOPIC, IDLE_TOPIC], each=total // many, total=total))
     base = statistics.median(ten)
     say(f"  subscriptions: µs a message {_list(ten)} with 10, {_list(idle)} with {many:,}, {_list(busy)} all active")
     return {
@@ -98,30 +98,34 @@ def subscriptions(quick: bool) -> Row:
 
 @contextmanager
 def _among(endpoint: Nginx, *, existing: int) -> Iterator[Stand]:
-    """A stand with so many subscriptions: ten of one topic, and the others of another."""
-    with stand() as made:
+    """Yield a stand with `existing` subscriptions: ten of one topic, and the others of another."""
+    with stand() as deployment:
         for number in range(existing):
-            made.subscribe(endpoint.url, name=f"bench-{number}", topic=TOPIC if number < ACTIVE else IDLE_TOPIC)
-        yield made
+            deployment.subscribe(endpoint.url, name=f"bench-{number}", topic=TOPIC if number < ACTIVE else IDLE_TOPIC)
+        yield deployment
 
 
-def _cost_of(made: Stand, endpoint: Nginx, topics: Sequence[str], *, each: int, total: int) -> float:
-    """The cost of a message where each subscription of these topics gets `each`, `total` in all."""
+def _cost_of(deployment: Stand, endpoint: Nginx, topics: Sequence[str], *, each: int, total: int) -> float:
+    """Return the µs of CPU per message when each subscription of these topics gets `each` messages, `total` in all."""
     for topic in topics:
-        made.publish(each, topic=topic)
-    return _cost(made, endpoint, total * 3 // 4)
+        deployment.publish(each, topic=topic)
+    return _cost(deployment, endpoint, total * 3 // 4)
 
 
 def idle(quick: bool) -> Row:
-    """Share of a core that an idle worker and Redis take."""
+    """Measure the share of a core that an idle worker and Redis take."""
     seconds = 5 if quick else 20
-    with stand() as made, made.worker() as worker:
-        made.subscribe("http://127.0.0.1:1024/")
-        wait_until(lambda: made.redis.keys("ph:work*") or made.redis.exists("ph:alive"), seconds=60, what="the worker")
+    with stand() as deployment, deployment.worker() as worker:
+        deployment.subscribe("http://127.0.0.1:1024/")
+        wait_until(
+            lambda: deployment.redis.keys("ph:work*") or deployment.redis.exists("ph:alive"),
+            seconds=60,
+            what="the worker",
+        )
         time.sleep(6)
-        before = cpu_seconds(worker.pid, made.redis_pid)
+        before = cpu_seconds(worker.pid, deployment.redis_pid)
         time.sleep(seconds)
-        share = (cpu_seconds(worker.pid, made.redis_pid) - before) / seconds * 100
+        share = (cpu_seconds(worker.pid, deployment.redis_pid) - before) / seconds * 100
     say(f"  idle: {share:.2f} % of a core")
     return {"idle_percent_of_a_core": round(share, 2)}
 

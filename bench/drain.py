@@ -22,13 +22,13 @@ from deliveries.rules.payload import publish_time_text, wire_message
 from tests.ports import free_port
 from tests.redisserver import RedisServer
 
-#: Some message id of these days; ours all have as many digits.
+#: A message id with as many digits as current ids have.
 MESSAGE_ID = 911_742_875_595_837_440
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one drain came to; `rate` is messages a second between 5 and 95 % received."""
+    """The result of one drain; `rate` is messages per second between 5 and 95 % received."""
 
     rate: float
     cpu_us: float
@@ -39,7 +39,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What every rival sends."""
+    """The request that each program sends."""
 
     body: str
     authorization: str
@@ -54,35 +54,35 @@ def drain(quick: bool) -> Row:
             rival.append(_stock_round(endpoint, stock_count, request))
             ours.append(our_round(endpoint, count))
             wrk.append(_wrk_round(endpoint, request, seconds=wrk_seconds))
-    ours_rate = statistics.median(one.rate for one in ours)
-    stock_rate = statistics.median(one.rate for one in rival)
+    ours_rate = statistics.median(result.rate for result in ours)
+    stock_rate = statistics.median(result.rate for result in rival)
     wrk_rate = statistics.median(wrk)
     return {
         "drain_ratio_vs_stock_celery": round(ours_rate / stock_rate, 1),
         "drain_ratio_vs_wrk": round(ours_rate / wrk_rate, 3),
         "drain_per_second": round(ours_rate),
-        "drain_cpu_us_a_message": round(statistics.median(one.cpu_us for one in ours), 1),
-        "drain_cpu_seconds": round(statistics.median(one.cpu_seconds for one in ours), 2),
-        "drain_worker_rss_mb": round(max(one.rss_mb for one in ours)),
-        "drain_repeats": max(one.repeats for one in ours),
+        "drain_cpu_us_a_message": round(statistics.median(result.cpu_us for result in ours), 1),
+        "drain_cpu_seconds": round(statistics.median(result.cpu_seconds for result in ours), 2),
+        "drain_worker_rss_mb": round(max(result.rss_mb for result in ours)),
+        "drain_repeats": max(result.repeats for result in ours),
         "stock_celery_per_second": round(stock_rate),
-        "stock_celery_cpu_us_a_message": round(statistics.median(one.cpu_us for one in rival), 1),
-        "stock_celery_rss_mb": round(max(one.rss_mb for one in rival)),
+        "stock_celery_cpu_us_a_message": round(statistics.median(result.cpu_us for result in rival), 1),
+        "stock_celery_rss_mb": round(max(result.rss_mb for result in rival)),
         "wrk_per_second": round(wrk_rate),
     }
 
 
 def _request() -> Request:
-    """The body and the token of a push, as our worker makes them."""
+    """Return the body and the token of a push as PushHub's worker sends them."""
     text = publish_time_text(MESSAGE_ID)
     message = wire_message(MESSAGE_ID, HELLO, ATTRIBUTES, "", publish_time=text)
-    with stand() as made:
-        made.subscribe("http://127.0.0.1:1024/")
-        return Request(push_body(message, subscription=subscription("bench")).decode(), f"Bearer {made.token()}")
+    with stand() as deployment:
+        deployment.subscribe("http://127.0.0.1:1024/")
+        return Request(push_body(message, subscription=subscription("bench")).decode(), f"Bearer {deployment.token()}")
 
 
 def _middle_rate(endpoint: Nginx, from_: int, count: int, *, what: str) -> float:
-    """Messages a second between 5 % and 95 % received: without start-up and without the tail."""
+    """Return the messages per second between 5 % and 95 % received, without the start-up and the end."""
     wait_until(lambda: endpoint.received() - from_ >= 0.05 * count, seconds=120, what=f"the start of {what}")
     first, began = endpoint.received(), time.monotonic()
     wait_until(lambda: endpoint.received() - from_ >= 0.95 * count, seconds=180, what=what)
@@ -90,13 +90,13 @@ def _middle_rate(endpoint: Nginx, from_: int, count: int, *, what: str) -> float
 
 
 def our_round(endpoint: Nginx, count: int, **settings: str) -> Round:
-    with stand() as made:
-        made.subscribe(endpoint.url)
-        made.publish(count)
+    with stand() as deployment:
+        deployment.subscribe(endpoint.url)
+        deployment.publish(count)
         from_ = endpoint.received()
-        with made.worker(**settings) as worker:
+        with deployment.worker(**settings) as worker:
             rate = _middle_rate(endpoint, from_, count, what="our drain")
-            wait_until(lambda: not made.left(), seconds=60, what="the last ack of our drain")
+            wait_until(lambda: not deployment.left(), seconds=60, what="the last ack of our drain")
             spent, rss = cpu_seconds(worker.pid), rss_mb(worker.pid)
         repeats = endpoint.received() - from_ - count
     say(f"  PushHub: {rate:,.0f} messages/s, {spent / count * 1e6:.0f} µs CPU a message ({spent:.1f} s), {rss:.0f} MB")
@@ -104,7 +104,7 @@ def our_round(endpoint: Nginx, count: int, **settings: str) -> Round:
 
 
 def _stock_round(endpoint: Nginx, count: int, request: Request) -> Round:
-    """The rival on two prefork processes, with default settings."""
+    """Drain with stock Celery on two prefork processes, with default settings."""
     with tempfile.TemporaryDirectory() as name, RedisServer(Path(name)) as server:
         broker = server.url.replace("unix://", "redis+socket://")
         stock.app.conf.broker_url = broker
@@ -125,7 +125,7 @@ def _stock_round(endpoint: Nginx, count: int, request: Request) -> Round:
 
 
 def _wrk_round(endpoint: Nginx, request: Request, *, seconds: int) -> float:
-    """What the endpoint takes from wrk."""
+    """Return the requests per second of wrk at the same endpoint."""
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         script.write(
             'wrk.method = "POST"\n'

@@ -75,6 +75,6 @@ def _line(points: Iterable[tuple[float, float]], seconds: float, colour: str) ->
 
 
 def _height(value: float) -> float:
-    """Return how far from the top a value is drawn."""
+    """Return the distance of a value from the top of the drawing."""
     within = min(max(value, LOWEST), HIGHEST)
     return round(HEIGHT * (1 - math.log(within / LOWEST) / math.log(HIGHEST / LOWEST)), 1)

@@ -12,7 +12,7 @@ FILTER = f'attributes.key = "{ATTRIBUTES["key"]}"'
 
 
 def fanout(quick: bool) -> Row:
-    """One message to 1,000 subscriptions, and 1,000 messages to 100 filtered ones; the slower of both counts."""
+    """Publish one message to 1,000 subscriptions, and 1,000 messages to 100 filtered ones. The slower rate counts."""
     repeats = 1 if quick else 5
     wide = _deliveries_per_second(1000, messages=1, repeats=repeats * 10)
     filtered = _deliveries_per_second(100, messages=1000, repeats=repeats, filter=FILTER)

@@ -18,7 +18,7 @@ from tests.ports import free_port
 #: The endpoint with random nacks gets at most this many requests at a time.
 CAP = 30
 CAP_ATTRIBUTE = "x-pushhub-max-outstanding"
-#: More places than a lane ever uses.
+#: More concurrent requests than a lane ever has.
 NO_LIMIT = 30_000
 
 
@@ -70,9 +70,9 @@ def _measure(endpoint: Endpoint, settle_seconds: float, measured_seconds: float)
     # A new worker needs a moment; the backlog must not run dry before the end.
     count = int(endpoint.capacity * (settle_seconds + measured_seconds) * 1.1) + 1000
     with (
-        stand() as made,
+        stand() as deployment,
         limited(
-            made.folder,
+            deployment.folder,
             port=free_port(),
             places=endpoint.places,
             delay_seconds=endpoint.delay_seconds,
@@ -80,9 +80,9 @@ def _measure(endpoint: Endpoint, settle_seconds: float, measured_seconds: float)
         ) as server,
     ):
         attributes = {"attributes": {CAP_ATTRIBUTE: str(endpoint.cap)}} if endpoint.cap else {}
-        made.subscribe(server.url, push=attributes)
-        made.publish(count)
-        with made.worker():
+        deployment.subscribe(server.url, push=attributes)
+        deployment.publish(count)
+        with deployment.worker():
             wait_until(lambda: server.counts().acked, seconds=60, what="the first ack")
             time.sleep(settle_seconds)
             first, began = server.counts(), time.monotonic()

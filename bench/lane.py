@@ -118,7 +118,7 @@ class Lane:
         self.flow = flow or Flow()
         self.dice = random.Random(seed)
         self.gap_ms = 1000 / per_second if per_second else None
-        #: After so many attempts a message goes to the dead letters; 0 is never.
+        #: The number of attempts after which a message goes to the dead letters; 0 for no limit.
         self.max_attempts = max_attempts
         self.history = History()
         self.now_ms = 0.0

@@ -1,4 +1,4 @@
-"""From publish to arrival at 500 single publishes a second."""
+"""The latency from publish to arrival, at 500 single publishes per second."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ RATE, CONNECTIONS = 500, 8
 
 def latency(quick: bool) -> Row:
     seconds = 5 if quick else 20
-    with stand() as made, made.web():
-        notes = made.folder / "published"
-        with sinks(made.folder, port=free_port(), delay_seconds=0) as sink, made.worker():
-            made.subscribe(sink.url)
-            made.publish(100)
-            wait_until(lambda: not made.left(), seconds=60, what="the warm-up")
-            words = map(str, (made.http_port, RATE, seconds, CONNECTIONS, notes))
+    with stand() as deployment, deployment.web():
+        notes = deployment.folder / "published"
+        with sinks(deployment.folder, port=free_port(), delay_seconds=0) as sink, deployment.worker():
+            deployment.subscribe(sink.url)
+            deployment.publish(100)
+            wait_until(lambda: not deployment.left(), seconds=60, what="the warm-up")
+            words = map(str, (deployment.http_port, RATE, seconds, CONNECTIONS, notes))
             command = [sys.executable, "-m", "bench.publisher", *words]
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds + 40, check=False)
             if done.returncode:
                 raise BenchError(f"the publisher failed: {done.stderr[-500:]}")
-            wait_until(lambda: not made.left(), seconds=60, what="the last ack")
+            wait_until(lambda: not deployment.left(), seconds=60, what="the last ack")
         arrived = sink.arrivals()
         published = [line.split() for line in notes.read_text().splitlines()]
     answered = sorted(max(arrived[name] - int(at), 0) / 1e6 for name, _, at in published)

@@ -11,13 +11,13 @@ from google.pubsub_v1.types import pubsub
 from bench.message import ATTRIBUTES, HELLO, TOPIC, publish_body
 from bench.processes import BenchError, needed
 
-#: Publishes that wait for their answer at any time.
+#: The number of outstanding publishes.
 CONNECTIONS = 32
 GRPC_CONNECTIONS = 4
 
 
 def publish_over_rest(port: int, *, seconds: int, folder: Path) -> int:
-    """Publish single messages for so long; return how many were accepted."""
+    """Publish single messages for this time. Return how many were accepted."""
     script = folder / "publish.lua"
     body = publish_body(1).decode()
     script.write_text(f'wrk.method = "POST"\nwrk.headers["Content-Type"] = "application/json"\nwrk.body = {body!r}\n')
@@ -30,7 +30,7 @@ def publish_over_rest(port: int, *, seconds: int, folder: Path) -> int:
 
 
 def publish_over_grpc(port: int, *, seconds: int, folder: Path) -> int:
-    """Publish single messages for so long; return how many calls ended, of which the caller counts the messages."""
+    """Publish single messages for this time. Return the number of calls; the caller counts the stored messages."""
     message = {"data": HELLO, "attributes": ATTRIBUTES}
     data = pubsub.PublishRequest.serialize(pubsub.PublishRequest(topic=TOPIC, messages=[message]))
     request = folder / "request.bin"

@@ -1,4 +1,4 @@
-"""Where and with what a row was measured."""
+"""The machine and the software with which a row was measured."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def facts() -> dict[str, Any]:
 
 
 def moment() -> dict[str, Any]:
-    """What tells one measurement from another on the same machine."""
+    """Return the circumstances that differ between measurements on the same machine."""
     return {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "load_average_before": round(os.getloadavg()[0], 2),
@@ -54,7 +54,7 @@ def commit() -> str:
 
 
 class Steal:
-    """How much of the machine's time its host gave to others since this was made."""
+    """The share of the machine's CPU time that its host has given to other machines since this object was created."""
 
     def __init__(self) -> None:
         self._before = self._read()
@@ -81,6 +81,6 @@ def _tool(name: str, *words: str) -> str:
 
 
 def _printed(command: list[str]) -> str:
-    """The first line a command prints."""
+    """Return the first line that a command prints."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     return next(iter((done.stdout + done.stderr).splitlines()), "")

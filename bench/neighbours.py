@@ -1,4 +1,4 @@
-"""Slow and hanging endpoints, and what their neighbours feel of them."""
+"""Slow and hanging endpoints, and their effect on other subscriptions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEIGHBOUR_GAP_SECONDS = 0.01
 
 @dataclass(slots=True)
 class Neighbour:
-    """Publishes singly, 100 a second, and remembers when."""
+    """Publishes single messages, 100 per second, and records the times."""
 
     sent: list[tuple[str, int]] = field(default_factory=list)
 
@@ -38,14 +38,14 @@ class Neighbour:
         self.sent.append((name, time.monotonic_ns()))
 
     def p99_ms(self, arrived: dict[str, int], *, from_ns: int, to_ns: int) -> float | None:
-        """None where a phase was too short to tell."""
+        """Latencies by phase; None for a phase that was too short."""
         waits = sorted(max(arrived[name] - at, 0) / 1e6 for name, at in self.sent if from_ns <= at < to_ns)
         return percentile(waits, 99) if len(waits) >= 100 else None
 
 
 @dataclass(slots=True)
 class Episode:
-    """What was seen while many were outstanding; times on the clock of `time.monotonic_ns`."""
+    """Observations while many messages were outstanding. Times are those of `time.monotonic_ns`."""
 
     began: int
     full: int = 0
@@ -64,24 +64,24 @@ def outstanding(quick: bool) -> Row:
     a_worker = int((raise_file_limit() - 200) * FILES_SHARE)
     workers = -(-wanted // a_worker)
     with ExitStack() as stack:
-        made = stack.enter_context(stand())
+        deployment = stack.enter_context(stand())
         slow = stack.enter_context(
-            sinks(made.folder, port=free_port(), delay_seconds=SLOW_SECONDS, processes=-(-wanted // a_worker))
+            sinks(deployment.folder, port=free_port(), delay_seconds=SLOW_SECONDS, processes=-(-wanted // a_worker))
         )
-        with sinks(made.folder, port=free_port(), delay_seconds=0) as fast, ExitStack() as running:
+        with sinks(deployment.folder, port=free_port(), delay_seconds=0) as fast, ExitStack() as running:
             more = {"PUSHHUB_PUSH_SOURCE_ADDRESSES": SOURCES}
             if workers > 1:
                 more["PUSHHUB_WORKER_OUTSTANDING"] = str(a_worker)
-            pids = [running.enter_context(made.worker(f"bench{number}", **more)).pid for number in range(workers)]
-            made.subscribe(fast.url, name="neighbour")
-            subscription_id = made.subscribe("", topic=SLOW_TOPIC, ackDeadlineSeconds=60)
-            made.publish(wanted, topic=SLOW_TOPIC)
-            neighbour, idle_rss = _warmed(made, fast, pids)
+            pids = [running.enter_context(deployment.worker(f"bench{number}", **more)).pid for number in range(workers)]
+            deployment.subscribe(fast.url, name="neighbour")
+            subscription_id = deployment.subscribe("", topic=SLOW_TOPIC, ackDeadlineSeconds=60)
+            deployment.publish(wanted, topic=SLOW_TOPIC)
+            neighbour, idle_rss = _warmed(deployment, fast, pids)
             before_ns = time.monotonic_ns()
             for _ in range(600):
                 neighbour.publish_once()
-            made.open_window(subscription_id, wanted)
-            made.push_to(slow.url)
+            deployment.open_window(subscription_id, wanted)
+            deployment.push_to(slow.url)
             episode = _episode(slow, neighbour, wanted, pids)
         arrived = fast.arrivals()
     before = neighbour.p99_ms(arrived, from_ns=before_ns, to_ns=episode.began)
@@ -107,8 +107,8 @@ def outstanding(quick: bool) -> Row:
     }
 
 
-def _warmed(made: Stand, fast: Sinks, pids: list[int]) -> tuple[Neighbour, float]:
-    """A neighbour whose messages go out at once, and the memory of the workers that are idle but for it."""
+def _warmed(deployment: Stand, fast: Sinks, pids: list[int]) -> tuple[Neighbour, float]:
+    """Return a neighbour whose messages are pushed at once, and the memory of workers that are otherwise idle."""
     neighbour = Neighbour()
     neighbour.publish_once()
     wait_until(lambda: fast.received() > 0, seconds=60, what="the first push")
@@ -142,7 +142,7 @@ def _episode(slow: Sinks, neighbour: Neighbour, wanted: int, pids: list[int]) ->
 
 
 def fairness(quick: bool) -> Row:
-    """The rate of healthy subscriptions while other endpoints hang until the ack deadline, against their rate alone."""
+    """Measure the rate of healthy subscriptions alone, and while other endpoints hang until the ack deadline."""
     hanging, each, total, rounds = (4, 250, 20_000, 1) if quick else (10, 1_000, 60_000, 2)
     alone, beside = [], []
     for _ in range(rounds):
@@ -162,26 +162,27 @@ def fairness(quick: bool) -> Row:
 
 
 def _healthy_rate(hanging: int, each: int, total: int) -> float:
-    """Messages a second that four healthy subscriptions get, with so many subscriptions whose endpoint hangs."""
+    """Return the messages per second of four healthy subscriptions beside `hanging` hanging ones."""
     with ExitStack() as stack:
         endpoint = stack.enter_context(nginx(free_port()))
-        made = stack.enter_context(stand())
-        sink = stack.enter_context(sinks(made.folder, port=free_port(), delay_seconds=-1))
-        with made.worker():
+        deployment = stack.enter_context(stand())
+        sink = stack.enter_context(sinks(deployment.folder, port=free_port(), delay_seconds=-1))
+        with deployment.worker():
             for number in range(4):
-                made.subscribe("", name=f"healthy-{number}")
-            made.publish(total // 4)
+                deployment.subscribe("", name=f"healthy-{number}")
+            deployment.publish(total // 4)
             windows = [
-                made.subscribe("", name=f"hang-{n}", topic=SLOW_TOPIC, ackDeadlineSeconds=10) for n in range(hanging)
+                deployment.subscribe("", name=f"hang-{n}", topic=SLOW_TOPIC, ackDeadlineSeconds=10)
+                for n in range(hanging)
             ]
             if hanging:
-                made.publish(each * 3, topic=SLOW_TOPIC)
+                deployment.publish(each * 3, topic=SLOW_TOPIC)
             for number, subscription_id in enumerate(windows):
-                made.open_window(subscription_id, each)
-                made.push_to(sink.url, name=f"hang-{number}")
+                deployment.open_window(subscription_id, each)
+                deployment.push_to(sink.url, name=f"hang-{number}")
             wait_until(lambda: sink.held() >= 0.9 * hanging * each, seconds=60, what="the hanging pushes")
             for number in range(4):
-                made.push_to(endpoint.url, name=f"healthy-{number}")
+                deployment.push_to(endpoint.url, name=f"healthy-{number}")
             wait_until(lambda: endpoint.received() >= 0.1 * total, seconds=90, what="the healthy start", every=0.005)
             first, began = endpoint.received(), time.monotonic()
             wait_until(lambda: endpoint.received() >= 0.9 * total, seconds=90, what="the healthy", every=0.005)

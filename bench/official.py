@@ -13,7 +13,7 @@ SECONDS = 300
 
 
 def client_publish(quick: bool) -> Row:
-    """20,000 messages, each published by a call of its own."""
+    """Publish 20,000 messages, each with its own call."""
     count = 2_000 if quick else 20_000
     with stand() as stood, stood.grpc():
         stood.make_topic()
@@ -23,7 +23,7 @@ def client_publish(quick: bool) -> Row:
 
 
 def streaming_pull(quick: bool) -> Row:
-    """Messages that wait, pulled and acknowledged over one stream."""
+    """Pull and acknowledge waiting messages over one stream."""
     count = 4_000 if quick else 40_000
     with stand() as stood, stood.grpc():
         rates = {}

@@ -17,7 +17,7 @@ from google.pubsub_v1.types import pubsub
 
 from bench.message import ATTRIBUTES, HELLO, TOPIC
 
-#: Each kind of puller has a subscription of its name.
+#: Each kind of puller has its own subscription, which has its name.
 SUBSCRIPTION = "projects/bench/subscriptions/{}"
 SECONDS = 240
 
@@ -70,8 +70,8 @@ def _raw(count: int) -> float:
         stream = method(requests(), timeout=SECONDS)
         for data in stream:
             received = response.FromString(data).received_messages
-            seen.update(one.message.message_id for one in received)
-            acknowledged.append([one.ack_id for one in received])
+            seen.update(entry.message.message_id for entry in received)
+            acknowledged.append([entry.ack_id for entry in received])
             arrived.release()
             if len(seen) >= count:
                 break

@@ -1,4 +1,4 @@
-"""A throw-away PostgreSQL for one row. Unlike that of the tests it is durable: a commit waits for the disk."""
+"""A temporary PostgreSQL for one row. Unlike the one of the tests it is durable: a commit waits for the disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.with_postgresql import UNPRIVILEGED, as_server
 
 @contextmanager
 def postgresql() -> Iterator[str]:
-    """Yields its URL. It listens on a UNIX socket only; its settings are those it is installed with."""
+    """Yield its URL. It listens on a UNIX socket only and has the default settings."""
     bin_folder = postgresql_programs()
     if bin_folder is None:
         raise BenchError("PostgreSQL is not installed (Debian: apt-get install postgresql)")

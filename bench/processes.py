@@ -25,7 +25,7 @@ PACKAGES = {"h2load": "nghttp2-client", "nginx": "nginx-light", "wrk": "wrk"}
 
 
 class BenchError(Exception):
-    """A row could not be measured; the text says why."""
+    """A row could not be measured; the text has the reason."""
 
 
 def say(text: str) -> None:
@@ -33,7 +33,7 @@ def say(text: str) -> None:
 
 
 def wait_until(condition: Callable[[], Any], *, seconds: float, what: str, every: float = 0.02) -> float:
-    """Wait for a condition; returns how long that took."""
+    """Wait for a condition, and return the seconds until it was true."""
     started = time.monotonic()
     while not condition():
         if time.monotonic() - started > seconds:
@@ -43,33 +43,33 @@ def wait_until(condition: Callable[[], Any], *, seconds: float, what: str, every
 
 
 def raise_file_limit() -> int:
-    """Let this process and its children open as many files as the hard limit allows; returns that."""
+    """Raise the limit of open files of this process and its children to the hard limit, and return it."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
 
 
 def needed(program: str) -> str:
-    found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin")
-    if found is None:
+    path = shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin")
+    if path is None:
         raise BenchError(f"{program} is not installed (Debian: apt-get install {PACKAGES[program]})")
-    return found
+    return path
 
 
 def cpu_seconds(*pids: int) -> float:
-    """CPU that the living threads of processes have used, to the microsecond where the kernel tells."""
+    """Return the seconds of CPU of the living threads of processes, in µs resolution if the kernel has it."""
     return sum(_thread_seconds(task) for pid in pids for task in Path(f"/proc/{pid}/task").iterdir())
 
 
 def _thread_seconds(task: Path) -> float:
     try:
         return int((task / "schedstat").read_text().split()[0]) / 1e9
-    except FileNotFoundError:  # the thread ended meanwhile
+    except FileNotFoundError:  # the thread has ended
         return 0.0
 
 
 def family(pid: int) -> list[int]:
-    """A process and its living descendants."""
+    """Return the ids of a process and its living descendants."""
     children = [
         child for listing in Path(f"/proc/{pid}/task").glob("*/children") for child in listing.read_text().split()
     ]
@@ -113,7 +113,7 @@ def answers(port: int) -> bool:
 
 
 class Nginx:
-    """An endpoint that answers 204 to everything, and counts it."""
+    """An endpoint that answers every request with 204 and counts them."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}/push"
@@ -121,7 +121,7 @@ class Nginx:
         self._asked = 0
 
     def received(self) -> int:
-        """Requests so far, without those of this method."""
+        """Return the number of requests so far, without those of this method."""
         self._status.request("GET", "/status")
         text = self._status.getresponse().read().decode()
         self._asked += 1

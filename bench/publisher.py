@@ -41,8 +41,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         at = monotonic_ns()
         data = self._buffer + data
-        head, found, body = data.partition(b"\r\n\r\n")
-        if not found or len(body) < int(head.lower().partition(LENGTH)[2].partition(b"\r\n")[0]):
+        head, end_of_head, body = data.partition(b"\r\n\r\n")
+        if not end_of_head or len(body) < int(head.lower().partition(LENGTH)[2].partition(b"\r\n")[0]):
             self._buffer = data
             return
         self._buffer = b""
@@ -50,7 +50,7 @@ class Connection(asyncio.Protocol):
 
 
 class Load:
-    """Sends what is due."""
+    """Send the publishes that are due."""
 
     def __init__(self, port: int) -> None:
         body = publish_body(1)

@@ -1,4 +1,4 @@
-"""Publishing over REST: how fast it is accepted, and how fast it goes all the way."""
+"""Publishing over REST: the rate of accepted messages, and the rate from publish to ack."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ from bench.stand import Row, stand
 from tests.ports import free_port
 
 PUBLISHERS = 2
-#: Messages a second offered to the sustained rows: a fifth more than what they must reach.
+#: Messages per second offered to the sustained rows: a fifth more than their goal.
 OFFERED = 6000
 GRACE_SECONDS = 30
 
 
 def publish(quick: bool) -> Row:
-    """Accepted durably, 1,000 a request, with one push subscription and no worker."""
+    """Publish 1,000 messages per request, durably, with one push subscription and no worker."""
     seconds = 3 if quick else 15
-    with stand() as made, made.web():
-        made.subscribe("http://127.0.0.1:1024/")
+    with stand() as deployment, deployment.web():
+        deployment.subscribe("http://127.0.0.1:1024/")
         done = [0] * PUBLISHERS
         began = time.monotonic()
 
         def work(number: int) -> None:
-            publisher = Publisher(made.http_port, 1000)
+            publisher = Publisher(deployment.http_port, 1000)
             while time.monotonic() < began + seconds:
                 publisher.publish()
                 done[number] += 1000
 
         _in_threads(work)
         rate = sum(done) / (time.monotonic() - began)
-        if made.left() != sum(done):
-            raise BenchError(f"{sum(done)} messages were accepted, and {made.left()} are there")
+        if deployment.left() != sum(done):
+            raise BenchError(f"{sum(done)} messages were accepted, and {deployment.left()} are there")
     say(f"  publish: {rate:,.0f} messages/s")
     return {"publish_per_second": round(rate)}
 
 
 def sustained(quick: bool) -> Row:
-    """From publish, 100 a request, to acked: offered at a steady rate; nothing may be left over."""
+    """Publish 100 messages per request at a steady rate, and wait until all are acked."""
     seconds = 10 if quick else 60
     total = OFFERED * seconds
     with ExitStack() as stack:
         endpoint = stack.enter_context(nginx(free_port()))
-        made = stack.enter_context(stand())
-        stack.enter_context(made.web())
-        stack.enter_context(made.maintenance())
-        stack.enter_context(made.worker())
-        made.subscribe(endpoint.url)
-        made.publish(100)
-        wait_until(lambda: not made.left(), seconds=60, what="the warm-up")
+        deployment = stack.enter_context(stand())
+        stack.enter_context(deployment.web())
+        stack.enter_context(deployment.maintenance())
+        stack.enter_context(deployment.worker())
+        deployment.subscribe(endpoint.url)
+        deployment.publish(100)
+        wait_until(lambda: not deployment.left(), seconds=60, what="the warm-up")
         warm = endpoint.received()
         began = time.monotonic()
 
         def work(number: int) -> None:
-            publisher = Publisher(made.http_port, 100)
+            publisher = Publisher(deployment.http_port, 100)
             for turn in range(number, total // 100, PUBLISHERS):
                 time.sleep(max(began + turn * 100 / OFFERED - time.monotonic(), 0))
                 publisher.publish()
@@ -68,8 +68,8 @@ def sustained(quick: bool) -> Row:
         _in_threads(work)
         accepted = time.monotonic() - began
         with contextlib.suppress(BenchError):
-            wait_until(lambda: not made.left(), seconds=GRACE_SECONDS, what="the last ack")
-        acked, left = time.monotonic() - began, made.left()
+            wait_until(lambda: not deployment.left(), seconds=GRACE_SECONDS, what="the last ack")
+        acked, left = time.monotonic() - began, deployment.left()
         repeats = endpoint.received() - warm - (total - left)
     name = f"sustained_per_second_{connection.vendor}"
     say(f"  {name}: {total:,} accepted in {accepted:.1f} s and acked in {acked:.1f} s, {left} left over")
@@ -82,7 +82,7 @@ def sustained(quick: bool) -> Row:
 
 
 def _in_threads(work: Callable[[int], None]) -> None:
-    """Run `work` in each publisher's thread; the first error is raised here."""
+    """Run `work` in a thread per publisher. Raises the first error of a thread."""
     errors: list[BaseException] = []
 
     def guarded(number: int) -> None:

@@ -25,12 +25,12 @@ OUTSTANDING = 5000
 
 
 def ordered(quick: bool) -> Row:
-    """All messages wait before the stream opens; counted until the last ack has left the database."""
+    """Open a stream while all messages wait, and measure until the last ack is stored."""
     count = 3000 if quick else 30_000
     many = _rate(count, keys=1000)
-    one = _rate(count // 3, keys=1)
-    say(f"  ordered pull: {many:,.0f} messages/s on 1,000 keys, {one:,.0f} on one")
-    return {"ordered_pull_per_second": round(many), "ordered_pull_one_key_per_second": round(one)}
+    single_key = _rate(count // 3, keys=1)
+    say(f"  ordered pull: {many:,.0f} messages/s on 1,000 keys, {single_key:,.0f} on one key")
+    return {"ordered_pull_per_second": round(many), "ordered_pull_one_key_per_second": round(single_key)}
 
 
 def _rate(count: int, *, keys: int) -> float:
@@ -80,5 +80,5 @@ def _receive(channel: grpc.Channel, count: int) -> None:
         received += len(response.received_messages)
         requests.put(Request(ack_ids=[message.ack_id for message in response.received_messages]))
         if received == count:
-            # The server ends the stream when it has taken the acks.
+            # The server ends the stream when it has received the acks.
             requests.put(None)

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row; `keys` are the issue's, the code adds some of its own."""
+    """One row; `keys` must be in its results, to which the code may add others."""
 
     module: str
     function: str
@@ -156,7 +156,7 @@ ROWS = {
 
 
 def row_named(name: str) -> str | None:
-    """The row of that name, or the row that fills the key of that name."""
+    """Return the row with this name, or the row that fills the key with this name."""
     if name in ROWS:
         return name
     return next((row_name for row_name, row in ROWS.items() if name in row.keys), None)

@@ -1,4 +1,4 @@
-"""One message a publish: how fast they are accepted over REST and gRPC, how fast they arrive, and what each costs."""
+"""Publishes of one message: their rate over REST and gRPC, their delivery, and the CPU per message."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from deliveries.models import Message
 from tests.ports import free_port
 
 WARM_SECONDS = 2
-#: Messages a second of the row that measures what the push worker costs when it has little to do.
+#: Messages per second of the row that measures the push worker under little load.
 LOW_RATE = 200
 
 
 def single(quick: bool) -> Row:
-    """Over REST: without subscriptions, then with one push subscription whose pushes carry tokens."""
+    """Publish over REST, first without subscriptions, then with a push subscription whose pushes have tokens."""
     seconds = 3 if quick else 15
     accepted = _accepted_over_rest(seconds)
     with ExitStack() as stack:
@@ -61,7 +61,7 @@ def _accepted_over_rest(seconds: int) -> float:
 
 
 def single_grpc(quick: bool) -> Row:
-    """Over gRPC, without subscriptions."""
+    """Publish over gRPC, without subscriptions."""
     seconds = 3 if quick else 15
     with stand() as stood, stood.grpc():
         stood.make_topic()
@@ -74,7 +74,7 @@ def single_grpc(quick: bool) -> Row:
 
 
 def worker_at_low_rate(quick: bool) -> Row:
-    """CPU of the push worker per message, at a steady rate of single publishes."""
+    """Measure the CPU of the push worker per message, at a steady rate of single publishes."""
     seconds = 5 if quick else 20
     with ExitStack() as stack:
         endpoint = stack.enter_context(nginx(free_port()))

@@ -31,7 +31,7 @@ COUNTERS = struct.Struct("=qq")
 
 
 class Tally:
-    """What the sinks of a process count, in a file that others can read at any time."""
+    """The counters of a process' sinks, in a file that other processes can read at any time."""
 
     def __init__(self, path: Path) -> None:
         path.write_bytes(bytes(COUNTERS.size))
@@ -111,13 +111,13 @@ class Sinks:
         return sum(COUNTERS.unpack(path.read_bytes())[1] for path in self._counters)
 
     def arrivals(self) -> dict[str, int]:
-        """When each message came first, once the processes have ended."""
-        found: dict[str, int] = {}
+        """Return the time of each message's first arrival. Call this after the processes have ended."""
+        first_arrivals: dict[str, int] = {}
         for path in self._arrivals:
             for line in path.read_text().splitlines():
                 name, at = line.split()
-                found[name] = min(int(at), found.get(name, int(at)))
-        return found
+                first_arrivals[name] = min(int(at), first_arrivals.get(name, int(at)))
+        return first_arrivals
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def main() -> None:
     uvloop.run(serve(port, delay_seconds, tally))
     if len(sys.argv) > 4:
         Path(sys.argv[4]).write_text("".join(f"{name.decode()} {at}\n" for name, at in tally.arrivals))
-    # What is still held would only be told of its end.
+    # Requests that are still held would only get an error.
     os._exit(0)
 
 

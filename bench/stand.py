@@ -1,4 +1,4 @@
-"""What a row runs on: Redis, database and PushHub's processes, all of its own, on loopback and UNIX sockets."""
+"""A stand: Redis, a database and PushHub's processes for one row, on loopback and UNIX sockets."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from tests.redisserver import RedisServer
 
 Row = dict[str, Any]
 PUSHER = "pusher@bench.iam.gserviceaccount.com"
-#: One audience, so one cached token, whatever the number of subscriptions.
+#: All subscriptions have one audience, and so one cached token.
 AUDIENCE = "https://bench.example.com/push"
 
 
 class Stand:
-    """Redis, database and environment of one row; Django in this process works on the same."""
+    """Redis, the database and the environment of one row. Django in this process uses them too."""
 
     def __init__(self, folder: Path, server: RedisServer) -> None:
         self.folder = folder
@@ -55,10 +55,12 @@ class Stand:
 
     @contextmanager
     def worker(self, name: str = "bench", **more: str) -> Iterator[Popen[Any]]:
-        """A push worker as `make up` starts it, ready."""
+        """Run a push worker as `make up` does, and wait until it is ready."""
         options = ["-Q", "deliveries.local", "-P", "solo", "-n", f"{name}@bench", "--events"]
-        with process(_celery("worker", *options, "--without-gossip", "--without-mingle"), env=self.env | more) as made:
-            yield made
+        with process(
+            _celery("worker", *options, "--without-gossip", "--without-mingle"), env=self.env | more
+        ) as worker:
+            yield worker
 
     @contextmanager
     def maintenance(self) -> Iterator[None]:
@@ -69,14 +71,14 @@ class Stand:
 
     @contextmanager
     def web(self) -> Iterator[Popen[Any]]:
-        """The REST server as `make up` starts it."""
+        """Run the REST server as `make up` does."""
         with process([sys.executable, "-m", "pushhub.runtime.processes", "web"], env=self.env) as server:
             wait_until(self._is_healthy, seconds=60, what="the web server")
             yield server
 
     @contextmanager
     def grpc(self) -> Iterator[Popen[Any]]:
-        """The gRPC server as `make up` starts it."""
+        """Run the gRPC server as `make up` does."""
         with process([sys.executable, "-m", "pushhub.runtime.processes", "grpc"], env=self.env) as server:
             wait_until(lambda: answers(self.grpc_port), seconds=60, what="the gRPC server")
             yield server
@@ -90,14 +92,14 @@ class Stand:
             return False
 
     def left(self) -> int:
-        """Deliveries not settled yet. It counts rows: not for polling while many wait."""
+        """Return the number of deliveries that aren't settled yet. It counts rows, so don't poll it while many wait."""
         return int(Delivery.objects.count())
 
     def publish(self, count: int, *, topic: str = TOPIC) -> None:
-        found = topic_get(name=topic)
+        row = topic_get(name=topic)
         messages = [NewMessage(HELLO, ATTRIBUTES)] * 1000
         for start in range(0, count, 1000):
-            message_publish(topic=found, messages=messages[: min(1000, count - start)])
+            message_publish(topic=row, messages=messages[: min(1000, count - start)])
 
     def make_topic(self, name: str = TOPIC) -> None:
         """Create the topic, if it isn't there."""
@@ -121,15 +123,15 @@ class Stand:
         return int(row.pk)
 
     def push_to(self, url: str, *, name: str = "bench") -> None:
-        """Make a subscription push to another URL, or pull without one."""
+        """Make a subscription push to another URL, or turn it into a pull subscription."""
         push_config_modify(name=subscription(name), request={"pushConfig": push_config(url)})
 
     def token(self) -> str:
-        """A token just like those that the worker sends."""
+        """Return a token like those that the worker sends."""
         return id_token_mint(email=PUSHER, audience=AUDIENCE).token
 
     def open_window(self, subscription_id: int, size: int) -> None:
-        """Set a push window open, as growing it takes minutes."""
+        """Set the size of a push window, because it would take minutes to grow."""
         self.redis.hset(Lane(subscription_id, "local").state_key, mapping=lane_fields(window=size, round_peak=size))
 
 
@@ -145,14 +147,14 @@ def push_config(url: str) -> Row:
 
 @contextmanager
 def stand() -> Iterator[Stand]:
-    """A clean stand. Inside another one it is in its place, which is restored at the end."""
+    """Yield a new stand. It replaces the current one, if there is one, until the end of the block."""
     outer = settings.REDIS_URL, connection.settings_dict["NAME"]
     with ExitStack() as stack:
         stack.callback(_restore, *outer)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pushhub-bench-")))
         server = stack.enter_context(RedisServer(folder))
         settings.REDIS_URL = server.url
-        settings.JOURNAL = ""  # of this process; the others have theirs below the folder
+        settings.JOURNAL = ""  # this process' settings; the other processes have theirs in the folder
         connection.close()
         if connection.vendor == "sqlite":
             connection.settings_dict["NAME"] = str(folder / "pushhub.sqlite3")
@@ -172,7 +174,7 @@ def _celery(*words: str) -> list[str]:
 
 
 def _environment(folder: Path, *, redis_url: str) -> dict[str, str]:
-    """The environment of PushHub's processes."""
+    """Return the environment of PushHub's processes."""
     database_url = os.environ.get("PUSHHUB_DATABASE_URL", "")
     return clean_environment() | {
         "PUSHHUB_DATA": str(folder),
@@ -189,7 +191,7 @@ def _environment(folder: Path, *, redis_url: str) -> dict[str, str]:
 
 
 def clean_environment() -> dict[str, str]:
-    """This process' environment without PushHub's and Django's: Celery does more a task where it sees Django's."""
+    """Return this process' environment without PushHub's and Django's variables, which would make Celery slower."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -1,4 +1,4 @@
-"""The rival: what a team writes first. A Celery task that POSTs with requests, on a stock prefork worker."""
+"""The program to compare with: a Celery task that POSTs with requests, on a stock prefork worker."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ GROUP = 200
 
 
 def transforms(quick: bool) -> Row:
-    """Messages in groups of 200: through the sandbox, as a push worker does it, and published to a topic."""
+    """Transform messages in groups of 200, in the sandbox as a push worker does, and at a publish to a topic."""
     seconds = 1.0 if quick else 10.0
     try:
         before = _cpu_seconds()
@@ -82,7 +82,7 @@ def _published(seconds: float) -> tuple[float, int]:
 
 
 def _rate(step: Callable[[], object], seconds: float) -> tuple[float, int]:
-    """Repeat a step for this time, after one that isn't timed; return the messages per second, and their number."""
+    """Repeat a step for this time after a first, untimed one. Return the messages per second and their number."""
     step()
     began, steps = time.monotonic(), 0
     while time.monotonic() - began < seconds:

@@ -16,12 +16,12 @@ from bench.processes import ROOT, BenchError, family, say
 from bench.stand import Row, clean_environment
 from tests.ports import free_port
 
-#: What the processes do once they are ready, such as their first timed tasks, is over by then.
+#: The time after which processes have finished their first timed tasks.
 SETTLE_SECONDS = 15
 
 
 def up(quick: bool) -> Row:
-    """Starts on a data folder that is there already; without the rollup, whose Java has a memory of its own."""
+    """Start on an existing data folder, without the rollup, whose memory is mostly Java's."""
     starts, memory = [], 0.0
     with tempfile.TemporaryDirectory(prefix="pushhub-bench-up-") as folder:
         with _running(folder):
@@ -52,7 +52,7 @@ def emulator(quick: bool) -> Row:
 
 @contextmanager
 def _running(folder: str) -> Iterator[subprocess.Popen[str]]:
-    """The supervisor, once everything is ready."""
+    """Run the supervisor, and yield when everything is ready."""
     environment = clean_environment() | {
         "PUSHHUB_DATA": folder,
         "PUSHHUB_JOURNAL": "off",
@@ -87,7 +87,7 @@ def _wait_until_ready(process: subprocess.Popen[str], ready: str) -> None:
 
 
 def pss_mb(pid: int) -> float:
-    """A process' share of memory: pages that several processes share count in parts."""
+    """Return a process' share of memory. A page that several processes share counts in parts."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     match = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
     return int(match[1]) / 1000 if match else 0.0

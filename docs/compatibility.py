@@ -107,8 +107,8 @@ def discovery() -> Json:
 
     [package] = googleapiclient.__path__
     document = Path(package, "discovery_cache", "documents", "pubsub.v1.json").read_text(encoding="utf-8")
-    found: Json = json.loads(document)
-    return found
+    description: Json = json.loads(document)
+    return description
 
 
 def methods_of(resource: Json) -> Iterator[Json]:
@@ -125,8 +125,8 @@ def operations() -> dict[tuple[str, str], Json]:
     document = SchemaGenerator().get_schema(public=True)  # type: ignore[no-untyped-call]
     return {
         (verb.upper(), _shape(path)): operation
-        for path, found in document["paths"].items()
-        for verb, operation in found.items()
+        for path, verbs in document["paths"].items()
+        for verb, operation in verbs.items()
     }
 
 
@@ -140,26 +140,26 @@ def refusals() -> dict[tuple[str, str], Callable[[object], object]]:
     from subscriptions.models import Subscription, Topic
     from subscriptions.resources import subscriptions, topics, transforms
 
-    found: dict[tuple[str, str], Callable[[object], object]] = {}
+    readers: dict[tuple[str, str], Callable[[object], object]] = {}
     for name in topics.FIELDS.names:
-        found["Topic", name] = lambda value, name=name: topics.FIELDS.store(Topic(), {name: value}, [name])  # type: ignore[misc]
+        readers["Topic", name] = lambda value, name=name: topics.FIELDS.store(Topic(), {name: value}, [name])  # type: ignore[misc]
     for name in subscriptions.FIELDS.names:
-        found["Subscription", name] = lambda value, name=name: subscriptions.FIELDS.store(  # type: ignore[misc]
+        readers["Subscription", name] = lambda value, name=name: subscriptions.FIELDS.store(  # type: ignore[misc]
             Subscription(), {name: value}, [name]
         )
     for kind in ("aiInference", "compression"):
-        found["MessageTransform", kind] = lambda value, kind=kind: transforms.function_of({kind: value}, field="")  # type: ignore[misc]
-    found["Binding", "condition"] = lambda value: policies.bindings_normalise([{"condition": value}], kind="topic")
-    return found
+        readers["MessageTransform", kind] = lambda value, kind=kind: transforms.function_of({kind: value}, field="")  # type: ignore[misc]
+    readers["Binding", "condition"] = lambda value: policies.bindings_normalise([{"condition": value}], kind="topic")
+    return readers
 
 
 class Fields:
-    """Which fields of which messages are done, found by walking Google's messages and PushHub's side by side."""
+    """Finds out which fields of which messages are done, by walking Google's messages and PushHub's side by side."""
 
     def __init__(self, document: Json) -> None:
         self.schemas: Json = document["schemas"]
         self.takers = refusals()
-        self.found: dict[str, dict[str, str]] = {
+        self.statuses: dict[str, dict[str, str]] = {
             name: dict.fromkeys(schema.get("properties", {}), MISSING) for name, schema in self.schemas.items()
         }
 
@@ -170,7 +170,7 @@ class Fields:
             if known is None:
                 continue
             refusal = refused or self._refusal(name, field, known)
-            self.found[name][field] = max(self.found[name][field], refusal or DONE, key=ORDER.index)
+            self.statuses[name][field] = max(self.statuses[name][field], refusal or DONE, key=ORDER.index)
             inside = theirs.get("items", theirs).get("$ref")
             if inside:
                 self.walk(inside, known.get("items", known), refused=refusal)
@@ -196,9 +196,9 @@ class Fields:
 def rest_rows(document: Json, served: Mapping[tuple[str, str], Json], fields: Fields) -> list[list[str]]:
     """A row for each REST method; on the way, its messages are walked."""
     rows = []
-    for method in sorted(methods_of(document), key=lambda one: str(one["id"])):
+    for method in sorted(methods_of(document), key=lambda method: str(method["id"])):
         operation = served.get((method["httpMethod"], _shape(method["flatPath"])))
-        queries = [name for name, one in method["parameters"].items() if one["location"] == "query"]
+        queries = [name for name, parameter in method["parameters"].items() if parameter["location"] == "query"]
         lacking = [name for name in queries if operation is None or name not in _parameters(operation)]
         if operation is not None:
             _walk_messages(method, operation, fields)
@@ -208,7 +208,7 @@ def rest_rows(document: Json, served: Mapping[tuple[str, str], Json], fields: Fi
 
 
 def _parameters(operation: Json) -> set[str]:
-    return {one["name"] for one in operation.get("parameters", ())}
+    return {parameter["name"] for parameter in operation.get("parameters", ())}
 
 
 def _walk_messages(method: Json, operation: Json, fields: Fields) -> None:
@@ -264,17 +264,17 @@ def proto_fields() -> Iterator[tuple[str, str, int, str]]:
 
 def attributes_read() -> set[str]:
     """What the gRPC servicers read of requests or give in answers, from their source."""
-    found = set()
+    names = set()
     for folder in ("subscriptions/rpc", "deliveries/rpc"):
         for path in (ROOT / folder).glob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Attribute):
-                    found.add(node.attr)
+                    names.add(node.attr)
                 elif isinstance(node, ast.keyword) and node.arg:
-                    found.add(node.arg)
+                    names.add(node.arg)
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    found.add(node.value)
-    return found
+                    names.add(node.value)
+    return names
 
 
 def messages_served() -> set[str]:
@@ -287,13 +287,13 @@ def messages_served() -> set[str]:
         for method in methods.values()
         for kind in (method.request, method.answer)
     ]
-    found = set()
+    full_names = set()
     while pending:
         message = pending.pop()
-        if message.full_name not in found:
-            found.add(message.full_name)
+        if message.full_name not in full_names:
+            full_names.add(message.full_name)
             pending += [field.message_type for field in message.fields if field.message_type is not None]
-    return {name.rpartition(".")[2] for name in found}
+    return {name.rpartition(".")[2] for name in full_names}
 
 
 def field_rows(fields: Fields) -> list[list[str]]:
@@ -301,7 +301,7 @@ def field_rows(fields: Fields) -> list[list[str]]:
     numbers = {(message, field): (number, proto) for message, field, number, proto in proto_fields()}
     read, served = attributes_read(), messages_served()
     rows = {
-        (message, field): status for message, statuses in fields.found.items() for field, status in statuses.items()
+        (message, field): status for message, statuses in fields.statuses.items() for field, status in statuses.items()
     }
     for key, (_, proto) in numbers.items():
         if key not in rows:  # gRPC alone has it: REST says the same in its addresses, or not at all
@@ -381,9 +381,9 @@ def page() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     text = page()
-    if given.check:
+    if arguments.check:
         return int(not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text)
     TARGET.write_text(text, encoding="utf-8")
     return 0

@@ -1,6 +1,6 @@
 """Typed readers of environment variables, for the settings file and the supervisor.
 
-Every secret may also be given by a file: `<NAME>_FILE` holds its path, as container platforms mount secrets.
+A secret may also be in a file whose path is `<NAME>_FILE`, because container platforms mount secrets as files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FALSE_WORDS = frozenset({"", "0", "false", "no", "off"})
 
 
 class SettingError(ValueError):
-    """A setting's value cannot be used; the text names the setting and what it takes."""
+    """The value of a setting can't be used. The text names the setting and the values that it accepts."""
 
 
 def text(name: str, default: str = "") -> str:
@@ -47,7 +47,7 @@ def switch(name: str, *, default: bool = False) -> bool:
 
 
 def folder(name: str, default: Path) -> str:
-    """A folder's path; `on` is the default one, and `off` is none, the empty text."""
+    """Return a folder's path. `on` stands for the default, and `off` for no folder, which is ""."""
     word = text(name, "on")
     if word.lower() in TRUE_WORDS:
         return str(default)
@@ -70,7 +70,7 @@ def number(name: str, default: int, *, least: int = 0) -> int:
 
 
 def fraction(name: str, default: float) -> float:
-    """A number above 0 and up to 1."""
+    """Return a number above 0 and up to 1."""
     word = text(name)
     try:
         value = float(word) if word else default
@@ -82,7 +82,7 @@ def fraction(name: str, default: float) -> float:
 
 
 def choice(name: str, options: list[str]) -> str:
-    """One of the options in upper case; the first is the default."""
+    """Return one of the options, which are in upper case. The first is the default."""
     word = text(name, options[0]).upper()
     if word not in options:
         raise SettingError(f"{PREFIX}{name}={word!r}: give one of {', '.join(options)}")
@@ -90,7 +90,7 @@ def choice(name: str, options: list[str]) -> str:
 
 
 def member(name: str) -> str:
-    """A caller in the words of policies, such as user:me@localhost, or nothing."""
+    """Return a caller as policies name it, such as `user:me@localhost`, or ""."""
     word = text(name)
     if word and not re.fullmatch(r"(user|serviceAccount):[^@\s]+@[^@\s]+", word):
         raise SettingError(f"{PREFIX}{name}={word!r}: give a user:NAME@HOST or a serviceAccount:NAME@HOST")
@@ -98,39 +98,39 @@ def member(name: str) -> str:
 
 
 def words(name: str) -> list[str]:
-    """A list separated by commas."""
+    """Return a list that is separated by commas."""
     return [word.strip() for word in text(name).split(",") if word.strip()]
 
 
 def regions(name: str, *, default: str = "") -> list[str]:
-    """A list of regions separated by commas."""
-    found = words(name) or [default] * bool(default)
-    if not all(REGION_PATTERN.fullmatch(word) for word in found):
+    """Return a list of regions that is separated by commas."""
+    names = words(name) or [default] * bool(default)
+    if not all(REGION_PATTERN.fullmatch(word) for word in names):
         raise SettingError(
-            f"{PREFIX}{name}={','.join(found)!r}: a region has up to 63 lower-case letters, digits and hyphens, and "
+            f"{PREFIX}{name}={','.join(names)!r}: a region has up to 63 lower-case letters, digits and hyphens, and "
             "begins with a letter"
         )
-    return found
+    return names
 
 
 def region(name: str, default: str) -> str:
-    """The name of a region."""
-    found = regions(name, default=default)
-    if len(found) != 1:
-        raise SettingError(f"{PREFIX}{name}={','.join(found)!r}: give one region")
-    return found[0]
+    """Return the name of a region."""
+    names = regions(name, default=default)
+    if len(names) != 1:
+        raise SettingError(f"{PREFIX}{name}={','.join(names)!r}: give one region")
+    return names[0]
 
 
 def ports(name: str) -> list[int]:
-    """A list of port numbers separated by commas."""
-    found = words(name)
-    if not all(word.isdigit() and 0 < int(word) < 65536 for word in found):
-        raise SettingError(f"{PREFIX}{name}={','.join(found)!r}: give port numbers separated by commas")
-    return [int(word) for word in found]
+    """Return a list of port numbers that is separated by commas."""
+    numbers = words(name)
+    if not all(word.isdigit() and 0 < int(word) < 65536 for word in numbers):
+        raise SettingError(f"{PREFIX}{name}={','.join(numbers)!r}: give port numbers separated by commas")
+    return [int(word) for word in numbers]
 
 
 def listen_address(name: str, default: str) -> tuple[str, int]:
-    """`host:port`, where the host may be an IPv6 address in brackets."""
+    """Return host and port of `host:port`, where the host may be an IPv6 address in brackets."""
     word = text(name, default)
     host, colon, port = word.rpartition(":")
     if not colon or not port.isdigit() or not 0 < int(port) < 65536:

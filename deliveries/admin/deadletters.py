@@ -26,7 +26,7 @@ from deliveries.deadletters import jobs
 from deliveries.deadletters.listing import Summary, summaries, unsettled
 from deliveries.deadletters.moving import METHODS, Action, check_redrivable, letters_move
 from deliveries.inspection import words
-from deliveries.inspection.status import COUNTED_UP_TO
+from deliveries.inspection.status import MAX_COUNTED
 from deliveries.models import DeadLetter, DeadLetterJob
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import attributes_parse
@@ -211,7 +211,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         return HttpResponseRedirect(reverse("admin:deliveries_deadletters_of", args=[source.pk]))
 
     def _confirmation(self, request: HttpRequest, source: Subscription, verb: Verb, *, chosen: int) -> HttpResponse:
-        count = unsettled(source)[: COUNTED_UP_TO + 1].count() if verb.is_for_all else chosen
+        count = unsettled(source)[: MAX_COUNTED + 1].count() if verb.is_for_all else chosen
         sent = [
             (name, value) for name, values in request.POST.lists() if name != "csrfmiddlewaretoken" for value in values
         ]

@@ -41,7 +41,7 @@ def overview_context(request: HttpRequest) -> dict[str, Any]:
             {
                 "url": reverse("admin:deliveries_state", args=[failing.subscription.pk]),
                 "name": failing.subscription.name,
-                "sentence": words.sentence(failing.status),
+                "sentence": words.status_sentence(failing.status),
                 "since": failing.since,
             }
             for failing in figures.failing

@@ -10,10 +10,12 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from deliveries import pull
 from deliveries.api.pull_requests import ACKNOWLEDGE, MODIFY_ACK_DEADLINE, PULL, PULL_RESPONSE
 from deliveries.counters import kinds
 from deliveries.counters.recording import request_counted
+from deliveries.pull.deadlines import ack_deadlines_modify
+from deliveries.pull.leasing import Received, messages_pull
+from deliveries.pull.settling import messages_acknowledge
 from pushhub.common.names import subscription_name
 from pushhub.common.protojson import Message
 from subscriptions.api.base import ApiView
@@ -41,7 +43,7 @@ class SubscriptionPull(ApiView):
         may_wait = not content.get("returnImmediately") and _held.acquire(blocking=False)
         try:
             with request_counted(kinds.PULL_REQUESTS, row.pk):
-                received = pull.messages_pull(
+                received = messages_pull(
                     subscription=row, max_messages=count, wait_seconds=HOLD_SECONDS if may_wait else 0.0
                 )
         finally:
@@ -59,7 +61,7 @@ class SubscriptionAcknowledge(ApiView):
     def post(self, request: Request, project: str, subscription: str) -> Response:
         content, row = _read(ACKNOWLEDGE, request, project, subscription)
         with request_counted(kinds.ACK_REQUESTS, row.pk):
-            pull.messages_acknowledge(subscription=row, ack_ids=content.get("ackIds", []))
+            messages_acknowledge(subscription=row, ack_ids=content.get("ackIds", []))
         return Response({})
 
 
@@ -74,7 +76,7 @@ class SubscriptionModifyAckDeadline(ApiView):
     def post(self, request: Request, project: str, subscription: str) -> Response:
         content, row = _read(MODIFY_ACK_DEADLINE, request, project, subscription)
         with request_counted(kinds.MODACK_REQUESTS, row.pk):
-            pull.ack_deadlines_modify(
+            ack_deadlines_modify(
                 subscription=row, ack_ids=content.get("ackIds", []), seconds=content.get("ackDeadlineSeconds", 0)
             )
         return Response({})
@@ -87,7 +89,7 @@ def _read(kind: Message, request: Request, project: str, subscription: str) -> t
     return content, subscription_get(name=name)
 
 
-def _received(received: pull.Received) -> dict[str, Any]:
+def _received(received: Received) -> dict[str, Any]:
     shown: dict[str, Any] = {"ackId": received.ack_id, "message": received.message}
     if received.delivery_attempt:
         shown["deliveryAttempt"] = received.delivery_attempt

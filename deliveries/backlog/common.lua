@@ -12,14 +12,14 @@
 --   P:e  hash    delivery -> how many of its leases were taken back, which cost it no attempt
 --   P:m  hash    delivery -> Celery message, for deliveries that are retrying, leased or parked
 --   P:o  hash    delivery -> digest of its ordering key; ordered lanes only
---   P:k  hash    ordering key -> the delivery that goes before all others of the key that wait. While it is pushed it
---                holds a token; "*" stands for the first parked one, which waits until another puller's leases end
---   P:q:<key>  list  the deliveries parked behind it, in publish order
+--   P:k  hash    ordering key -> the delivery that is next among the waiting ones of the key. It holds a token while it is
+--                pushed. "*" stands for the first parked delivery, which waits until another puller's leases end
+--   P:q:<key>  list  the deliveries parked behind the next one, in publish order
 --   P:u:<key>  list  the key's deliveries that pullers have leased, in publish order; they come before P:k
 --   P:v  hash    ordering key -> the puller that holds those leases: no other puller gets messages of the key meanwhile
 -- A delivery is named by its message id. All lanes share:
 --   ph:wake                zset  lane -> when it next needs a pump (ms)
---   ph:page                set   lanes that want the next page of their backlog from the database
+--   ph:page                set   lanes that need the next page of their backlog from the database
 --   ph:bell:<region>       list  holds an entry while a sleeping worker should look at the queue
 --   ph:counters            hash  the counters of /metrics; see deliveries/counters
 --   ph:pull:<subscription> list  holds one entry while a waiting puller should look at the lanes
@@ -28,10 +28,10 @@
 -- The fields of the state besides those of rules.lua:
 --   mode             0 = paused or detached, 1 = push, 2 = pull
 --   outstanding      tokens held
---   spilled          1 if the database has rows from the id `cursor` on that are not in Redis
---   cursor           see spilled; text, because ids do not fit a double
+--   spilled          1 if the database has rows that are not in Redis, from the id `cursor` on
+--   cursor           see spilled; text, because a double can't hold an id
 --   spill_count      how often the lane was told that it is spilled
---   paging_until_ms  until when a worker is expected to bring the next page
+--   paging_until_ms  the time until which a worker is expected to bring the next page
 --   credit           how many more deliveries may go out, as of the time pumped_ms
 --   pumped_ms        see credit
 --   ordered          1 if messages of an ordering key go out in order: one at a time to an endpoint, many to a puller
@@ -46,15 +46,15 @@ local CHUNK = 500
 --- A page that did not arrive is requested again after this time.
 local PAGING_MS = 5000
 --- The queue holds about this many messages at most. A lane with more to send fills the queue in slices, SLICE_MS apart,
---- so that its neighbours' messages get in between. A short lane always gets its first SHORT_SLICE messages in.
+--- so that messages of other lanes get in between. Every lane may always add SHORT_SLICE messages.
 local QUEUE_DEPTH, SHORT_SLICE, SLICE_MS = 300, 16, 10
 --- Returned tokens may be used again at once. Beyond that a lane's outstanding messages grow by GROWTH_PER_MS, after an
---- initial burst: a window of thousands that opens all at once would take every worker's time from its neighbours.
+--- initial burst. A window of thousands that opened at once would take every worker's time from other lanes.
 local GROWTH_PER_MS, GROWTH_BURST = 3, 150
---- An acknowledged delivery that waits for an earlier one of its key is looked at this often.
+--- An acknowledged delivery that waits for an earlier delivery of its key is checked this often.
 local ACKNOWLEDGED_MS = 60000
---- A sleeping worker looks at the lanes at least this often (push/transport.py). A worker must be rung for anything that
---- is due sooner.
+--- A sleeping worker looks at the lanes at least this often (push/transport.py). If a lane is due sooner, a worker must be
+--- rung.
 local SLEEP_MS = 2000
 --- Set by the verb whose reply tells its worker when the next lane is due: no ring is needed for that.
 local tells_wake = false
@@ -67,8 +67,8 @@ end
 -- Sets the fields of a state that rules.lua does not own and that begin with 0.
 local function add_pump_fields(state) state.credit, state.pumped_ms, state.ordered, state.parked = 0, 0, 0, 0 end
 
--- Returns the lane's state, or nil for a lane that Redis does not know (new, or wiped). What is assigned to it later lies in
--- the table itself, and what was read lies behind it: save_state writes the former only.
+-- Returns the lane's state, or nil for a lane that Redis does not have (new, or wiped). The fields that were read are in the
+-- metatable, and fields that are assigned later are in the table itself: save_state writes only the latter.
 local function load_state(key)
   local values = redis.call('HGETALL', key .. ':s')
   local loaded, count = {}, 0
@@ -81,7 +81,7 @@ local function load_state(key)
   end
   if not loaded.mode then return nil end
   if count < STATE_COUNT then
-    -- An older version wrote it: the other fields have their first values, and all of them are written.
+    -- An older version wrote the state: its missing fields get their initial values, and all fields are written.
     local first = rules_new()
     add_pump_fields(first)
     for name, value in pairs(first) do
@@ -115,8 +115,8 @@ local function id_less(a, b)
   return a < b
 end
 
--- Notes that the rows from id `first` on must be read from the database. An ordered lane never skips rows: it reads on from
--- where it is, so that a row whose offer got lost is read too.
+-- Records that the rows from id `first` on must be read from the database. An ordered lane never skips rows: it goes on
+-- reading at its cursor, so that a row whose offer got lost is read too.
 local function spill(state, first)
   if (state.spilled == 0 and state.ordered == 0) or id_less(first, state.cursor) then state.cursor = first end
   state.spilled = 1
@@ -147,8 +147,8 @@ local function set_places(key, ids, place)
   redis.call('HSET', key .. ':d', unpack(fields))
 end
 
--- Appends the first `count` of `ids` to the backlog, without those that the lane has already; `message_of(i)` is the message
--- of ids[i]. `orderings`: of an ordered lane, the digest of each one's ordering key, or ''.
+-- Appends the first `count` of `ids` to the backlog, except those that the lane has already. `message_of(i)` returns the
+-- message of ids[i]. In an ordered lane, `orderings` has the digest of each ordering key, or ''.
 local function append(key, ids, count, message_of, orderings)
   for first = 1, count, CHUNK do
     local last = math.min(first + CHUNK - 1, count)
@@ -185,7 +185,7 @@ local function due_retries(key, free, now)
   return due, messages
 end
 
--- The first delivery parked for a key may go next, and is due at once.
+-- Makes the first parked delivery of a key the next one, which is due at once.
 local function next_of_key(key, state, ordering)
   local following = redis.call('LPOP', key .. ':q:' .. ordering)
   if not following then
@@ -198,7 +198,7 @@ local function next_of_key(key, state, ordering)
   redis.call('ZADD', key .. ':z', 0, following)
 end
 
--- Whether a puller may lease the next delivery of a key: nobody else holds leases of the key.
+-- Lets a puller lease the next delivery of a key. Returns false if another puller holds leases of the key.
 local function lend_key(key, ordering, id, puller)
   local owner = redis.call('HGET', key .. ':v', ordering)
   if owner and owner ~= puller then return false end
@@ -207,8 +207,8 @@ local function lend_key(key, ordering, id, puller)
   return true
 end
 
--- Whether a delivery of an ordered lane, of that ordering key if any, may go out now, to `puller` or, without one, to the
--- endpoint. Else it is parked.
+-- Returns whether a delivery of an ordered lane may go out now, to `puller` or, without one, to the endpoint. Otherwise it is
+-- parked. `ordering` is the digest of its ordering key, or false.
 local function take_key(key, state, id, ordering, message, puller)
   if not ordering then return true end
   local holder = redis.call('HGET', key .. ':k', ordering)
@@ -229,7 +229,7 @@ local function take_key(key, state, id, ordering, message, puller)
   return false
 end
 
--- Takes the next of the backlog, up to `free`, leaving out those settled meanwhile. Returns their ids and messages.
+-- Takes up to `free` deliveries from the backlog, without those that were settled meanwhile. Returns their ids and messages.
 local function next_ready(key, state, free, puller)
   local ids, ready = {}, {}
   while #ids < free do
@@ -251,7 +251,7 @@ local function next_ready(key, state, free, puller)
   return ids, ready
 end
 
--- A delivery of that ordering key is gone: those that waited for it may go.
+-- Lets the deliveries go that waited for this one, because it has left the lane.
 local function free_key(key, state, id, ordering)
   if redis.call('LREM', key .. ':u:' .. ordering, 1, id) == 1 then
     if redis.call('EXISTS', key .. ':u:' .. ordering) == 1 then return end
@@ -264,8 +264,8 @@ local function free_key(key, state, id, ordering)
   end
 end
 
--- The lease of a delivery has ended, which now waits in the retry set: the leases of all later ones of its key are taken
--- back, whether acknowledged or not, and they wait behind it. That costs them no attempt.
+-- Called for a delivery whose lease has ended and that is now in the retry set. Takes back the leases of all later deliveries
+-- of its key, acknowledged or not, and parks them behind it. That costs them no attempt.
 local function hold_back(key, state, id)
   local ordering = redis.call('HGET', key .. ':o', id)
   if not ordering then return end
@@ -298,7 +298,7 @@ local function hold_back(key, state, id)
   redis.call('HSET', key .. ':k', ordering, id)
 end
 
--- Forgets deliveries that are owed no more, wherever they were; `where` says that of each, false is "already taken out".
+-- Forgets deliveries that are settled. `where` has the place of each, or false if it has been taken out already.
 local function forget_deliveries(key, state, ids, where)
   local leased, kept = {}, {}
   for i, id in ipairs(ids) do
@@ -326,7 +326,7 @@ local function forget_deliveries(key, state, ids, where)
   end)
 end
 
--- Forgets everything that waits, as the database has it too; deliveries with a token or a lease stay.
+-- Forgets all waiting deliveries, which the database has too. Deliveries with a token or a lease stay.
 local function clear_waiting(key, state)
   local kept, gone = {}, {}
   local all = redis.call('HGETALL', key .. ':d')
@@ -350,8 +350,8 @@ local function clear_waiting(key, state)
   state.parked = 0
 end
 
--- Whether a delivery was acknowledged and waits for an earlier one of its key. The first of its key doesn't: the database
--- is just forgetting it or, if its lease has ended meanwhile, whoever was to do that is gone.
+-- Returns whether a delivery was acknowledged and waits for an earlier one of its key. The first of its key doesn't wait: it is
+-- being deleted from the database or, if its lease has ended meanwhile, the process that should have done so has died.
 local function is_acknowledged(key, id)
   if redis.call('HGET', key .. ':d', id) ~= ACKNOWLEDGED then return false end
   local first = redis.call('LINDEX', key .. ':u:' .. redis.call('HGET', key .. ':o', id), 0)
@@ -399,8 +399,8 @@ local function is_nearest(now, at)
   return redis.call('ZCOUNT', PREFIX .. 'wake', '(' .. now, at) == 0
 end
 
--- Notes when the lane needs its next pump, or that only an event can change it. `is_cut`: the window has room for more than
--- the queue took.
+-- Schedules the next pump of the lane, or none if only an event can change the lane. `is_cut` is true if the window has room
+-- for more messages than the queue.
 local function schedule(lane, key, region, state, now, is_cut)
   local at = nil
   if is_cut then
@@ -417,11 +417,11 @@ local function schedule(lane, key, region, state, now, is_cut)
   end
   local leased = state.mode == PUSH and redis.call('ZRANGE', key .. ':l', 0, 0, 'WITHSCORES') or {}
   if leased[1] then at = math.min(at or tonumber(leased[2]), tonumber(leased[2])) end
-  -- The expected page may never arrive.
+  -- The expected page may get lost.
   if state.paging_until_ms > now then at = math.min(at or state.paging_until_ms + 1, state.paging_until_ms + 1) end
   if at then
     at = math.max(at, now + 1)
-    -- A lane that was cut has just filled the queue, which wakes a worker anyway.
+    -- If the lane was cut, the full queue keeps a worker awake anyway.
     if not is_cut and not tells_wake and at < now + SLEEP_MS and is_nearest(now, at) then ring(region) end
     redis.call('ZADD', PREFIX .. 'wake', at, lane)
   else
@@ -429,13 +429,13 @@ local function schedule(lane, key, region, state, now, is_cut)
   end
 end
 
--- Returns whether the head of the backlog runs low and the database has more.
+-- Returns whether the backlog in Redis is nearly empty and the database has more.
 local function runs_low(key, state, now, low)
   return state.spilled == 1 and state.mode ~= IDLE and state.paging_until_ms <= now
     and redis.call('LLEN', key .. ':b') + state.parked < low
 end
 
--- Asks a worker for the next page if the backlog runs low. Returns whether it did.
+-- Requests the next page if the backlog in Redis is nearly empty. Returns whether it did.
 local function want_page(lane, key, state, now, low)
   if not runs_low(key, state, now, low) then return false end
   redis.call('SADD', PREFIX .. 'page', lane)
@@ -449,7 +449,7 @@ local function ring_pullers(lane)
   redis.call('EXPIRE', bell, 60)
 end
 
--- Returns whether nothing of a lane can go out before a token comes back, which pumps the lane.
+-- Returns whether nothing of a lane can go out before a token comes back. The return of a token pumps the lane.
 local function waits_for_token(state, now)
   return now >= state.resume_ms and state.rate <= 0 and state.gap_ms <= 0
     and state.outstanding >= rules_window(state)

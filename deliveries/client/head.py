@@ -1,7 +1,7 @@
 """Reads what the parser does not report: the Retry-After of refusals, and whether a head declares a length.
 
-A body that ends with the connection is complete if no length was declared, and cut short otherwise. Reading every
-header in Python to find out would slow down all ordinary responses, and would buffer heads that arrive drop by drop.
+A body that ends with the connection is complete if no length was declared, and incomplete otherwise. Reading every
+header in Python would slow down all ordinary responses, and would buffer heads that arrive in small pieces.
 """
 
 from __future__ import annotations

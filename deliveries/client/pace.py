@@ -26,16 +26,16 @@ class Pace:
         self._waiting: deque[Callable[[], None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    def take(self, wanted: int) -> int:
-        """Return how many of the wanted connections may be opened now."""
-        granted = min(wanted, self._left)
+    def take(self, connections: int) -> int:
+        """Return how many of these connections may be opened now."""
+        granted = min(connections, self._left)
         self._left -= granted
         if granted and self._timer is None:
             self._timer = self._loop.call_later(TURN_SECONDS, self._turn)
         return granted
 
     def later(self, ask_again: Callable[[], None]) -> None:
-        """Have `ask_again` called in a later turn."""
+        """Call `ask_again` in a later turn."""
         self._waiting.append(ask_again)
 
     def stop(self) -> None:

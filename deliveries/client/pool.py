@@ -23,9 +23,8 @@ SHORTAGE_PAUSE_SECONDS = 0.25
 class Pool:
     """A pool gives each request the connection that was idle for the shortest time, so that a quiet pool shrinks.
 
-    Requests without a connection wait in order, and each may start a dial. The next connection that becomes free,
-    whether it has just been answered or dialled, takes the first request in line. A failed dial fails the first request
-    in line.
+    Requests without a connection wait in a queue, and each may start a dial. The next connection that becomes free or
+    is opened takes the first request of the queue. A failed dial fails the first request of the queue.
     """
 
     __slots__ = (
@@ -53,7 +52,7 @@ class Pool:
         self._dialer = dialer
         self._dials: set[asyncio.Task[None]] = set()
         self._waiting: deque[Request] = deque()
-        #: Requests to be sent again, on new connections only: an idle connection may be as dead as theirs was.
+        #: Requests to be sent again, on new connections only: an idle connection may be dead too.
         self._fresh_only: deque[Request] = deque()
         self._no_dial_before = 0.0
         #: Whether the pace will call `_grow_on`.
@@ -138,11 +137,11 @@ class Pool:
 
     def _grow(self) -> None:
         """Start a dial for each waiting request, within the limits."""
-        wanted = len(self._waiting) + len(self._fresh_only)
-        if not wanted:
+        requests = len(self._waiting) + len(self._fresh_only)
+        if not requests:
             return
         options = self._shared.options
-        dials = min(wanted, options.max_connecting, options.max_connections - len(self._open)) - len(self._dials)
+        dials = min(requests, options.max_connecting, options.max_connections - len(self._open)) - len(self._dials)
         if dials <= 0:
             return
         if self._shared.clock() < self._no_dial_before:
@@ -189,11 +188,11 @@ class Pool:
         self._grow()
 
     def _dial_failed(self, failure: DialFailed) -> None:
-        others = bool(self._open or self._dials)
-        if failure.shortage and others:
+        has_others = bool(self._open or self._dials)
+        if failure.shortage and has_others:
             # The requests wait for the existing connections.
             self._no_dial_before = self._shared.clock() + SHORTAGE_PAUSE_SECONDS
-        elif others:
+        elif has_others:
             request = self._next(self._fresh_only) or self._next(self._waiting)
             if request is not None:
                 self._shared.report(request, 0, failure.reason, self._shared.clock())

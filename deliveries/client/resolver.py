@@ -57,7 +57,7 @@ class Resolver:
         self._keep_failure_s = keep_failure_s
         self._lookup = lookup
         self._remembered: dict[str, _Remembered] = {}
-        self._asked: dict[str, asyncio.Task[tuple[str, ...]]] = {}
+        self._lookups: dict[str, asyncio.Task[tuple[str, ...]]] = {}
         self._places = asyncio.Semaphore(MAX_LOOKUPS)
 
     async def resolve(self, name: str) -> tuple[str, ...]:
@@ -65,9 +65,9 @@ class Resolver:
         remembered = self._remembered.get(name)
         if remembered is not None and self._clock() < remembered.until:
             return remembered.addresses
-        task = self._asked.get(name)
+        task = self._lookups.get(name)
         if task is None:
-            task = self._asked[name] = self._loop.create_task(self._ask(name))
+            task = self._lookups[name] = self._loop.create_task(self._ask(name))
         return await asyncio.shield(task)
 
     async def _ask(self, name: str) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ class Resolver:
             with contextlib.suppress(TimeoutError, OSError, UnicodeError):
                 addresses = await asyncio.wait_for(self._ask_thread(name), self._timeout_s)
         finally:
-            del self._asked[name]
+            del self._lookups[name]
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.clear()
         keep_s = self._keep_s if addresses else self._keep_failure_s
@@ -98,7 +98,7 @@ class Resolver:
             self._loop.call_soon_threadsafe(self._answered, answer, result)
 
     def _answered(self, answer: asyncio.Future[tuple[str, ...]], result: tuple[str, ...] | Exception) -> None:
-        """Pass the result on, and free the place: even a lookup that was given up occupies its thread until now."""
+        """Pass the result on, and free the thread's place. A lookup that timed out occupies its thread until now."""
         self._places.release()
         if answer.done():
             return

@@ -1,4 +1,4 @@
-"""TLS for push requests: always verified unless told otherwise, 1.2 or newer, sessions resumed."""
+"""TLS for push requests: version 1.2 or newer, verified unless an option disables it, with resumed sessions."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class ResumingContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        kept = self.__dict__.setdefault("_sessions", {}).get(server_hostname)
-        return super().wrap_bio(incoming, outgoing, server_side, server_hostname, kept or session)
+        last_session = self.__dict__.setdefault("_sessions", {}).get(server_hostname)
+        return super().wrap_bio(incoming, outgoing, server_side, server_hostname, last_session or session)
 
     def keep_session(self, host: str, session: ssl.SSLSession | None) -> None:
         """Keep a session for the host's next connection.

@@ -39,7 +39,7 @@ class Wheel:
         self._timer_tick = NEVER
 
     def put(self, item: Timed, due: float) -> None:
-        """Have `on_due` of the item called once `due` has passed."""
+        """Call the item's `on_due` once `due` has passed."""
         tick = int(due * self._per_second) + 1
         if tick >= item.tick:
             return

@@ -1,1 +1,1 @@
-"""What people ask of the data plane: how a subscription stands, why it waits, and what became of a message."""
+"""The state of the data plane in words: a subscription's status, why it waits, and what happened to a message."""

@@ -1,7 +1,7 @@
-"""A message's attempts, from the journal's Parquet segments: also after the ack, for as long as the journal is kept.
+"""A message's attempts from the journal's Parquet segments, which are there after the ack as well.
 
-A message id holds the publish time and a segment's name the time when it was opened, so only the segments of the first
-minutes and those around the last known attempt are read, until all of them are read or the time is up.
+A message id contains the publish time, and a segment's name the time when it was opened. So only the segments of the
+first minutes and those around the last known attempt are read, and no more of them than BUDGET_SECONDS allows.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from deliveries.journal.files import NAME, SEALED, SEGMENT_SUFFIX
 from deliveries.journal.journal import CLOSE_SECONDS
 from deliveries.rules.ids import publish_time_ms
 
-#: A segment has events from before it was opened, which waited to be written, and some seconds after.
+#: A segment has events from some seconds before it was opened, as events wait to be written, to some seconds after.
 MARGIN_MS = int(CLOSE_SECONDS * 1000) + 5_000
-#: How long after the publish attempts are looked for, besides those around the last known attempt.
+#: Attempts are searched for this long after the publish, and around the last known attempt.
 FIRST_MS = 10 * 60_000
-#: A person waits for the page.
+#: The time for the search, because a person waits for the page.
 BUDGET_SECONDS = 0.25
 KEY = "message_id"
 COLUMNS = [
@@ -32,8 +32,8 @@ COLUMNS = [
     *("latency_us", "worker"),
 ]
 HOUR = timedelta(hours=1)
-#: Reading a footer takes 0.3 ms, so what it says of the ids is kept, for this many segments.
-BOUNDS_KEPT = 20_000
+#: The bounds of the ids in this many segments are cached, because reading a footer takes 0.3 ms.
+MAX_CACHED_BOUNDS = 20_000
 EVERY_ID = ("", chr(0x10FFFF))
 
 
@@ -44,12 +44,12 @@ class Attempt:
     at: datetime
     #: push, pull, streaming_pull, publish, dead_letter, expire, filter or drop.
     event: str
-    #: Empty and 0 for a publish.
+    #: "" and 0 for a publish, which has no subscription.
     subscription: str
     subscription_id: int
     attempt: int
     outcome: str
-    #: The HTTP status, or the reason where there is none.
+    #: The HTTP status, or the reason if there was no response.
     result: str
     latency_ms: float | None
     worker: str
@@ -57,35 +57,35 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """The attempts in order of time; `is_complete` is false when the time was up before all segments were read."""
+    """The events in order of time. `is_complete` is false if the time was up before all segments were read."""
 
-    found: Sequence[Attempt]
+    events: Sequence[Attempt]
     is_complete: bool
 
 
 def attempts_find(
     message_id: int, *, around: Iterable[datetime] = (), monotonic: Callable[[], float] = time.monotonic
 ) -> Attempts:
-    """Return what the journal says of a message, with the segments around these times read as well."""
+    """Return the journal's events of a message. The segments around the given times are read as well."""
     if not settings.JOURNAL:
         return Attempts([], is_complete=True)
-    import pyarrow.compute  # the first import takes long and is not part of the search
+    import pyarrow.compute  # the first import takes long and doesn't count as part of the search
     import pyarrow.parquet  # noqa: F401
 
     published_ms = publish_time_ms(message_id)
     spans = [(published_ms, published_ms + FIRST_MS)]
     spans += [(int(at.timestamp() * 1000),) * 2 for at in around]
     give_up = monotonic() + BUDGET_SECONDS
-    found: list[Attempt] = []
+    events: list[Attempt] = []
     for path in segments_between(Path(settings.JOURNAL), spans):
         if monotonic() > give_up:
-            return Attempts(sorted(found, key=_time_of), is_complete=False)
-        found += _read(path, str(message_id))
-    return Attempts(sorted(found, key=_time_of), is_complete=True)
+            return Attempts(sorted(events, key=_time_of), is_complete=False)
+        events += _read(path, str(message_id))
+    return Attempts(sorted(events, key=_time_of), is_complete=True)
 
 
 def segments_between(folder: Path, spans: Sequence[tuple[int, int]]) -> list[Path]:
-    """Return the segments that may have events of these times (milliseconds since 1970), the earliest first."""
+    """Return the segments that may have events of these spans (in ms since 1970), the earliest first."""
     paths: dict[Path, int] = {}
     for start_ms, end_ms in spans:
         for hour in _hours(start_ms - MARGIN_MS, end_ms + MARGIN_MS):
@@ -105,7 +105,7 @@ def _hours(start_ms: int, end_ms: int) -> Iterator[datetime]:
 
 
 def _read(path: Path, message_id: str) -> list[Attempt]:
-    """Return the events of one segment. A segment that is damaged, or was removed just now, has none."""
+    """Return the message's events in one segment: none if the segment is damaged or was just removed."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -126,9 +126,9 @@ def _read(path: Path, message_id: str) -> list[Attempt]:
         return []
 
 
-@lru_cache(maxsize=BOUNDS_KEPT)
+@lru_cache(maxsize=MAX_CACHED_BOUNDS)
 def _bounds(path: Path) -> tuple[str, str]:
-    """Return the least and the greatest message id of a segment, or EVERY_ID where its footer doesn't tell."""
+    """Return the least and the greatest message id of a segment, or EVERY_ID if its footer has no statistics."""
     import pyarrow.parquet as pq
 
     metadata = pq.read_metadata(path)

@@ -1,4 +1,4 @@
-"""How far pushes are counted into the metrics, in the reader's language."""
+"""Sentences on how far pushes are counted into the metrics, in the reader's language."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pushhub.common.clock import time_text
 
 
 def counting_level(state: Counting) -> str:
-    """Return "good", or "warn" where nothing is being counted."""
+    """Return "good", or "warn" if no counter runs."""
     return "good" if state.runs else "warn"
 
 
 def counting_text(state: Counting) -> str:
-    """Return up to when pushes are counted, and by whom."""
+    """Return until when pushes are counted, and which counter counts."""
     if state.counted_to is None:
         return _("Nothing has been counted yet: no maintenance worker ran.")
     words = {"time": time_text(state.counted_to)}

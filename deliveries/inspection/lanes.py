@@ -12,35 +12,35 @@ from deliveries.backlog.lanestate import lane_state_parse
 from deliveries.rules.backoff import is_backing_off
 from deliveries.rules.flow import Flow
 
-#: Retries that are looked at to tell what the last pushes failed with.
+#: Retries that are read to find the result of the last failed push.
 RETRIES_READ = 20
 
 
 @dataclass(frozen=True, slots=True)
 class LaneView:
-    """A lane as of now. Shares are of the last results, which `results` counts."""
+    """The current state of a lane. `ack_share` is the share of acks in the last `results` results."""
 
     region: str
-    #: Whether Redis knows the lane.
+    #: Whether Redis has the lane.
     is_known: bool
     mode: Mode
     outstanding: int
     window: int
     is_backing_off: bool
-    #: How long the push backoff holds the next delivery back; 0 is not at all.
+    #: How long the push backoff still delays the next delivery.
     pause_ms: float
-    #: How far apart the share of nacks sets deliveries; 0 is not at all.
+    #: The time between two deliveries that the share of nacks imposes; 0 for none.
     gap_ms: float
     results: int
     ack_share: float
     latency_ms: float
-    #: More deliveries wait in the database than Redis holds.
+    #: Whether some deliveries are in the database only.
     is_spilled: bool
-    #: Messages that wait for a retry, the ids of the first of them, and when the first is due.
+    #: The number of messages that wait for a retry, the ids of the first of them, and when the first is due.
     retrying: int
     retry_ids: Sequence[int]
     retry_in_ms: float | None
-    #: Seconds since a push worker served the region; None when nothing is known of the region.
+    #: Seconds since a push worker last served the region; None if none ever did.
     silent_seconds: float | None
 
     @property
@@ -49,7 +49,7 @@ class LaneView:
 
 
 def lane_views(backlog: Backlog, subscription_id: int, regions: Sequence[str]) -> list[LaneView]:
-    """Return how a subscription stands in each region, in one round trip; may raise redis.RedisError."""
+    """Return the state of a subscription's lane in each region, in one round trip. May raise redis.RedisError."""
     pipe = backlog.client.pipeline(transaction=False)
     for region in regions:
         key = f"{PREFIX}{Lane(subscription_id, region).key}"
@@ -64,7 +64,7 @@ def lane_views(backlog: Backlog, subscription_id: int, regions: Sequence[str]) -
 
 
 def message_places(backlog: Backlog, lane: Lane, message_id: int) -> tuple[Place | None, float | None]:
-    """Return where a lane has a message, if it has it, and when its retry is due (ms since 1970)."""
+    """Return the place of a message in a lane and when its retry is due (in ms since 1970), or None for each."""
     pipe = backlog.client.pipeline(transaction=False)
     pipe.hget(f"{PREFIX}{lane.key}:d", str(message_id))
     pipe.zscore(f"{PREFIX}{lane.key}:z", str(message_id))

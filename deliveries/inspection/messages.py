@@ -1,4 +1,4 @@
-"""A message's way through each subscription: where it is, what was attempted, and when it is tried next."""
+"""A message's way through each subscription: its place, its attempts, and its next attempt."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class Place(StrEnum):
     GONE = "gone"
 
 
-#: What the journal's last word on a message means, by event and outcome.
+#: The place of a message whose last event in the journal has this name and outcome.
 ENDS = {
     ("dead_letter", "dead_letter"): Place.DEAD_LETTERED,
     ("push", "ack"): Place.ACKED,
     ("pull", "ack"): Place.ACKED,
     ("streaming_pull", "ack"): Place.ACKED,
-    # A message transform has filtered it.
+    # A message transform filtered it.
     ("filter", "ack"): Place.ACKED,
     ("drop", "drop"): Place.DROPPED,
 }
 
 
-#: What holds a message back although its retry is due.
+#: Conditions in which a message isn't tried although its retry is due.
 HELD_BACK = (Condition.BACKING_OFF, Condition.PAUSED, Condition.NO_WORKER, Condition.REDIS_DOWN, Condition.DETACHED)
 
 
@@ -59,24 +59,24 @@ class Way:
     subscription_id: int
     place: Place
     attempts: Sequence[Attempt]
-    #: When it is tried next, where that is known.
+    #: The ms until the next attempt, or None if that isn't known.
     next_attempt_ms: float | None = None
 
 
 def message_ways(message_id: int, subscriptions: QuerySet[Subscription]) -> tuple[list[Way], Attempts]:
-    """Return the message's way to each of these subscriptions that it was owed to, and all that the journal says."""
+    """Return the message's way to each of these subscriptions that it was for, and all of its events in the journal."""
     rows = Delivery.objects.filter(message=message_id, subscription__in=subscriptions.order_by())
     waiting = list(rows.select_related("subscription__project").order_by("subscription_id"))
     journal = attempts_find(message_id, around=[row.last_attempt_at for row in waiting if row.last_attempt_at])
-    told = {attempt.subscription_id for attempt in journal.found if attempt.subscription_id}
-    visible = set(subscriptions.order_by().filter(pk__in=told).values_list("pk", flat=True))
-    ways = [_waiting_way(row, journal.found) for row in waiting]
+    journaled = {attempt.subscription_id for attempt in journal.events if attempt.subscription_id}
+    visible = set(subscriptions.order_by().filter(pk__in=journaled).values_list("pk", flat=True))
+    ways = [_waiting_way(row, journal.events) for row in waiting]
     ended = sorted(visible - {row.subscription_id for row in waiting})
-    return ways + [_ended_way(subscription_id, journal.found) for subscription_id in ended], journal
+    return ways + [_ended_way(subscription_id, journal.events) for subscription_id in ended], journal
 
 
 def why_waiting(way: Way) -> str:
-    """Return why the message waits and when it is tried next; nothing once it does not wait."""
+    """Return why the message waits and when its next attempt is, or "" if it doesn't wait."""
     if way.place not in (Place.WAITING, Place.RETRYING, Place.OUTSTANDING):
         return ""
     subscription = Subscription.objects.select_related("project").filter(pk=way.subscription_id).first()
@@ -85,7 +85,7 @@ def why_waiting(way: Way) -> str:
         return _("Its next attempt is due in %(duration)s.") % {"duration": words.duration_text(way.next_attempt_ms)}
     if status is None or (way.place == Place.OUTSTANDING and status.condition not in HELD_BACK):
         return ""
-    return words.sentence(status)
+    return words.status_sentence(status)
 
 
 def _waiting_way(row: Delivery, attempts: Sequence[Attempt]) -> Way:

@@ -1,7 +1,7 @@
-"""The deployment at a glance: what fails, how much waits, how fast it goes, and whether the parts are alive.
+"""The deployment at a glance: failing subscriptions, backlog, rates, and whether the processes are alive.
 
-Figures come from the gauges of the last minute and the metrics of the last ones, so their cost does not depend on how
-many messages wait.
+The figures come from the last gauges and the metrics of the last minutes, so their cost doesn't depend on the size of
+the backlog.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pushhub.common import names
 from pushhub.common.clock import Clock, utcnow
 from subscriptions.models import Project, Subscription
 
-#: Failing subscriptions that are looked at closely.
-FAILING_SHOWN = 10
-#: Gauges are taken each minute; older ones are those of a maintenance worker that stands still.
+#: Failing subscriptions whose status is read.
+MAX_FAILING = 10
+#: Gauges are taken each minute. Older ones show that the maintenance worker has stopped.
 FRESH = timedelta(minutes=3)
 RATE_PERIOD = timedelta(minutes=5)
 DEAD_LETTER_PERIOD = timedelta(days=1)
@@ -36,7 +36,7 @@ SINCE_PERIOD = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """A subscription whose endpoint fails, and since when as far back as a day; None is longer."""
+    """A subscription whose endpoint fails. `since` is None if it has failed for more than a day."""
 
     subscription: Subscription
     status: SubscriptionStatus
@@ -45,7 +45,7 @@ class Failing:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The figures of some projects. None is not known."""
+    """The figures of some projects; None for a figure that isn't known."""
 
     failing: Sequence[Failing]
     undelivered: int | None
@@ -57,18 +57,18 @@ class Overview:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether the parts of the deployment are alive."""
+    """Whether the processes of the deployment are alive."""
 
     redis_answers: bool
     workers: int
-    #: Seconds since the last sign of life of the push worker that gave one last.
+    #: Seconds since the last sign of life of any push worker.
     worker_silence_seconds: float | None
-    #: How far the metrics are; None if the journal is off.
+    #: How far the journal is counted; None if the journal is off.
     counting: Counting | None
 
 
 def overview(projects: QuerySet[Project], subscriptions: QuerySet[Subscription], *, clock: Clock = utcnow) -> Overview:
-    """Return the figures of these projects, and those of these subscriptions that fail."""
+    """Return the figures of these projects, and the failing ones of these subscriptions."""
     now = clock()
     ids = projects.order_by().values("project_id")
     gauges = GaugeMinute.objects.filter(project__in=ids, at__gte=now - FRESH)
@@ -85,7 +85,7 @@ def overview(projects: QuerySet[Project], subscriptions: QuerySet[Subscription],
 
 
 def health() -> Health:
-    """Look at Redis, the push workers and who counts the journal."""
+    """Return the state of Redis, the push workers and the counter of the journal."""
     state = counting() if settings.JOURNAL else None
     try:
         workers: Any = default_backlog().client.zrange(f"{PREFIX}workers", 0, -1, withscores=True)
@@ -97,9 +97,9 @@ def health() -> Health:
 
 
 def _failing(current: QuerySet[GaugeMinute], subscriptions: QuerySet[Subscription], now: datetime) -> Sequence[Failing]:
-    """The subscriptions that wait longest first; each is looked at as its own page does."""
+    """Return failing subscriptions, the one with the oldest message first, with the status that its own page shows."""
     rows = current.filter(Q(backoff_ms__gt=0) | Q(unserved__gt=0)).order_by("-oldest_unacked_seconds", "resource")
-    resources = list(rows.values_list("resource", flat=True)[:FAILING_SHOWN])
+    resources = list(rows.values_list("resource", flat=True)[:MAX_FAILING])
     if not resources:
         return []
     pairs = [names.parse_subscription(resource) for resource in resources]
@@ -107,10 +107,10 @@ def _failing(current: QuerySet[GaugeMinute], subscriptions: QuerySet[Subscriptio
     for project, subscription_id in pairs:
         chosen |= Q(project__project_id=project, subscription_id=subscription_id)
     by_name = {row.name: row for row in subscriptions.filter(chosen).select_related("project")}
-    well = GaugeMinute.objects.filter(resource__in=resources, at__gte=now - SINCE_PERIOD, backoff_ms=0, unserved=0)
-    last_well = dict(well.order_by().values_list("resource").annotate(Max("at")))
+    healthy = GaugeMinute.objects.filter(resource__in=resources, at__gte=now - SINCE_PERIOD, backoff_ms=0, unserved=0)
+    last_healthy_at = dict(healthy.order_by().values_list("resource").annotate(Max("at")))
     statuses = [
-        Failing(by_name[name], subscription_status(by_name[name]), last_well.get(name))
+        Failing(by_name[name], subscription_status(by_name[name]), last_healthy_at.get(name))
         for name in resources
         if name in by_name
     ]
@@ -118,7 +118,7 @@ def _failing(current: QuerySet[GaugeMinute], subscriptions: QuerySet[Subscriptio
 
 
 def _rates(project_ids: Any, now: datetime) -> dict[str, float | None]:
-    """Publishes and pushes a second, over the last minutes that are complete."""
+    """Return the publishes and pushes per second over the last complete minutes."""
     end = now.replace(second=0, microsecond=0)
     rows = MetricMinute.objects.filter(project__in=project_ids, at__gte=end - RATE_PERIOD, at__lt=end)
     counts = dict(rows.order_by().values_list("event").annotate(Sum("count")))

@@ -1,4 +1,4 @@
-"""Sends a test message to a subscription's endpoint, as a push worker would, and returns what came back."""
+"""Sends a test message to a subscription's endpoint as a push worker would, and returns the result."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pushhub.common.errors import FailedPrecondition
 from subscriptions.models import Subscription
 from subscriptions.selectors import PushSettings
 
-#: A person waits for the answer, and so does a thread of the web server.
-LONGEST_SECONDS = 10.0
+#: The longest wait for a response, because a person and a thread of the web server wait for it.
+MAX_SECONDS = 10.0
 DATA = b"A test message from PushHub"
 ATTRIBUTES = {"pushhub-test": "true"}
 
 
 def probe_send(subscription: Subscription) -> PushResult:
-    """POST a test message, which no backlog and no metric knows, and return the status or the reason of the failure."""
+    """POST a test message, which is in no backlog and no metric. Return the status or the reason of the failure."""
     if not subscription.push_endpoint:
         raise FailedPrecondition(f"Only a push subscription has an endpoint (resource={subscription.subscription_id}).")
     loop = asyncio.new_event_loop()
@@ -31,23 +31,23 @@ def probe_send(subscription: Subscription) -> PushResult:
         plans = PlanBook(client)
         plans.load([subscription.pk])
         plan = plans.get(subscription.pk, now=time.monotonic())
-        result = loop.run_until_complete(_answer(client, plan))
+        result = loop.run_until_complete(_post(client, plan))
         loop.run_until_complete(client.close(drain_s=0))
         return result
     finally:
         loop.close()
 
 
-async def _answer(client: PushClient, plan: PushPlan | None) -> PushResult:
+async def _post(client: PushClient, plan: PushPlan | None) -> PushResult:
     if plan is None or plan.refusal:
         return PushResult(0, plan.refusal if plan is not None else Reason.INTERNAL, 0.0)
     if plan.settings is None or plan.endpoint is None:
         raise FailedPrecondition("The subscription is paused, detached or deleted.")
     headers, body = _request(plan.settings)
-    answered: asyncio.Future[PushResult] = asyncio.get_running_loop().create_future()
-    seconds = min(float(plan.settings.ack_deadline_seconds), LONGEST_SECONDS)
-    client.post(plan.endpoint, body, headers=headers, timeout_s=seconds, on_done=answered.set_result)
-    return await answered
+    result: asyncio.Future[PushResult] = asyncio.get_running_loop().create_future()
+    seconds = min(float(plan.settings.ack_deadline_seconds), MAX_SECONDS)
+    client.post(plan.endpoint, body, headers=headers, timeout_s=seconds, on_done=result.set_result)
+    return await result
 
 
 def _request(settings: PushSettings) -> tuple[Headers, bytes]:

@@ -1,6 +1,6 @@
-"""How a subscription stands: one condition that says why messages wait, and the figures behind it.
+"""The status of a subscription: one condition that says why messages wait, and the figures behind it.
 
-The number of queries is constant, whatever the backlog: what is counted is counted up to a bound.
+The number of queries doesn't depend on the backlog, and counts end at a bound.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from deliveries.store import statements
 from pushhub.common.clock import Clock, utcnow
 from subscriptions.models import Subscription
 
-#: A larger backlog is told as "more than that": counting a million rows each two seconds would cost too much.
-COUNTED_UP_TO = 10_000
-#: Deliveries that are looked at, besides the next retries, to tell what the last push failed with.
+#: A larger backlog is shown as "more than 10000": counting a million rows every two seconds would cost too much.
+MAX_COUNTED = 10_000
+#: Deliveries that are read, besides the next retries, to find the result of the last failed push.
 OLDEST_READ = 20
 
 
@@ -45,14 +45,14 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionStatus:
-    """How a subscription stands as of now. `lane` is the one that `condition` is about."""
+    """The current status of a subscription. `condition` describes `lane`, if it describes a lane."""
 
     condition: Condition
     undelivered: int
     oldest_age_seconds: float
     lanes: Sequence[LaneView]
     lane: LaneView | None = None
-    #: The HTTP status or the reason of the last failed push; empty when none is known.
+    #: The HTTP status or the reason of the last failed push; "" if none is known.
     last_result: str = ""
     next_attempt_ms: float | None = None
 
@@ -65,10 +65,10 @@ FAILING = frozenset({Condition.BACKING_OFF, Condition.SLOWED, Condition.RETRYING
 
 
 def subscription_status(subscription: Subscription, *, clock: Clock = utcnow) -> SubscriptionStatus:
-    """Return how a subscription stands: six queries and one round trip to Redis, and two queries a further region."""
+    """Return the status. It takes six queries, two more per further region, and one round trip to Redis."""
     waiting_regions = statements.lanes_waiting(subscription.pk)
     rows = Delivery.objects.filter(subscription=subscription).order_by()
-    undelivered = rows.values("pk")[: COUNTED_UP_TO + 1].count()
+    undelivered = rows.values("pk")[: MAX_COUNTED + 1].count()
     age = _oldest_age_seconds(subscription.pk, waiting_regions, clock)
     if subscription.detached:
         return SubscriptionStatus(Condition.DETACHED, undelivered, age, [])
@@ -95,7 +95,7 @@ def subscription_status(subscription: Subscription, *, clock: Clock = utcnow) ->
 
 
 def _condition(lanes: Sequence[LaneView]) -> tuple[Condition, LaneView]:
-    """The most important condition of all lanes."""
+    """Return the most important condition of all lanes, and its lane."""
     conditions = [(condition_of(lane), lane) for lane in lanes]
     order = list(Condition)
     return min(conditions, key=lambda pair: order.index(pair[0]))
@@ -132,9 +132,9 @@ def _oldest_age_seconds(subscription_id: int, regions: Sequence[str], clock: Clo
 
 
 def _last_result(subscription_id: int, lane: LaneView) -> str:
-    """What the latest failed push ended with, of the retries that come next and the oldest deliveries."""
+    """Return the result of the latest failed push of the next retries and the oldest deliveries."""
     rows = Delivery.objects.filter(subscription=subscription_id, region=lane.region)
     oldest = rows.order_by("message_id").values_list("message_id", flat=True)[:OLDEST_READ]
-    # One list of ids, each of which is found in the index: with an OR, SQLite reads the whole backlog.
+    # SQLite looks up one list of ids in the index. With an OR, it would read the whole backlog.
     chosen = rows.filter(message_id__in=[*lane.retry_ids, *oldest]).exclude(last_result="")
     return chosen.order_by("-last_attempt_at").values_list("last_result", flat=True).first() or ""

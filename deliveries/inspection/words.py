@@ -8,10 +8,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from deliveries.inspection.lanes import LaneView
-from deliveries.inspection.status import COUNTED_UP_TO, Condition, SubscriptionStatus
+from deliveries.inspection.status import MAX_COUNTED, Condition, SubscriptionStatus
 from deliveries.rules.outcome import Reason
 
-#: What follows "failed with" where the endpoint gave no status.
+#: The phrases after "failed with" for pushes that got no HTTP status.
 REASONS: dict[str, Any] = {
     Reason.DEADLINE_EXCEEDED: gettext_lazy("no answer within the ack deadline"),
     Reason.CONNECT_TIMEOUT: gettext_lazy("a connection that timed out"),
@@ -50,12 +50,12 @@ def level(status: SubscriptionStatus) -> str:
 
 
 def result_text(result: str) -> str:
-    """Return the result of a failed push in words: an HTTP status, or what stands for a reason."""
+    """Return the result of a failed push in words: an HTTP status as it is, or the phrase for a reason."""
     return str(REASONS.get(result, result))
 
 
 def nack_text(result: str) -> str:
-    """Return why a message was nacked, as a phrase of its own; an empty result is that of a pull subscription."""
+    """Return why a message was nacked, as a phrase. The result of a pull subscription is ""."""
     if not result:
         return _("a subscriber did not acknowledge it")
     if result.isdecimal():
@@ -64,7 +64,7 @@ def nack_text(result: str) -> str:
 
 
 def count_text(count: int) -> str:
-    return _("more than %(count)d") % {"count": COUNTED_UP_TO} if count > COUNTED_UP_TO else str(count)
+    return _("more than %(count)d") % {"count": MAX_COUNTED} if count > MAX_COUNTED else str(count)
 
 
 def duration_text(milliseconds: float) -> str:
@@ -78,7 +78,7 @@ def duration_text(milliseconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else f"{round(seconds)} s"
 
 
-def sentence(status: SubscriptionStatus) -> str:
+def status_sentence(status: SubscriptionStatus) -> str:
     """Return why messages wait, and when the next attempt is."""
     match status.condition:
         case Condition.DETACHED:

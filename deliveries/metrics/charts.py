@@ -1,7 +1,7 @@
-"""Charts as inline SVG, for the console and the report: no font and no file from anywhere else.
+"""Charts as inline SVG, for the console and the report. They load no fonts and no other files.
 
-Colours are CSS variables, so that one drawing serves light and dark pages (STYLE). Each period has a title with its
-time and all its values. A browser shows it as it is; the console's script (static/deliveries/charts.js) reads it too.
+Colours are CSS variables, so that the same drawing fits light and dark pages (STYLE). Each period has a title with its
+time and all its values, which browsers show and the console's script (static/deliveries/charts.js) reads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pushhub.common.clock import time_text
 
 WIDTH, HEIGHT = 720, 200
 LEFT, RIGHT, TOP, BOTTOM = 56, 8, 10, 24
-#: As many lines as there are colours: one for each response class.
+#: The number of colours and so of lines: one per response class.
 COLOURS = 7
 MAX_LABELS = 8
 _STEPS = (60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400, 30 * 86400)
@@ -48,7 +48,7 @@ STYLE = """
     f".charts .legend .c{number} {{ background: var(--c{number}); }}\n"
     for number in range(COLOURS)
 )
-#: Each colour has a contrast of 3 to 1 with its page, and any two differ for colour-blind readers too (test_charts.py).
+#: Each colour has a contrast of 3 to 1 with its page, and colour-blind readers can tell any two apart (test_charts.py).
 LIGHT = (
     "--chart-ink:#24292f;--c0:#09786a;--c1:#d01514;--c2:#0050e7;--c3:#e47300;--c4:#5e2b92;--c5:#213641;--c6:#b578b7;"
 )
@@ -61,26 +61,26 @@ class Line:
 
     label: str
     values: Sequence[float | None]
-    #: Which colour; that of its place unless given.
+    #: The number of the colour; by default the place of the line.
     colour: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines over the same times; `stacked` draws columns on top of each other."""
+    """Lines over the same times. With `stacked` they are drawn as columns on top of each other."""
 
     title: str
     times: Sequence[int]
     lines: Sequence[Line]
     unit: str = ""
     stacked: bool = False
-    #: Why the frame is empty, if it is.
+    #: The text of an empty chart.
     nothing: str = "No data."
-    #: The same values of an earlier time, drawn as dashed lines.
+    #: The values of an earlier time, drawn as dashed lines.
     before: Sequence[Line] = ()
-    #: By time: whether nothing is known of it. An empty sequence means that all is known.
+    #: For each time, whether its values are unknown. An empty sequence means that all are known.
     unknown: Sequence[bool] = ()
-    #: What stands for a value that is None, in the reader's language.
+    #: The text for a value that is None, in the reader's language.
     no_data: str = "no data"
 
 
@@ -116,7 +116,7 @@ def _highest(lines: Sequence[Line], *, stacked: bool) -> float:
 
 
 def _gaps(chart: Chart) -> Iterator[str]:
-    """Yield a shade over each stretch of time of which nothing is known, so that it does not look like zero."""
+    """Yield a grey area over each time without known values, so that it doesn't look like zero."""
     if not any(chart.unknown):
         return
     yield '<g class="gaps">'
@@ -130,7 +130,7 @@ def _gaps(chart: Chart) -> Iterator[str]:
 
 
 def _slots(chart: Chart, lines: Sequence[Line]) -> Iterator[str]:
-    """Yield a column for each period, which shows nothing but the title that it has."""
+    """Yield an invisible column per period, which has the period's values as its title."""
     yield '<g class="slots">'
     width = f'width="{_width(chart.times):.1f}" height="{HEIGHT - TOP - BOTTOM}"'
     for place, at in enumerate(chart.times):
@@ -148,7 +148,7 @@ def _value_text(value: float | None, chart: Chart) -> str:
 
 
 def nice_top(highest: float) -> float:
-    """The next of 1, 2, 4, 5 times a power of ten: what four steps divide into readable numbers."""
+    """Return the next of 1, 2, 4 or 5 times a power of ten, which four grid lines divide into readable numbers."""
     if highest <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(highest))
@@ -156,7 +156,7 @@ def nice_top(highest: float) -> float:
 
 
 def number_text(value: float) -> str:
-    """A number in four characters or so: 950, 1.2k, 35M."""
+    """Return a number in about four characters: 950, 1.2k, 35M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"
@@ -176,7 +176,7 @@ def _grid(times: Sequence[int], top: float) -> list[str]:
 
 
 def _time_labels(times: Sequence[int]) -> list[tuple[int, str]]:
-    """Round times, few enough to be read; days where the chart is longer than two."""
+    """Return round times, at most MAX_LABELS, each with its label."""
     length = times[-1] - times[0]
     step = next((step for step in _STEPS if length / step <= MAX_LABELS), _STEPS[-1])
     form = "%m-%d" if step >= 86400 else "%m-%d %H:%M" if length > 86400 else "%H:%M"
@@ -200,7 +200,7 @@ def _curves(times: Sequence[int], lines: Sequence[Line], top: float, *, kind: st
 
 
 def _runs(times: Sequence[int], values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
-    """The stretches without a gap."""
+    """Return the runs of values without a gap."""
     runs: list[list[tuple[int, float]]] = [[]]
     for at, value in zip(times, values, strict=True):
         if value is None:
@@ -226,7 +226,7 @@ def _columns(times: Sequence[int], lines: Sequence[Line], top: float) -> list[st
 
 
 def _legend(chart: Chart, lines: Sequence[Line], before: Sequence[Line]) -> str:
-    """Return every line's colour and name, also of a line without any value."""
+    """Return every line's colour and name, even if the line has no values."""
     items = [_legend_item(chart, line, _colour(line, number)) for number, line in enumerate(lines)]
     items += [_legend_item(chart, line, f"before {_colour(line, number)}") for number, line in enumerate(before)]
     if any(chart.unknown):
@@ -241,7 +241,7 @@ def _legend_item(chart: Chart, line: Line, colour: str) -> str:
 
 
 def _colour(line: Line, number: int) -> str:
-    """The class of a line's colour. A style attribute would be inline style, which the console's pages refuse."""
+    """Return the CSS class of a line's colour. The console's pages don't allow style attributes."""
     return f"c{number if line.colour is None else line.colour}"
 
 
@@ -251,7 +251,7 @@ def _step(times: Sequence[int]) -> int:
 
 
 def _width(times: Sequence[int]) -> float:
-    """Return how wide a period is drawn."""
+    """Return the width of a period in the drawing."""
     return (WIDTH - LEFT - RIGHT) / len(times)
 
 

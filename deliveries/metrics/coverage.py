@@ -1,4 +1,4 @@
-"""What the metrics know of a time: nothing of a period that is not counted yet, or in which no gauge was taken."""
+"""Which periods the metrics cover: those whose events are counted, and those in which gauges were taken."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from pushhub.common.clock import Clock, utcnow
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """How far events are counted into the metrics. `counter` is "spark", "embedded", or empty if none ever counted."""
+    """How far events are counted into the metrics. `counter` is "spark", "embedded", or "" if none ever counted."""
 
     counter: str
     counted_to: datetime | None
     waiting: int
-    #: False when the counter stopped renewing its lease.
+    #: Whether the counter still renews its lease.
     runs: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """By period of a span: whether its events are counted, and whether a gauge was taken in it."""
+    """For each period of a span, whether its events are counted, and whether gauges were taken in it."""
 
     counted: Sequence[bool]
     taken: Sequence[bool]
 
 
 def counting(*, clock: Clock = utcnow) -> Counting:
-    """Return who counts and how far."""
+    """Return which counter counts, and how far it is."""
     lease = CountingLease.objects.first()
     if lease is None:
         return Counting("", None, 0, runs=False)
@@ -40,13 +40,13 @@ def counting(*, clock: Clock = utcnow) -> Counting:
 
 
 def coverage(span: Span, counted_to: datetime | None, *, clock: Clock = utcnow) -> Coverage:
-    """Return what the metrics know of each period.
+    """Return which periods the metrics cover.
 
-    A maintenance worker that stood still took no gauges, but counted later what happened meanwhile.
+    A maintenance worker that was stopped has taken no gauges, but counts the events of that time afterwards.
     """
     times = span.times
     counted_until = counted_to.timestamp() if counted_to is not None else 0.0
-    # Rounds expire with the gauges; from then on a period without a row counts as taken.
+    # Rounds expire together with the gauges, so an older period without a row counts as taken.
     kept_from = (clock() - MINUTES_KEPT).timestamp()
     step = int(span.period.total_seconds())
     rounds = GaugeRound.objects.filter(at__in=span.minutes).values_list("at", flat=True)

@@ -1,4 +1,4 @@
-"""The curves that the console draws of a subscription."""
+"""The curves of a subscription that the console draws."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deliveries.models import GaugeMinute, Metric, MetricMinute
 from deliveries.rules.histogram import merged, quantile
 from pushhub.common.names import subscription_name
 
-#: In the order they are stacked, each with a colour of its own.
+#: The response classes in the order in which they are stacked.
 CLASSES = (
     *("ack", "remote_server_5xx", "remote_server_4xx", "unreachable"),
     *("deadline_exceeded", "invalid", "internal"),
@@ -29,7 +29,7 @@ Values = list[float | None]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is drawn: a project's subscription between two times, by periods."""
+    """A subscription between two times, divided into periods."""
 
     project: str
     subscription: str
@@ -43,14 +43,14 @@ class Span:
 
     @property
     def times(self) -> list[int]:
-        """Where each period begins, in seconds since 1970."""
+        """The beginning of each period, in seconds since 1970."""
         step = int(self.period.total_seconds())
         first = int(self.start.timestamp()) // step * step
         return list(range(first, int(self.end.timestamp()), step))
 
     @property
     def minutes(self) -> list[datetime]:
-        """The minutes whose gauges are read: all of the last hour, and ten of each period, as a month has 43,200."""
+        """The minutes whose gauges are read: all of the last hour and ten per period, because a month has 43,200."""
         step = max(int(self.period.total_seconds()) // 600, 1) * 60
         start, end = self.times[0], int(self.end.timestamp())
         last_hour = max(start, end - 3600) // 60 * 60
@@ -67,16 +67,16 @@ class Events:
     """The counted events of one period."""
 
     pushes: dict[str, int] = field(default_factory=dict)
-    #: A histogram, whose buckets are numbers as text, as the database has them.
+    #: A histogram with the numbers of its buckets as text, as in the database.
     latencies_us: dict[str, int] = field(default_factory=dict)
     dead_letters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Curves of events. A period that is not counted yet is None, and so is the latency of one without pushes."""
+    """Curves of events. A period that isn't counted yet is None, and so is the latency of a period without pushes."""
 
-    #: By response class, of the classes that came.
+    #: By response class, without the classes that didn't occur.
     pushes: dict[str, Values]
     latencies_ms: dict[float, Values]
     dead_letters: Values
@@ -84,7 +84,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """Sums over a few minutes: pushes by response class, in the order of CLASSES, and quantiles; None without any."""
+    """Sums over a few minutes: pushes by response class, in the order of CLASSES, and quantiles or None."""
 
     pushes: dict[str, int]
     latencies_ms: dict[float, float | None]
@@ -92,31 +92,31 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """Curves of the state that is written down each minute. A period in which it was not is None."""
+    """Curves of the state that is stored each minute. A period without stored states is None."""
 
     undelivered: Values
     outstanding: Values
     push_window: Values
-    #: The longest in each period.
+    #: The largest value of each period.
     oldest_unacked_seconds: Values
     backoff_seconds: Values
 
 
 def counts(span: Span, counted: Sequence[bool]) -> Counts:
-    """Read a subscription's events in one query; `counted` says which periods are counted."""
+    """Read a subscription's events in one query; `counted` has whether each period is counted."""
     model, _ = table_of(span.period)
     events = _events(span, model)
     periods = [
         (events.get(at) or Events()) if at in events or is_counted else None
         for at, is_counted in zip(span.times, counted, strict=True)
     ]
-    seen = {name for period in periods if period for name in period.pushes}
+    names_with_pushes = {name for period in periods if period for name in period.pushes}
     histograms = [_histogram(period) if period is not None else {} for period in periods]
     return Counts(
         pushes={
             name: [None if period is None else float(period.pushes.get(name, 0)) for period in periods]
             for name in CLASSES
-            if name in seen
+            if name in names_with_pushes
         },
         latencies_ms={
             q: [quantile(buckets, q) / 1000 if buckets else None for buckets in histograms] for q in QUANTILES
@@ -149,7 +149,7 @@ def _events(span: Span, model: type[Metric]) -> dict[int, Events]:
     )
     step = int(span.period.total_seconds())
     events: dict[int, Events] = defaultdict(Events)
-    # As text: a day has thousands of rows, and the ORM's decoder takes most of the time.
+    # The buckets are read as text: a day has thousands of rows, and the ORM's decoder would take most of the time.
     columns = ("event", "at", "response_class", "count", Cast("buckets", TextField()))
     for event, at, response_class, count, buckets in rows.order_by().values_list(*columns).iterator():
         period = events[int(at.timestamp()) // step * step]
@@ -164,9 +164,9 @@ def _events(span: Span, model: type[Metric]) -> dict[int, Events]:
 
 
 def gauges(span: Span, taken: Sequence[bool]) -> Gauges:
-    """Read a subscription's gauges in one query; `taken` says in which periods gauges were taken.
+    """Read a subscription's gauges in one query; `taken` has whether gauges were taken in each period.
 
-    A subscription with nothing to tell may have no row (gauges.py): what it would have is zero, but for its window.
+    An idle subscription may have no row (gauges.py). Its values are zero, except for its push window.
     """
     rows = GaugeMinute.objects.filter(resource=span.resource, at__in=span.minutes).order_by("at")
     step = int(span.period.total_seconds())
@@ -178,15 +178,15 @@ def gauges(span: Span, taken: Sequence[bool]) -> Gauges:
         last[period] = (undelivered, outstanding, window)
         oldest, longest_ms = largest.get(period, (0, 0))
         largest[period] = (max(oldest, age), max(longest_ms, backoff_ms))
-    quiet = [0.0 if is_taken else None for is_taken in taken]
+    idle = [0.0 if is_taken else None for is_taken in taken]
 
     def curve(values: dict[int, float], absent: Sequence[float | None]) -> Values:
         return [values.get(at, default) for at, default in zip(span.times, absent, strict=True)]
 
     return Gauges(
-        undelivered=curve({at: float(values[0]) for at, values in last.items()}, quiet),
-        outstanding=curve({at: float(values[1]) for at, values in last.items()}, quiet),
-        push_window=curve({at: float(values[2]) for at, values in last.items()}, [None] * len(quiet)),
-        oldest_unacked_seconds=curve({at: float(values[0]) for at, values in largest.items()}, quiet),
-        backoff_seconds=curve({at: values[1] / 1000 for at, values in largest.items()}, quiet),
+        undelivered=curve({at: float(values[0]) for at, values in last.items()}, idle),
+        outstanding=curve({at: float(values[1]) for at, values in last.items()}, idle),
+        push_window=curve({at: float(values[2]) for at, values in last.items()}, [None] * len(idle)),
+        oldest_unacked_seconds=curve({at: float(values[0]) for at, values in largest.items()}, idle),
+        backoff_seconds=curve({at: values[1] / 1000 for at, values in largest.items()}, idle),
     )

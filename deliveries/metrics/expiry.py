@@ -1,4 +1,4 @@
-"""What time lets go of the metrics and of what they were counted from."""
+"""Deletes old metrics and old segments of the journal."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from pushhub.common.clock import Clock, utcnow
 
 logger = logging.getLogger(__name__)
 
-#: A day more than a week, so that a day can be compared with the same day of the week before.
+#: How long rows of minutes are kept. One day more than a week, to compare a day with that of the week before.
 MINUTES_KEPT = timedelta(days=8)
 HOURS_KEPT = timedelta(days=90)
-#: Rows of a transaction: others wait for it.
+#: Rows per transaction, because other writers wait for it.
 CHUNK = 5000
 
 
 def metrics_expire(*, clock: Clock = utcnow) -> int:
-    """Delete minutes and hours that are old enough, and the ledger's word of segments long gone. Days stay."""
+    """Delete old rows of minutes and hours, and old entries of the ledger. Return how many. Rows of days stay."""
     now = clock()
-    # Twice as long as the segments, so that one cannot come back unknown.
-    noted = timedelta(days=2 * settings.JOURNAL_DAYS)
+    # The ledger's entries stay twice as long as the segments, so that no segment can be counted again.
+    ledger_kept = timedelta(days=2 * settings.JOURNAL_DAYS)
     deleted = 0
     minutes = ((model, MINUTES_KEPT) for model in (MetricMinute, GaugeMinute, RegionGaugeMinute, GaugeRound))
-    kept_times = (*minutes, (MetricHour, HOURS_KEPT), (Segment, noted))
+    kept_times = (*minutes, (MetricHour, HOURS_KEPT), (Segment, ledger_kept))
     for model, kept in kept_times:
         while True:
             old = model._default_manager.filter(at__lt=now - kept).values_list("pk", flat=True)[:CHUNK]
@@ -43,21 +43,21 @@ def metrics_expire(*, clock: Clock = utcnow) -> int:
 
 
 def segments_expire(folder: Path) -> int:
-    """Delete segments past PUSHHUB_JOURNAL_DAYS, counted or not, and the folders they leave empty.
+    """Delete segments older than PUSHHUB_JOURNAL_DAYS, counted or not, and folders that become empty. Return how many.
 
-    Files that are no segments, such as those that NFS leaves of deleted ones, stay and stop nothing.
+    Other files, such as the remains of deleted files on NFS, stay and do no harm.
     """
     before_ms = (time.time() - settings.JOURNAL_DAYS * 86400) * 1000
-    gone = 0
+    deleted = 0
     for hour in sorted((folder / files.SEALED).glob("dt=*/hour=*")):
         has_younger = False
         for path in hour.iterdir():
-            named = files.NAME.fullmatch(path.name.strip(".").removesuffix(files.SEGMENT_SUFFIX))
-            if named is None:
+            name = files.NAME.fullmatch(path.name.strip(".").removesuffix(files.SEGMENT_SUFFIX))
+            if name is None:
                 continue
-            if int(named["opened_ms"]) < before_ms:
+            if int(name["opened_ms"]) < before_ms:
                 path.unlink(missing_ok=True)
-                gone += 1
+                deleted += 1
             else:
                 has_younger = True
         if has_younger:
@@ -65,4 +65,4 @@ def segments_expire(folder: Path) -> int:
         for empty in (hour, hour.parent):
             if not any(empty.iterdir()):
                 empty.rmdir()
-    return gone
+    return deleted

@@ -90,9 +90,9 @@ class _Parser:
         self.expect(")")
         return function, tuple(values)
 
-    def _take(self, kind: str, wanted: str) -> str:
+    def _take(self, kind: str, expected: str) -> str:
         if self.kind != kind:
-            raise _fault(self.column, wanted)
+            raise _fault(self.column, expected)
         value = self.value
         self._next()
         return re.sub(r"\\(.)", r"\1", value[1:-1], flags=re.DOTALL) if kind == "text" else value
@@ -111,5 +111,5 @@ class _Parser:
         self._end = token.end()
 
 
-def _fault(column: int, wanted: str) -> InvalidArgument:
-    return InvalidArgument(f"Could not parse the filter at column {column}: expected {wanted}.", field="filter")
+def _fault(column: int, expected: str) -> InvalidArgument:
+    return InvalidArgument(f"Could not parse the filter at column {column}: expected {expected}.", field="filter")

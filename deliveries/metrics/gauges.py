@@ -25,9 +25,9 @@ from pushhub.common.clock import Clock, utcnow
 from pushhub.common.names import subscription_name
 from subscriptions.models import Subscription
 
-#: With more subscriptions than this, idle ones get no rows: one a minute for each would be too many.
+#: With more subscriptions than this, idle ones get no rows: a row per minute and subscription would be too many.
 ALL_UP_TO = 100
-#: A subscription gets rows for this long after its backlog has become empty, so that its curve comes down to zero.
+#: A subscription gets rows for this long after its backlog has become empty, so that its curve falls to zero.
 AFTERGLOW = timedelta(minutes=3)
 
 GAUGES = [
@@ -42,7 +42,7 @@ GAUGES = [
 
 
 def gauges_take(*, clock: Clock = utcnow) -> int:
-    """Write a row for each subscription; return how many. May raise redis.RedisError and the database's errors."""
+    """Store a row for each subscription and return how many. May raise redis.RedisError and database errors."""
     now = clock()
     at = now.replace(second=0, microsecond=0)
     waiting = _waiting()
@@ -67,7 +67,7 @@ def gauges_take(*, clock: Clock = utcnow) -> int:
 
 
 def _waiting() -> dict[int, tuple[int, int | None]]:
-    """Return the number of deliveries and the id of the oldest, by subscription: one walk over an index."""
+    """Return the number of deliveries and the oldest message id by subscription. The query reads only an index."""
     rows = Delivery.objects.order_by().values_list("subscription_id").annotate(Count("id"), Min("message_id"))
     return {pk: (count, oldest) for pk, count, oldest in rows}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 PREFIX = "pubsub.googleapis.com/"
-#: What Cloud Pub/Sub doesn't show of itself is named as users' own metrics are.
+#: Metrics that Cloud Pub/Sub doesn't have are named like users' own metrics.
 OWN_PREFIX = "custom.googleapis.com/pushhub/"
 
 ACK_LATENCIES = f"{PREFIX}subscription/ack_latencies"
@@ -19,7 +19,7 @@ ValueType = Literal["INT64", "DISTRIBUTION"]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A metric. A DELTA counts events of some names; a GAUGE is a column of GaugeMinute or of RegionGaugeMinute."""
+    """A metric. A DELTA counts events with certain names; a GAUGE is a column of GaugeMinute or RegionGaugeMinute."""
 
     type: str
     unit: str
@@ -27,15 +27,15 @@ class Kind:
     resource_type: str = SUBSCRIPTION
     labels: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
-    #: Only events that ended so; empty is all. For pushes this is the response's class.
+    #: Only events with these outcomes count; an empty tuple means all. The outcome of a push is its response class.
     classes: tuple[str, ...] = ()
-    #: The other way round.
-    but_classes: tuple[str, ...] = ()
-    #: Events that come from counters (observability/counterseries.py). Their response class is the value of the
-    #: counter's first label, such as the delivery type.
+    #: Events with these outcomes don't count.
+    excluded_classes: tuple[str, ...] = ()
+    #: Names of events that come from counters (observability/counterseries.py). Their response class is the value of
+    #: the counter's first label, such as the delivery type.
     sampled: tuple[str, ...] = ()
     gauge: str = ""
-    #: Without the label `region`, the regions are added up, or the largest is taken of an age.
+    #: Without the label `region`, values of regions are added up; of ages, the largest counts.
     region_gauge: str = ""
 
     @property
@@ -75,7 +75,7 @@ _KINDS = (
         "1",
         labels=("delivery_type",),
         events=("push", *_PULLS),
-        but_classes=("ack",),
+        excluded_classes=("ack",),
     ),
     Kind(f"{PREFIX}subscription/sent_message_count", "1", labels=_DELIVERY_TYPE, events=("push",), sampled=("sent",)),
     Kind(

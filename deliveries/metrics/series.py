@@ -21,13 +21,13 @@ from pushhub.common.protojson import timestamp_format
 Labels = tuple[tuple[str, str], ...]
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-#: A distribution goes out two scales coarser: 9 % a bucket, some hundred buckets for what takes up to ten minutes.
+#: Responses have buckets two scales coarser, each 9 % wide: about a hundred buckets for values up to ten minutes.
 COARSER = 2
 PERCENTILES = {f"ALIGN_PERCENTILE_{name}": int(name) / 100 for name in ("99", "95", "50", "05")}
-#: How the points of a period become one. The first aligner is the default of the kind.
+#: The ways to combine the points of a period. The first aligner is the default.
 DELTA_ALIGNERS = ("ALIGN_DELTA", "ALIGN_SUM", "ALIGN_RATE", "ALIGN_NONE")
 GAUGE_ALIGNERS = ("ALIGN_NEXT_OLDER", "ALIGN_MEAN", "ALIGN_MAX", "ALIGN_MIN", "ALIGN_NONE")
-#: How many buckets lie between 1 µs and 1 ms.
+#: The number of buckets between 1 µs and 1 ms.
 _MS_BUCKETS = bucket_of(1000)
 SUCCESS = "success"
 #: The most points that one request may add up.
@@ -68,7 +68,7 @@ class Series:
 
 
 def series_find(query: Query) -> list[Series]:
-    """Return the series that a filter chooses, in order of resource and labels."""
+    """Return the series that match the filter, in order of resource and labels."""
     kind = _kind(query.comparisons)
     if kind.region_gauge:
         cells = _region_gauges(kind, query)
@@ -77,7 +77,7 @@ def series_find(query: Query) -> list[Series]:
     return [
         Series(kind, resource, labels, cells[resource, labels])
         for resource, labels in sorted(cells)
-        if _chosen(query, kind, resource, dict(labels))
+        if _matches(query, kind, resource, dict(labels))
     ]
 
 
@@ -137,7 +137,7 @@ def _kind(comparisons: Sequence[Comparison]) -> Kind:
     return kind
 
 
-def _chosen(query: Query, kind: Kind, resource: str, labels: Mapping[str, str]) -> bool:
+def _matches(query: Query, kind: Kind, resource: str, labels: Mapping[str, str]) -> bool:
     resource_has = resource_labels(kind, resource)
     values = {
         "metric.type": kind.type,
@@ -150,7 +150,7 @@ def _chosen(query: Query, kind: Kind, resource: str, labels: Mapping[str, str]) 
 
 
 def _resource(kind: Kind, query: Query) -> dict[str, str]:
-    """Return the condition on the resource that a filter names; empty for a filter that names none, or several."""
+    """Return the database condition for a filter that names one resource, and none for other filters."""
     noun = _noun(kind)
     for comparison in query.comparisons:
         is_equality = comparison.function == "equal" and not comparison.is_negated
@@ -175,19 +175,19 @@ def _counts(kind: Kind, query: Query) -> Cells:
     rows = model._default_manager.filter(
         project=query.project,
         event__in=[*kind.events, *kind.sampled],
-        # A point counts where it ends.
+        # A point belongs to the time when it ends.
         at__gt=query.start - span,
         at__lte=query.end - span,
         **_resource(kind, query),
     )
     if kind.classes:
         rows = rows.filter(Q(response_class__in=kind.classes) | Q(event__in=kind.sampled))
-    if kind.but_classes:
-        rows = rows.exclude(response_class__in=kind.but_classes)
+    if kind.excluded_classes:
+        rows = rows.exclude(response_class__in=kind.excluded_classes)
     is_distribution = kind.value_type == "DISTRIBUTION"
-    wanted = ["resource", "event", "at", "response_class", "response_code", "count", "latency_us_sum"]
+    columns = ["resource", "event", "at", "response_class", "response_code", "count", "latency_us_sum"]
     cells = _empty()
-    for row in _bounded(rows.values_list(*wanted, *(["buckets"] if is_distribution else []))):
+    for row in _bounded(rows.values_list(*columns, *(["buckets"] if is_distribution else []))):
         resource, event, at, response_class, code, count, latency_sum = row[:7]
         labels = _labels(kind, event, response_class, code)
         cell = cells[resource, labels][floor(at, query.period)]
@@ -201,7 +201,7 @@ def _counts(kind: Kind, query: Query) -> Cells:
 
 
 def _in_ms(buckets: Mapping[int, int]) -> dict[int, int]:
-    """Return the buckets in ms of values in µs; those of less than a ms count as 1 ms. Bounds move by 0.2 %."""
+    """Convert buckets from µs to ms. Values below 1 ms count as 1 ms. The bounds change by 0.2 %."""
     counts: dict[int, int] = {}
     for bucket, count in buckets.items():
         place = max(bucket - _MS_BUCKETS, 0)
@@ -210,7 +210,7 @@ def _in_ms(buckets: Mapping[int, int]) -> dict[int, int]:
 
 
 def _region_gauges(kind: Kind, query: Query) -> Cells:
-    """Return gauges by region or, for a metric without that label, of all regions together."""
+    """Return gauges by region, or of all regions together for a metric without the label `region`."""
     rows = RegionGaugeMinute.objects.filter(
         project=query.project,
         resource__startswith=f"projects/{query.project}/{_noun(kind)}s/",
@@ -218,13 +218,13 @@ def _region_gauges(kind: Kind, query: Query) -> Cells:
         at__lte=query.end,
         **_resource(kind, query),
     )
-    together = max if kind.unit == "s" else add
+    combine = max if kind.unit == "s" else add
     minutes: dict[tuple[str, Labels, datetime], int] = {}
     for resource, region, at, value in _bounded(
         rows.order_by("at").values_list("resource", "region", "at", kind.region_gauge)
     ):
         key = (resource, (("region", region),) if kind.labels else (), at)
-        minutes[key] = together(minutes[key], value) if key in minutes else value
+        minutes[key] = combine(minutes[key], value) if key in minutes else value
     cells = _empty()
     for (resource, labels, at), value in minutes.items():
         cells[resource, labels][floor(at, query.period)].gauges.append(value)
@@ -237,7 +237,7 @@ def _gauges(kind: Kind, query: Query) -> Cells:
     )
     cells = _empty()
     for resource, at, value in _bounded(rows.order_by("at").values_list("resource", "at", kind.gauge)):
-        # Streams that are held back are not told apart.
+        # The only label is the status; suspended streams aren't counted apart.
         labels = tuple((name, "ok") for name in kind.labels)
         cells[resource, labels][floor(at, query.period)].gauges.append(value)
     return cells
@@ -251,14 +251,14 @@ def _bounded(rows: Any) -> Iterable[Any]:
 
 
 def table_of(period: timedelta) -> tuple[type[Metric], timedelta]:
-    """Return the coarsest table whose rows make up such periods, and the length of its rows."""
+    """Return the coarsest table whose rows add up to such periods, and the time that a row covers."""
     tables: tuple[tuple[type[Metric], timedelta], ...] = ((MetricDay, DAY), (MetricHour, HOUR), (MetricMinute, MINUTE))
     return next((model, span) for model, span in tables if not period % span)
 
 
 def _labels(kind: Kind, event: str, response_class: str, code: int) -> Labels:
     if event in kind.sampled:
-        # The first label of the counter; publish requests that were accepted have none.
+        # The value of the counter's first label. Accepted publish requests have none.
         label = response_class or SUCCESS
         values = {
             "delivery_type": label,
@@ -269,7 +269,7 @@ def _labels(kind: Kind, event: str, response_class: str, code: int) -> Labels:
     else:
         values = {
             "response_class": response_class,
-            # Where there was no answer, why.
+            # Without an HTTP status, the reason.
             "response_code": str(code) if code else response_class,
             "delivery_type": event,
         }
@@ -277,14 +277,14 @@ def _labels(kind: Kind, event: str, response_class: str, code: int) -> Labels:
 
 
 def _request_class(code: str) -> str:
-    """Return the class of a canonical code in lower case."""
+    """Return the response class of a canonical code, which is in lower case."""
     if code == SUCCESS:
         return SUCCESS
     return "internal" if code in ("internal", "unknown", "unavailable", "deadline_exceeded") else "invalid"
 
 
 def floor(at: datetime, period: timedelta) -> datetime:
-    """Return the beginning of the period that a time is in."""
+    """Return the beginning of the period that contains a time."""
     return at - (at - datetime(1970, 1, 1, tzinfo=UTC)) % period
 
 
@@ -316,7 +316,7 @@ CHOICES: Mapping[str, Callable[[Sequence[int]], int]] = {"ALIGN_MAX": max, "ALIG
 
 
 def _distribution(cell: Cell) -> dict[str, Any]:
-    """Return a google.api.Distribution with exponential buckets, exact but for coarser bounds."""
+    """Return a google.api.Distribution with exponential buckets, which are exact except for the coarser bounds."""
     buckets: Mapping[int, int] = cell.buckets
     for _ in range(COARSER):
         buckets = coarser(buckets)

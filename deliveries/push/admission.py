@@ -14,8 +14,8 @@ from itertools import islice
 
 from deliveries.push.flight import Flight
 
-#: Subscriptions with waiting messages that are tried at a time; afterwards they go to the end of the line.
-TRIED = 256
+#: Subscriptions with waiting messages that are tried at a time. They then move to the end of the queue.
+MAX_TRIED = 256
 
 
 class Admission:
@@ -78,11 +78,11 @@ class Admission:
             self._resume(resumed)
 
     def _fits(self, subscription_id: int, size: int) -> bool:
-        held = self._held.get(subscription_id, 0)
-        if not held:
-            # Even a message that is larger than the limit must be pushed at some time.
+        held_bytes = self._held.get(subscription_id, 0)
+        if not held_bytes:
+            # Even a message that is larger than the limit must be pushed, when nothing else is held.
             return not self._total or self._total + size <= self._limit
-        return held + size <= self._limit - self._total
+        return held_bytes + size <= self._limit - self._total
 
     def _hold(self, flight: Flight, size: int) -> None:
         subscription_id = flight.lane.subscription_id
@@ -107,7 +107,7 @@ class Admission:
 
     def _next_of_each(self) -> list[Flight]:
         fitting = []
-        for subscription_id in list(islice(self._waiting, TRIED)):
+        for subscription_id in list(islice(self._waiting, MAX_TRIED)):
             queue = self._waiting.pop(subscription_id)
             while queue and queue[0][0].finished:
                 queue.popleft()

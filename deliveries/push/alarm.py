@@ -17,14 +17,14 @@ class Timer(Protocol):
     """A scheduled call."""
 
     def cancel(self) -> None:
-        """Do not make the call."""
+        """Cancel the call."""
 
 
 class Alarm:
     """Calls `ring` at the earliest of the times it was set to.
 
-    It has at most one timer at any time. kombu's hub fires ten timers per round, including those that mean nothing any
-    more, and then polls for a second: with many superseded timers every ring would be seconds late.
+    It has at most one timer at any time. kombu's hub fires ten timers per round, including cancelled ones, and then
+    polls for a second: with many cancelled timers every ring would be seconds late.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Alarm:
             self._timer = self._call_later(at - now, self._due)
 
     def cancel(self) -> None:
-        """Do not ring until the alarm is set again."""
+        """Don't ring until the alarm is set again."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None

@@ -17,7 +17,7 @@ from pushhub.common import names
 
 
 def attempt_events(flights: Sequence[Flight], *, flows: Mapping[Lane, LaneFlow], worker: str) -> list[Events]:
-    """Return events of all attempts, and of deliveries that ended without one. An attempt that never left has none."""
+    """Return the events of attempts, and of deliveries that ended without one. Released deliveries have none."""
     groups: dict[tuple[Lane, int, str], list[Flight]] = defaultdict(list)
     for flight in flights:
         if flight.verdict is Verdict.RELEASE and flight.reason != Reason.ABORTED:
@@ -50,7 +50,7 @@ def _event(flight: Flight) -> str:
 
 
 def _outcome(flight: Flight) -> str:
-    """Return what the journal calls a verdict. That a nack became a dead letter is an event of its own (records.py)."""
+    """Return the journal's word for a verdict. A dead letter is a nack, and has another event too (records.py)."""
     if flight.verdict is Verdict.DEAD_LETTER:
         return Verdict.NACK
     return Verdict.ACK if _event(flight) == FILTER else flight.verdict

@@ -29,7 +29,7 @@ BEAT_SECONDS = 1.0
 class Engine:
     """Turns flights into requests.
 
-    Those that need preparation first go to `unprepared`, those that message transforms must change to `transform`.
+    Flights that need preparation go to `unprepared`, and flights with message transforms to `transform`.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class Engine:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._give_sign()
+        self._beat_regularly()
         self._loop.run_forever()
 
-    def _give_sign(self) -> None:
+    def _beat_regularly(self) -> None:
         if self._beat is not None:
             self._beat.cancel()
         self._thread.beat()
-        self._beat = self._loop.call_later(BEAT_SECONDS, self._give_sign)
+        self._beat = self._loop.call_later(BEAT_SECONDS, self._beat_regularly)
 
     def accept(self, flights: Sequence[Flight]) -> None:
         """Push these flights. May be called from any thread."""
@@ -93,7 +93,7 @@ class Engine:
                     continue
                 self._push(flight, plan, now_ms)
             except Exception:
-                # A message that cannot be turned into a request must harm neither the loop nor other messages.
+                # A message that can't be turned into a request must not stop the loop or other messages.
                 logger.exception("push of %s failed", flight.task.message.get("messageId"))
                 flight.settle_as(Verdict.NACK, Reason.INTERNAL)
         if unprepared:
@@ -126,7 +126,7 @@ class Engine:
         self.client.post(
             plan.endpoint, body, headers=headers, timeout_s=settings.ack_deadline_seconds, on_done=flight.done
         )
-        # Another attempt is transformed anew.
+        # The next attempt is transformed again.
         flight.transformed = None
         if flight.by_reference:
             # The request's body is now the only copy.
@@ -135,7 +135,7 @@ class Engine:
 
 
 def _traced(flight: Flight, traceparent: str) -> list[tuple[str, str]]:
-    """Note the trace of a flight, and return the header that makes the endpoint's spans children of this attempt's."""
+    """Record the trace of a flight. Return the header that makes the endpoint's spans children of this attempt."""
     trace = flight.trace = tracing.context_parse(traceparent)
     if trace is None:
         return [("traceparent", traceparent)]

@@ -30,11 +30,11 @@ logger = logging.getLogger(__name__)
 FLUSH_SECONDS = 0.5
 #: Events that may wait to be sent.
 MAX_WAITING = 20_000
-EVENTS_A_MESSAGE = 500
-#: What Flower shows as the result of a task that was not retried.
+EVENTS_PER_MESSAGE = 500
+#: The result that Flower shows for a task that was not retried.
 SUCCESSES = {Verdict.ACK: "ack", Verdict.RELEASE: "released", Verdict.DROP: "dropped"}
 
-#: JSON as kombu's own serializer writes it, in a tenth of the time. The readers decode it as any other JSON.
+#: The same JSON as that of kombu's serializer, in a tenth of the time.
 SERIALIZER = "pushhub-json"
 serialization.register(
     SERIALIZER,
@@ -54,10 +54,10 @@ class TaskEvents:
         self._app = app
         self._hostname = hostname
         self._sample = Sample(settings.EVENTS_PER_SECOND)
-        #: For how many pushes those that are shown stand, by task id, until they are settled.
+        #: By task id, the number of pushes that an event stands for, if more than 1, until the push is settled.
         self._weights: dict[str, int] = {}
         self._waiting: deque[Event] = deque(maxlen=MAX_WAITING)
-        #: Kept from one round to the next: to connect costs more than to send.
+        #: Kept between rounds, because connecting costs more than sending.
         self._dispatcher: Any = None
         self._thread = BackgroundThread("push-events", self._gather_and_send, at_end=self._end)
 
@@ -128,7 +128,7 @@ class TaskEvents:
             self._app.connection_for_write(),
             hostname=self._hostname,
             buffer_group=["task"],
-            buffer_limit=EVENTS_A_MESSAGE,
+            buffer_limit=EVENTS_PER_MESSAGE,
             buffer_while_offline=False,
             serializer=SERIALIZER,
         )
@@ -150,7 +150,7 @@ def _received(flight: Flight, started: float) -> dict[str, Any]:
     task = flight.task
     subscription = flight.plan.settings if flight.plan else None
     arguments = {
-        # The settings are gone only if the subscription is.
+        # Only a deleted subscription has no settings.
         "subscription": subscription.name if subscription else "(deleted)",
         "message_id": str(flight.message_id),
         "attempt": task.attempt,
@@ -161,7 +161,7 @@ def _received(flight: Flight, started: float) -> dict[str, Any]:
         "args": "()",
         "kwargs": repr(arguments),
         "retries": task.attempt - 1,
-        # That of the attempt before is over.
+        # Clears the time of the next attempt that the previous attempt set.
         "eta": None,
         "root_id": flight.task_id,
         "parent_id": None,

@@ -69,7 +69,7 @@ class Flight:
         self.lane = lane
         self.finish = finish
         self.plan: PushPlan | None = None
-        #: The message as the subscription's message transforms make it, until it is sent.
+        #: The result of the subscription's message transforms, until it is sent.
         self.transformed: Mapping[str, Any] | None = None
         self.verdict = Verdict.RELEASE
         self.finished = False
@@ -78,13 +78,13 @@ class Flight:
         self.latency_ms = 0.0
         #: The Retry-After of the response.
         self.retry_after_s = 0.0
-        #: After a nack: how long the message waits for its next attempt.
+        #: After a nack, the time until the next attempt.
         self.retry_in_ms = 0
         #: When the attempt ended, in seconds since 1970.
         self.ended = 0.0
-        #: The publisher's trace, where it is sampled and traces are on.
+        #: The publisher's trace, if it is sampled and traces are on.
         self.trace: TraceContext | None = None
-        #: Whether Flower knows of the start, and when it was (seconds since 1970).
+        #: Whether Flower has an event of the start, and the time of the start in seconds since 1970.
         self.shown = False
         self.started = 0.0
 
@@ -113,5 +113,5 @@ class Flight:
 
     @property
     def result_text(self) -> str:
-        """HTTP status or bounded reason, for people."""
+        """The HTTP status or the reason, as text."""
         return self.reason or str(self.status)

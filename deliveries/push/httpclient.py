@@ -26,18 +26,18 @@ __all__ = [
     "push_client",
 ]
 
-#: Files kept for Redis, the database and logs, and the share of the other files that one origin may take.
+#: Open files reserved for Redis, the database and logs, and the share of the others for one origin.
 RESERVED_FILES = 200
 FILES_SHARE = 0.8
 
 
 def push_client(loop: asyncio.AbstractEventLoop) -> PushClient:
-    """Return a client with the options that the settings ask for."""
+    """Return a client with the options of the settings."""
     return PushClient(loop, options=client_options())
 
 
 def client_options() -> ClientOptions:
-    """Return the options that the settings ask for."""
+    """Return the options of the settings."""
     return ClientOptions(
         allow_http=settings.ALLOW_HTTP,
         allow_private=settings.ALLOW_PRIVATE,
@@ -52,6 +52,6 @@ def client_options() -> ClientOptions:
 
 
 def _max_connections() -> int:
-    """Return how many connections one origin may have: as many as outstanding requests, within the open-file limit."""
+    """Return the most connections of one origin: one per outstanding request, within the limit of open files."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(min(settings.WORKER_OUTSTANDING, int((files - RESERVED_FILES) * FILES_SHARE)), 1)

@@ -1,4 +1,4 @@
-"""What `celery inspect` shows of a push worker: its messages, which are no Celery requests, and its threads."""
+"""`celery inspect` for push workers: their messages, which aren't Celery requests, and their threads."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from deliveries.push.flight import Flight
 from deliveries.rules.taskmessage import TASK_NAME
 from pushhub.common import background
 
-#: A push worker may have tens of thousands of outstanding messages; people look at a few.
-SHOWN = 100
+#: The most messages that are listed. A push worker may have tens of thousands.
+MAX_LISTED = 100
 
 
 def install() -> None:
@@ -22,7 +22,7 @@ def install() -> None:
         listed: list[dict[str, Any]] = original(state, **kwargs)
         push_worker = getattr(state.consumer.controller, "push_worker", None)
         if push_worker is not None:
-            outstanding = list(push_worker.outstanding.values())[:SHOWN]
+            outstanding = list(push_worker.outstanding.values())[:MAX_LISTED]
             listed += [_row(flight, hostname=state.hostname) for flight in outstanding]
         return listed
 

@@ -40,7 +40,7 @@ class PushPlan:
     valid_until: float
     #: The reason with which every attempt is nacked, or "".
     refusal: str = ""
-    #: What transforms each message before it is sent.
+    #: The message transforms, which are applied before each push.
     functions: Sequence[Function] = ()
 
 
@@ -74,12 +74,12 @@ class PlanBook:
 
     def load(self, subscription_ids: Iterable[int]) -> None:
         """Make plans from the database, with two queries and a signature per new token. May raise its errors."""
-        wanted = set(subscription_ids)
-        if not wanted:
+        ids = set(subscription_ids)
+        if not ids:
             return
-        settings_by_id = push_settings(wanted)
+        settings_by_id = push_settings(ids)
         usable = accounts_signable({settings.service_account_email for settings in settings_by_id.values()})
-        for subscription_id in wanted:
+        for subscription_id in ids:
             self._plans[subscription_id] = self._make(settings_by_id.get(subscription_id), usable)
 
     def _make(self, settings: PushSettings | None, usable: Container[str]) -> PushPlan:
@@ -105,9 +105,9 @@ class PlanBook:
     def _token(self, settings: PushSettings, usable: Container[str]) -> IdToken | None:
         """Return the token of a subscription, reused until shortly before it expires; None if it may not have one."""
         key = (settings.service_account_email, settings.audience)
-        kept = self._tokens.get(key)
-        if kept is not None and key[0] in usable and kept.expires_at - self._time() > TOKEN_MARGIN_SECONDS:
-            return kept
+        cached = self._tokens.get(key)
+        if cached is not None and key[0] in usable and cached.expires_at - self._time() > TOKEN_MARGIN_SECONDS:
+            return cached
         self._tokens.pop(key, None)
         if len(self._tokens) >= MAX_TOKENS:
             self._tokens.clear()

@@ -34,7 +34,7 @@ class Preparer:
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._thread = BackgroundThread("push-preparer", self._next, at_end=connections.close_all)
+        self._thread = BackgroundThread("push-preparer", self._next_job, at_end=connections.close_all)
 
     def start(self) -> None:
         self._thread.start()
@@ -45,28 +45,28 @@ class Preparer:
         self._thread.stop(timeout=5)
 
     def prepare(self, engine: Engine, flights: Sequence[Flight]) -> None:
-        """Make the plans and read the payloads of these, then return them to the engine."""
+        """Make the plans and read the payloads of these flights, then return them to the engine."""
         self.take_on(flights, partial(prepare_now, engine))
 
     def take_on(self, flights: Sequence[Flight], step: Step) -> None:
-        """Call `step` with these flights. Those with which it fails are nacked, so that none is forgotten."""
-        self._jobs.put(lambda: self._take(flights, step))
+        """Call `step` with these flights. Flights with which it fails are nacked, so that none is lost."""
+        self._jobs.put(lambda: self._take_step(flights, step))
 
     def page(self, request: PageRequest) -> None:
         self._jobs.put(lambda: page_in(request))
 
     def run_soon(self, job: Job) -> None:
-        """Run any other job that needs the database; it is repeated while the database is away."""
+        """Run any other job that needs the database. It is repeated until the database is available."""
         self._jobs.put(job)
 
-    def _next(self) -> None:
+    def _next_job(self) -> None:
         with suppress(queue.Empty):
             job = self._jobs.get(timeout=IDLE_SECONDS)
             if job is not None:
-                self._do(job)
+                self._run(job)
 
-    def _do(self, job: Job) -> None:
-        """Do a job, however long the database or Redis is away.
+    def _run(self, job: Job) -> None:
+        """Run a job, and repeat it while the database or Redis isn't available.
 
         Any other error ends the job, and the thread logs it: a page that did not arrive is requested again, and so is a
         rebuild.
@@ -83,8 +83,8 @@ class Preparer:
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
         return None
 
-    def _take(self, flights: Sequence[Flight], step: Step) -> None:
-        """Take the step for these together; if it fails, for each of them, as one of them may be at fault."""
+    def _take_step(self, flights: Sequence[Flight], step: Step) -> None:
+        """Call `step` with these flights together or, if that fails, with each: one of them may be at fault."""
         try:
             step(flights)
         except OUTAGES:
@@ -100,16 +100,16 @@ class Preparer:
 
 
 def prepare_now(engine: Engine, flights: Sequence[Flight]) -> None:
-    """Make the plans and read the payloads of these, then push them."""
+    """Make the plans and read the payloads of these flights, then push them."""
     now = time.monotonic()
-    wanted = {flight.task.subscription_id for flight in flights}
-    engine.plans.load(wanted_id for wanted_id in wanted if engine.plans.get(wanted_id, now=now) is None)
+    ids = {flight.task.subscription_id for flight in flights}
+    engine.plans.load(subscription_id for subscription_id in ids if engine.plans.get(subscription_id, now=now) is None)
     ready = [flight for flight in flights if _fill(flight)]
     engine.accept(ready)
 
 
 def _fill(flight: Flight) -> bool:
-    """Read the payload of a message that travels by reference; drop a message that is gone from the database."""
+    """Read the payload of a message that travels by reference; drop a message that the database no longer has."""
     if not flight.task.is_reference:
         return True
     message = payloads_read([flight.message_id]).get(flight.message_id)

@@ -1,4 +1,4 @@
-"""Keeps task messages that cannot be decoded, so that people can look at them."""
+"""Keeps task messages that can't be decoded, for the console."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from deliveries.backlog.default import default_backlog
 logger = logging.getLogger(__name__)
 
 REJECTED_KEY = "ph:rejected"
-#: How many of the newest messages are kept, so that garbage cannot fill Redis.
-KEPT = 1000
+#: Only the newest messages are kept, so that they can't fill Redis.
+MAX_KEPT = 1000
 
 
 def reject(text: str, *, reason: str) -> None:
@@ -24,10 +24,10 @@ def reject(text: str, *, reason: str) -> None:
     try:
         pipe = default_backlog().client.pipeline()
         pipe.lpush(REJECTED_KEY, row)
-        pipe.ltrim(REJECTED_KEY, 0, KEPT - 1)
+        pipe.ltrim(REJECTED_KEY, 0, MAX_KEPT - 1)
         pipe.execute()
     except redis.RedisError:
-        logger.warning("could not keep a rejected message: Redis is away")
+        logger.warning("could not keep a rejected message: Redis does not answer")
 
 
 def rejected(limit: int = 100) -> list[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""What the push worker says of settled deliveries: counters, the health of endpoints, one event for each attempt."""
+"""Reports on settled deliveries: counters, the health of endpoints, one event per attempt."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ DEAD_LETTERED = "delivery.dead_lettered"
 #: Settled deliveries with one of these verdicts were attempted.
 ATTEMPT_VERDICTS = frozenset({Verdict.ACK, Verdict.NACK, Verdict.DEAD_LETTER})
 OUTCOMES = {Verdict.ACK: "ack", Verdict.NACK: "nack", Verdict.DEAD_LETTER: "nack"}
-#: Not the endpoint's failures.
+#: Reasons for which the endpoint is not responsible.
 NOT_THE_ENDPOINTS = frozenset({str(Reason.ABORTED), str(Reason.INTERNAL), str(Reason.TRANSFORM_FAILED)})
 
 
 class Reporter:
-    """Called by the settler's thread with each round, and by the heart now and then."""
+    """The settler's thread calls `settled` after each round, and the heart calls `report_recovered` regularly."""
 
     def __init__(self, worker: str, *, clock: Callable[[], float] = time.time) -> None:
         self._worker = worker
         self._clock = clock
-        #: Only of endpoints with a recent nack.
+        #: The health of endpoints with a recent nack, by subscription id.
         self._health: dict[int, tuple[str, EndpointHealth]] = {}
         self._lock = threading.Lock()
         rate = settings.LOG_ATTEMPTS_PER_SECOND if settings.LOG_FORMAT == "JSON" else 0
@@ -60,8 +60,8 @@ class Reporter:
                 attempts_count(lane.subscription_id, group)
                 self._observe(lane, group, flows.get(lane))
 
-    def look(self) -> None:
-        """Report endpoints that recovered and then had nothing more to answer."""
+    def report_recovered(self) -> None:
+        """Report endpoints that recovered and have had no requests since."""
         with self._lock:
             for subscription_id, (name, health) in list(self._health.items()):
                 change = health.settle(self._clock())
@@ -70,10 +70,10 @@ class Reporter:
                     del self._health[subscription_id]
 
     def _observe(self, lane: Lane, flights: list[Flight], flow: LaneFlow | None) -> None:
-        kept = self._health.get(lane.subscription_id)
-        if kept is None and all(flight.verdict is Verdict.ACK for flight in flights):
+        entry = self._health.get(lane.subscription_id)
+        if entry is None and all(flight.verdict is Verdict.ACK for flight in flights):
             return
-        name, health = kept or (_shown_name(flights[0]), EndpointHealth())
+        name, health = entry or (_short_name(flights[0]), EndpointHealth())
         self._health[lane.subscription_id] = (name, health)
         change = health.observe(
             Result(flight.verdict is Verdict.ACK, flight.result_text, flight.ended)
@@ -110,7 +110,7 @@ def filtered_count(flights: Iterable[Flight]) -> None:
 
 
 def attempt_fields(flight: Flight, flow: LaneFlow | None, *, worker: str, stands_for: int) -> dict[str, Any]:
-    """Return the keys of one attempt's event, which are always the same: no token, no payload, no attribute, no URL."""
+    """Return the fields of an attempt's event. They never include a token, payload, attribute or URL."""
     plan = flight.plan
     return {
         "subscription": plan.settings.name if plan and plan.settings else None,
@@ -133,7 +133,7 @@ def attempt_fields(flight: Flight, flow: LaneFlow | None, *, worker: str, stands
 
 
 def flight_spans(flight: Flight) -> list[tracing.Span]:
-    """Return the span of an attempt, and before it, for the first one, that of the wait since the publish."""
+    """Return the span of an attempt. Before it comes, for the first attempt, the span of the wait since the publish."""
     settings = flight.plan.settings if flight.plan else None
     if flight.trace is None or settings is None:
         return []
@@ -181,7 +181,7 @@ def _report(name: str, change: Change, *, backoff_ms: float) -> None:
     logger.log(level, "%s", change.describe(name, backoff_ms=backoff_ms), extra=extra)
 
 
-def _shown_name(flight: Flight) -> str:
+def _short_name(flight: Flight) -> str:
     """Return `project/subscription`, which is shorter than the full name."""
     if flight.plan is None or flight.plan.settings is None:
         return f"subscription {flight.lane.subscription_id}"

@@ -1,4 +1,4 @@
-"""The settler: takes whatever has finished since last time and settles it, the database first, then Redis."""
+"""The settler: settles the results that have arrived since its last round, in the database first, then in Redis."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ OnSettled = Callable[[Sequence[Flight], Mapping[Lane, LaneFlow]], None]
 
 #: Results per round: a longer transaction would hold SQLite's write lock too long.
 ROUND_SIZE = 1000
-#: The pause after a round of many results, and after one that only had results of idle lanes; after any other it is as
-#: long as the round took, at most this.
+#: The pause after a round of many results, and after a round with results of idle lanes only. After any other round the
+#: pause is as long as the round, at most this.
 GATHER_SECONDS = 0.02
 MANY = 64
 FIRST_PAUSE_SECONDS = 0.05
@@ -74,7 +74,7 @@ class Settler:
         self._thread.start()
 
     def finish(self, flight: Flight) -> None:
-        """Note a result. This is called on the engine's loop, so it does nothing else."""
+        """Queue a result. This is called on the engine's loop, so it does nothing else."""
         self._results.append(flight)
         if not self._ready.is_set():
             self._ready.set()
@@ -95,7 +95,7 @@ class Settler:
         with suppress(_Stopped):
             count = self._settle_some()
             if count < ROUND_SIZE:
-                # Each round is a commit, for which publishers have to wait: let some results gather.
+                # Each round is a commit, which delays publishers, so a pause lets some results gather.
                 spent = time.monotonic() - began
                 gathers = count >= MANY or (count and self._is_idle)
                 self._thread.stopping.wait(GATHER_SECONDS if gathers else min(spent, GATHER_SECONDS))
@@ -163,28 +163,28 @@ class Settler:
             logger.exception("Redis refused %d results; they will be tried again", len(flights))
             self._refused += flights
             self._retry_at = time.monotonic() + LAST_PAUSE_SECONDS
-            return self._drop(flights)
+            return self._leave_round(flights)
         self._is_idle = self._is_idle and all(flow.is_idle for flow in flows.values())
         for batch, count in batches.items():
             batch.left -= count
-        self._drop(flights)
-        return self._tell(flights, flows)
+        self._leave_round(flights)
+        return self._report(flights, flows)
 
     def _settle_apart(self, lanes: Mapping[Lane, Sequence[Flight]]) -> None:
         logger.exception("%d lanes could not be settled together; settling them one by one", len(lanes))
         for flights in lanes.values():
             self._settle(flights)
 
-    def _drop(self, flights: Sequence[Flight]) -> None:
-        """Remove these flights from the current round."""
+    def _leave_round(self, flights: Sequence[Flight]) -> None:
+        """Remove these flights from the current round, because they are settled or wait for a retry."""
         done = set(flights)
         self._taken = [flight for flight in self._taken if flight not in done]
 
-    def _tell(self, flights: Sequence[Flight], flows: Mapping[Lane, LaneFlow]) -> None:
+    def _report(self, flights: Sequence[Flight], flows: Mapping[Lane, LaneFlow]) -> None:
         try:
             self._on_settled(flights, flows)
         except Exception:
-            # They are settled: an error of a listener must not make them settle again.
+            # An error of the listener must not make the flights settle again.
             logger.exception("%d settled deliveries could not be reported in full", len(flights))
 
     def _persistently(self, call: Callable[[], Result], *, count: int) -> Result:
@@ -257,9 +257,11 @@ def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
     forwarded: dict[Lane, Forwarded] = {}
     with write_transaction():
         for lane, flights in lanes.items():
-            gone = [flight.message_id for flight in flights if flight.verdict in NO_LONGER_OWED]
-            if gone:
-                statements.deliveries_delete(subscription_id=lane.subscription_id, region=lane.region, message_ids=gone)
+            settled_ids = [flight.message_id for flight in flights if flight.verdict in NO_LONGER_OWED]
+            if settled_ids:
+                statements.deliveries_delete(
+                    subscription_id=lane.subscription_id, region=lane.region, message_ids=settled_ids
+                )
             last_flights = [flight for flight in flights if _is_spent(flight)]
             spent = {flight.message_id: flight.task.attempt for flight in last_flights}
             if spent:
@@ -319,10 +321,10 @@ def _is_spent(flight: Flight) -> bool:
 def _marked(lanes: dict[Lane, list[Flight]], forwarded: dict[Lane, Forwarded]) -> Forwarded:
     """Mark the forwarded flights as dead letters after the commit, and return everything forwarded."""
     total = Forwarded()
-    for lane, of_lane in forwarded.items():
-        total.announce += of_lane.announce
+    for lane, lane_forwarded in forwarded.items():
+        total.announce += lane_forwarded.announce
         for flight in lanes[lane]:
-            if flight.verdict is Verdict.NACK and flight.message_id in of_lane.message_ids:
+            if flight.verdict is Verdict.NACK and flight.message_id in lane_forwarded.message_ids:
                 flight.verdict = Verdict.DEAD_LETTER
     return total
 

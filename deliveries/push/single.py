@@ -1,4 +1,4 @@
-"""Pushes one message in a worker that is no push worker, so that a stock Celery worker on the queue works correctly."""
+"""Pushes one message in a worker that isn't a push worker, so that a stock Celery worker on the queue works too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pushhub.common import tracing
 
 
 def deliver_one(task: DeliverTask) -> str:
-    """Push a message, wait for the result, settle it, and return the result for people.
+    """Push a message, wait for the result, settle it, and return the result as text.
 
     Raises the errors of the database and of Redis if it cannot settle; the broker then delivers the task again.
     """

@@ -9,7 +9,7 @@ from celery.worker.strategy import default
 
 
 def deliver_strategy(task: Any, app: Any, consumer: Any, **kwargs: Any) -> Callable[..., Any]:
-    """Return what Celery calls for every message of the task. Celery calls this once per connection."""
+    """Return the function that Celery calls with every message of the task. Celery calls this once per connection."""
     push_worker = getattr(consumer.controller, "push_worker", None)
     handler: Callable[..., Any] = default(task, app, consumer, **kwargs)
     if push_worker is not None and push_worker.serves(consumer):

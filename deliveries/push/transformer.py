@@ -23,7 +23,7 @@ from subscriptions.transforms.results import FILTERED, Failed, Filtered
 logger = logging.getLogger(__name__)
 
 THREADS = 2
-#: Messages that a subscription's turn takes at most, and how long it may take.
+#: The most messages of a subscription's turn, and its time limit.
 TURN_MESSAGES = 250
 TURN_SECONDS = 0.25
 #: The pause before the next try while others use the project's sandbox.
@@ -31,16 +31,16 @@ BUSY_SECONDS = 0.05
 
 
 class Transformer:
-    """Its threads start with the first message that has to be transformed."""
+    """Transforms flights in its own threads, which start with the first flight."""
 
     def __init__(self, *, resume: Callable[[Sequence[Flight]], None], admit: Callable[[Flight], bool]) -> None:
-        """`resume` gets the flights that go on. `admit` tells whether there is memory for a flight's new payload."""
+        """`resume` gets the transformed flights. `admit` returns whether there is memory for a flight's new payload."""
         self._resume = resume
         self._admit = admit
         self._changed = threading.Condition()
-        #: Flights by subscription; the one whose turn was longest ago comes first.
+        #: Flights by subscription. The subscription whose last turn is the longest ago comes first.
         self._waiting: OrderedDict[int, deque[Flight]] = OrderedDict()
-        #: The projects whose functions run.
+        #: The projects whose functions are running.
         self._busy: set[str] = set()
         self._threads: list[BackgroundThread] = []
 
@@ -68,22 +68,22 @@ class Transformer:
         project, flights = self._next()
         if not flights:
             return
-        left = list(flights)
+        remaining = list(flights)
         try:
-            left = self._transform(project, flights)
+            remaining = self._transform(project, flights)
         except ResourceExhausted:
             self._threads[0].stopping.wait(BUSY_SECONDS)
         except Exception:
             logger.exception("%d messages could not be transformed", len(flights))
             for flight in flights:
                 flight.settle_as(Verdict.NACK, Reason.INTERNAL)
-            left = []
+            remaining = []
         finally:
             with self._changed:
                 self._busy.discard(project)
-                if left:
-                    waiting = self._waiting.setdefault(left[0].lane.subscription_id, deque())
-                    waiting.extendleft(reversed(left))
+                if remaining:
+                    waiting = self._waiting.setdefault(remaining[0].lane.subscription_id, deque())
+                    waiting.extendleft(reversed(remaining))
                 self._changed.notify_all()
 
     def _next(self) -> tuple[str, list[Flight]]:
@@ -112,7 +112,7 @@ class Transformer:
         return None
 
     def _transform(self, project: str, flights: Sequence[Flight]) -> list[Flight]:
-        """Transform the flights of one subscription; return those that had no time."""
+        """Transform the flights of one subscription. Return those for which there was no time."""
         plan = flights[0].plan
         assert plan is not None
         results = wire_messages_transform(
@@ -127,7 +127,7 @@ class Transformer:
         return list(flights[len(results) :])
 
     def _is_ready(self, flight: Flight, result: Wire | Failed | Filtered) -> bool:
-        """Keep the result of a flight that goes on; settle the others."""
+        """Store the result of a transformed flight and return whether it may be pushed now. Settle the others."""
         if result is FILTERED:
             flight.settle_as(Verdict.DROP, FILTER)
             return False

@@ -27,7 +27,7 @@ MAX_SLEEP_SECONDS = 2.0
 
 
 def full_bell(work: str) -> str:
-    """Return the bell that a worker rings for itself when it has room again."""
+    """Return the key of the bell that a worker rings for itself when it has room again."""
     return work.replace("ph:work:", "ph:bell:", 1)
 
 
@@ -83,7 +83,7 @@ class _Sleep:
 
 
 class QoS(BaseQoS):  # type: ignore[misc]
-    """Keeps no record of the worker's messages, as their batch is already recorded in Redis."""
+    """Keeps no record of the worker's messages, because their batch is already recorded in Redis."""
 
     def append(self, message: Any, delivery_tag: str) -> None:
         if not self.channel.fetches(message):
@@ -107,7 +107,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._regions: list[str] = []
         self._turn = 0
-        #: Regions whose last fetch emptied the queue; whoever fills it again rings.
+        #: Regions whose last fetch emptied the queue. Filling the queue rings the bell.
         self._quiet: set[str] = set()
         self._alarm: Alarm | None = None
         #: The request that the next reply answers, whatever has been cancelled since.
@@ -165,7 +165,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         region = regions[self._turn]
         work, batch, room, limit = fetcher.fetch_arguments(region)
         if not room:
-            self._send_rest(work)
+            self._send_full_sleep(work)
             return
         self._awaited = _Fetch(region, batch, room)
         script = ("EVALSHA", self._fetch_sha) if self._fetch_sha else ("EVAL", self._fetch_source)
@@ -178,7 +178,7 @@ class Channel(BaseChannel):  # type: ignore[misc]
         others = [queue for queue in self.active_queues if not queue.startswith(QUEUE_PREFIX)]
         self.client.connection.send_command("BRPOP", *bells, *others, f"{MAX_SLEEP_SECONDS:.3f}")
 
-    def _send_rest(self, work: str) -> None:
+    def _send_full_sleep(self, work: str) -> None:
         """Sleep on the worker's own bell, which its settler rings, because the worker is full.
 
         The region's bell is left to other workers. They also take care of lanes that become due, at the end of their

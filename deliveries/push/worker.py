@@ -1,4 +1,4 @@
-"""The push worker: what is added to a Celery worker that consumes a `deliveries.*` queue through PushHub's transport.
+"""The push worker, which extends a Celery worker that consumes a `deliveries.*` queue through PushHub's transport.
 
 Celery's own thread fetches. Four others work beside it: the engine pushes, the settler settles, the preparer reads the
 database, and the heart beats. Each waits out any outage of Redis or the database by itself.
@@ -48,7 +48,7 @@ from pushhub.common.background import BackgroundThread
 
 logger = logging.getLogger(__name__)
 
-#: Messages per fetch: enough to make its cost small, few enough to share a queue among workers.
+#: Messages per fetch: many enough to make its cost small, few enough for workers to share a queue.
 FETCH_SIZE = 300
 HEARTBEAT_SECONDS = 3.0
 #: Copies in memory of a payload that came in the task: in the form that the next attempt needs, and in the push body.
@@ -71,7 +71,8 @@ class PushWorker:
         self.outstanding: dict[str, Flight] = {}
         #: Regions without a living worker of their own, which this worker has taken over.
         self.adopted: tuple[str, ...] = ()
-        self._asked: set[str] = set()
+        #: Regions whose messages the worker has requested since the last heartbeat.
+        self._requested_regions: set[str] = set()
         self._heart = Heart(self)
         self.reporter = Reporter(self.name)
         self._journal = journal()
@@ -103,7 +104,7 @@ class PushWorker:
     # Called by the transport (transport.Fetcher).
 
     def fetch_arguments(self, region: str) -> tuple[str, str, int, int]:
-        self._asked.add(region)
+        self._requested_regions.add(region)
         room = settings.WORKER_OUTSTANDING - len(self.outstanding)
         self._was_full = room <= 0
         batch = str(next(self._batches))
@@ -192,9 +193,9 @@ class PushWorker:
     # Called from the other threads.
 
     def regions_served(self) -> set[str]:
-        """Return the worker's own regions whose messages it has asked for since the last call."""
-        asked, self._asked = self._asked, set()
-        return asked.difference(self.adopted)
+        """Return the worker's own regions whose messages it has requested since the last call."""
+        regions, self._requested_regions = self._requested_regions, set()
+        return regions.difference(self.adopted)
 
     def adopt(self, regions: tuple[str, ...]) -> None:
         """Serve these regions of other workers, instead of those adopted before."""
@@ -223,7 +224,7 @@ class PushWorker:
         self.preparer.prepare(self.engine, [*others, *self.admission.take(needs)])
 
     def _admit_transformed(self, flight: Flight) -> bool:
-        """Return whether there is memory for what a function has made of a flight, which waits otherwise."""
+        """Return whether there is memory for the transformed message of a flight. Otherwise the flight waits."""
         return self.admission.grow(flight, COPIES * wire_size(flight.transformed or {}))
 
     def _resume(self, flights: list[Flight]) -> None:
@@ -249,18 +250,18 @@ class PushWorker:
     # Shutdown.
 
     def drain(self) -> None:
-        """Wait for the outstanding pushes, hand back those that do not finish, settle everything, and sign off."""
+        """Wait for the outstanding pushes, hand back the unfinished ones, settle everything, and stop all threads."""
         self._stopping = True
         deadline = time.monotonic() + settings.DRAIN_SECONDS
         while self.outstanding and time.monotonic() < deadline:
             time.sleep(0.05)
-        left = len(self.outstanding)
+        unfinished = len(self.outstanding)
         self.transformer.stop()
         self.engine.stop()
         for flight in list(self.outstanding.values()):
             flight.settle_as(Verdict.RELEASE)
-        if left:
-            logger.warning("%d pushes did not finish in %d s and were handed back", left, settings.DRAIN_SECONDS)
+        if unfinished:
+            logger.warning("%d pushes did not finish in %d s and were handed back", unfinished, settings.DRAIN_SECONDS)
         self.settler.stop(timeout=30)
         self.preparer.stop()
         self._heart.stop()
@@ -300,7 +301,7 @@ class Heart:
             elif self._was_away:
                 self._worker.preparer.run_soon(_audit)
             self._was_away = False
-            self._worker.reporter.look()
+            self._worker.reporter.report_recovered()
         except redis.RedisError as error:
             self._was_away = True
             logger.warning("no heartbeat: %s", type(error).__name__)

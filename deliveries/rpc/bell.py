@@ -11,7 +11,7 @@ from django.conf import settings
 
 from deliveries.backlog.backlog import pull_bell
 
-#: A sleeper looks at least so often for leases that have lapsed, as pulling does (deliveries/pull.py).
+#: A sleeper looks at least so often for leases that have lapsed, as pulling does (deliveries/pull/leasing.py).
 LONGEST_SLEEP_SECONDS = 1.0
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
 
-from deliveries import pull
 from deliveries.api.views import REGION_HEADER
 from deliveries.counters import kinds
 from deliveries.counters.recording import request_counted
 from deliveries.publish.request import published_messages_read, region_parse
 from deliveries.publish.service import message_publish
 from deliveries.publish.writer import SmallPublish, publish_writer_of
+from deliveries.pull import deadlines, leasing, settling
 from deliveries.rpc.bell import bell
 from deliveries.rpc.protobuf import received_message_add
 from deliveries.rpc.streams import leases_changed
@@ -82,8 +82,8 @@ async def messages_pull(request: Any, call: Call) -> Any:
             await bell().wait(subscription.pk, seconds=ends - loop.time())
 
 
-def _lease(subscription: Any, count: int) -> list[pull.Received]:
-    return pull.messages_pull(subscription=subscription, max_messages=count)
+def _lease(subscription: Any, count: int) -> list[leasing.Received]:
+    return leasing.messages_pull(subscription=subscription, max_messages=count)
 
 
 def _subscription(name: str) -> Any:
@@ -94,7 +94,7 @@ def messages_acknowledge(request: Any, caller: Principal) -> Empty:
     subscription, ack_ids = _subscription(request.subscription), list(request.ack_ids)
     try:
         with request_counted(kinds.ACK_REQUESTS, subscription.pk):
-            pull.messages_acknowledge(subscription=subscription, ack_ids=ack_ids)
+            settling.messages_acknowledge(subscription=subscription, ack_ids=ack_ids)
     finally:
         leases_changed(subscription.pk, ack_ids, seconds=0)
     return Empty()
@@ -104,7 +104,7 @@ def ack_deadlines_modify(request: Any, caller: Principal) -> Empty:
     subscription, ack_ids = _subscription(request.subscription), list(request.ack_ids)
     seconds = request.ack_deadline_seconds
     with request_counted(kinds.MODACK_REQUESTS, subscription.pk):
-        pull.ack_deadlines_modify(subscription=subscription, ack_ids=ack_ids, seconds=seconds)
+        deadlines.ack_deadlines_modify(subscription=subscription, ack_ids=ack_ids, seconds=seconds)
     leases_changed(subscription.pk, ack_ids, seconds=seconds)
     return Empty()
 

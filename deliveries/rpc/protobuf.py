@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 from typing import Any
 
-from deliveries.pull import Received
+from deliveries.pull.leasing import Received
 from deliveries.rules.ids import publish_time_ms
 
 

@@ -19,9 +19,12 @@ from typing import Any
 
 import redis
 
-from deliveries import pull
 from deliveries.counters import kinds, openstreams
 from deliveries.counters.recording import request_count
+from deliveries.pull.deadlines import MAX_ACK_DEADLINE_SECONDS, ack_deadlines_modify, leases_give_back
+from deliveries.pull.leases import ack_ids_ended
+from deliveries.pull.leasing import Received, messages_pull
+from deliveries.pull.settling import messages_acknowledge
 from deliveries.rpc.bell import bell
 from deliveries.rpc.flow import Outstanding
 from deliveries.rpc.protobuf import received_message_add
@@ -69,7 +72,7 @@ class Stream:
         #: Messages of an ordering key go to one puller at a time. A client keeps its id when it opens another stream.
         self._puller = hashlib.blake2s((first.client_id or secrets.token_hex()).encode(), digest_size=8).hexdigest()
         #: The last lease call, which goes on in its thread when the stream is cancelled meanwhile.
-        self._leasing: asyncio.Future[list[pull.Received]] | None = None
+        self._leasing: asyncio.Future[list[Received]] | None = None
 
     async def answers(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Yield the responses to the client, until either side ends the stream."""
@@ -182,7 +185,7 @@ class Stream:
             await self._look()
         return []
 
-    def _sent(self, received: Sequence[pull.Received]) -> None:
+    def _sent(self, received: Sequence[Received]) -> None:
         for message in received:
             self._outstanding.sent(message.ack_id, message.size, self._lease_seconds, message.ends_ms)
 
@@ -191,7 +194,7 @@ class Stream:
         ack_ids = self._outstanding.ack_ids()
         self._changed(list(await in_thread(_gone, self.subscription, ack_ids)), 0)
 
-    def _answers_of(self, received: Sequence[pull.Received]) -> list[Any]:
+    def _answers_of(self, received: Sequence[Received]) -> list[Any]:
         """Return responses of moderate size with all of the messages."""
         responses, size = [self._response()], 0
         # To measure a message is to encode it. Few messages need that.
@@ -260,10 +263,10 @@ async def streaming_pull(requests: AsyncIterator[Any], call: Call) -> AsyncItera
 
 
 def _deadline(seconds: int) -> int:
-    if not LEAST_DEADLINE_SECONDS <= seconds <= pull.MAX_ACK_DEADLINE_SECONDS:
+    if not LEAST_DEADLINE_SECONDS <= seconds <= MAX_ACK_DEADLINE_SECONDS:
         raise InvalidArgument(
             f"Invalid ack deadline given (ack_deadline={seconds}). The ack deadline must be between "
-            f"{LEAST_DEADLINE_SECONDS} and {pull.MAX_ACK_DEADLINE_SECONDS} seconds.",
+            f"{LEAST_DEADLINE_SECONDS} and {MAX_ACK_DEADLINE_SECONDS} seconds.",
             field="streamAckDeadlineSeconds",
         )
     return seconds
@@ -289,15 +292,15 @@ def _subscription(name: str) -> Subscription:
     return subscription_get(name=name)
 
 
-def _leased(subscription: Subscription, count: int, max_bytes: int, seconds: int, puller: str) -> list[pull.Received]:
-    return pull.messages_pull(
+def _leased(subscription: Subscription, count: int, max_bytes: int, seconds: int, puller: str) -> list[Received]:
+    return messages_pull(
         subscription=subscription, max_messages=count, max_bytes=max_bytes, lease_seconds=seconds, puller=puller
     )
 
 
 def _given_back(subscription: Subscription, ends_ms: dict[str, int]) -> None:
     try:
-        pull.leases_give_back(subscription=subscription, ends_ms=ends_ms)
+        leases_give_back(subscription=subscription, ends_ms=ends_ms)
     except redis.RedisError:
         logger.warning("%d leases of a stream that ended could not be given back; they lapse instead", len(ends_ms))
 
@@ -305,7 +308,7 @@ def _given_back(subscription: Subscription, ends_ms: dict[str, int]) -> None:
 def _acknowledged(subscription: Subscription, ack_ids: list[str]) -> set[str]:
     """Acknowledge; return the ack ids whose leases had ended, which matters with exactly-once delivery."""
     try:
-        pull.messages_acknowledge(subscription=subscription, ack_ids=ack_ids)
+        messages_acknowledge(subscription=subscription, ack_ids=ack_ids)
     except FailedPrecondition as error:
         return _lost(error)
     return set()
@@ -313,14 +316,14 @@ def _acknowledged(subscription: Subscription, ack_ids: list[str]) -> set[str]:
 
 def _modified(subscription: Subscription, ack_ids: list[str], seconds: int) -> set[str]:
     try:
-        pull.ack_deadlines_modify(subscription=subscription, ack_ids=ack_ids, seconds=seconds)
+        ack_deadlines_modify(subscription=subscription, ack_ids=ack_ids, seconds=seconds)
     except FailedPrecondition as error:
         return _lost(error)
     return set()
 
 
 def _gone(subscription: Subscription, ack_ids: list[str]) -> set[str]:
-    return pull.leases_lost(subscription=subscription, ack_ids=ack_ids) if ack_ids else set()
+    return ack_ids_ended(subscription=subscription, ack_ids=ack_ids) if ack_ids else set()
 
 
 def _lost(error: FailedPrecondition) -> set[str]:

@@ -49,7 +49,7 @@ class BackgroundThread:
         self._on_error = on_error
         self._at_end = at_end
         self._pause = FIRST_PAUSE_SECONDS
-        self._seen = 0.0
+        self._last_beat = 0.0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -65,12 +65,12 @@ class BackgroundThread:
 
     def beat(self) -> None:
         """Report that the thread is alive."""
-        self._seen = time.monotonic()
+        self._last_beat = time.monotonic()
 
     @property
     def silent_seconds(self) -> float:
         """The seconds since the last report."""
-        return time.monotonic() - self._seen
+        return time.monotonic() - self._last_beat
 
     def _run(self) -> None:
         try:

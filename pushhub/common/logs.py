@@ -1,4 +1,4 @@
-"""How log records look: readable lines, or JSON objects with one event each."""
+"""The form of log records: readable lines, or JSON objects with one event each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-#: The name of an event without one of its own, as `delivery.attempted` is.
+#: The event of records without a name such as `delivery.attempted`.
 PLAIN_EVENT = "log"
 NOT_IMPLEMENTED = 501
 
@@ -36,9 +36,9 @@ class JsonFormatter(logging.Formatter):
 
 
 class ClientErrors(logging.Filter):
-    """Makes debug records of what Django logs as a warning or an error of ours when a client asked for something wrong.
+    """Turns Django's warnings and errors about invalid requests into debug records.
 
-    The answer already tells the client. 501 is a method that PushHub does not have.
+    The response already tells the client. 501 is the status of a method that PushHub doesn't have.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

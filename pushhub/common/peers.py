@@ -21,5 +21,5 @@ def peer_forget(port: int) -> None:
 def address_of(peer: str) -> str:
     """Return the address of a peer in gRPC's form, such as `ipv4:127.0.0.1:51234`."""
     host, _, port = peer.partition(":")[2].rpartition(":")
-    known = _addresses.get(int(port)) if port.isdecimal() else None
-    return known or host.strip("[]")
+    address = _addresses.get(int(port)) if port.isdecimal() else None
+    return address or host.strip("[]")

@@ -1,4 +1,4 @@
-"""Queries whose SQL is compiled once. They serve the path of each message, where Django's compiling costs the most.
+"""Queries whose SQL is compiled once, for code that runs for each message, where compiling would cost the most.
 
 A query is written with the ORM as usual. A `slot` marks each value that changes between calls.
 """
@@ -38,13 +38,13 @@ class PreparedRows:
             return iter(compiler.apply_converters(cursor.fetchall(), converters))
 
     def _compiled(self) -> _Compiled:
-        kept: _Compiled | None = getattr(self._local, "kept", None)
-        if kept is None:
+        compiled: _Compiled | None = getattr(self._local, "compiled", None)
+        if compiled is None:
             compiler = self._make(*self._slots).query.get_compiler(using=DEFAULT_DB_ALIAS)
             sql, parameters = compiler.as_sql()
             missing = [slot for slot in self._slots if slot not in parameters]
             if missing:
                 raise ValueError(f"slots that the query does not have as parameters: {missing}")
             converters = compiler.get_converters([selected[0] for selected in compiler.select])
-            kept = self._local.kept = (compiler, sql, tuple(parameters), converters)
-        return kept
+            compiled = self._local.compiled = (compiler, sql, tuple(parameters), converters)
+        return compiled

@@ -1,4 +1,4 @@
-"""The JSON form of protocol buffers: strict reading of requests, and writing of values in Google's form.
+"""The JSON form of protocol buffers: reads requests strictly, and writes values in Google's form.
 
 A `Message` names its fields and their kinds. `Message.read` takes decoded JSON and returns it in canonical form:
 lowerCamelCase names, no fields at their default. It reads both spellings of a name and refuses unknown names.
@@ -96,7 +96,7 @@ def bytes_parse(value: object, *, field: str) -> bytes:
 
 
 class Kind:
-    """How a proto type is read. `read` never gets null, which means absent in proto JSON."""
+    """Reads values of a proto type. `read` never gets null, which means absent in proto JSON."""
 
     type_name = "TYPE_MESSAGE"
     #: Whether a default value differs from an absent one. It does for messages, but not for proto3 scalars.
@@ -332,15 +332,15 @@ class Message(Kind):
         if not isinstance(value, Mapping):
             self._refuse_shape(value, path)
         result: dict[str, Any] = {}
-        seen: dict[str, str] = {}
+        spellings: dict[str, str] = {}
         for spelling, item in value.items():
-            field = self._field_of(spelling, seen, path)
+            field = self._field_of(spelling, spellings, path)
             if item is None or field in self.output_only:
                 continue
             kind = self.fields[field]
-            taken = kind.read(item, f"{path}.{field}" if path else field)
-            if taken or kind.has_presence:
-                result[field] = taken
+            parsed = kind.read(item, f"{path}.{field}" if path else field)
+            if parsed or kind.has_presence:
+                result[field] = parsed
         self._check_oneofs(result, path)
         return result
 
@@ -349,7 +349,7 @@ class Message(Kind):
         members = next((members for members in self.oneofs.values() if field in members), ())
         return frozenset(members) - {field}
 
-    def _field_of(self, spelling: str, seen: dict[str, str], path: str) -> str:
+    def _field_of(self, spelling: str, spellings: dict[str, str], path: str) -> str:
         field = self.spellings.get(spelling)
         if field is None:
             where = f" at '{path}'" if path else ""
@@ -357,12 +357,12 @@ class Message(Kind):
                 f'Invalid JSON payload received. Unknown name "{clipped(spelling)}"{where}: Cannot find field.',
                 field=clipped(f"{path}.{spelling}" if path else spelling),
             )
-        if field in seen:
+        if field in spellings:
             raise InvalidArgument(
-                f'Invalid JSON payload received. "{seen[field]}" and "{spelling}" are two spellings of one field.',
+                f'Invalid JSON payload received. "{spellings[field]}" and "{spelling}" are two spellings of one field.',
                 field=f"{path}.{field}" if path else field,
             )
-        seen[field] = spelling
+        spellings[field] = spelling
         return field
 
     def _check_oneofs(self, result: Mapping[str, Any], path: str) -> None:

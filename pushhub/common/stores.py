@@ -73,14 +73,14 @@ class Store:
         return int(info.size)
 
     def delete(self, name: str) -> None:
-        """Delete a file. One that is gone already is no error."""
+        """Delete a file, if it exists."""
         try:
             self.filesystem.delete_file(self.path(name))
         except FileNotFoundError:
             return
 
     def files(self, under: str = "") -> Iterator[StoredFile]:
-        """Return every file of a folder and of the folders in it, in the order of their names."""
+        """Yield every file of a folder and of its subfolders, in the order of their names."""
         import pyarrow.fs as fs
 
         selector = fs.FileSelector(self.path(under), recursive=True, allow_not_found=True)
@@ -90,13 +90,13 @@ class Store:
 
     @contextmanager
     def write(self, name: str) -> Iterator[BinaryIO]:
-        """Write a file, in place of one of that name.
+        """Write a file, or replace it.
 
-        In a folder the file is there whole and on the disk, or not at all. In an object store a write that fails may
-        leave a part of it, so readers must know by other means which files count.
+        In a folder, the file is complete and on the disk, or it doesn't exist. In an object store, a failed write may
+        leave a part of the file, so readers must find out in other ways which files are valid.
         """
         if not self.is_local:
-            # By default Arrow compresses what has a name such as a.gz.
+            # By default Arrow compresses files with names such as a.gz.
             with self.filesystem.open_output_stream(self.path(name), compression=None) as stream:
                 yield stream
             return
@@ -115,12 +115,12 @@ class Store:
         synchronize(path.parent)
 
     def write_bytes(self, name: str, content: bytes) -> None:
-        """Write a file, whole or not at all: an object store takes all of it in one piece."""
+        """Write a file completely or not at all, because an object store gets it in one piece."""
         with self.write(name) as file:
             file.write(content)
 
     def read_text(self, name: str) -> str:
-        """Return the text of a file, or "" where there is none."""
+        """Return the text of a file, or "" if it doesn't exist."""
         try:
             with self.open(name) as file:
                 return bytes(file.read()).decode()
@@ -132,12 +132,12 @@ class Store:
 
 
 def address_check(address: str) -> None:
-    """InvalidArgument for an address that is none of an object store, or that holds credentials or settings."""
+    """Raise InvalidArgument unless the address is that of an object store, without credentials or settings."""
     parts = urlsplit(address)
     if parts.scheme not in SCHEMES:
         raise InvalidArgument(f"There are no files at {parts.scheme}://: give a folder, or an s3:// or gs:// address.")
     if "@" in parts.netloc or parts.query:
-        # The address itself is left out of the message, as it may hold a secret.
+        # The message doesn't include the address, which may contain a secret.
         raise InvalidArgument(
             f"The {parts.scheme}:// address has credentials or settings in it: give them as environment variables."
         )
@@ -146,14 +146,14 @@ def address_check(address: str) -> None:
 
 
 def folders_make(folder: Path) -> None:
-    """Make a folder and those above it, for this user alone."""
+    """Create a folder and its parents, readable by this user only."""
     for missing in reversed([parent for parent in (folder, *folder.parents) if not parent.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
         synchronize(missing.parent)
 
 
 def synchronize(folder: Path) -> None:
-    """Have the names of a folder on the disk."""
+    """Write the directory entries of a folder to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -167,7 +167,7 @@ def _private(path: str, flags: int) -> int:
 
 @cache
 def _filesystem(scheme: str, process_id: int) -> Any:
-    """Return the file system of a scheme. A connection of another process cannot be used, so each has its own."""
+    """Return the file system of a scheme. Processes can't share connections, so each has its own."""
     import pyarrow.fs as fs
 
     if scheme == "file":
@@ -232,9 +232,9 @@ def file_of(address: str) -> AnyFile:
 
 
 def files_matching(address: str) -> list[RemoteFile]:
-    """Return the files of an address, in the order of their names: a file, those of a folder, or those of a pattern.
+    """Return the files of an address in the order of their names. It names a file, a folder or a pattern.
 
-    In a pattern `*` stands for no slash, and `**` for any number of folders.
+    In a pattern, `*` matches any text without a slash, and `**` any number of folders.
     """
     address_check(address)
     bucket, _, path = address.partition("://")[2].partition("/")
@@ -254,6 +254,6 @@ def _is_hidden(name: str) -> bool:
 
 
 def _translated(pattern: str) -> str:
-    """Return the regular expression of a shell's pattern."""
+    """Return the regular expression for a shell pattern."""
     words = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
     return "".join(words.get(word, re.escape(word)) for word in re.findall(r"\*\*/|\*\*|\*|[^*]+", pattern))

@@ -1,8 +1,8 @@
 """Limits how often a caller may try a password. Redis counts for all processes, or this process while Redis is down.
 
-Each kind of guess has a name, of which only a bucket number is kept, so there are never more counters than buckets,
-whatever names are sent. The secret key determines the buckets, so nobody can aim for the bucket of another user. A
-counter ends with its window, however often it is increased meanwhile, so nobody is locked out for longer.
+Attempts are counted under names, for example a user's. Only the bucket number of a name is stored, so there are never
+more counters than buckets, whatever names are sent. The bucket depends on the secret key, so nobody can aim for the
+bucket of another user. A counter ends with its window, however often it was increased, so nobody is locked out longer.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def attempt(limits: Mapping[str, int], *, redis_url: str, secret: str) -> int:
         counts = RedisCounters(redis_url).add(buckets)
     except redis.RedisError:
         counts = local_counters.add(buckets)
-    waits = [left for (count, left), limit in zip(counts, limits.values(), strict=True) if count > limit]
+    waits = [seconds for (count, seconds), limit in zip(counts, limits.values(), strict=True) if count > limit]
     return max(1, round(max(waits))) if waits else 0
 
 

@@ -1,11 +1,11 @@
-"""Traces with OpenTelemetry: what became of a message whose publisher traces it, from publish to each POST.
+"""Traces with OpenTelemetry: the way of a message whose publisher traces it, from publish to each POST.
 
 A client with OpenTelemetry puts the context of its trace into an attribute of the message. PushHub adds spans to that
-trace: `publish`, `wait` until the first attempt, and `push` for each attempt, whose span is the parent of what the
-endpoint does. Messages without such an attribute, or with one that is not sampled, have no spans.
+trace: `publish`, `wait` until the first attempt, and `push` for each attempt, whose span is the parent of the
+endpoint's spans. Messages without such an attribute, or with an unsampled trace, have no spans.
 
-Spans are made when all is over, of times that are known anyway. Ids follow from the message, so that the processes need
-not tell each other. Nothing of this is imported unless the standard environment variables ask for OTLP.
+A span is created when it has ended, from times that are recorded anyway. Its id is derived from the message, so the
+processes needn't exchange it. OpenTelemetry is imported only if the standard environment variables ask for OTLP.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def is_on() -> bool:
         return False
     protocol = next((os.environ[name] for name in PROTOCOLS if os.environ.get(name)), HTTP_PROTOBUF)
     if protocol != HTTP_PROTOBUF:
-        logger.warning("no traces are exported: the OTLP protocol is %s, and only %s is there", protocol, HTTP_PROTOBUF)
+        logger.warning(
+            "no traces are exported: the OTLP protocol is %s, and only %s is supported", protocol, HTTP_PROTOBUF
+        )
         return False
     try:
         import opentelemetry.exporter.otlp.proto.http.trace_exporter  # noqa: F401
@@ -78,13 +80,13 @@ def is_on() -> bool:
 
 
 def context_parse(traceparent: str) -> TraceContext | None:
-    """Return the context of a valid `traceparent`, or None where its sender does not sample the trace."""
+    """Return the context of a valid `traceparent`, or None if its sender doesn't sample the trace."""
     _, trace_id, span_id, flags = traceparent.split("-")
     return TraceContext(int(trace_id, 16), int(span_id, 16)) if int(flags, 16) & SAMPLED else None
 
 
 def context_of(trace: TraceContext, *parts: str | int) -> TraceContext:
-    """Return the context of one of PushHub's own spans, which `parts` tell from all others."""
+    """Return the context of one of PushHub's own spans, which `parts` identify."""
     digest = hashlib.blake2s("|".join(map(str, parts)).encode(), digest_size=8, person=b"span").digest()
     return TraceContext(trace.trace_id, int.from_bytes(digest) or 1)
 
@@ -135,7 +137,7 @@ def _add(spans: Iterable[Span]) -> None:
 
 
 def shut_down() -> None:
-    """Send what is left, and end the exporter's thread."""
+    """Send the remaining spans, and end the exporter's thread."""
     if _exporter_of.cache_info().currsize:
         _exporter_of(os.getpid())[0].shutdown()  # type: ignore[no-untyped-call]
     _exporter_of.cache_clear()
@@ -143,7 +145,7 @@ def shut_down() -> None:
 
 @cache
 def _exporter_of(_pid: int) -> tuple[BatchSpanProcessor, Any]:
-    """Return the exporter of a process: a fork has none of its parent's threads."""
+    """Return the exporter of a process. A fork needs its own, because it has no threads of its parent."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace.export import BatchSpanProcessor

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class StartError(Exception):
-    """Something keeps the emulator from starting. The text is the line that the user sees."""
+    """The emulator can't start. The text is the line that the user sees."""

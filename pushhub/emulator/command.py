@@ -17,7 +17,7 @@ from pushhub.emulator import StartError
 from pushhub.emulator.resources import ResourcesError, resources_read
 
 DEFAULT_ADDRESS = "127.0.0.1:8085"
-#: Who every caller is.
+#: The principal of every caller.
 ANONYMOUS = "user:developer@localhost"
 
 EPILOG = """\
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the emulator until it is told to stop. Return the exit status."""
+    """Run the emulator until it is asked to stop. Return the exit status."""
     options = parser().parse_args(arguments)
     with ExitStack() as cleanup:
         try:
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def environment_prepare(options: argparse.Namespace, address: tuple[str, int], cleanup: ExitStack) -> None:
-    """Put the options into the environment, where the settings are read from."""
+    """Put the options into the environment, from which the settings are read."""
     web = _address("--http", options.http)
     if options.data_dir is None:
         folder = Path(tempfile.mkdtemp(prefix="pushhub-emulator-"))
@@ -108,7 +108,7 @@ def _of_environment() -> list[str]:
 
 
 def _address(option: str, text: str) -> tuple[str, int]:
-    """Return the host and port; a free port of the host in place of port 0."""
+    """Return the host and port. Port 0 stands for a free port of the host."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
         raise env.SettingError(f"{option}={text}: give HOST:PORT, for example {DEFAULT_ADDRESS}")

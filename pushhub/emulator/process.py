@@ -1,4 +1,4 @@
-"""The emulator's process: Redis beside it, REST and gRPC in a thread, beat in another, the worker in the main one."""
+"""The emulator's process: REST and gRPC in a thread, beat in another, the worker in the main one, Redis as a child."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from pushhub import environment as env
 from pushhub.emulator import StartError
 from pushhub.emulator.resources import StartResources, resources_create
 from pushhub.runtime import embedded
-from pushhub.runtime.crew import WITH_US
+from pushhub.runtime.crew import END_WITH_PARENT
 from pushhub.runtime.processes import answers_redis
 
 logger = logging.getLogger(__name__)
 
 REDIS_SECONDS = 20.0
 SERVERS_SECONDS = 60.0
-#: How long requests that are under way may go on once the emulator is told to stop.
+#: How long current requests may go on after the emulator was asked to stop.
 GRACE_SECONDS = 2.0
 
 
@@ -73,10 +73,10 @@ class Emulator:
             command = embedded.command(socket=server.socket, folder=folder)
         except embedded.RedisServerMissingError as error:
             raise StartError(str(error)) from None
-        return subprocess.Popen([*WITH_US, *command])  # noqa: S603
+        return subprocess.Popen([*END_WITH_PARENT, *command])  # noqa: S603
 
     def _database_prepare(self) -> None:
-        """Create the tables. A database that nobody keeps gets them directly, without the history of migrations."""
+        """Create the tables. A temporary database gets them directly, without the migrations."""
         in_memory = settings.EMULATOR == "MEMORY"
         call_command("migrate", interactive=False, verbosity=0, skip_checks=True, run_syncdb=in_memory)
 
@@ -95,7 +95,7 @@ class Emulator:
 
     async def _serve_all(self) -> None:
         from pushhub.runtime import grpcserver
-        from pushhub.runtime.httpserver import HttpServer
+        from pushhub.runtime.httpserver.server import HttpServer
         from pushhub.runtime.limits import limits_read, open_files_raise
         from pushhub.wsgi import application
 

@@ -1,4 +1,4 @@
-"""What the emulator creates at its start: read from short forms and a YAML file, created through the services."""
+"""The initial resources of the emulator: read from short forms and a YAML file, and created by the services."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Bodies = dict[str, dict[str, Any]]
 
 
 class ResourcesError(ValueError):
-    """The resources to create at the start cannot be read or created. The text says which and why."""
+    """The initial resources can't be read or created. The text names the first such resource and the reason."""
 
 
 @dataclass
@@ -30,7 +30,7 @@ class StartResources:
 
 
 def resources_read(*, projects: Iterable[str], path: Path | None) -> StartResources:
-    """Read short forms such as `demo,orders:billing` and the file; ResourcesError names what cannot be read."""
+    """Read the file and short forms such as `demo,orders:billing`. Raises ResourcesError for an invalid one."""
     resources = StartResources()
     for text in projects:
         _add_short_form(resources, text)
@@ -73,7 +73,7 @@ def _add_file(resources: StartResources, path: Path) -> None:
 
 
 def _complete(project: str, body: dict[str, Any]) -> None:
-    """Let a topic of the same project be named by its id alone."""
+    """Replace the id of a topic of the same project by its full name."""
     places = [(body, "topic")]
     if isinstance(body.get("deadLetterPolicy"), dict):
         places.append((body["deadLetterPolicy"], "deadLetterTopic"))
@@ -91,7 +91,7 @@ def _mapping(path: Path, place: str, value: object) -> Mapping[str, Any]:
 
 
 def resources_create(resources: StartResources) -> None:
-    """Create what doesn't exist yet; ResourcesError names the first that is refused."""
+    """Create the resources that don't exist yet. Raises ResourcesError for the first that is refused."""
     from pushhub.common.errors import AlreadyExists, PushHubError
     from subscriptions.services.projects import project_ensure
     from subscriptions.services.subscriptions import subscription_create
@@ -116,7 +116,7 @@ def resources_create(resources: StartResources) -> None:
 
 
 def resources_reset(resources: StartResources) -> None:
-    """Delete every snapshot, subscription, topic and schema, then create those of the start again."""
+    """Delete every snapshot, subscription, topic and schema, then create the initial resources again."""
     from subscriptions.models import Snapshot, Subscription, Topic
     from subscriptions.models.schemas import Schema
     from subscriptions.services.schemas import schema_delete

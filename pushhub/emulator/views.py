@@ -1,4 +1,4 @@
-"""The emulator's own address: `POST /emulator/reset` brings back the resources of the start, and nothing else."""
+"""The emulator's own address: `POST /emulator/reset` restores the initial resources and deletes everything else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _start = StartResources()
 
 
 def use(resources: StartResources) -> None:
-    """Set what a reset creates again."""
+    """Set the resources that a reset creates."""
     global _start
     _start = resources
 
@@ -22,7 +22,7 @@ def use(resources: StartResources) -> None:
 @csrf_exempt
 @require_POST
 def reset(request: HttpRequest) -> HttpResponse:
-    """Delete every resource and message, then create the resources of the start again."""
+    """Delete every resource and message, then create the initial resources again."""
     try:
         refuse_other_sites(request)
     except PermissionDenied as error:

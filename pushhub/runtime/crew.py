@@ -1,7 +1,6 @@
-"""Runs processes side by side: their lines with a prefix, one line for each that is ready, restarts, an orderly stop.
+"""Runs processes side by side: prefixes their output, reports when each is ready, restarts and stops them.
 
-honcho's process and printer do the running and the printing. honcho's own manager ends all processes when one ends,
-which is right for a job and wrong for a service, so the loop is ours.
+honcho runs the processes and prints their output. Its manager isn't used, because it ends all processes when one ends.
 """
 
 from __future__ import annotations
@@ -28,34 +27,34 @@ from honcho.printer import Message, Printer
 from pushhub.runtime.forkserver import ForkedProcess, ForkServer
 from pushhub.runtime.processes import Process
 
-#: Pauses before a restart: doubling from the first to the last.
+#: Pauses before a restart. They double from the first to the last.
 FIRST_PAUSE_SECONDS = 0.5
 LAST_PAUSE_SECONDS = 30.0
 
-#: A process that ends this many times without ever having been ready cannot start at all.
-HOPELESS_STARTS = 3
+#: A process that has ended this many times and was never ready is not started again.
+MAX_FAILED_STARTS = 3
 
-#: How long a process may take to stop. The push worker ends its requests and hands back what it cannot.
+#: How long a process may take to stop. The push worker completes its requests or gives its messages back.
 STOP_SECONDS = 30.0
 
 #: Pauses between two looks at whether a process is ready.
 FIRST_PROBE_SECONDS = 0.1
 LAST_PROBE_SECONDS = 2.0
 
-#: Where Linux has it: a supervisor that is killed outright takes its processes with it.
-WITH_US = [path, "--pdeathsig", "TERM", "--"] if (path := shutil.which("setpriv")) else []
+#: The prefix of a command line whose process ends with this one, even if this one is killed. It needs setpriv.
+END_WITH_PARENT = [path, "--pdeathsig", "TERM", "--"] if (path := shutil.which("setpriv")) else []
 
 OWN_NAME = "pushhub"
 NAME_WIDTH = len("maintenance")
 
 
 class StartError(Exception):
-    """Something is in the way; the text is the one line the user sees."""
+    """PushHub can't start; the text is the one line that the user sees."""
 
 
 @dataclass
 class Member:
-    """One process of the crew and the life it is in."""
+    """One process of the crew and its state. Each start of the process begins a new life."""
 
     process: Process
     colour: str
@@ -72,7 +71,7 @@ class Member:
 
 
 class Crew:
-    """The processes of one `make up`. Everything but the probes and the readers happens in the caller's thread."""
+    """The processes of one `make up`. Probes and readers of output have threads; the rest is in the caller's."""
 
     def __init__(self, output: TextIO | None = None, *, fork_server: ForkServer | None = None) -> None:
         self.is_stopping = False
@@ -84,35 +83,36 @@ class Crew:
         self._printer = Printer(output or sys.stdout, time_format="", width=NAME_WIDTH)
 
     def say(self, line: str) -> None:
-        """One line of our own, in the form of theirs."""
+        """Print a line of the supervisor, in the form of the processes' lines."""
         self._print(Message("line", line, datetime.datetime.now(datetime.UTC), OWN_NAME, None))
 
     def start(self, process: Process) -> None:
-        """Start a process for the first time; `turn` and `keep` look after it from here on."""
+        """Start a process for the first time; `turn` and `keep` watch and restart it from then on."""
         self._members[process.name] = Member(process, next(self._colours))
         self._spawn(self._members[process.name])
 
     def is_ready(self) -> bool:
+        """Whether every process is ready, or has been given up."""
         return all(member.is_ready or member.is_given_up for member in self._members.values())
 
     def not_ready(self) -> str:
-        """Names what is not ready yet, with what its last probe ran into."""
+        """Return the processes that are not ready yet, each with the error of its last probe."""
         waiting = [member for member in self._members.values() if not (member.is_ready or member.is_given_up)]
         return "; ".join(f"{member.process.title} {member.probe_error}".strip() for member in waiting)
 
     def ask_to_stop(self) -> None:
-        """For signal handlers. Asked twice, the stop does not wait for anybody."""
+        """Stop soon; called by signal handlers. A second call kills the processes without waiting for them."""
         self.is_stopping = True
         self._signals += 1
 
     def keep(self, *, each_turn: Callable[[], None] = lambda: None) -> None:
-        """Look after the processes until asked to stop."""
+        """Watch and restart the processes until asked to stop."""
         while not self.is_stopping:
             self.turn(0.5)
             each_turn()
 
     def turn(self, seconds: float) -> None:
-        """Handle what happens within `seconds`, then the restarts that are due."""
+        """Handle the events of the next `seconds`, then restart the processes that are due."""
         give_up = time.monotonic() + seconds
         while (left := give_up - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
@@ -125,10 +125,10 @@ class Crew:
                 self._spawn(member)
 
     def stop(self) -> None:
-        """Stop every process, those that others lean on last, and leave none behind."""
+        """Stop every process, and those that others depend on last. No process is left behind."""
         self.is_stopping = True
         if any(member.is_running for member in self._members.values()):
-            self.say("stopping: outstanding pushes are ended or handed back first")
+            self.say("stopping: outstanding pushes are completed or given back first")
         self._stop_round([member for member in self._members.values() if not member.process.is_base])
         self._stop_round([member for member in self._members.values() if member.process.is_base])
         if self._members:
@@ -139,13 +139,13 @@ class Crew:
         for member in running:
             if member.process.on_stop:
                 member.process.on_stop()
-        told: set[str] = set()
+        signalled: set[str] = set()
         give_up = time.monotonic() + STOP_SECONDS
         signals = self._signals
         while any(member.is_running for member in running):
             for member in running:
-                if member.pid and member.process.name not in told:
-                    told.add(member.process.name)
+                if member.pid and member.process.name not in signalled:
+                    signalled.add(member.process.name)
                     _signal(member.pid, signal.SIGTERM)
             if time.monotonic() > give_up or self._signals > signals:
                 for member in running:
@@ -160,7 +160,7 @@ class Crew:
         member.pid, member.is_running, member.is_ready, member.restart_at = 0, True, False, None
         member.ended = threading.Event()
         runner = honcho.process.Process(
-            f"exec {shlex.join([*WITH_US, *process.command])}",
+            f"exec {shlex.join([*END_WITH_PARENT, *process.command])}",
             name=process.name,
             colour=member.colour,
             env={**os.environ, **process.environment},
@@ -174,14 +174,14 @@ class Crew:
     def _fork(
         fork_server: ForkServer, process: Process, command: str, *, env: Mapping[str, str], cwd: str | None
     ) -> ForkedProcess | honcho.process.Popen:
-        """Start a process by a fork or, without the fork server, from the beginning."""
+        """Start a process by a fork or, if the fork server has ended, by its command line."""
         try:
             return fork_server.start(process.command, env)
         except OSError:
             return honcho.process.Popen(command, env=env, cwd=cwd)
 
     def _run(self, runner: honcho.process.Process) -> None:
-        """Run a process in a thread of its own. An error of ours ends the process, so that it is started again."""
+        """Run a process; called in a thread of its own. After an error in the thread, the process is restarted."""
         try:
             runner.run(self._events)
         except Exception as error:
@@ -194,7 +194,7 @@ class Crew:
             self._events.put(Message("stop", {"returncode": os.EX_OSERR}, None, runner.name, None))
 
     def _probe(self, member: Member, life: int, ended: threading.Event) -> None:
-        """Ask until the process is ready or has ended; runs in a thread of its own, as an answer may take a while."""
+        """Probe the process until it is ready or has ended; called in a thread of its own, as a probe may block."""
         pause = FIRST_PROBE_SECONDS
         while not ended.wait(pause):
             pause = min(LAST_PROBE_SECONDS, 1.2 * pause)
@@ -203,7 +203,7 @@ class Crew:
                     self._events.put(Message("ready", life, None, member.process.name, None))
                     return
                 member.probe_error = "does not answer"
-            except Exception as error:  # whatever it is, it is told if the process does not become ready
+            except Exception as error:  # shown if the process does not become ready
                 member.probe_error = f"does not answer ({error!r})"
 
     def _handle(self, message: Message) -> None:
@@ -213,11 +213,11 @@ class Crew:
         elif message.type == "start":
             member.pid = message.data["pid"]
         elif message.type == "ready" and message.data == member.life and member.is_running:
-            self._ready(member)
+            self._became_ready(member)
         elif message.type == "stop":
             self._stopped(member, message.data["returncode"])
 
-    def _ready(self, member: Member) -> None:
+    def _became_ready(self, member: Member) -> None:
         again = " again" if member.was_ever_ready else ""
         member.is_ready = member.was_ever_ready = True
         if not self.is_stopping:
@@ -231,7 +231,7 @@ class Crew:
             return
         how = f"signal {-status}" if status < 0 else f"status {status}"
         title = member.process.title
-        if not member.was_ever_ready and member.failures >= HOPELESS_STARTS:
+        if not member.was_ever_ready and member.failures >= MAX_FAILED_STARTS:
             line = f"{title} ended {member.failures} times ({how}) and was never ready: see its lines above"
             if not member.process.is_optional:
                 raise StartError(line)
@@ -243,7 +243,7 @@ class Crew:
         self.say(f"{title} ended ({how}): starting it again in {pause:.1f} s")
 
     def _sweep(self) -> None:
-        """Where a process has ended and left children, end those too: they would hold its port and its output."""
+        """End the children of processes that have ended: they would keep its port and its output open."""
         for member in self._members.values():
             if member.pid and member.is_running and _has_ended(member.pid):
                 _signal_group(member.pid, signal.SIGKILL)
@@ -253,17 +253,17 @@ class Crew:
             return
         try:
             self._printer.write(message)
-        except OSError:  # nobody reads us any more
+        except OSError:  # nobody reads the output any more
             self._printer.output = open(os.devnull, "w")  # noqa: PTH123, SIM115
             self.is_stopping = True
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether our child has ended, leaving it to its reader thread to collect."""
+    """Whether a child process has ended. Its exit status is left to its reader thread."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
-        return False  # collected
+        return False  # the reader thread has its exit status
 
 
 def _signal(pid: int, number: int) -> None:

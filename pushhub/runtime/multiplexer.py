@@ -120,7 +120,7 @@ async def _pass_both_ways(
     *,
     write_seconds: float,
 ) -> None:
-    """Pass on both directions until the server has closed or either side is broken off."""
+    """Pass on both directions until the server has closed or either connection breaks."""
     upward = asyncio.create_task(_pass_on(reader, server_writer, write_seconds=None))
     downward = asyncio.create_task(_pass_on(server_reader, writer, write_seconds=write_seconds))
     try:

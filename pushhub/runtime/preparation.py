@@ -1,6 +1,6 @@
-"""Brings the database up to date in a process of its own, beside everything else that starts.
+"""Migrates the database in a process of its own, while other parts start.
 
-Migrations load all models in all their versions. The process takes that memory with it when it ends.
+Migrations load all versions of all models. That memory is free again when the process ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NoReturn
 from django.core.management import call_command
 from django.db import DatabaseError
 
-from pushhub.runtime.development import admin_login_make
+from pushhub.runtime.development import admin_login_create
 
 
 class PreparationError(Exception):
@@ -22,43 +22,43 @@ class PreparationError(Exception):
 
 
 class DatabasePreparation:
-    """The process, as its parent sees it."""
+    """The parent's handle of the process."""
 
     def __init__(self) -> None:
-        """Fork it. Django must be set up, and this process must have no thread and no connection to the database."""
-        self._result, telling = os.pipe()
+        """Fork the process. Django must be set up, and the caller must have no other thread and no open database."""
+        self._result, result_end = os.pipe()
         self._pid = os.fork()
         if not self._pid:
-            _prepare(telling)
-        os.close(telling)
+            _prepare(result_end)
+        os.close(result_end)
 
     def wait(self) -> str:
-        """Return the password of the admin login that was made, or "" if there was one.
+        """Wait for the end. Return the password of the new admin login, or "" if there is a superuser already.
 
         Raises PreparationError.
         """
         with os.fdopen(self._result, "rb") as pipe:
-            told = pipe.read()
+            output = pipe.read()
         os.waitpid(self._pid, 0)
-        result: dict[str, str] = json.loads(told) if told else {"error": "see the lines above"}
+        result: dict[str, str] = json.loads(output) if output else {"error": "see the lines above"}
         if "error" in result:
             raise PreparationError(result["error"])
         return result["password"]
 
 
-def _prepare(telling: int) -> NoReturn:
-    # Ctrl-C is the parent's: it waits for this process, and stops then.
+def _prepare(result_end: int) -> NoReturn:
+    # On Ctrl-C the parent waits for this process before it stops.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     result: dict[str, str] = {}
     try:
         call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
-        result = {"password": admin_login_make()}
+        result = {"password": admin_login_create()}
     except DatabaseError as error:
         result = {"error": str(error).strip().splitlines()[0]}
     except BaseException:
         sys.excepthook(*sys.exc_info())
     if result:
-        os.write(telling, json.dumps(result).encode())
+        os.write(result_end, json.dumps(result).encode())
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

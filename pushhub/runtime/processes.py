@@ -1,6 +1,6 @@
-"""The processes PushHub is made of: how each is started, and how to tell that it is ready.
+"""PushHub's processes: how each is started, and how to find out whether it is ready.
 
-`make up` runs them all under the supervisor. A container runs one, and asks it for its health:
+`make up` runs them all under the supervisor. A container runs one and checks its health:
 `python -m pushhub.runtime.processes push` and `python -m pushhub.runtime.processes push --check`.
 """
 
@@ -33,18 +33,18 @@ logger = logging.getLogger(__name__)
 FLOWER_TASKS = 10_000
 FLOWER_COLUMNS = "kwargs,state,result,exception,eta,retries,received,runtime,worker,name,uuid"
 
-#: How long one look at a process's health may take.
+#: How long one check of a process may take.
 CHECK_SECONDS = 2.0
-#: How long each question to a Celery worker waits for an answer. One that was just started has not heard the first.
+#: How long each request to a Celery worker waits for a reply. A worker that is just starting misses the first ones.
 ANSWER_SECONDS = (*[0.2] * 6, 0.5, 0.5, 1.0)
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process: its name in the log, its command line, what it offers and where, and whether it is ready.
+    """One process: its name in the log, its title, its command line, its address, and the check whether it is ready.
 
-    The others lean on one that `is_base`, so it stops after them, and `on_stop` is called before it is told to. PushHub
-    goes on without one that `is_optional` and cannot start.
+    Other processes depend on a process with `is_base`, so it stops after them. `on_stop` is called before a process is
+    stopped. If a process with `is_optional` cannot start, PushHub goes on without it.
     """
 
     name: str
@@ -59,12 +59,12 @@ class Process:
 
 
 def answers_http(address: str, *, login: str = "") -> bool:
-    """Whether a GET of `address`, with a login of `user:password`, is answered with 200.
+    """Whether a GET of `address`, with a login of `user:password`, returns 200.
 
-    Proxies of the environment are not asked.
+    The environment's proxy settings are ignored.
     """
     headers = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
-    request = urllib.request.Request(address, headers=headers)  # noqa: S310 - an address of ours
+    request = urllib.request.Request(address, headers=headers)  # noqa: S310 - an address from the settings
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=CHECK_SECONDS) as answer:
@@ -76,15 +76,18 @@ def answers_http(address: str, *, login: str = "") -> bool:
 def answers_redis(redis_url: str) -> bool:
     """Whether the Redis at `redis_url` answers a PING."""
     try:
-        with redis.Redis.from_url(redis_url, socket_timeout=CHECK_SECONDS, socket_connect_timeout=CHECK_SECONDS) as it:
-            return bool(it.ping())
+        with redis.Redis.from_url(
+            redis_url, socket_timeout=CHECK_SECONDS, socket_connect_timeout=CHECK_SECONDS
+        ) as client:
+            return bool(client.ping())
     except redis.RedisError:
         return False
 
 
 def works(node: str) -> bool:
-    """Whether the Celery worker `node` tells by remote control, which its consumer loop must be alive for, that each of
-    its background threads gave a sign of life lately.
+    """Whether the Celery worker `node` replies that each of its background threads is alive.
+
+    The consumer loop sends the reply, so a reply also shows that the loop is alive.
     """
     app = import_module("pushhub.celery").app
     replies = None
@@ -93,27 +96,30 @@ def works(node: str) -> bool:
             replies = replies or app.control.broadcast("threads", destination=[node], reply=True, timeout=seconds)
     except (OSError, redis.RedisError, OperationalError):
         return False
-    silences = [reply[node] for reply in replies or []]
-    for name, seconds in ((name, seconds) for threads in silences for name, seconds in threads.items()):
+    threads_of_replies = [reply[node] for reply in replies or []]
+    for name, seconds in ((name, seconds) for threads in threads_of_replies for name, seconds in threads.items()):
         if seconds > background.SILENT_SECONDS:
             logger.warning("thread %s of %s gave no sign of life for %d s", name, node, seconds)
             return False
-    return bool(silences)
+    return bool(threads_of_replies)
 
 
 def answers_grpc(address: tuple[str, int]) -> bool:
-    """Whether the gRPC port takes HTTP/2: it answers the preface with its SETTINGS frame (RFC 9113, section 3.4)."""
+    """Whether the gRPC port speaks HTTP/2: it replies to the preface with a SETTINGS frame (RFC 9113, section 3.4)."""
     settings_frame = b"\0\0\0\x04\0\0\0\0\0"
     try:
-        with socket.create_connection(env.reachable(address), timeout=CHECK_SECONDS) as plain, _secured(plain) as it:
-            it.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings_frame)
-            return it.recv(9)[3:4] == b"\x04"
+        with (
+            socket.create_connection(env.reachable(address), timeout=CHECK_SECONDS) as plain,
+            _with_tls(plain) as connection,
+        ):
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings_frame)
+            return connection.recv(9)[3:4] == b"\x04"
     except OSError:
         return False
 
 
-def _secured(plain: socket.socket) -> socket.socket:
-    """With TLS where the port speaks it. Whose certificate it is doesn't matter to a look at our own process."""
+def _with_tls(plain: socket.socket) -> socket.socket:
+    """Add TLS if the port uses it. The certificate isn't verified, because this is PushHub's own process."""
     if not settings.GRPC_TLS_CERT:
         return plain
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -135,7 +141,7 @@ def _worker(name: str, title: str, *, queue: str, more: tuple[str, ...] = ()) ->
         f"--queues={queue}",
         "--pool=solo",
         "--events",
-        # The workers have nothing to tell each other; the gossip would be commands Redis answers all day.
+        # The workers need nothing from each other, and gossip would load Redis all day.
         "--without-gossip",
         "--without-mingle",
         f"--loglevel={settings.LOG_LEVEL}",
@@ -165,19 +171,19 @@ def push() -> Process:
 
 
 def maintenance() -> Process:
-    """The worker of timed tasks, and the beat that times them. There is one of it in a deployment."""
+    """The worker of timed tasks, with Celery's beat, which starts them. A deployment has exactly one."""
     schedule = f"--schedule={settings.DATA_DIR / 'beat-schedule'}"
     return _worker("maintenance", "maintenance worker and beat", queue="maintenance", more=("--beat", schedule))
 
 
 def flower() -> Process:
-    """Flower, the monitor, behind a guard. It can stop workers, so away from loopback it asks for a login."""
+    """Flower, the monitor, behind a guard. It can stop workers, so on a public address it requires a login."""
     host, port = settings.FLOWER_ADDRESS
     login = env.secret("FLOWER_LOGIN")
     if not login and not env.is_loopback(host):
         raise env.SettingError(
-            f"PUSHHUB_FLOWER={host}:{port} is in reach of other machines: "
-            "set PUSHHUB_FLOWER_LOGIN=user:password, or a file by PUSHHUB_FLOWER_LOGIN_FILE"
+            f"PUSHHUB_FLOWER={host}:{port} can be reached from other machines: "
+            "set PUSHHUB_FLOWER_LOGIN=user:password, or name a file in PUSHHUB_FLOWER_LOGIN_FILE"
         )
     options = (
         *(f"--address={host}", f"--port={port}", f"--max_tasks={FLOWER_TASKS}", "--logging=warning"),
@@ -195,16 +201,16 @@ def flower() -> Process:
 
 
 def rollup() -> Process:
-    """The stream from the journal to the metrics. It needs Java and PySpark; there is one of it in a deployment."""
+    """The Spark stream that counts the journal into metrics. It needs Java and PySpark; a deployment has one."""
     return Process(
         "rollup",
         "rollup of metrics",
         [sys.executable, "-m", "django", "pipeline", "rollup"],
         f"from {settings.JOURNAL}",
         lambda: keeps_up(Path(settings.JOURNAL)),
-        # Both give memory back that the allocators would keep: a hundred megabytes.
+        # With both, the allocators return about 100 MB that they would keep.
         {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"},
-        # The embedded counter goes on without it.
+        # Without it, the embedded counter counts.
         is_optional=True,
     )
 
@@ -220,11 +226,11 @@ BY_NAME: dict[str, Callable[[], Process]] = {
 
 
 def main() -> None:
-    """Become one of the processes, or say by the exit status whether it is ready."""
+    """Become one of the processes or, with --check, return by the exit status whether it is ready."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
     parser = argparse.ArgumentParser(prog="python -m pushhub.runtime.processes", description=main.__doc__)
     parser.add_argument("name", choices=BY_NAME)
-    parser.add_argument("--check", action="store_true", help="exit with 0 when it is ready and 1 when it is not")
+    parser.add_argument("--check", action="store_true", help="exit with 0 if the process is ready, else with 1")
     arguments = parser.parse_args()
     try:
         process = BY_NAME[arguments.name]()

@@ -1,7 +1,7 @@
-"""Installs PySpark and Java in the background of `make up`, and starts the rollup when they are there.
+"""Installs PySpark and Java in the background of `make up`, and then starts the rollup.
 
-Only the virtual environment of a checkout is changed. A PushHub from a wheel may share its environment with other
-programs, so there the user decides: `pip install 'pushhub[spark]'`.
+Only the virtual environment of a checkout is changed. PushHub installed from a wheel may share its environment with
+other programs, so the user decides there: `pip install 'pushhub[spark]'`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from deliveries.pipeline import needs
-from pushhub.runtime.crew import WITH_US, Crew
+from pushhub.runtime.crew import END_WITH_PARENT, Crew
 from pushhub.runtime.processes import Process
 
 LOG = "spark-install.log"
@@ -41,11 +41,11 @@ class SparkInstall:
         command: Sequence[str] | None = None,
         missing: Callable[[], str] = needs.missing,
     ) -> None:
-        """`rollup` makes the process to start, `folder` is for the log, `missing` says what Spark still lacks."""
+        """`rollup` returns the process to start, `folder` is for the log, `missing` returns what Spark still needs."""
         self._crew = crew
         self._log = folder / LOG
         self._rollup = rollup
-        self._command = [*WITH_US, *(command or install_command())]
+        self._command = [*END_WITH_PARENT, *(command or install_command())]
         self._missing = missing
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -64,8 +64,8 @@ class SparkInstall:
         except OSError as error:
             self._failed(str(error))
 
-    def look(self) -> None:
-        """Start the rollup, or say that there will be none, if the installer has ended since the last look."""
+    def poll(self) -> None:
+        """If the installer has ended since the last call, start the rollup or report the failure."""
         if self._process is None or (status := self._process.poll()) is None:
             return
         self._process = None

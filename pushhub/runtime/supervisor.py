@@ -1,8 +1,8 @@
 """`make up`: everything PushHub needs, under one supervisor, until Ctrl-C.
 
-In order: refuse what cannot work (a taken port, a data folder in use), start the embedded Redis, migrate, make the
-first admin login, start every process of `pushhub.runtime.processes`, and say of each when it is ready and where it is.
-Then Spark is installed where it is missing.
+In order: refuse a taken port or a data folder in use, start the embedded Redis, migrate, create the first admin login,
+start every process of `pushhub.runtime.processes`, and report when each is ready and at which address. Then Spark is
+installed if it is missing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from deliveries.pipeline import needs
 from pushhub import environment as env
 from pushhub.runtime import embedded, processes
 from pushhub.runtime.crew import Crew, StartError
-from pushhub.runtime.development import kept_secret
+from pushhub.runtime.development import secret_load_or_create
 from pushhub.runtime.forkserver import ForkServer
 from pushhub.runtime.preparation import DatabasePreparation, PreparationError
 from pushhub.runtime.sparkinstall import SparkInstall
@@ -37,7 +37,7 @@ from pushhub.runtime.sparkinstall import SparkInstall
 DEVELOPMENT_DEFAULTS = {"PUSHHUB_DEVELOPMENT": "1", "PUSHHUB_ALLOW_HTTP": "1", "PUSHHUB_ALLOW_PRIVATE": "1"}
 ANONYMOUS = "user:developer@localhost"
 
-#: How long Redis may take to answer, and how long the processes of one start may take to be ready.
+#: How long Redis may take to answer, and all processes together to become ready.
 REDIS_SECONDS = 20.0
 READY_SECONDS = 300.0
 
@@ -47,24 +47,24 @@ def say(line: str) -> None:
 
 
 def environment_prepare() -> None:
-    """Switch this process, and those it starts, to the development mode."""
+    """Switch this process and its children to the development mode."""
     for name, value in DEVELOPMENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     addresses = env.listen_address("HTTP", "127.0.0.1:8000"), env.listen_address("GRPC", "127.0.0.1:8085")
     if all(env.is_loopback(host) for host, _port in addresses):
         os.environ.setdefault("PUSHHUB_ANONYMOUS", ANONYMOUS)
     if not env.secret("SECRET_KEY"):
-        # The settings make it in the development mode only, and `make up` needs one in every mode.
+        # The settings create a secret key in the development mode only, and `make up` needs one in every mode.
         folder = Path(env.text("DATA", ".pushhub")).absolute()
-        with usable(folder):
-            kept_secret(folder / "secret-key")
+        with data_folder_errors(folder):
+            secret_load_or_create(folder / "secret-key")
     os.environ["PYTHONUNBUFFERED"] = "1"
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
 
 
 @contextlib.contextmanager
-def usable(folder: Path) -> Iterator[None]:
-    """Turn the system's refusal to use the data folder into a StartError."""
+def data_folder_errors(folder: Path) -> Iterator[None]:
+    """Turn an OSError about the data folder into a StartError."""
     try:
         yield
     except OSError as error:
@@ -72,11 +72,13 @@ def usable(folder: Path) -> Iterator[None]:
 
 
 def port_require_free(name: str, address: tuple[str, int]) -> None:
-    """Refuse a port that something listens on already, and name the setting that moves ours."""
+    """Raise StartError, which names the setting of this port, if something listens on it already."""
     host, port = address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: closed connections don't count
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as servers do, so that closed connections don't count
         try:
             probe.bind(address)
         except OSError as error:
@@ -90,8 +92,8 @@ def port_require_free(name: str, address: tuple[str, int]) -> None:
 
 @contextlib.contextmanager
 def data_folder(folder: Path) -> Iterator[None]:
-    """Make the data folder and hold it: two supervisors must not share one."""
-    with usable(folder):
+    """Create and lock the data folder: two supervisors must not share one."""
+    with data_folder_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         make_private(folder)
@@ -107,7 +109,7 @@ def data_folder(folder: Path) -> Iterator[None]:
 
 
 def make_private(folder: Path) -> None:
-    """Take from others what an earlier version, which left the modes to the umask, let them do with the files."""
+    """Take other users' permissions from the files. Earlier versions left the modes to the umask."""
     for parent, folders, files in os.walk(folder):
         for path in (Path(parent, name) for name in [*folders, *files]):
             mode = path.lstat().st_mode
@@ -116,7 +118,7 @@ def make_private(folder: Path) -> None:
 
 
 def wait_until(crew: Crew, condition: Callable[[], bool], *, seconds: float, otherwise: str) -> None:
-    """Go on with what the crew has to tell until `condition` comes true."""
+    """Handle the crew's events until `condition` is true. Raises StartError after `seconds`."""
     give_up = time.monotonic() + seconds
     while not condition():
         if crew.is_stopping:
@@ -127,17 +129,17 @@ def wait_until(crew: Crew, condition: Callable[[], bool], *, seconds: float, oth
 
 
 def redis_start(crew: Crew) -> None:
-    """Start the embedded Redis, or find the one that PUSHHUB_REDIS_URL names."""
+    """Start the embedded Redis, or wait for the Redis of PUSHHUB_REDIS_URL."""
     url = settings.REDIS_URL
     if env.secret("REDIS_URL"):
-        shown = url.rpartition("@")[2]
+        address = url.rpartition("@")[2]
         wait_until(
             crew,
             lambda: processes.answers_redis(url),
             seconds=REDIS_SECONDS,
-            otherwise=f"the Redis of PUSHHUB_REDIS_URL does not answer within {REDIS_SECONDS:.0f} s: {shown}",
+            otherwise=f"the Redis of PUSHHUB_REDIS_URL does not answer within {REDIS_SECONDS:.0f} s: {address}",
         )
-        crew.say(f"ready: Redis at {shown}")
+        crew.say(f"ready: Redis at {address}")
         redis_version_say(crew, url)
         return
     server = embedded.RedisServer(url=url, folder=settings.DATA_DIR / "redis")
@@ -153,7 +155,7 @@ def redis_start(crew: Crew) -> None:
 
 
 def redis_version_say(crew: Crew, url: str) -> None:
-    """Say which Redis this is, and refuse one that is too old."""
+    """Report the version of Redis. Raises StartError if it is too old."""
     try:
         crew.say(embedded.version_line(url))
     except embedded.RedisTooOldError as error:
@@ -175,25 +177,25 @@ def database_wait(crew: Crew, preparation: DatabasePreparation) -> None:
         say(f"\n  The admin login, shown this once:  admin  {password}\n")
 
 
-def modes() -> str:
-    """Return what this mode permits, in one line."""
+def modes_text() -> str:
+    """Return one line on what the settings permit."""
     mode = (
-        "development mode: projects come into being at first use"
+        "development mode: projects are created at their first use"
         if settings.DEVELOPMENT
-        else "production mode: projects must be made before their first use"
+        else "production mode: projects must be created before their first use"
     )
-    who = (
+    anonymous = (
         f"a caller without a token is {settings.ANONYMOUS}"
         if settings.ANONYMOUS
         else "every caller needs a token or a login"
     )
     http = "http endpoints " + ("allowed" if settings.ALLOW_HTTP else "refused")
     private = "private addresses " + ("allowed" if settings.ALLOW_PRIVATE else "refused")
-    return f"{mode}, {http}, {private}, {who}"
+    return f"{mode}, {http}, {private}, {anonymous}"
 
 
-def pipeline(crew: Crew) -> list[str]:
-    """Return the rollup where this machine can run it; else say who counts instead, and why."""
+def rollup_names(crew: Crew) -> list[str]:
+    """Return the name of the rollup if this machine can run it. Otherwise report why the embedded counter counts."""
     if not settings.JOURNAL:
         crew.say("attempts are not counted into metrics: PUSHHUB_JOURNAL is off")
         return []
@@ -206,17 +208,45 @@ def pipeline(crew: Crew) -> list[str]:
 
 
 def installs_spark() -> bool:
-    """Return whether this PushHub lacks Spark, wants it, and has an environment of its own to install it into."""
+    """Return whether Spark is missing, wanted, and may be installed into PushHub's own environment."""
     return bool(settings.JOURNAL and settings.SPARK and needs.has_own_environment() and needs.missing())
 
 
+def processes_start(crew: Crew, names: Sequence[str]) -> None:
+    """Start these processes, and wait until all are ready."""
+    all_processes = [processes.BY_NAME[name]() for name in names]
+    crew.say("starting " + ", ".join(process.title for process in all_processes))
+    for process in all_processes:
+        crew.start(process)
+    wait_until(
+        crew,
+        crew.is_ready,
+        seconds=READY_SECONDS,
+        otherwise=f"not everything became ready in {READY_SECONDS:.0f} s",
+    )
+    web = env.url(settings.HTTP_ADDRESS)
+    crew.say(f"PushHub is ready: REST {web}/v1, admin {web}/admin/, docs {web}/docs, Ctrl-C stops it")
+    crew.say(f"Google's clients: PUBSUB_EMULATOR_HOST={':'.join(map(str, settings.GRPC_ADDRESS))}")
+
+
+def keep_running(crew: Crew) -> None:
+    """Keep the processes running until asked to stop. Install Spark meanwhile, if it is missing."""
+    installer = SparkInstall(crew, folder=settings.DATA_DIR, rollup=processes.rollup)
+    if installs_spark():
+        installer.start()
+    try:
+        crew.keep(each_turn=installer.poll)
+    finally:
+        installer.stop()
+
+
 def run(names: Sequence[str]) -> int:
-    """Start everything and keep it running until told to stop; the exit status."""
+    """Start everything and keep it running until asked to stop. Return the exit status."""
     port_require_free("HTTP", settings.HTTP_ADDRESS)
     port_require_free("GRPC", settings.GRPC_ADDRESS)
     port_require_free("FLOWER", settings.FLOWER_ADDRESS)
     django.setup()
-    # Forked before the data folder is locked: its processes would keep the lock when this one is killed.
+    # The fork server starts before the data folder is locked. Otherwise its processes would keep the lock after a kill.
     with contextlib.closing(ForkServer()) as fork_server, data_folder(settings.DATA_DIR):
         preparation = DatabasePreparation()
         crew = Crew(fork_server=fork_server)
@@ -224,29 +254,11 @@ def run(names: Sequence[str]) -> int:
             signal.signal(number, lambda *_: crew.ask_to_stop())
         try:
             crew.say(f"data folder {settings.DATA_DIR}")
-            crew.say(modes())
+            crew.say(modes_text())
             redis_start(crew)
             database_wait(crew, preparation)
-            everything = [processes.BY_NAME[name]() for name in [*names, *pipeline(crew)]]
-            crew.say("starting " + ", ".join(process.title for process in everything))
-            for process in everything:
-                crew.start(process)
-            wait_until(
-                crew,
-                crew.is_ready,
-                seconds=READY_SECONDS,
-                otherwise=f"not everything became ready in {READY_SECONDS:.0f} s",
-            )
-            web = env.url(settings.HTTP_ADDRESS)
-            crew.say(f"PushHub is ready: REST {web}/v1, admin {web}/admin/, docs {web}/docs, Ctrl-C stops it")
-            crew.say(f"Clients of Google's: PUBSUB_EMULATOR_HOST={':'.join(map(str, settings.GRPC_ADDRESS))}")
-            installer = SparkInstall(crew, folder=settings.DATA_DIR, rollup=processes.rollup)
-            if installs_spark():
-                installer.start()
-            try:
-                crew.keep(each_turn=installer.look)
-            finally:
-                installer.stop()
+            processes_start(crew, [*names, *rollup_names(crew)])
+            keep_running(crew)
         except KeyboardInterrupt:
             return 0
         finally:
@@ -255,7 +267,7 @@ def run(names: Sequence[str]) -> int:
 
 
 def main() -> int:
-    """The whole of `make up` after the installation."""
+    """Do all of `make up` that follows the installation. Return the exit status."""
     try:
         environment_prepare()
         return run(["web", "grpc", "push", "maintenance", "flower"])

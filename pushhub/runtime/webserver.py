@@ -1,7 +1,7 @@
 """The web server: `python -m pushhub.runtime.webserver` answers REST, admin, tokens and documentation.
 
-With more than one of PUSHHUB_WEB_WORKERS, the process that is started only listens. It keeps that many processes
-running, which accept connections from its socket, and tells them to stop.
+If PUSHHUB_WEB_WORKERS is more than 1, this process only listens. It keeps that many worker processes running, which
+accept connections from its socket, and stops them.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ import uvloop
 from django.conf import settings
 
 from pushhub import environment as env
-from pushhub.runtime.httpserver import HttpServer
+from pushhub.runtime.httpserver.server import HttpServer
 from pushhub.runtime.limits import limits_read, open_files_raise
 
-#: How long requests that are under way may go on once the server is asked to stop, and until workers are killed.
+#: How long current requests may go on after the server was asked to stop, and the time until workers are killed.
 GRACE_SECONDS = 8.0
 KILL_SECONDS = 10.0
-#: A worker that ended by itself is started again after this.
+#: How often the server looks for workers that have ended, to replace them.
 RESPAWN_SECONDS = 1.0
 
 
 def listen(address: tuple[str, int]) -> socket.socket:
-    """The listening socket; OSError where that cannot be."""
+    """Return the listening socket. Raises OSError if the address can't be used."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    has_both = address[0] == "::" and socket.has_dualstack_ipv6()
-    return socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=has_both)
+    is_dual = address[0] == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=is_dual)
 
 
 async def serve(listening: socket.socket, parent: int | None = None) -> None:
-    """Answer until the process is asked to stop, or the parent process is gone: then its pipe `parent` has an end."""
+    """Answer until the process is asked to stop. A worker also stops when `parent`, a pipe of its parent, is closed."""
     from pushhub.wsgi import application
 
-    # They need Django, which the application has set up.
+    # These modules need Django, which the import of the application has set up.
     from deliveries.api.direct import DirectPublish  # isort: skip
     from deliveries.publish.writer import publish_writer  # isort: skip
 
@@ -67,8 +67,8 @@ class Workers:
         self._count = count
         self._processes: list[subprocess.Popen[bytes]] = []
         self._stop = threading.Event()
-        #: Its writing end is open for as long as this process lives.
-        self._alive, self._life = os.pipe()
+        #: A pipe whose writing end stays open as long as this process lives.
+        self._life, self._life_end = os.pipe()
 
     def run(self) -> None:
         """Keep the workers running until this process is asked to stop."""
@@ -77,16 +77,16 @@ class Workers:
         while not self._stop.is_set():
             self._processes = [process for process in self._processes if process.poll() is None]
             while len(self._processes) < self._count:
-                self._processes.append(self._started())
+                self._processes.append(self._start())
             self._stop.wait(RESPAWN_SECONDS)
-        self._end()
+        self._stop_all()
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        files = [self._listening.fileno(), self._alive]
+    def _start(self) -> subprocess.Popen[bytes]:
+        files = [self._listening.fileno(), self._life]
         command = [sys.executable, "-m", "pushhub.runtime.webserver", "--worker", *map(str, files)]
         return subprocess.Popen(command, pass_fds=files)  # noqa: S603
 
-    def _end(self) -> None:
+    def _stop_all(self) -> None:
         ends = time.monotonic() + KILL_SECONDS
         for process in self._processes:
             process.terminate()

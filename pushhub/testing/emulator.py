@@ -1,4 +1,4 @@
-"""Runs `pushhub emulator` as a child process, and knows where it listens."""
+"""Runs `pushhub emulator` as a child process on free ports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STOP_SECONDS = 30.0
 
 
 class EmulatorError(RuntimeError):
-    """The emulator didn't start; the text holds what it printed."""
+    """The emulator didn't start. The text includes its output."""
 
 
 class Emulator:
@@ -50,11 +50,11 @@ class Emulator:
 
     @property
     def printed(self) -> str:
-        """What the emulator has printed so far."""
+        """The output of the emulator so far."""
         return "".join(self._lines)
 
     def start(self) -> Self:
-        """Start the emulator and wait until it is ready; EmulatorError if it isn't in time."""
+        """Start the emulator and wait until it is ready. Raises EmulatorError if that takes too long."""
         self._process = subprocess.Popen(  # noqa: S603
             self._command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -67,7 +67,7 @@ class Emulator:
         return self
 
     def reset(self) -> None:
-        """Delete every resource and message, then create the resources of the start again."""
+        """Delete every resource and message, then create the initial resources again."""
         address = f"http://{self.host_port}/emulator/reset"
         request = urllib.request.Request(address, data=b"", method="POST")
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -75,7 +75,7 @@ class Emulator:
             pass
 
     def stop(self) -> None:
-        """Stop the emulator and wait for its end. Without a data folder, everything it held is gone."""
+        """Stop the emulator and wait for its end. Without a data folder, all of its data is lost."""
         if self._process is None or self._reader is None:
             return
         self._process.terminate()

@@ -28,7 +28,7 @@ def pubsub_emulator_session() -> Iterator[Emulator]:
 
 @pytest.fixture
 def pubsub_emulator(pubsub_emulator_session: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
-    """The emulator with nothing but its resources of the start; PUBSUB_EMULATOR_HOST names it."""
+    """The emulator with only its initial resources. PUBSUB_EMULATOR_HOST is its address."""
     pubsub_emulator_session.reset()
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", pubsub_emulator_session.host_port)
     return pubsub_emulator_session

@@ -27,7 +27,7 @@ class CliError(Exception):
 
 
 class Client:
-    """Calls one PushHub as one caller. Redirects are not followed, and proxies of the environment are not asked."""
+    """Calls one PushHub as one caller. It follows no redirects and ignores the environment's proxy settings."""
 
     def __init__(self, url: str, token: str = "") -> None:
         self.address = url.rstrip("/")
@@ -36,18 +36,18 @@ class Client:
             self._headers["Authorization"] = f"Bearer {token}"
 
     def call(self, method: str, path: str, body: Fields | None = None, **query: Any) -> Fields:
-        """Return the answer to a request below /v1/; CliError for an error, or without an answer."""
+        """Return the response to a request below /v1/. Raises CliError for an error response, or without a response."""
         parameters = {name: value for name, value in query.items() if value not in (None, "")}
         target = quote(f"/v1/{path}", safe="/:@!$&'()*+,;=~%") + (f"?{urlencode(parameters)}" if parameters else "")
-        sent = json.dumps({} if body is None else body).encode() if method != "GET" else None
+        content = json.dumps({} if body is None else body).encode() if method != "GET" else None
         try:
-            status, content = self._request(method, target, sent)
+            status, response = self._request(method, target, content)
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise CliError(
                 f"{self.address} does not answer ({type(error).__name__}); --url names another PushHub"
             ) from None
         try:
-            answer = json.loads(content)
+            answer = json.loads(response)
         except ValueError:
             raise CliError(f"{self.address} answered {status} and no JSON: is it a PushHub?") from None
         if status >= 400:
@@ -82,7 +82,7 @@ class Client:
 
 
 def _tls_context() -> ssl.SSLContext:
-    """Return a context that trusts the system's authorities, or certifi's where the system has none."""
+    """Return a context that trusts the system's authorities, or certifi's if the system has none."""
     import ssl
 
     context = ssl.create_default_context()
@@ -117,7 +117,7 @@ def _token(options: Mapping[str, Any]) -> str:
 
 
 def _token_of_key(path: str) -> str:
-    """A token that the account of a key file signs itself, as Google's libraries do."""
+    """Return a token that the key file's account signs itself, as Google's libraries do."""
     import time
 
     import jwt

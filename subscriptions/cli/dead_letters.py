@@ -1,4 +1,4 @@
-"""`dead-letters`: what a subscription's dead letters are, and what becomes of them; `gcloud` has no words for them."""
+"""`dead-letters`: list, redrive and discard a subscription's dead letters. `gcloud` has no such commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from subscriptions.cli.topics import LIMIT
 from subscriptions.cli.values import words
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 
-#: Message ids that the API takes in one request.
+#: The most message ids that the API accepts in one request.
 BATCH = 100
 
 
@@ -31,7 +31,7 @@ def discard(client: Client, options: Options) -> Result:
 
 
 def _move(client: Client, options: Options, *, method: str, done: str) -> Result:
-    """Move the named dead letters, or order it for all of them; the maintenance worker carries the order out."""
+    """Move the given dead letters, or order a job of the maintenance worker that moves all of them."""
     _check(options)
     name, ids = subscription_name(options), options["message_ids"]
     if options["all"]:

@@ -15,7 +15,7 @@ _TERM = re.compile(r"(?P<path>[A-Za-z_][\w.-]*)(?P<operator>!=|!~|=|~|:)(?P<valu
 
 
 def filter_parse(text: str) -> Match:
-    """Return whether a resource matches; CliError for what cannot be parsed.
+    """Return a function that returns whether a resource matches. Raises CliError if the text can't be parsed.
 
     Terms are `path=value`, `path!=value`, `path:part` (contains, or any value for `*`), `path~regex` and `path!~regex`.
     NOT stands before a term; AND, which may be left out, binds more tightly than OR.
@@ -49,12 +49,13 @@ def _term(text: str) -> Match:
             pattern = re.compile(value)
         except re.error as error:
             raise CliError(f"--filter: {value!r} is no regular expression: {error}") from None
-        found: Match = lambda row: any(pattern.search(one) for one in _values(row, path))  # noqa: E731
+        matches: Match = lambda row: any(pattern.search(text) for text in _values(row, path))  # noqa: E731
     elif operator == ":":
-        found = lambda row: any(value == "*" or value.lower() in one.lower() for one in _values(row, path))  # noqa: E731
+        part = value.lower()
+        matches = lambda row: any(part == "*" or part in text.lower() for text in _values(row, path))  # noqa: E731
     else:
-        found = lambda row: value in _values(row, path)  # noqa: E731
-    return _negated(found) if operator.startswith("!") else found
+        matches = lambda row: value in _values(row, path)  # noqa: E731
+    return _negated(matches) if operator.startswith("!") else matches
 
 
 def _negated(match: Match) -> Match:
@@ -62,11 +63,11 @@ def _negated(match: Match) -> Match:
 
 
 def _values(row: Any, path: str) -> list[str]:
-    """Return the texts at a path; a name also counts by its last segment, as in `name=orders`."""
+    """Return the values at a path as texts, and the last segments of full names, so that `name=orders` works."""
     for word in path.split("."):
         row = row.get(word) if isinstance(row, Mapping) else None
     if row is None:
         return []
-    rows = row if isinstance(row, list) else [row]
-    texts = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in rows]
+    values = row if isinstance(row, list) else [row]
+    texts = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in values]
     return [*texts, *(text.rpartition("/")[2] for text in texts if text.startswith("projects/"))]

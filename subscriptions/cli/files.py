@@ -1,4 +1,4 @@
-"""Files with JSON or YAML that flags name."""
+"""Files in JSON or YAML, as arguments of flags."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from subscriptions.cli.client import CliError
 
 
 def content_of(path: str) -> Any:
-    """Return what a file in JSON or YAML holds."""
+    """Return the content of a file in JSON or YAML. Raises CliError."""
     import yaml  # slow to load, and rarely needed
 
     try:

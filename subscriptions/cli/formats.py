@@ -1,4 +1,4 @@
-"""What the command line prints: JSON, YAML, values, or a table that aligns whatever the script."""
+"""Output formats: JSON, YAML, values, and tables that are aligned in any script."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 PLAIN_FORMATS = ("json", "yaml", "table", "none")
-#: These take the paths of what they show in parentheses; table may stand alone.
+#: Formats with the paths of their columns in parentheses, which only a table may omit.
 COLUMN_FORMATS = ("table", "value", "csv")
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format, and the paths and labels of its columns, where it names them."""
+    """A format with the paths and labels of its columns. Without columns, the command chooses them."""
 
     name: str
     columns: tuple[str, ...] = ()
@@ -25,7 +25,7 @@ class Format:
 
 
 def format_parse(text: str) -> Format:
-    """`json`, `table(name, pushConfig.pushEndpoint:label=URL)`, `value(name)`, as in gcloud."""
+    """Parse `json`, `table(name, pushConfig.pushEndpoint:label=URL)` or `value(name)`, as in gcloud."""
     parsed = re.fullmatch(r"(\w+)(?:\[[^\]]*\])?(?:\((.*)\))?", text.strip(), re.S)
     name, inside = (parsed[1], parsed[2]) if parsed is not None else ("", None)
     if inside is None and name in PLAIN_FORMATS:
@@ -39,7 +39,7 @@ def format_parse(text: str) -> Format:
 
 
 def rendered(value: Any, form: Format, *, columns: Sequence[str]) -> str:
-    """A resource or a list of them. `columns` are the paths that a table without columns shows."""
+    """Return the text of a resource or of a list of them. `columns` are the paths for a format without columns."""
     if form.name == "none":
         return ""
     if form.name == "json":
@@ -58,7 +58,7 @@ def rendered(value: Any, form: Format, *, columns: Sequence[str]) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], *, heads: Sequence[str]) -> str:
-    """Columns as wide as what stands in them, under heads made of field names."""
+    """Return a table of texts. `heads` are field names, whose heads are in upper case."""
     return _aligned([[_head(head) for head in heads], *rows])
 
 
@@ -77,7 +77,7 @@ def _quoted(text: str) -> str:
 def _yaml(row: Any) -> str:
     if isinstance(row, str):
         return row + "\n"
-    import yaml  # half of what the program would take to start
+    import yaml  # would double the time that the program takes to start
 
     return yaml.safe_dump(row, sort_keys=True, allow_unicode=True, default_flow_style=False)
 
@@ -97,5 +97,5 @@ def _at(row: Any, path: str) -> str:
 
 
 def _width(text: str) -> int:
-    """Cells in a terminal: those of East Asian scripts are two wide."""
+    """Return the width of a text in a terminal. East Asian characters take two cells."""
     return sum(2 if unicodedata.east_asian_width(sign) in "WF" else not unicodedata.combining(sign) for sign in text)

@@ -1,4 +1,4 @@
-"""The flags of labels, the same for every resource that has labels."""
+"""The flags of labels, which are the same for every resource that has labels."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def are_changed(options: Options) -> bool:
 
 def changed(present: Mapping[str, str], options: Options) -> dict[str, str]:
     """Return the labels after an update."""
-    kept = {} if options["clear_labels"] else {**present, **(options["update_labels"] or {})}
-    return {key: value for key, value in kept.items() if key not in (options["remove_labels"] or [])}
+    labels = {} if options["clear_labels"] else {**present, **(options["update_labels"] or {})}
+    return {key: value for key, value in labels.items() if key not in (options["remove_labels"] or [])}

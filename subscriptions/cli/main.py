@@ -1,4 +1,4 @@
-"""The words of `pushhub` that speak to a running PushHub. They load neither Django nor the modules of other words."""
+"""The commands of `pushhub` that call a running PushHub. Each loads neither Django nor the modules of the others."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from importlib import import_module
 from subscriptions.cli.program import Tree, parsers_add, verb_run
 from subscriptions.cli.verbs import Verb
 
-#: The words of `gcloud pubsub`, which may be said without `pubsub`.
+#: The commands of `gcloud pubsub`, for which `pubsub` may be omitted.
 PUBSUB_WORDS = ("topics", "subscriptions", "snapshots", "schemas", "message-transforms")
 PUBSUB = "pubsub"
-#: Every word that `main` answers.
+#: Every first word that `main` accepts.
 WORDS = (*PUBSUB_WORDS, PUBSUB, "dead-letters", "iam", "messages", "projects")
 
 
@@ -30,7 +30,7 @@ def tree_of(word: str) -> Tree:
 
 
 def main(arguments: Sequence[str], *, program: str = "pushhub") -> int:
-    """Run a command line that begins with one of WORDS; returns the exit code."""
+    """Run a command line that begins with one of WORDS; return the exit code."""
     word, *rest = arguments
     path = [word]
     if word == PUBSUB and rest[:1] and rest[0] in PUBSUB_WORDS:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str], *, program: str = "pushhub") -> int:
 
 
 def candidates(words: Sequence[str], *, commands: Sequence[str] = ()) -> list[str]:
-    """Return what the last of the words after `pushhub` may become. `commands` are words that others answer."""
+    """Return the completions of the last of the words after `pushhub`. `commands` are further first words."""
     *before, last = words or [""]
     node: Verb | Tree | None = {word: {} for word in (*WORDS, *commands)}
     for position, word in enumerate(before):

@@ -1,4 +1,4 @@
-"""`messages`: what became of a message, which `gcloud` has no words for."""
+"""`messages`: what happened to a message. `gcloud` has no such command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs of policies, the same for every resource that has a policy."""
+"""The verbs of policies, which are the same for every resource that has a policy."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def _set(client: Client, name: str, policy: Any) -> Any:
 
 
 def _edit(client: Client, options: Options, name: str, read: str, change: Callable[..., None]) -> Result:
-    for left in reversed(range(TRIES)):
+    for tries_left in reversed(range(TRIES)):
         policy = _get(client, name, read)
         change(policy.setdefault("bindings", []), options["role"], options["member"])
         try:
             return Result(_set(client, name, policy), note=f"Updated IAM policy for [{name}].")
         except CliError as error:
-            if error.status != "ABORTED" or not left:
+            if error.status != "ABORTED" or not tries_left:
                 raise
     raise AssertionError("the last try raises")
 
@@ -67,10 +67,10 @@ def _added(bindings: list[Any], role: str, member: str) -> None:
 
 
 def _removed(bindings: list[Any], role: str, member: str) -> None:
-    held = [binding for binding in bindings if binding["role"] == role and member in binding["members"]]
-    if not held:
+    bindings_with_member = [binding for binding in bindings if binding["role"] == role and member in binding["members"]]
+    if not bindings_with_member:
         raise CliError(f"Policy binding with the specified principal and role not found: {member} in {role}")
-    for binding in held:
+    for binding in bindings_with_member:
         binding["members"].remove(member)
     bindings[:] = [binding for binding in bindings if binding["members"]]
 

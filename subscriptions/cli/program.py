@@ -1,4 +1,4 @@
-"""What every surface of the command line shares: parsers made of verbs, exit codes, errors of one line.
+"""What all commands have in common: parsers that are built from verbs, exit codes, errors of one line.
 
 It imports neither Django nor the verbs, so that `pushhub` starts at once.
 """
@@ -35,28 +35,28 @@ def parsers_add(parser: ArgumentParser, tree: Tree, path: Sequence[str]) -> None
 
 
 def verb_run(options: dict[str, Any], *, out: TextIO | None = None, err: TextIO | None = None) -> int:
-    """Run the verb that was parsed and print what it has to tell; returns the exit code."""
+    """Run the parsed verb, print its result, and return the exit code."""
     out, err = out or sys.stdout, err or sys.stderr
     verb: Verb = options["verb"]
     try:
         options["project"] = _project(verb, options)
         client = client_of(options)
-        said = verb.run(client, options)
-        if said.note:
-            err.write(said.note + "\n")
-        text = _text(said, options, address=client.address)
+        result = verb.run(client, options)
+        if result.note:
+            err.write(result.note + "\n")
+        text = _text(result, options, address=client.address)
         if text:
             out.write(text + "\n")
     except CliError as error:
         err.write(f"ERROR: ({'.'.join(options['path'])}) {error}\n")
         return 1
-    for failure in said.failures:
+    for failure in result.failures:
         err.write(f"ERROR: ({'.'.join(options['path'])}) {failure}\n")
-    return 1 if said.failures else 0
+    return 1 if result.failures else 0
 
 
-def _text(said: Result, options: Mapping[str, Any], *, address: str) -> str:
-    form, value = options["format"], said.value
+def _text(result: Result, options: Mapping[str, Any], *, address: str) -> str:
+    form, value = options["format"], result.value
     if options.get("filter") and isinstance(value, list):
         from subscriptions.cli.expressions import filter_parse
 
@@ -65,11 +65,11 @@ def _text(said: Result, options: Mapping[str, Any], *, address: str) -> str:
     if options.get("uri"):
         rows = value if isinstance(value, list) else [value]
         return "\n".join(f"{address}/v1/{row['name']}" for row in rows if isinstance(row, dict) and "name" in row)
-    if said.form == "text" and (form is None or form.name == "table"):
-        return str(said.value)
+    if result.form == "text" and (form is None or form.name == "table"):
+        return str(result.value)
     if value is None:
         return ""
-    return rendered(value, form or format_parse(said.form), columns=said.columns)
+    return rendered(value, form or format_parse(result.form), columns=result.columns)
 
 
 def _add_common(parser: ArgumentParser) -> None:
@@ -88,7 +88,7 @@ def _add_common(parser: ArgumentParser) -> None:
 
 
 def confirm(question: str, options: Mapping[str, Any]) -> None:
-    """Ask at a terminal, unless --quiet is given; CliError for any answer but yes. Scripts are not asked."""
+    """Ask the user of a terminal, unless --quiet is set. Raises CliError for any answer but yes."""
     if options["quiet"] or not sys.stdin.isatty():
         return
     sys.stderr.write(f"{question} (y/N) ")
@@ -98,7 +98,7 @@ def confirm(question: str, options: Mapping[str, Any]) -> None:
 
 
 def _project(verb: Verb, options: Mapping[str, Any]) -> str:
-    """Return the project that short names are of; it is needed where such a name is given."""
+    """Return the project of short names, or "" if all names are full. Raises CliError without a project."""
     project = options["project"] or next((os.environ[name] for name in PROJECT_VARIABLES if os.environ.get(name)), "")
     if project:
         return str(project)
@@ -112,7 +112,7 @@ def _project(verb: Verb, options: Mapping[str, Any]) -> str:
 
 
 def each(names: Sequence[str], act: Callable[[str], object], *, done: str) -> Result:
-    """Act on each of the named resources, whatever becomes of the others, and report each result."""
+    """Act on each of the named resources, even if others fail, and report each result."""
     notes, failures = [], []
     for name in names:
         try:

@@ -47,20 +47,21 @@ def _schema(options: Options) -> dict[str, Any]:
 
 def create(client: Client, options: Options) -> Result:
     project, _, schema_id = schema_name(options).removeprefix("projects/").partition("/schemas/")
-    made = client.call("POST", f"projects/{project}/schemas", _schema(options), schemaId=schema_id)
-    return Result(made, note=f"Created schema [{made['name']}].")
+    schema = client.call("POST", f"projects/{project}/schemas", _schema(options), schemaId=schema_id)
+    return Result(schema, note=f"Created schema [{schema['name']}].")
 
 
 def commit(client: Client, options: Options) -> Result:
     name = schema_name(options)
-    made = client.call("POST", f"{name}:commit", {"name": name, "schema": {"name": name, **_schema(options)}})
-    return Result(made, note=f"Committed revision [{made.get('revisionId', '')}] of schema [{name}].")
+    body = {"name": name, "schema": {"name": name, **_schema(options)}}
+    schema = client.call("POST", f"{name}:commit", body)
+    return Result(schema, note=f"Committed revision [{schema.get('revisionId', '')}] of schema [{name}].")
 
 
 def rollback(client: Client, options: Options) -> Result:
     name = schema_name(options)
-    made = client.call("POST", f"{name}:rollback", {"name": name, "revisionId": options["revision_id"]})
-    return Result(made, note=f"Rolled back schema [{name}].")
+    schema = client.call("POST", f"{name}:rollback", {"name": name, "revisionId": options["revision_id"]})
+    return Result(schema, note=f"Rolled back schema [{name}].")
 
 
 def delete(client: Client, options: Options) -> Result:
@@ -113,7 +114,9 @@ VERBS = {
     "create": Verb("create a schema", create, (SCHEMA, *_definition())),
     "commit": Verb("add a revision", commit, (SCHEMA, *_definition())),
     "rollback": Verb(
-        "add a revision like an earlier one", rollback, (SCHEMA, flag("--revision-id", "which", required=True))
+        "add a revision like an earlier one",
+        rollback,
+        (SCHEMA, flag("--revision-id", "the earlier revision", required=True)),
     ),
     "delete": Verb("delete schemas with all their revisions", delete, (SCHEMAS,)),
     "delete-revision": Verb("delete one revision", delete_revision, (SCHEMA,)),

@@ -30,8 +30,8 @@ def create(client: Client, options: Options) -> Result:
 
 def update(client: Client, options: Options) -> Result:
     name = snapshot_name(options)
-    wanted = labels.changed(client.call("GET", name).get("labels", {}), options)
-    body = {"snapshot": {"labels": wanted}, "updateMask": "labels"}
+    new_labels = labels.changed(client.call("GET", name).get("labels", {}), options)
+    body = {"snapshot": {"labels": new_labels}, "updateMask": "labels"}
     return Result(client.call("PATCH", name, body), note=f"Updated snapshot [{name}].")
 
 

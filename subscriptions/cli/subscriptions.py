@@ -56,7 +56,7 @@ def subscription_name(options: Options) -> str:
 
 
 def push_config(options: Options) -> dict[str, Any]:
-    """The PushConfig that the flags say."""
+    """Return the PushConfig that the flags set."""
     if not options["push_endpoint"]:
         for name in ("push_auth_service_account", "push_auth_token_audience"):
             if options[name]:
@@ -106,8 +106,10 @@ def create(client: Client, options: Options) -> Result:
         "filter": options["message_filter"] or "",
         "labels": options["labels"] or {},
     }
-    named = [full_name(subscription, "subscriptions", options["project"]) for subscription in options["subscriptions"]]
-    created = [client.call("PUT", name, body) for name in named]
+    full_names = [
+        full_name(subscription, "subscriptions", options["project"]) for subscription in options["subscriptions"]
+    ]
+    created = [client.call("PUT", name, body) for name in full_names]
     note = "\n".join(f"Created subscription [{row['name']}]." for row in created)
     return Result(created[0] if len(created) == 1 else created, note=note, form="none")
 
@@ -145,9 +147,9 @@ def _checked(client: Client, options: Options, name: str) -> dict[str, Any]:
     """Return the subscription as it is. Its topic may be named, but can't change."""
     present = client.call("GET", name)
     if options["topic"]:
-        wanted = full_name(options["topic"], "topics", options["project"])
-        if present["topic"] != wanted:
-            raise CliError(f"[{name}] is a subscription to {present['topic']} and not to {wanted}")
+        topic = full_name(options["topic"], "topics", options["project"])
+        if present["topic"] != topic:
+            raise CliError(f"[{name}] is a subscription to {present['topic']} and not to {topic}")
     return present
 
 
@@ -180,7 +182,7 @@ def pull(client: Client, options: Options) -> Result:
     body = {"maxMessages": options["limit"], "returnImmediately": True}
     received = client.call("POST", f"{name}:pull", body).get("receivedMessages", [])
     if options["auto_ack"] and received:
-        client.call("POST", f"{name}:acknowledge", {"ackIds": [one["ackId"] for one in received]})
+        client.call("POST", f"{name}:acknowledge", {"ackIds": [message["ackId"] for message in received]})
     if options["format"] is not None and options["format"].name != "table":
         return Result(received)
     heads = ["data", "messageId", "orderingKey", "attributes", "deliveryAttempt", "ackId"]

@@ -38,7 +38,7 @@ def create(client: Client, options: Options) -> Result:
         }
         name = full_name(topic, "topics", options["project"])
         created.append(client.call("PUT", name, {field: value for field, value in body.items() if value}))
-    return Result(_one_or_all(created), note=_notes("Created topic", created), form="none")
+    return Result(_single_or_all(created), note=_notes("Created topic", created), form="none")
 
 
 def update(client: Client, options: Options) -> Result:
@@ -88,7 +88,7 @@ def detach(client: Client, options: Options) -> Result:
     return Result(note=f"Detached subscription [{name}].")
 
 
-def _one_or_all(rows: list[Any]) -> Any:
+def _single_or_all(rows: list[Any]) -> Any:
     return rows[0] if len(rows) == 1 else rows
 
 

@@ -1,4 +1,4 @@
-"""The flags of message transforms, the same for topics and subscriptions."""
+"""The flags of message transforms, which are the same for topics and subscriptions."""
 
 from __future__ import annotations
 

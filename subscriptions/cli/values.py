@@ -34,9 +34,9 @@ def seconds(text: str) -> int:
 def pairs(text: str) -> dict[str, str]:
     """Parse `a=b,c=d`; a value may contain `=`. As in gcloud, `^;^a=b;c=d` splits at another character."""
     sign = ","
-    chosen = re.match(r"\^(.)\^", text)
-    if chosen is not None:
-        sign, text = chosen[1], text[chosen.end() :]
+    separator = re.match(r"\^(.)\^", text)
+    if separator is not None:
+        sign, text = separator[1], text[separator.end() :]
     result: dict[str, str] = {}
     for part in text.split(sign) if text else []:
         key, equals, value = part.partition("=")
@@ -47,7 +47,7 @@ def pairs(text: str) -> dict[str, str]:
 
 
 def words(text: str) -> list[str]:
-    """A list separated by commas."""
+    """Return the items of a list that is separated by commas."""
     return [word for word in text.split(",") if word]
 
 

@@ -19,9 +19,9 @@ class Result:
     value: Any = None
     note: str = ""
     columns: Sequence[str] = ("name",)
-    #: The format unless the caller chooses one.
+    #: The format, unless the caller chooses another.
     form: str = "yaml"
-    #: What failed while the rest was done; the exit code is then 1.
+    #: Errors of the parts that failed. With any, the exit code is 1.
     failures: Sequence[str] = ()
 
 

@@ -1,4 +1,4 @@
-"""Whether a caller may do something: the union of what the policies grant, from the resource up to its organization."""
+"""Decides what a caller may do: everything that the policies from the resource up to its organization grant."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def require(caller: Principal, permission: str, resource: tree.Resource) -> None
 
 
 def require_named(caller: Principal, permission: str, name: str, *, field: str) -> None:
-    """As `require`, for a name in a request.
+    """Do as `require`, for a name in a request.
 
     If the resource doesn't exist, callers who hold the permission on the project around it may learn that.
     """
     if is_root(caller):
-        return  # the service reports what is wrong with the name
+        return  # the service reports an invalid name
     resource = tree.resource_or_above(name, field=field)
     if resource is None or not allowed(caller, permission, resource):
         raise denied(permission, name)
@@ -95,13 +95,13 @@ def denied(permission: str, name: str) -> PermissionDenied:
 
 def permissions_held(caller: Principal, resource: tree.Resource, *, among: Iterable[str]) -> set[str]:
     """Return the permissions of `among` that `caller` holds on the resource."""
-    wanted = set(among)
+    permissions = set(among)
     if is_root(caller):
-        return wanted
-    held: set[str] = set()
+        return permissions
+    granted: set[str] = set()
     for role in roles_held(caller, resource):
-        held |= wanted & _permissions_of(role)
-    return held
+        granted |= permissions & _permissions_of(role)
+    return granted
 
 
 def resources_granting(caller: Principal, permission: str) -> frozenset[tuple[str, int]]:
@@ -113,12 +113,14 @@ def resources_granting(caller: Principal, permission: str) -> frozenset[tuple[st
     granting = _granting.get(key)
     if granting is None:
         generation = _granting.generation
-        mine = _names_of(caller, has_groups=True)
+        aliases = _members_of(caller, has_groups=True)
         has_permission = cache(lambda role: permission in _permissions_of(role))
         granting = frozenset(
             (kind, pk)
             for kind, pk, bindings in Policy.objects.order_by().values_list("kind", "resource_pk", "bindings")
-            if any(not mine.isdisjoint(binding["members"]) and has_permission(binding["role"]) for binding in bindings)
+            if any(
+                not aliases.isdisjoint(binding["members"]) and has_permission(binding["role"]) for binding in bindings
+            )
         )
         _granting.put(key, granting, generation=generation)
     return granting
@@ -144,24 +146,24 @@ def _roles_inherited(caller: Principal, resource: tree.Resource) -> frozenset[st
 
 def _roles_bound(caller: Principal, resources: Iterable[tree.Resource]) -> frozenset[str]:
     """Return the roles that the policies of these resources alone bind to `caller`."""
-    wanted = Q()
+    condition = Q()
     for resource in resources:
-        wanted |= Q(kind=tree.kind_of(resource).word, resource_pk=resource.pk)
-    bindings = [binding for policy in Policy.objects.filter(wanted).only("bindings") for binding in policy.bindings]
+        condition |= Q(kind=tree.kind_of(resource).word, resource_pk=resource.pk)
+    bindings = [binding for policy in Policy.objects.filter(condition).only("bindings") for binding in policy.bindings]
     has_groups = any(member.startswith("group:") for binding in bindings for member in binding["members"])
-    mine = _names_of(caller, has_groups=has_groups)
-    return frozenset(binding["role"] for binding in bindings if not mine.isdisjoint(binding["members"]))
+    aliases = _members_of(caller, has_groups=has_groups)
+    return frozenset(binding["role"] for binding in bindings if not aliases.isdisjoint(binding["members"]))
 
 
-def _names_of(caller: Principal, *, has_groups: bool) -> set[str]:
+def _members_of(caller: Principal, *, has_groups: bool) -> set[str]:
     """Return all members that stand for the caller. Groups are looked up only if a policy names one."""
-    mine = members.standing_for(caller.member, is_service_agent=caller.is_service_agent)
-    new = mine if has_groups else set()
+    aliases = members.standing_for(caller.member, is_service_agent=caller.is_service_agent)
+    new = aliases if has_groups else set()
     while new:
         rows = GroupMember.objects.filter(member__in=new).values_list("group__email", flat=True)
-        new = {f"group:{email}" for email in rows} - mine
-        mine = mine | new
-    return mine
+        new = {f"group:{email}" for email in rows} - aliases
+        aliases = aliases | new
+    return aliases
 
 
 def _permissions_of(role: str) -> frozenset[str]:

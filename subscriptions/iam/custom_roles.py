@@ -27,15 +27,15 @@ Owner = Project | Organization
 
 def role_create(owner: Owner, request: object, *, caller: Principal = OPERATOR) -> RoleResource:
     """Create a custom role from a CreateRoleRequest."""
-    read = CREATE_ROLE.read(request)
-    role_id = read.get("roleId", "")
+    parsed = CREATE_ROLE.read(request)
+    role_id = parsed.get("roleId", "")
     if not ROLE_ID_PATTERN.fullmatch(role_id):
         raise InvalidArgument(
             f"The role_id {clipped(role_id)!r} must be 3 to 64 characters long and match [a-zA-Z0-9_.]*.",
             field="roleId",
         )
     row = RoleResource(role_id=role_id, **_owned_by(owner))
-    _assign(row, read.get("role", {}), MUTABLE)
+    _assign(row, parsed.get("role", {}), MUTABLE)
     _refuse_taken(role_find(row.name), row)
     try:
         with transaction.atomic():

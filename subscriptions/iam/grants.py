@@ -32,8 +32,8 @@ GET_ACCOUNT = "iam.serviceAccounts.get"
 
 def policy_get(resource: tree.Resource, *, options: object = None) -> dict[str, Any]:
     """Return the Policy of a resource in JSON form. `options` is a GetPolicyOptions."""
-    read = OPTIONS.read(options or {})
-    policies.version_check(read.get("requestedPolicyVersion", 0), field="options.requestedPolicyVersion")
+    parsed = OPTIONS.read(options or {})
+    policies.version_check(parsed.get("requestedPolicyVersion", 0), field="options.requestedPolicyVersion")
     return _policy_resource(_row(resource))
 
 
@@ -42,11 +42,11 @@ def policy_set(resource: tree.Resource, request: object, *, caller: Principal = 
 
     Raises Aborted if the request's etag isn't that of the current policy: another caller has changed it since.
     """
-    read = SET_IAM_POLICY.read(request)
-    policy = read.get("policy")
+    parsed = SET_IAM_POLICY.read(request)
+    policy = parsed.get("policy")
     if policy is None:
         raise InvalidArgument("You have not specified a policy in the request.", field="policy")
-    mask = _mask(read.get("updateMask", ""))
+    mask = _mask(parsed.get("updateMask", ""))
     policies.version_check(policy.get("version", 0), field="policy.version")
     bindings = policies.bindings_normalise(policy.get("bindings", []), kind=tree.kind_of(resource).word)
     with transaction.atomic():
@@ -67,14 +67,14 @@ def permissions_test(name: str, request: object, *, caller: Principal) -> dict[s
 
     Any caller may ask. Only callers who may look into the project learn that a resource doesn't exist.
     """
-    wanted = TEST_IAM_PERMISSIONS.read(request).get("permissions", [])
-    if len(wanted) > MAX_TESTED_PERMISSIONS:
+    permissions = TEST_IAM_PERMISSIONS.read(request).get("permissions", [])
+    if len(permissions) > MAX_TESTED_PERMISSIONS:
         raise InvalidArgument(
-            f"The value for permissions is too large. You passed {len(wanted)} in the request, "
+            f"The value for permissions is too large. You passed {len(permissions)} in the request, "
             f"but the maximum value is {MAX_TESTED_PERMISSIONS}.",
             field="permissions",
         )
-    for position, permission in enumerate(wanted):
+    for position, permission in enumerate(permissions):
         if not PERMISSION_PATTERN.fullmatch(permission):
             raise InvalidArgument(
                 f"Permission {clipped(permission)} is not valid for this resource.", field=f"permissions[{position}]"
@@ -82,8 +82,8 @@ def permissions_test(name: str, request: object, *, caller: Principal) -> dict[s
     resource = tree.resource_find(name)
     if resource is None and may_know(caller, name):
         raise selectors.resource_missing(name.rpartition("/")[2], field="resource")
-    held = access.permissions_held(caller, resource, among=wanted) if resource is not None else set()
-    answer = [permission for permission in dict.fromkeys(wanted) if permission in held]
+    granted = access.permissions_held(caller, resource, among=permissions) if resource is not None else set()
+    answer = [permission for permission in dict.fromkeys(permissions) if permission in granted]
     return {"permissions": answer} if answer else {}
 
 

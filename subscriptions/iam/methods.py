@@ -239,7 +239,7 @@ def authorize(caller: Principal, method: str, names: Mapping[str, str]) -> None:
 
 
 def authorize_row(caller: Principal, method: str, row: tree.Resource) -> None:
-    """As `authorize`, for a method that is about a single row. The row need not have a policy of its own."""
+    """Do as `authorize`, for a method that is about a single row. The row need not have a policy of its own."""
     name = tree.name_of(row)
     requirements = METHODS.get(method, ())
     authorize(caller, method, {requirement.source: name for requirement in requirements if not requirement.in_body})
@@ -253,7 +253,7 @@ def request_names(method: str, request: object) -> dict[str, str]:
 
 def _check(caller: Principal, requirement: Requirement, name: str) -> None:
     if access.is_root(caller):
-        return  # the service reports what is wrong with the name
+        return  # the service reports an invalid name
     key: Key = (caller.identity, requirement.permission, requirement.on, name)
     if access.decisions.get(key):
         return

@@ -80,22 +80,24 @@ def bindings_remove(bindings: Iterable[Binding], *, role: str, member: str) -> l
     """Return the bindings after `member` has lost `role`."""
     result = []
     for binding in bindings:
-        left = [held for held in binding["members"] if binding["role"] != role or held != member]
-        if left:
-            result.append({**binding, "members": left})
+        remaining = [bound for bound in binding["members"] if binding["role"] != role or bound != member]
+        if remaining:
+            result.append({**binding, "members": remaining})
     return result
 
 
 def member_remove(bindings: Iterable[Binding], *, member: str) -> list[Binding]:
     """Return the bindings without a member, whatever roles it holds."""
-    result = [{**binding, "members": [held for held in binding["members"] if held != member]} for binding in bindings]
+    result = [
+        {**binding, "members": [bound for bound in binding["members"] if bound != member]} for binding in bindings
+    ]
     return [binding for binding in result if binding["members"]]
 
 
 def members_replace(bindings: Iterable[Binding], *, old: str, new: str) -> list[Binding]:
     """Return the bindings with one member renamed."""
     return [
-        {**binding, "members": list(dict.fromkeys(new if held == old else held for held in binding["members"]))}
+        {**binding, "members": list(dict.fromkeys(new if bound == old else bound for bound in binding["members"]))}
         for binding in bindings
     ]
 
@@ -144,10 +146,10 @@ def _check_condition(binding: Mapping[str, Any], *, kind: str, field: str) -> No
 def _check_size(bindings: list[Binding]) -> None:
     members = [member for binding in bindings for member in binding["members"]]
     groups = sum(member.startswith("group:") for member in members)
-    for what, count, limit in (("principals", len(members), MAX_PRINCIPALS), ("groups", groups, MAX_GROUPS)):
+    for noun, count, limit in (("principals", len(members), MAX_PRINCIPALS), ("groups", groups, MAX_GROUPS)):
         if count > limit:
             raise InvalidArgument(
-                f"The policy has too many {what}. You passed {count} in the request, but the maximum value is {limit}.",
+                f"The policy has too many {noun}. You passed {count} in the request, but the maximum value is {limit}.",
                 field="policy.bindings",
             )
 

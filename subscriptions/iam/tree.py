@@ -111,7 +111,7 @@ def resource_get(name: str, *, field: str = "resource") -> Resource:
 
 
 def resource_find(name: str, *, field: str = "resource") -> Resource | None:
-    """As `resource_get`, but return None if there is no such resource."""
+    """Do as `resource_get`, but return None if there is no such resource."""
     try:
         return resource_get(name, field=field)
     except NotFound:

@@ -1,4 +1,4 @@
-"""What creating and updating share for all resources: names, quotas, masks and unique rows."""
+"""Steps of creating and updating that all resources have in common: names, quotas, masks and unique rows."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ def check_name(values: Mapping[str, Any], name: str, *, field: str = "name") -> 
 def update_request(
     request: object, name: str, kind: Message, resource: str, mutable: frozenset[str]
 ) -> tuple[dict[str, Any], list[masks.Path]]:
-    read = kind.read(request)
+    """Return the resource in an update request, and the paths of its mask. `resource` is the name of its field."""
+    parsed = kind.read(request)
     message = kind.fields[resource]
     assert isinstance(message, Message)
-    paths = masks.mask_paths(read.get("updateMask", ""), message, mutable=mutable)
-    values = read.get(resource, {})
+    paths = masks.mask_paths(parsed.get("updateMask", ""), message, mutable=mutable)
+    values = parsed.get(resource, {})
     check_name(values, name)
     return values, paths
 
 
-def insert(row: Topic | Subscription, resource_id: str, taken: bool) -> None:
-    """Store a new row. `taken` is the result of a query for its name; a constraint decides between two at once."""
-    if taken:
+def insert(row: Topic | Subscription, resource_id: str, is_taken: bool) -> None:
+    """Store a new row. `is_taken` is the result of a query for its name; a constraint refuses one of two at once."""
+    if is_taken:
         raise already_exists(resource_id)
     try:
         with transaction.atomic():
@@ -50,7 +51,7 @@ def already_exists(resource_id: str) -> AlreadyExists:
     return AlreadyExists(f"Resource already exists in the project (resource={clipped(resource_id)}).")
 
 
-def check_quota(what: str, rows: QuerySet[Any], limit: int) -> None:
+def check_quota(noun: str, rows: QuerySet[Any], limit: int) -> None:
     """Raise ResourceExhausted at the limit. Two calls at the same time may exceed it by one, which does no harm."""
     if rows.count() >= limit:
-        raise ResourceExhausted(f"Quota exceeded: there are {limit} {what}, which is the maximum.")
+        raise ResourceExhausted(f"Quota exceeded: there are {limit} {noun}, which is the maximum.")

@@ -69,9 +69,9 @@ def schema_create(*, parent: str, schema_id: str, schema: object, caller: Princi
 def schema_commit(*, name: str, request: object) -> SchemaRevision:
     """Add a revision to a schema. `request` is a CommitSchemaRequest."""
     _plain(name)
-    read = fields.COMMIT_SCHEMA.read(request)
-    check_name(read, name)
-    resource = schema_read(read.get("schema", {}))
+    parsed = fields.COMMIT_SCHEMA.read(request)
+    check_name(parsed, name)
+    resource = schema_read(parsed.get("schema", {}))
     check_name(resource, name)
     definition = _definition_read(resource)
     with transaction.atomic():
@@ -84,11 +84,11 @@ def schema_commit(*, name: str, request: object) -> SchemaRevision:
 def schema_rollback(*, name: str, request: object) -> SchemaRevision:
     """Add a revision with the definition of an older one. `request` is a RollbackSchemaRequest."""
     _plain(name)
-    read = fields.ROLLBACK_SCHEMA.read(request)
-    check_name(read, name)
+    parsed = fields.ROLLBACK_SCHEMA.read(request)
+    check_name(parsed, name)
     with transaction.atomic():
         row = selectors.schema_get(name=name, lock=True)
-        old = selectors.schema_revision_get(schema=row, revision_id=read.get("revisionId", ""), field="revisionId")
+        old = selectors.schema_revision_get(schema=row, revision_id=parsed.get("revisionId", ""), field="revisionId")
         return _add_revision(row, Definition(old.definition, bytes(old.compiled), old.root_message))
 
 
@@ -129,20 +129,20 @@ def schema_validate(*, schema: object) -> None:
 
 def message_validate(*, request: object) -> None:
     """Raise InvalidArgument unless the message of a ValidateMessageRequest matches the schema."""
-    read = fields.VALIDATE_MESSAGE.read(request)
-    encoding = _encoding(read.get("encoding", ""), field="encoding")
-    if ("name" in read) == ("schema" in read):
+    parsed = fields.VALIDATE_MESSAGE.read(request)
+    encoding = _encoding(parsed.get("encoding", ""), field="encoding")
+    if ("name" in parsed) == ("schema" in parsed):
         raise InvalidArgument("The request must have either a name or a schema.", field="name")
-    if "name" in read:
-        schema = selectors.schema_get(name=read["name"])
-        row = selectors.schema_revision_get(schema=schema, revision_id=names.parse_schema(read["name"])[2])
+    if "name" in parsed:
+        schema = selectors.schema_get(name=parsed["name"])
+        row = selectors.schema_revision_get(schema=schema, revision_id=names.parse_schema(parsed["name"])[2])
         check = _validators(row.pk, row.revision_id)[encoding]
     else:
-        resource = schema_read(read["schema"])
+        resource = schema_read(parsed["schema"])
         definition = _definition_read(resource)
         check = definition.validators(resource["type"])[encoding]
     try:
-        check(bytes_parse(read.get("message", ""), field="message"))
+        check(bytes_parse(parsed.get("message", ""), field="message"))
     except Mismatch as error:
         raise failed_validation(str(error), field="message") from None
 
@@ -166,19 +166,19 @@ def message_stamps(settings: Mapping[str, Any], messages: Sequence[bytes]) -> li
 
 
 def _match(data: bytes, revisions: Sequence[tuple[int, str]], encoding: str, index: int) -> str:
-    why = "The topic's schema has no revision that it allows."
+    reason = "The topic's schema has no revision that it allows."
     for position, (pk, revision_id) in enumerate(revisions):
         try:
             _validators(pk, revision_id)[encoding](data)
         except Mismatch as error:
-            why = why if position else str(error)
+            reason = reason if position else str(error)
         else:
             return revision_id
-    raise failed_validation(why, field=f"messages[{index}].data")
+    raise failed_validation(reason, field=f"messages[{index}].data")
 
 
-def failed_validation(why: str, *, field: str) -> InvalidArgument:
-    return InvalidArgument(f"Invalid data in message: Message failed schema validation. {why}", field=field)
+def failed_validation(reason: str, *, field: str) -> InvalidArgument:
+    return InvalidArgument(f"Invalid data in message: Message failed schema validation. {reason}", field=field)
 
 
 def _allowed(settings: Mapping[str, Any], revisions: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:

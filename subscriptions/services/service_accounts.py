@@ -48,29 +48,29 @@ def service_account_create(*, project: str, request: object, caller: Principal =
             display_name=details.get("displayName", ""),
             description=details.get("description", ""),
         )
-        taken = AlreadyExists(f"Service account {account_id} already exists within project {owner.name}.")
+        already_exists = AlreadyExists(f"Service account {account_id} already exists within project {owner.name}.")
         if ServiceAccount.objects.filter(email=email).exists():
-            raise taken
+            raise already_exists
         try:
             with transaction.atomic():
                 account.save(force_insert=True)
         except IntegrityError:
-            raise taken from None
+            raise already_exists from None
         grants.member_forget(f"serviceAccount:{email}")
     return account
 
 
 def service_account_update(*, name: str, request: object) -> ServiceAccount:
     """Update an account. `request` is a PatchServiceAccountRequest with the account and a mask."""
-    read = fields.PATCH_SERVICE_ACCOUNT.read(request)
-    values = read.get("serviceAccount", {})
-    paths = masks.mask_paths(read.get("updateMask", ""), fields.SERVICE_ACCOUNT, mutable=MUTABLE)
+    parsed = fields.PATCH_SERVICE_ACCOUNT.read(request)
+    values = parsed.get("serviceAccount", {})
+    paths = masks.mask_paths(parsed.get("updateMask", ""), fields.SERVICE_ACCOUNT, mutable=MUTABLE)
     check_name(values, name)
     with transaction.atomic():
         account = selectors.service_account_get(name=name)
-        wanted = masks.masked(service_account_resource(account), values, paths, fields.SERVICE_ACCOUNT)
-        account.display_name = wanted.get("displayName", "")
-        account.description = wanted.get("description", "")
+        merged = masks.masked(service_account_resource(account), values, paths, fields.SERVICE_ACCOUNT)
+        account.display_name = merged.get("displayName", "")
+        account.description = merged.get("description", "")
         account.save()
     return account
 
@@ -120,9 +120,9 @@ def service_account_undelete(*, name: str) -> ServiceAccount:
 
 def service_accounts_purge() -> int:
     """Remove the accounts that can no longer be undeleted. Returns how many."""
-    late = ServiceAccount.objects.filter(deleted_at__lt=utcnow() - UNDELETE_FOR)
+    expired = ServiceAccount.objects.filter(deleted_at__lt=utcnow() - UNDELETE_FOR)
     count = 0
-    for account in late:
+    for account in expired:
         account.delete()  # one at a time, because each deletes its policy
         count += 1
     return count

@@ -18,14 +18,14 @@ SNAPSHOT_MUTABLE = frozenset({"labels"})
 def snapshot_update(*, name: str, request: object) -> Snapshot:
     """Update the labels of a snapshot. `request` is an UpdateSnapshotRequest; nothing else can change."""
     names.parse_snapshot(name)
-    read = fields.UPDATE_SNAPSHOT.read(request)
-    values = read.get("snapshot", {})
-    paths = masks.mask_paths(read.get("updateMask", ""), fields.SNAPSHOT, mutable=SNAPSHOT_MUTABLE)
+    parsed = fields.UPDATE_SNAPSHOT.read(request)
+    values = parsed.get("snapshot", {})
+    paths = masks.mask_paths(parsed.get("updateMask", ""), fields.SNAPSHOT, mutable=SNAPSHOT_MUTABLE)
     check_name(values, name)
     with transaction.atomic():
         row = selectors.snapshot_get(name=name, lock=True)
-        wanted = masks.masked(snapshot_resource(row), values, paths, fields.SNAPSHOT)
-        row.labels = bounds.labels(wanted.get("labels", {}))
+        merged = masks.masked(snapshot_resource(row), values, paths, fields.SNAPSHOT)
+        row.labels = bounds.labels(merged.get("labels", {}))
         row.save()
     return row
 

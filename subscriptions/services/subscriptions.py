@@ -40,8 +40,8 @@ def subscription_create(*, name: str, subscription: object, caller: Principal = 
         check_combination(row)
         perimeters.push_check(row, {}, push_config_show(row))
         _check_subscription_quotas(row)
-        taken = Subscription.objects.filter(project=row.project, subscription_id=subscription_id).exists()
-        insert(row, subscription_id, taken)
+        is_taken = Subscription.objects.filter(project=row.project, subscription_id=subscription_id).exists()
+        insert(row, subscription_id, is_taken)
         signals.announce(signals.subscription_created, subscription_id=row.pk, name=row.name)
     return row
 
@@ -55,12 +55,12 @@ def subscription_update(*, name: str, request: object, caller: Principal = OPERA
     with transaction.atomic():
         row = selectors.subscription_get(name=name, lock=True)
         before = push_config_show(row)
-        wanted = masks.masked(FIELDS.show(row), values, paths, fields.SUBSCRIPTION)
+        merged = masks.masked(FIELDS.show(row), values, paths, fields.SUBSCRIPTION)
         if ("pushConfig",) in paths:
-            wanted["pushConfig"] = _with_kept_version(wanted.get("pushConfig", {}), before)
+            merged["pushConfig"] = _with_version_of(merged.get("pushConfig", {}), before)
         changed = {path[0] for path in paths}
-        agents.references_check(row, wanted, changed, caller=caller)
-        FIELDS.store(row, wanted, changed)
+        agents.references_check(row, merged, changed, caller=caller)
+        FIELDS.store(row, merged, changed)
         perimeters.push_check(row, before, push_config_show(row))
         _store_change(row)
     return row
@@ -69,9 +69,9 @@ def subscription_update(*, name: str, request: object, caller: Principal = OPERA
 def push_config_modify(*, name: str, request: object, caller: Principal = OPERATOR) -> Subscription:
     """Replace the push config. `request` is a ModifyPushConfigRequest; an empty config makes a pull subscription."""
     names.parse_subscription(name)
-    read = fields.MODIFY_PUSH_CONFIG.read(request)
-    check_name(read, name, field="subscription")
-    config = read.get("pushConfig")
+    parsed = fields.MODIFY_PUSH_CONFIG.read(request)
+    check_name(parsed, name, field="subscription")
+    config = parsed.get("pushConfig")
     if config is None:
         raise InvalidArgument(
             "You have passed an invalid argument to the service (argument=push_config).", field="pushConfig"
@@ -79,8 +79,8 @@ def push_config_modify(*, name: str, request: object, caller: Principal = OPERAT
     with transaction.atomic():
         row = selectors.subscription_get(name=name, lock=True)
         before = push_config_show(row)
-        agents.references_check(row, read, {"pushConfig"}, caller=caller)
-        push_config_store(row, _with_kept_version(config, before) if config.get("pushEndpoint") else config)
+        agents.references_check(row, parsed, {"pushConfig"}, caller=caller)
+        push_config_store(row, _with_version_of(config, before) if config.get("pushEndpoint") else config)
         perimeters.push_check(row, before, push_config_show(row))
         _store_change(row)
     return row
@@ -97,7 +97,7 @@ def subscription_detach(*, name: str) -> None:
 
 
 def subscription_pause(*, name: str, caller: Principal = OPERATOR) -> None:
-    """Stop pushing and keep the push configuration. What is owed waits until somebody resumes the subscription."""
+    """Stop pushing and keep the push configuration. Messages wait until somebody resumes the subscription."""
     with transaction.atomic():
         row = selectors.subscription_get(name=name, lock=True)
         _check_modifiable(row, caller)
@@ -139,7 +139,7 @@ def _check_subscription_quotas(row: Subscription) -> None:
     check_quota("subscriptions attached to the topic", of_topic, bounds.SUBSCRIPTIONS_PER_TOPIC)
 
 
-def _with_kept_version(config: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
+def _with_version_of(config: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
     """Keep the endpoint's version if the new config has none (pubsub.proto, PushConfig.attributes).
 
     An update keeps it even with an empty config, as the integration tests of Google's Go client expect.

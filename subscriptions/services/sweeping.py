@@ -13,4 +13,4 @@ def credentials_sweep() -> dict[str, int]:
         "tokens": AccessToken.objects.filter(expires_at__lte=utcnow()),
         "assertions": UsedAssertion.objects.filter(expires_at__lte=utcnow()),
     }
-    return {what: rows.delete()[0] for what, rows in expired.items()} | {"accounts": service_accounts_purge()}
+    return {kind: rows.delete()[0] for kind, rows in expired.items()} | {"accounts": service_accounts_purge()}

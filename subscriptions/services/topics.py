@@ -43,10 +43,10 @@ def topic_update(*, name: str, request: object, caller: Principal = OPERATOR) ->
         transforms_check(project=project_id, transforms=values.get("messageTransforms", []))
     with transaction.atomic():
         row = selectors.topic_get(name=name, lock=True)
-        wanted = masks.masked(FIELDS.show(row), values, paths, fields.TOPIC)
+        merged = masks.masked(FIELDS.show(row), values, paths, fields.TOPIC)
         changed = {path[0] for path in paths}
-        agents.schema_check(wanted, changed, caller=caller)
-        FIELDS.store(row, wanted, changed)
+        agents.schema_check(merged, changed, caller=caller)
+        FIELDS.store(row, merged, changed)
         row.save()
     return row
 

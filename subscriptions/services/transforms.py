@@ -1,4 +1,4 @@
-"""Tries message transforms in the sandbox: before they are stored, and for those who write them."""
+"""Tries message transforms in the sandbox, before they are stored and at the request of their authors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from subscriptions.transforms.functions import Function, functions_on
 from subscriptions.transforms.results import FILTERED, Failed, Input, Result
 from subscriptions.transforms.sandboxes import sandboxes
 
-#: What a test may take, for at most five functions.
+#: The time limit of a test, which has at most five functions.
 TEST_SECONDS = 5.0
 
 
@@ -32,8 +32,8 @@ def transforms_check(
 
 def transform_validate(*, project: str, request: object) -> None:
     """Raise InvalidArgument unless the transform of a ValidateMessageTransformRequest could be stored."""
-    read = fields.VALIDATE_MESSAGE_TRANSFORM.read(request)
-    function = function_of(read.get("messageTransform", {}), field="messageTransform")
+    parsed = fields.VALIDATE_MESSAGE_TRANSFORM.read(request)
+    function = function_of(parsed.get("messageTransform", {}), field="messageTransform")
     _check(project, function, field="messageTransform")
 
 
@@ -42,40 +42,40 @@ def transforms_test(*, project: str, request: object) -> list[dict[str, Any]]:
 
     The list ends with the transform that filters the message or fails. A transform that is disabled has no entry.
     """
-    read = fields.TEST_MESSAGE_TRANSFORMS.read(request)
-    functions = _functions_to_test(read)
-    message = read.get("message", {})
+    parsed = fields.TEST_MESSAGE_TRANSFORMS.read(request)
+    functions = _functions_to_test(parsed)
+    message = parsed.get("message", {})
     current = Input(
         bytes_parse(message.get("data", ""), field="message.data"),
         message.get("attributes", {}),
         {"ordering_key": message["orderingKey"]} if "orderingKey" in message else {},
     )
-    answers: list[dict[str, Any]] = []
+    outcomes: list[dict[str, Any]] = []
     for function in functions:
         [result] = sandboxes().run(project, [function], [current], seconds=TEST_SECONDS)
-        answers.append(_shown(result, message))
+        outcomes.append(_outcome(result, message))
         if isinstance(result, Failed) or result is FILTERED:
             break
         current = Input(result.data, result.attributes, current.metadata)
-    return answers
+    return outcomes
 
 
-def _functions_to_test(read: Mapping[str, Any]) -> Sequence[Function]:
-    if len(read.keys() & {"messageTransforms", "topic", "subscription"}) != 1:
+def _functions_to_test(parsed: Mapping[str, Any]) -> Sequence[Function]:
+    if len(parsed.keys() & {"messageTransforms", "topic", "subscription"}) != 1:
         raise InvalidArgument(
             "The request must have one of messageTransforms, topic and subscription.", field="messageTransforms"
         )
-    if "topic" in read:
-        return functions_on(selectors.topic_get(name=read["topic"], field="topic").message_transforms)
-    if "subscription" in read:
-        return functions_on(selectors.subscription_get(name=read["subscription"]).message_transforms)
+    if "topic" in parsed:
+        return functions_on(selectors.topic_get(name=parsed["topic"], field="topic").message_transforms)
+    if "subscription" in parsed:
+        return functions_on(selectors.subscription_get(name=parsed["subscription"]).message_transforms)
     field = "messageTransforms.messageTransforms"
-    transforms = read["messageTransforms"].get("messageTransforms", [])
+    transforms = parsed["messageTransforms"].get("messageTransforms", [])
     functions_of(transforms, field=field)
     return functions_on(transforms)
 
 
-def _shown(result: Result, message: Mapping[str, Any]) -> dict[str, Any]:
+def _outcome(result: Result, message: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(result, Failed):
         return {"messageTransformFailure": {"description": result.why}}
     if result is FILTERED:
@@ -89,6 +89,8 @@ def _shown(result: Result, message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(project: str, function: Function, *, field: str) -> None:
-    why = sandboxes().check(project, function)
-    if why:
-        raise InvalidArgument(f"The function {function.name} is not valid. {why}", field=f"{field}.javascriptUdf.code")
+    fault = sandboxes().check(project, function)
+    if fault:
+        raise InvalidArgument(
+            f"The function {function.name} is not valid. {fault}", field=f"{field}.javascriptUdf.code"
+        )

@@ -58,7 +58,7 @@ def printed_with(text: str, *, install: SparkInstall, crew: Crew, output: io.Str
 
     def turn() -> bool:
         crew.turn(0.02)
-        install.look()
+        install.poll()
         return text in output.getvalue()
 
     wait_for(turn, what=text)
@@ -162,7 +162,7 @@ def test_an_installer_that_runs_at_the_end_is_ended_with_its_children(crew: Crew
     install = started(crew, tmp_path, command=command)
     wait_for(pid.exists, what="the child")
     install.stop()
-    install.look()
+    install.poll()
     wait_for(lambda: not psutil.pid_exists(int(pid.read_text())), what="the end of the child")
 
 

@@ -154,7 +154,7 @@ def test_a_stop_waits_for_what_takes_its_time_and_ends_the_base_last(crew: Crew,
     assert printed.index("bye from base") > max(printed.index("bye from one"), printed.index("bye from two"))
 
 
-@pytest.mark.skipif(not crews.WITH_US, reason="no setpriv on this machine")
+@pytest.mark.skipif(not crews.END_WITH_PARENT, reason="no setpriv on this machine")
 def test_a_supervisor_that_is_killed_takes_its_processes_with_it(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     supervisor_source = textwrap.dedent("""
@@ -262,13 +262,13 @@ def test_the_key_is_made_where_none_is_given(name: str, tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("is_development", "line"),
     [
-        (True, "development mode: projects come into being at first use, http"),
-        (False, "production mode: projects must be made before their first use, http"),
+        (True, "development mode: projects are created at their first use, http"),
+        (False, "production mode: projects must be created before their first use, http"),
     ],
 )
 def test_the_line_on_the_mode_says_which_it_is(is_development: bool, line: str, settings: Any) -> None:
     settings.DEVELOPMENT = is_development
-    assert supervisor.modes().startswith(line)
+    assert supervisor.modes_text().startswith(line)
 
 
 def test_an_unusable_data_folder_is_refused(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_the_rollup_is_started_where_it_can_run(
     monkeypatch.setattr(needs, "has_own_environment", lambda: False)
     output = io.StringIO()
 
-    assert supervisor.pipeline(Crew(output)) == started
+    assert supervisor.rollup_names(Crew(output)) == started
 
     assert line in output.getvalue()
     assert output.getvalue().count("\n") == (1 if line else 0)

@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 from django.core.management import CommandError, call_command
 
-from deliveries import pull
 from deliveries.admin.publishjobs import start
 from deliveries.models import Delivery, Message, PublishJob, PublishPart
 from deliveries.pipeline.archiving.archive import Archiver
@@ -25,6 +24,7 @@ from deliveries.pipeline.jobs import parts, publishjobs, replay
 from deliveries.pipeline.jobs.filters import filter_column
 from deliveries.pipeline.jobs.replays import ReplaySpec, replay_begin
 from deliveries.publish.service import message_publish
+from deliveries.pull.leasing import messages_pull
 from deliveries.rules.payload import NewMessage
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from subscriptions.selectors import subscription_get, topic_get
@@ -83,7 +83,7 @@ def environment(redis_url: str, archive: str) -> dict[str, str]:
 
 
 def numbers(name: str = WORKER) -> list[int]:
-    received = pull.messages_pull(subscription=subscription_get(name=name), max_messages=1000)
+    received = messages_pull(subscription=subscription_get(name=name), max_messages=1000)
     import base64
 
     return [json.loads(base64.b64decode(one.message["data"]))["n"] for one in received]

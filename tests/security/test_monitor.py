@@ -58,7 +58,7 @@ def basic(login: str) -> str:
 
 def asked(made: monitor.Guard, login: str, address: str = "192.0.2.1") -> int:
     authorization = basic(login) if login else ""
-    return made.refusal(monitor.Asked(host="127.0.0.1:5555", authorization=authorization, address=address))
+    return made.refusal(monitor.GuardedRequest(host="127.0.0.1:5555", authorization=authorization, address=address))
 
 
 def test_wrong_logins_are_bounded_for_each_address_and_not_for_good() -> None:
@@ -76,7 +76,7 @@ def test_wrong_logins_are_bounded_for_each_address_and_not_for_good() -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "flower.example.com@evil", "[::1"])
 def test_an_unknown_host_is_refused_whatever_the_login(host: str) -> None:
-    asked = monitor.Asked(host=host, authorization=basic(LOGIN), address="192.0.2.1", session_key="root")
+    asked = monitor.GuardedRequest(host=host, authorization=basic(LOGIN), address="192.0.2.1", session_key="root")
     assert guard().refusal(asked) == 400
 
 
@@ -84,7 +84,7 @@ def test_an_unknown_host_is_refused_whatever_the_login(host: str) -> None:
     "authorization", ["Basic", "Basic !", "Bearer x", "basic " + basic(LOGIN)[6:], basic(LOGIN) + "x"]
 )
 def test_nothing_but_the_login_opens(authorization: str) -> None:
-    asked = monitor.Asked(host="flower.example.com", authorization=authorization, address="192.0.2.1")
+    asked = monitor.GuardedRequest(host="flower.example.com", authorization=authorization, address="192.0.2.1")
     assert guard().refusal(asked) == 401
 
 
@@ -102,7 +102,7 @@ def test_nothing_but_the_login_opens(authorization: str) -> None:
 )
 def test_no_page_of_another_origin_changes_anything(origin: str, fetch_site: str, status: int) -> None:
     """Also where no login is asked for: any web page reaches what listens on loopback."""
-    asked = monitor.Asked("127.0.0.1:5555", "127.0.0.1", method="POST", origin=origin, fetch_site=fetch_site)
+    asked = monitor.GuardedRequest("127.0.0.1:5555", "127.0.0.1", method="POST", origin=origin, fetch_site=fetch_site)
     open_guard = monitor.Guard(hosts=["127.0.0.1"], logins=[], asks_for_login=False)
     assert open_guard.refusal(asked) == status
     assert open_guard.refusal(replace(asked, method="GET")) == 0
@@ -113,7 +113,7 @@ def test_a_superusers_session_opens_flower_for_as_long_as_it_lasts() -> None:
     superusers = {"root"}
     sessions = monitor.ConsoleSessions(superusers.__contains__, monotonic=clock)
     made = monitor.Guard(hosts=["127.0.0.1"], logins=[LOGIN], sessions=sessions)
-    asked = monitor.Asked("127.0.0.1:5555", "192.0.2.1", session_key="root")
+    asked = monitor.GuardedRequest("127.0.0.1:5555", "192.0.2.1", session_key="root")
     assert made.refusal(asked) == 0
     assert made.refusal(replace(asked, session_key="ada")) == 401
     assert made.refusal(replace(asked, session_key="")) == 401

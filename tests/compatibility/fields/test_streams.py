@@ -10,8 +10,10 @@ from typing import Any, Self
 import pytest
 from google.api_core import exceptions
 
-from deliveries import pull
 from deliveries.models import Delivery
+from deliveries.pull.deadlines import ack_deadlines_modify, leases_give_back
+from deliveries.pull.leases import ack_ids_read
+from deliveries.pull.leasing import messages_pull
 from subscriptions.selectors import subscription_get
 from tests.compatibility.fields.trials import SUBSCRIPTION, TOPIC, Shop, make_due, seconds_left, tries
 from tests.ports import wait_for
@@ -106,17 +108,17 @@ def test_a_stream_that_ends_gives_back_what_its_client_never_touched(shop: Shop)
 def test_only_unused_leases_are_given_back(shop: Shop, seconds: int) -> None:
     subscription = subscription_get(name=shop.subscription().name)
     shop.publish("x")
-    [first] = pull.messages_pull(subscription=subscription, max_messages=1, lease_seconds=300)
-    pull.ack_deadlines_modify(subscription=subscription, ack_ids=[first.ack_id], seconds=seconds)
-    pull.leases_give_back(subscription=subscription, ends_ms={first.ack_id: first.ends_ms})
-    assert pull.messages_pull(subscription=subscription, max_messages=1) == []
+    [first] = messages_pull(subscription=subscription, max_messages=1, lease_seconds=300)
+    ack_deadlines_modify(subscription=subscription, ack_ids=[first.ack_id], seconds=seconds)
+    leases_give_back(subscription=subscription, ends_ms={first.ack_id: first.ends_ms})
+    assert messages_pull(subscription=subscription, max_messages=1) == []
     make_due("l")
-    [second] = pull.messages_pull(subscription=subscription, max_messages=1, lease_seconds=300)
-    pull.leases_give_back(subscription=subscription, ends_ms={first.ack_id: second.ends_ms})
-    assert pull.messages_pull(subscription=subscription, max_messages=1) == [], "an older lease is another one"
-    pull.leases_give_back(subscription=subscription, ends_ms={second.ack_id: second.ends_ms})
-    [third] = pull.messages_pull(subscription=subscription, max_messages=1)
-    leases = pull.ack_ids_read(subscription, [second.ack_id, third.ack_id])
+    [second] = messages_pull(subscription=subscription, max_messages=1, lease_seconds=300)
+    leases_give_back(subscription=subscription, ends_ms={first.ack_id: second.ends_ms})
+    assert messages_pull(subscription=subscription, max_messages=1) == [], "an older lease is another one"
+    leases_give_back(subscription=subscription, ends_ms={second.ack_id: second.ends_ms})
+    [third] = messages_pull(subscription=subscription, max_messages=1)
+    leases = ack_ids_read(subscription, [second.ack_id, third.ack_id])
     assert [lease.attempt for lease in leases] == [2, 2], "the lease that was given back is no attempt"
 
 

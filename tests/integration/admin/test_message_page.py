@@ -191,8 +191,8 @@ def test_only_the_segments_around_the_publish_and_the_attempts_are_read(tmp_path
         path.write_bytes(b"")
     spans = [(noon_ms, noon_ms + 600_000), (noon_ms + 90 * 60_000,) * 2]
     assert [path.stem for path in segments_between(tmp_path, spans)] == [names[0], names[5], names[90]]
-    found = attempts_find(first_id_at(noon_ms), monotonic=lambda: 0.0)
-    assert (found.found, found.is_complete) == ([], True), "damaged segments are left out"
+    attempts = attempts_find(first_id_at(noon_ms), monotonic=lambda: 0.0)
+    assert (attempts.events, attempts.is_complete) == ([], True), "damaged segments are left out"
 
 
 def test_the_search_for_attempts_ends_when_its_time_is_up(tmp_path: Path, settings: Any) -> None:

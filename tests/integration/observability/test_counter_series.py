@@ -26,6 +26,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 TOPIC = "projects/shop/topics/orders"
 PULL = {"maxMessages": 10, "returnImmediately": True}
+FAILING = {"functionName": "fail", "code": "function fail(message, metadata) { throw new Error('no'); }"}
 
 
 def publish(api: Api, *messages: dict[str, Any]) -> None:
@@ -90,6 +91,19 @@ def test_what_pullers_do_becomes_time_series(api: Api, scrape: Scrape) -> None:
     assert (
         values[f'pushhub_subscription_ack_latency_seconds_bucket{{delivery_type="pull",le="+Inf",{labels[21:]}}}'] == 2
     )
+
+
+def test_the_nack_of_a_failed_transform_counts_for_no_subscriber(api: Api, scrape: Scrape) -> None:
+    """Given a transform that always fails, when a pull nacks its message, then no ack deadline counts as changed."""
+    api.made("topics/orders")
+    api.made("subscriptions/pull", {"topic": TOPIC, "messageTransforms": [{"javascriptUdf": FAILING}]})
+    publish(api, message())
+
+    assert api.post("subscriptions/pull:pull", PULL).body.get("receivedMessages", []) == []
+    sample()
+
+    assert series(api, "subscription/mod_ack_deadline_message_count") == {}
+    assert series(api, "subscription/mod_ack_latencies") == {}
 
 
 def test_growth_is_added_once_and_a_lost_counter_begins_again(api: Api, scrape: Scrape) -> None:

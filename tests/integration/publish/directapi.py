@@ -15,7 +15,7 @@ from django.db import connections
 
 from deliveries.api.direct import DirectPublish
 from deliveries.publish.writer import publish_writer
-from pushhub.runtime.httpserver import HttpServer
+from pushhub.runtime.httpserver.server import HttpServer
 from pushhub.runtime.limits import Limits
 from pushhub.wsgi import application
 from tests.restapi import Answer, Api

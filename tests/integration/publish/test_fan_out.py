@@ -15,7 +15,7 @@ from deliveries.backlog.reconcile import audit
 from deliveries.models import Delivery, Message, PendingPublish
 from deliveries.publish import storing
 from deliveries.publish.service import message_publish
-from deliveries.pull import messages_pull
+from deliveries.pull.leasing import messages_pull
 from deliveries.retention.seeking import subscription_seek
 from deliveries.retention.snapshots import snapshot_create
 from deliveries.rules.payload import NewMessage

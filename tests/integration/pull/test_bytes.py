@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from deliveries import pull
 from deliveries.models import Delivery
 from deliveries.publish.service import message_publish
+from deliveries.pull.leasing import Received, messages_pull
+from deliveries.pull.settling import messages_acknowledge
 from deliveries.rpc.flow import MOST_AT_ONCE, NO_LIMIT, Outstanding
 from deliveries.rules.payload import NewMessage, wire_message, wire_size
 from subscriptions.models import Subscription
@@ -42,21 +43,21 @@ def publish(count: int, size: int, *, key: str = "") -> list[str]:
     ]
 
 
-def ids(received: list[pull.Received]) -> list[str]:
+def ids(received: list[Received]) -> list[str]:
     return [one.message["messageId"] for one in received]
 
 
 def test_a_pull_returns_no_more_than_ten_megabytes() -> None:
     subscription = subscribe()
     published = publish(5, 3 * MB)
-    assert ids(pull.messages_pull(subscription=subscription, max_messages=100)) == published[:3]
-    assert ids(pull.messages_pull(subscription=subscription, max_messages=100)) == published[3:]
+    assert ids(messages_pull(subscription=subscription, max_messages=100)) == published[:3]
+    assert ids(messages_pull(subscription=subscription, max_messages=100)) == published[3:]
 
 
 def test_small_messages_count_with_their_bytes_too() -> None:
     subscription = subscribe()
     publish(40, 60_000)
-    received = pull.messages_pull(subscription=subscription, max_messages=100, max_bytes=10 * 60_000)
+    received = messages_pull(subscription=subscription, max_messages=100, max_bytes=10 * 60_000)
     assert len(received) == 10
     assert sum(one.size for one in received) == 10 * 60_000
 
@@ -65,7 +66,7 @@ def test_a_message_that_is_too_large_comes_alone() -> None:
     subscription = subscribe()
     published = publish(2, 2 * MB)
     for message_id in published:
-        assert ids(pull.messages_pull(subscription=subscription, max_messages=9, max_bytes=MB)) == [message_id]
+        assert ids(messages_pull(subscription=subscription, max_messages=9, max_bytes=MB)) == [message_id]
 
 
 def test_what_was_given_back_counts_as_never_attempted() -> None:
@@ -73,9 +74,9 @@ def test_what_was_given_back_counts_as_never_attempted() -> None:
     published = publish(8, MB)
     seen: list[str] = []
     for _ in published:
-        [received] = pull.messages_pull(subscription=subscription, max_messages=9, max_bytes=MB)
+        [received] = messages_pull(subscription=subscription, max_messages=9, max_bytes=MB)
         assert received.delivery_attempt == 1
-        pull.messages_acknowledge(subscription=subscription, ack_ids=[received.ack_id])
+        messages_acknowledge(subscription=subscription, ack_ids=[received.ack_id])
         seen += ids([received])
     assert seen == published
     assert not Delivery.objects.exists()
@@ -86,9 +87,9 @@ def test_messages_of_an_ordering_key_keep_their_order() -> None:
     published = publish(4, 2 * MB, key="k")
     seen: list[str] = []
     while len(seen) < len(published):
-        received = pull.messages_pull(subscription=subscription, max_messages=9, max_bytes=3 * MB)
+        received = messages_pull(subscription=subscription, max_messages=9, max_bytes=3 * MB)
         assert received
-        pull.messages_acknowledge(subscription=subscription, ack_ids=[one.ack_id for one in received])
+        messages_acknowledge(subscription=subscription, ack_ids=[one.ack_id for one in received])
         seen += ids(received)
     assert seen == published
 
@@ -96,10 +97,10 @@ def test_messages_of_an_ordering_key_keep_their_order() -> None:
 def test_a_lease_holds_while_others_of_its_pull_were_given_back() -> None:
     subscription = subscribe(enableExactlyOnceDelivery=True)
     publish(3, 2 * MB)
-    first = pull.messages_pull(subscription=subscription, max_messages=9, max_bytes=2 * MB)
-    rest = pull.messages_pull(subscription=subscription, max_messages=9)
+    first = messages_pull(subscription=subscription, max_messages=9, max_bytes=2 * MB)
+    rest = messages_pull(subscription=subscription, max_messages=9)
     assert (len(first), len(rest)) == (1, 2)
-    pull.messages_acknowledge(subscription=subscription, ack_ids=[one.ack_id for one in first + rest])
+    messages_acknowledge(subscription=subscription, ack_ids=[one.ack_id for one in first + rest])
     assert not Delivery.objects.exists()
 
 

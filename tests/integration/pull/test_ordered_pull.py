@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
-from deliveries import pull
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.reconcile import audit, rebuild
 from deliveries.models import Delivery, Message
 from deliveries.publish.service import message_publish
+from deliveries.pull.deadlines import ack_deadlines_modify, leases_give_back
+from deliveries.pull.leases import ack_ids_read
+from deliveries.pull.leasing import Received, messages_pull
+from deliveries.pull.settling import messages_acknowledge
 from deliveries.retention.seeking import subscription_seek
 from deliveries.rules.payload import NewMessage
 from pushhub.common.errors import FailedPrecondition
@@ -38,7 +41,7 @@ class Puller:
         self.ends_ms: dict[str, int] = {}
 
     def pull(self, count: int = 100) -> list[str]:
-        received = pull.messages_pull(subscription=self.subscription, max_messages=count, puller=self.name)
+        received = messages_pull(subscription=self.subscription, max_messages=count, puller=self.name)
         texts = [text_of(message) for message in received]
         self.ack_ids |= dict(zip(texts, [message.ack_id for message in received], strict=True))
         self.attempts |= dict(zip(texts, [message.delivery_attempt for message in received], strict=True))
@@ -46,27 +49,27 @@ class Puller:
         return texts
 
     def ack(self, *texts: str) -> None:
-        pull.messages_acknowledge(subscription=self.subscription, ack_ids=[self.ack_ids[text] for text in texts])
+        messages_acknowledge(subscription=self.subscription, ack_ids=[self.ack_ids[text] for text in texts])
 
     def extend(self, seconds: int, *texts: str) -> None:
         ack_ids = [self.ack_ids[text] for text in texts]
-        pull.ack_deadlines_modify(subscription=self.subscription, ack_ids=ack_ids, seconds=seconds)
+        ack_deadlines_modify(subscription=self.subscription, ack_ids=ack_ids, seconds=seconds)
 
     def nack(self, *texts: str) -> None:
         self.extend(0, *texts)
 
     def give_back(self, *texts: str) -> None:
         ends_ms = {self.ack_ids[text]: self.ends_ms[self.ack_ids[text]] for text in texts}
-        pull.leases_give_back(subscription=self.subscription, ends_ms=ends_ms)
+        leases_give_back(subscription=self.subscription, ends_ms=ends_ms)
 
     def lapse(self, *texts: str) -> None:
         """Let these leases end now, as time would."""
-        leases = pull.ack_ids_read(self.subscription, [self.ack_ids[text] for text in texts])
+        leases = ack_ids_read(self.subscription, [self.ack_ids[text] for text in texts])
         key = f"ph:{Lane(self.subscription.pk, 'local').key}:l"
         default_backlog().client.zadd(key, {str(lease.message_id): 1 for lease in leases})
 
 
-def text_of(received: pull.Received) -> str:
+def text_of(received: Received) -> str:
     number = received.message["attributes"]["n"]
     return f"{received.message.get('orderingKey', '')}{number}"
 
@@ -189,7 +192,7 @@ def test_messages_whose_acks_were_lost_before_the_database_heard_of_them_come_ag
     """As when the process dies between the two."""
     publish("k", 2)
     puller.pull()
-    leases = pull.ack_ids_read(puller.subscription, [puller.ack_ids["k1"], puller.ack_ids["k2"]])
+    leases = ack_ids_read(puller.subscription, [puller.ack_ids["k1"], puller.ack_ids["k2"]])
     pairs = [(lease.message_id, lease.times) for lease in leases]
     default_backlog().acknowledge(Lane(puller.subscription.pk, "local"), pairs)
     puller.lapse("k1", "k2")

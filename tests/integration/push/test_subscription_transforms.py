@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from deliveries import pull
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.models import Delivery
+from deliveries.pull import transforms
 from deliveries.push.single import deliver_one
 from deliveries.rules.taskmessage import DeliverTask, reference
 from subscriptions.models import Subscription
@@ -50,7 +50,7 @@ def api(redis_url: str) -> Api:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message with which a function failed is due again at once."""
-    monkeypatch.setattr(pull, "FAILED_COUNTDOWN_MS", (0, 0))
+    monkeypatch.setattr(transforms, "FAILED_COUNTDOWN_MS", (0, 0))
 
 
 def subscribe(api: Api, **fields: Any) -> None:
@@ -144,7 +144,7 @@ def test_in_order_a_failure_holds_back_the_later_messages_of_its_key(api: Api) -
 
 
 def test_messages_for_which_there_is_no_time_go_back(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull, "TRANSFORM_SECONDS", 0.0)
+    monkeypatch.setattr(transforms, "TRANSFORM_SECONDS", 0.0)
     subscribe(api, deadLetterPolicy=POLICY)
     publish(api, "one", "two", "three")
 

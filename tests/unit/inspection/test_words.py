@@ -58,14 +58,14 @@ def status(condition: Condition, lane: LaneView | None = LANE, **fields: Any) ->
 
 def test_a_pause_is_explained_and_counted_down() -> None:
     backing_off = status(Condition.BACKING_OFF, last_result="503", next_attempt_ms=18_000.0)
-    assert words.sentence(backing_off) == (
+    assert words.status_sentence(backing_off) == (
         "Paused by push backoff after 12 of the last 20 pushes failed, most recently with 503; next attempt in 18 s."
     )
 
 
 def test_a_reason_is_told_in_words() -> None:
     retrying = status(Condition.RETRYING, last_result="connect_failed", next_attempt_ms=400.0)
-    assert words.sentence(retrying) == (
+    assert words.status_sentence(retrying) == (
         "Waiting for a retry after 12 of the last 20 pushes failed, most recently with a refused connection; "
         "next attempt in 400 ms."
     )
@@ -74,9 +74,9 @@ def test_a_reason_is_told_in_words() -> None:
 @pytest.mark.parametrize("condition", Condition)
 def test_every_condition_has_a_sentence_in_both_languages(condition: Condition) -> None:
     shown = status(condition, last_result="503", next_attempt_ms=100.0)
-    english = words.sentence(shown)
+    english = words.status_sentence(shown)
     with translation.override("zh-hans"):
-        chinese = words.sentence(shown)
+        chinese = words.status_sentence(shown)
     assert english.endswith(".") and chinese.endswith("。") and "%(" not in english + chinese
 
 

@@ -12,8 +12,10 @@ from typing import Any
 import orjson
 import pytest
 
-from pushhub.runtime import httpserver
-from pushhub.runtime.httpserver import Application, HttpServer
+from pushhub.runtime.httpserver import connection as connections
+from pushhub.runtime.httpserver import requests
+from pushhub.runtime.httpserver import server as servers
+from pushhub.runtime.httpserver.server import Application, HttpServer
 from pushhub.runtime.limits import ByteBudget, Connections, Limits, Reservation, client_of
 
 LIMITS = Limits(head_seconds=30, body_seconds=30, idle_seconds=30, connections=0)
@@ -210,7 +212,7 @@ def test_a_body_in_chunks_that_grows_too_large_is_dropped() -> None:
             client[1].write(chunk)
         _, headers, body = await answered(client)
         assert headers["connection"] == "close"
-        assert int(orjson.loads(body)["CONTENT_LENGTH"]) > httpserver.BODY_BYTES
+        assert int(orjson.loads(body)["CONTENT_LENGTH"]) > requests.BODY_BYTES
         assert orjson.loads(body)["body"] == ""
         client[1].close()
 
@@ -230,7 +232,7 @@ def test_who_waits_for_leave_to_send_a_body_gets_it() -> None:
 
 
 def test_a_large_body_waits_for_room_among_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(httpserver, "BODIES_BYTES_PER_ADDRESS", 150_000)
+    monkeypatch.setattr(servers, "BODIES_BYTES_PER_ADDRESS", 150_000)
 
     async def test(server: HttpServer) -> None:
         first, second = await connected(server), await connected(server)
@@ -280,7 +282,7 @@ def test_the_room_of_a_body_comes_free_however_the_request_ends(end: str) -> Non
 
 
 def test_a_client_that_takes_its_answer_slowly_but_steadily_gets_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(httpserver, "MIN_BYTES_PER_SECOND", 1)
+    monkeypatch.setattr(connections, "MIN_BYTES_PER_SECOND", 1)
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         start_response("200 OK", [("Content-Length", "30000000")])
@@ -291,8 +293,8 @@ def test_a_client_that_takes_its_answer_slowly_but_steadily_gets_it_all(monkeypa
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")
         (connection,) = server.connections
-        await until(lambda: connection.deadline < httpserver.NEVER)
-        connection.out_of_time()
+        await until(lambda: connection.deadline < connections.NEVER)
+        connection.end_overdue()
         assert len(await reader.readexactly(30_000_000)) == 30_000_000
         writer.close()
 
@@ -355,7 +357,7 @@ def test_an_answer_of_unknown_length_is_sent_in_chunks() -> None:
 
 
 def test_a_client_that_does_not_read_holds_no_thread_and_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(httpserver, "MIN_BYTES_PER_SECOND", 2**30)
+    monkeypatch.setattr(connections, "MIN_BYTES_PER_SECOND", 2**30)
     answer = Large(10_000)
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:

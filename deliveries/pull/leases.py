@@ -1,0 +1,102 @@
+"""Leases: the ack ids that stand for them, their lanes, and the settings of their subscription."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from django.conf import settings
+
+from deliveries.backlog.backlog import Lane, by_lane
+from deliveries.backlog.default import default_backlog
+from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
+from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped
+from subscriptions.models import Subscription
+from subscriptions.selectors import PushSettings, push_settings_of, resource_missing
+
+#: The most bytes of all ack ids of a request together (docs/spec.md#ack-ids).
+MAX_ACK_REQUEST_BYTES = 524_288
+
+
+class Leased(NamedTuple):
+    """A leased message; `message` is in the JSON form of PubsubMessage."""
+
+    lease: AckId
+    message: Mapping[str, Any]
+    #: Bytes of the data, attributes and ordering key.
+    size: int
+
+
+def ack_ids_read(subscription: Subscription, ack_ids: Sequence[str]) -> list[AckId]:
+    """Return the leases of a request's ack ids. Raises InvalidArgument, which shows the first invalid ack id."""
+    if not ack_ids:
+        raise InvalidArgument("You have not specified an ack ID in the request.", field="ackIds")
+    if sum(map(len, ack_ids)) > MAX_ACK_REQUEST_BYTES:
+        raise InvalidArgument(f"Request payload size exceeds the limit: {MAX_ACK_REQUEST_BYTES} bytes.", field="ackIds")
+    return leases_parse(subscription, ack_ids)
+
+
+def leases_parse(subscription: Subscription, ack_ids: Sequence[str]) -> list[AckId]:
+    """Return the leases of any number of ack ids. Raises InvalidArgument as `ack_ids_read` does."""
+    leases = []
+    secret = _secret()
+    for text in ack_ids:
+        lease = ack_id_parse(text, secret=secret)
+        if lease is None or lease.subscription_id != subscription.pk:
+            raise InvalidArgument(
+                f"You have passed an invalid ack ID to the service (ack_id={clipped(text)}).", field="ackIds"
+            )
+        leases.append(lease)
+    return leases
+
+
+def ack_ids_of(leases: Iterable[AckId]) -> list[str]:
+    """Return the ack id of each lease."""
+    secret = _secret()
+    return [ack_id_text(lease, secret=secret) for lease in leases]
+
+
+def ack_ids_ended(*, subscription: Subscription, ack_ids: Sequence[str]) -> set[str]:
+    """Return the ack ids whose leases have ended, by acknowledgement, lapse or nack."""
+    return set(ack_ids_of(leases_ended(leases_parse(subscription, ack_ids))))
+
+
+def leases_ended(leases: Iterable[AckId]) -> set[AckId]:
+    """Return the leases that have ended, by acknowledgement, lapse or nack."""
+    ended: set[AckId] = set()
+    for lane, group in leases_by_lane(leases).items():
+        ended_ids = default_backlog().lost(lane, [(lease.message_id, lease.times) for lease in group])
+        ended |= {lease for lease in group if lease.message_id in ended_ids}
+    return ended
+
+
+def leases_by_lane(leases: Iterable[AckId]) -> dict[Lane, list[AckId]]:
+    return by_lane(leases, lambda lease: Lane(lease.subscription_id, lease.region))
+
+
+def settings_require(subscription: Subscription) -> PushSettings:
+    """Return the settings. Raises NotFound or FailedPrecondition for a subscription that is deleted or detached."""
+    push_settings = push_settings_of(subscription.pk)
+    if push_settings is None:
+        raise resource_missing(subscription.subscription_id)
+    if push_settings.detached:
+        raise FailedPrecondition(f"Subscription is detached (resource={subscription.subscription_id}).")
+    return push_settings
+
+
+def countdown_bounds_ms(push_settings: PushSettings) -> tuple[int, int]:
+    """Return the bounds of the retry policy. Without one, messages are due at once (docs/spec.md#retry-policy)."""
+    if push_settings.minimum_backoff_ms is None or push_settings.maximum_backoff_ms is None:
+        return 0, 0
+    return push_settings.minimum_backoff_ms, push_settings.maximum_backoff_ms
+
+
+@cache
+def _secret_of(key: str) -> bytes:
+    return hashlib.blake2s(key.encode(), person=b"pushhub").digest()
+
+
+def _secret() -> bytes:
+    return _secret_of(settings.SECRET_KEY)

@@ -1,0 +1,261 @@
+"""A pull: leases messages until there are enough, or the time to wait is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import orjson
+from django.conf import settings
+
+from deliveries.activity import note_activity
+from deliveries.backlog.backlog import Lane, Leases
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanes import lane_configure
+from deliveries.backlog.paging import page_in
+from deliveries.counters import recording
+from deliveries.deadletters.forwarding import is_spent
+from deliveries.pull.leases import Leased, ack_ids_of, countdown_bounds_ms, settings_require
+from deliveries.pull.reporting import PULL, STREAMING_PULL
+from deliveries.pull.settling import deliveries_dead_letter, deliveries_forget
+from deliveries.pull.transforms import TRANSFORM_SECONDS, leased_transform
+from deliveries.rules.ackids import AckId
+from deliveries.rules.ids import publish_time_ms
+from deliveries.rules.payload import wire_size
+from deliveries.rules.regions import transit_require
+from deliveries.rules.taskmessage import DeliverTask, body_parse, own_parse
+from deliveries.store import statements
+from deliveries.store.payloads import payloads_read
+from pushhub.common.errors import FailedPrecondition, InvalidArgument
+from subscriptions.models import Subscription
+from subscriptions.quotas import pull_charge, pull_check
+from subscriptions.selectors import PushSettings
+
+MAX_PULL = 1000
+#: The most bytes of a pull, unless its first message alone is larger.
+MAX_PULL_BYTES = 10_000_000
+#: Messages per call to Redis. Those that don't fit into the pull are given back.
+LEASE_STEP = 100
+#: The longest time after which a waiting pull looks for leases that have lapsed.
+MAX_SLEEP_SECONDS = 1.0
+
+
+class Received(NamedTuple):
+    """A leased message; `message` is in the JSON form of PubsubMessage."""
+
+    ack_id: str
+    message: Mapping[str, Any]
+    #: 0 without a dead-letter policy.
+    delivery_attempt: int
+    #: Bytes of the data, attributes and ordering key.
+    size: int
+    #: The end of the lease unless it is extended, in ms of Redis' clock.
+    ends_ms: int
+
+
+class _Candidate(NamedTuple):
+    """A leased delivery whose message may turn out to be spent, expired or too large."""
+
+    task: DeliverTask
+    #: The number of leases of the delivery so far.
+    times: int
+    attempt: int
+
+
+def messages_pull(
+    *,
+    subscription: Subscription,
+    max_messages: int,
+    wait_seconds: float = 0.0,
+    lease_seconds: int = 0,
+    max_bytes: int = MAX_PULL_BYTES,
+    puller: str = "",
+) -> list[Received]:
+    """Lease up to `max_messages` and `max_bytes`, but at least one message. Wait up to `wait_seconds` for the first.
+
+    A lease lasts `lease_seconds`, or the subscription's ack deadline. While a puller holds leases of an ordering key,
+    no other puller gets messages of it. All calls without a `puller` count as the same one. Raises InvalidArgument, or
+    FailedPrecondition for a subscription that is pushed or detached.
+    """
+    if max_messages <= 0:
+        raise InvalidArgument(
+            "You have passed an invalid argument to the service (argument=max_messages).", field="maxMessages"
+        )
+    ends = time.monotonic() + wait_seconds
+    note_activity([subscription.pk])
+    project = subscription.project.project_id
+    pull_check(project=project)
+    while True:
+        push_settings = _settings_for_pull(subscription)
+        received = _lease(
+            push_settings,
+            min(max_messages, MAX_PULL),
+            seconds=lease_seconds or push_settings.ack_deadline_seconds,
+            max_bytes=min(max_bytes, MAX_PULL_BYTES),
+            puller=puller,
+        )
+        pull_charge(project=project, size=sum(message.size for message in received))
+        delivery_type = STREAMING_PULL if puller else PULL
+        recording.pull_sent_count(subscription_id=push_settings.id, messages=len(received), delivery_type=delivery_type)
+        remaining = ends - time.monotonic()
+        if received or remaining <= 0:
+            return received
+        default_backlog().wait_for_pull(push_settings.id, seconds=max(min(remaining, MAX_SLEEP_SECONDS), 0.01))
+
+
+def _settings_for_pull(subscription: Subscription) -> PushSettings:
+    push_settings = settings_require(subscription)
+    if subscription.topic is not None:
+        transit_require(subscription.topic.message_storage_policy, settings.REGION, call="Pull")
+    if push_settings.endpoint:
+        raise FailedPrecondition("This method is not supported for this subscription type.")
+    return push_settings
+
+
+def _lease(push_settings: PushSettings, count: int, *, seconds: int, max_bytes: int, puller: str) -> list[Received]:
+    """Lease messages of all regions, as many as there are, up to the two limits."""
+    received: list[Received] = []
+    # A pull also ends after this time if functions filter all messages.
+    ends = time.monotonic() + TRANSFORM_SECONDS
+    for region in {settings.REGION, *statements.lanes_waiting(push_settings.id)}:
+        lane = Lane(push_settings.id, region)
+        room = max_bytes
+        while len(received) < count and room > 0:
+            step = min(count - len(received), LEASE_STEP)
+            leases = _lease_lane(lane, push_settings, step, seconds, puller)
+            room = max_bytes - sum(message.size for message in received)
+            ack_id = partial(
+                AckId, lane.subscription_id, region, leased_ms=leases.ends_ms - seconds * 1000, is_streamed=bool(puller)
+            )
+            leased, is_full = _read(lane, push_settings, leases, ack_id, max_bytes=room, at_least_one=not received)
+            if push_settings.transforms and leased:
+                leased, has_more = leased_transform(
+                    push_settings, leased, ends_ms=leases.ends_ms, max_bytes=room, at_least_one=not received
+                )
+                is_full = is_full or has_more or time.monotonic() >= ends
+            received += _received(leased, push_settings, ends_ms=leases.ends_ms)
+            room = 0 if is_full else room - sum(message.size for message in leased)
+            if leases.page is not None:
+                page_in(leases.page)
+            elif len(leases.deliveries) < step:
+                break
+        if room <= 0:
+            break
+    return received
+
+
+def _received(leased: Sequence[Leased], push_settings: PushSettings, *, ends_ms: int) -> list[Received]:
+    """Return what the puller gets of leased messages."""
+    ack_ids = ack_ids_of(lease for lease, _, _ in leased)
+    shows_attempts = push_settings.shows_attempts
+    return [
+        Received(ack_id, message, lease.attempt if shows_attempts else 0, size, ends_ms)
+        for ack_id, (lease, message, size) in zip(ack_ids, leased, strict=True)
+    ]
+
+
+def _lease_lane(lane: Lane, push_settings: PushSettings, count: int, seconds: int, puller: str) -> Leases:
+    lease = partial(
+        default_backlog().lease,
+        lane,
+        count=count,
+        duration_ms=seconds * 1000,
+        countdown_ms=countdown_bounds_ms(push_settings),
+        puller=puller,
+    )
+    leases = lease()
+    if leases is None:
+        # Redis was wiped or never had the lane. Configuring it makes the lane read the database.
+        lane_configure(lane, push_settings, action="known")
+        leases = lease()
+    return leases or Leases([], None, 0)
+
+
+def _read(
+    lane: Lane,
+    push_settings: PushSettings,
+    leases: Leases,
+    ack_id: Callable[..., AckId],
+    *,
+    max_bytes: int,
+    at_least_one: bool,
+) -> tuple[list[Leased], bool]:
+    """Return the first messages that fit into `max_bytes`, and whether there were others, which are given back.
+
+    Spent messages are forwarded to the dead-letter topic, and expired ones are forgotten. `ack_id` takes a message id,
+    the number of leases and the attempt.
+    """
+    candidates = {
+        message_id: _candidate(task_message, times, attempts)
+        for message_id, task_message, times, attempts in leases.deliveries
+    }
+    for message_id in _unpullable(lane, push_settings, candidates):
+        del candidates[message_id]
+    sizes = _sizes(candidates)
+    fitting = _fitting(sizes, max_bytes=max_bytes, at_least_one=at_least_one)
+    surplus = [message_id for message_id in sizes if message_id not in fitting]
+    default_backlog().unlease(
+        lane, [(message_id, candidates[message_id].times, leases.ends_ms) for message_id in surplus]
+    )
+    payloads = payloads_read([message_id for message_id in fitting if candidates[message_id].task.is_reference])
+    leased = []
+    for message_id in fitting:
+        task, times, attempt = candidates[message_id]
+        message = payloads.get(message_id) if task.is_reference else task.message
+        if message is not None:
+            leased.append(Leased(ack_id(message_id, times, attempt), message, sizes[message_id]))
+    return leased, bool(surplus)
+
+
+def _candidate(task_message: bytes, times: int, leased_attempts: int) -> _Candidate:
+    own = own_parse(task_message)
+    task = body_parse(own[1] if own is not None else orjson.loads(task_message)["body"])
+    return _Candidate(task, times, task.attempt - 1 + leased_attempts)
+
+
+def _unpullable(lane: Lane, push_settings: PushSettings, candidates: Mapping[int, _Candidate]) -> set[int]:
+    """Forward spent messages to the dead-letter topic and forget expired ones. Return the ids of both."""
+    # The attempt of a lease counts from 1, so the attempt before it was the last that the policy allowed.
+    spent = {
+        message_id: candidate.attempt - 1
+        for message_id, candidate in candidates.items()
+        if is_spent(push_settings, attempts=candidate.attempt - 1)
+    }
+    forwarded = deliveries_dead_letter(lane, spent) if spent else set()
+    others = [message_id for message_id in candidates if message_id not in forwarded]
+    owed = _still_owed(lane, push_settings, others)
+    expired = [message_id for message_id in others if message_id not in owed]
+    if expired:
+        deliveries_forget(lane, expired)
+    return forwarded.union(expired)
+
+
+def _still_owed(lane: Lane, push_settings: PushSettings, message_ids: list[int]) -> set[int]:
+    """Return the messages within their retention and, with exactly-once delivery, still in the database."""
+    oldest_ms = time.time_ns() // 1_000_000 - push_settings.retention_seconds * 1000
+    owed = [message_id for message_id in message_ids if publish_time_ms(message_id) >= oldest_ms]
+    if push_settings.exactly_once and owed:
+        owed = statements.still_waiting(subscription_id=push_settings.id, region=lane.region, message_ids=owed)
+    return set(owed)
+
+
+def _sizes(candidates: Mapping[int, _Candidate]) -> dict[int, int]:
+    references = [message_id for message_id, candidate in candidates.items() if candidate.task.is_reference]
+    stored_sizes = statements.payload_sizes(references)
+    return {
+        message_id: stored_sizes.get(message_id, 0) if task.is_reference else wire_size(task.message)
+        for message_id, (task, _, _) in candidates.items()
+    }
+
+
+def _fitting(sizes: Mapping[int, int], *, max_bytes: int, at_least_one: bool) -> dict[int, None]:
+    """Return the messages, in order, before the first that doesn't fit."""
+    fitting: dict[int, None] = {}
+    for message_id, size in sizes.items():
+        if size > max_bytes and (fitting or not at_least_one):
+            break
+        fitting[message_id] = None
+        max_bytes -= size
+    return fitting

@@ -1,0 +1,92 @@
+"""Acknowledgement of leases, and the other ways in which their deliveries leave a subscription."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.default import default_backlog
+from deliveries.deadletters.forwarding import dead_letters_forward
+from deliveries.pull.leases import ack_ids_of, ack_ids_read, leases_by_lane, leases_ended, settings_require
+from deliveries.pull.reporting import outcomes_report
+from deliveries.rules.ackids import AckId
+from deliveries.store import statements
+from deliveries.store.writelock import write_transaction
+from pushhub.common.errors import FailedPrecondition
+from subscriptions.models import Subscription
+
+PERMANENT_FAILURE = "PERMANENT_FAILURE_INVALID_ACK_ID"
+
+
+def messages_acknowledge(*, subscription: Subscription, ack_ids: Sequence[str]) -> None:
+    """Acknowledge messages.
+
+    Acks of ended leases are ignored. With exactly-once delivery they raise FailedPrecondition, which names them.
+    """
+    leases = ack_ids_read(subscription, ack_ids)
+    push_settings = settings_require(subscription)
+    if push_settings.ordered and not push_settings.exactly_once:
+        outcomes_report(leases_acknowledge_in_order(leases), push_settings, outcome="ack")
+        return
+    ended = leases_ended(leases) if push_settings.exactly_once else set()
+    current = [lease for lease in leases if lease not in ended]
+    leases_acknowledge(current)
+    outcomes_report(current, push_settings, outcome="ack")
+    ended_refuse(leases, ended)
+
+
+def leases_acknowledge(leases: Iterable[AckId]) -> None:
+    """Delete the deliveries of these leases, in the database first."""
+    for lane, group in leases_by_lane(leases).items():
+        deliveries_forget(lane, [lease.message_id for lease in group])
+
+
+def leases_acknowledge_in_order(leases: Sequence[AckId]) -> list[AckId]:
+    """Acknowledge messages of a subscription with ordering. Return the leases whose acks came in time."""
+    in_time = []
+    for lane, group in leases_by_lane(leases).items():
+        settled_ids, late_ids = default_backlog().acknowledge(
+            lane, [(lease.message_id, lease.times) for lease in group]
+        )
+        if settled_ids:
+            deliveries_forget(lane, sorted(settled_ids))
+        in_time += [lease for lease in group if lease.message_id not in late_ids]
+    return in_time
+
+
+def deliveries_forget(lane: Lane, message_ids: list[int]) -> None:
+    """Delete deliveries from the database, then from Redis."""
+    with write_transaction():
+        statements.deliveries_delete(subscription_id=lane.subscription_id, region=lane.region, message_ids=message_ids)
+    default_backlog().release(lane, message_ids)
+
+
+def deliveries_dead_letter(lane: Lane, attempts: Mapping[int, int]) -> set[int]:
+    """Forward messages, with the attempts of each, to the dead-letter topic. Return the ids of the forwarded ones."""
+    with write_transaction():
+        forwarded = dead_letters_forward(subscription_id=lane.subscription_id, region=lane.region, attempts=attempts)
+    default_backlog().release(lane, sorted(forwarded.message_ids))
+    forwarded.announce_all()
+    return forwarded.message_ids
+
+
+def ended_refuse(leases: Sequence[AckId], ended: set[AckId]) -> None:
+    """Raise FailedPrecondition if some leases had ended.
+
+    The request fails as a whole, although the others were settled (docs/spec.md#exactly-once-delivery).
+    """
+    if not ended:
+        return
+    ack_ids = ack_ids_of(lease for lease in leases if lease in ended)
+    raise FailedPrecondition(
+        "Some acknowledgement ids in the request were invalid. This could be because the ids have expired or because "
+        "they were never handed out.",
+        details=[
+            {
+                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                "reason": "EXACTLY_ONCE_ACKID_FAILURE",
+                "domain": "pubsub.googleapis.com",
+                "metadata": dict.fromkeys(ack_ids, PERMANENT_FAILURE),
+            }
+        ],
+    )

@@ -1,0 +1,94 @@
+"""The message transforms of a subscription, applied to messages that were just leased."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from deliveries.journal import records
+from deliveries.pull.deadlines import leases_end, leases_nack
+from deliveries.pull.leases import Leased, leases_by_lane, leases_ended
+from deliveries.pull.settling import leases_acknowledge, leases_acknowledge_in_order
+from deliveries.rules.ackids import AckId
+from deliveries.rules.payload import wire_size
+from deliveries.transforming import Wire, wire_messages_transform
+from pushhub.common import names
+from pushhub.common.errors import ResourceExhausted
+from subscriptions.selectors import PushSettings
+from subscriptions.transforms.results import FILTERED, Failed, Filtered
+
+logger = logging.getLogger(__name__)
+
+#: The time that the message transforms of a subscription may take in one pull.
+TRANSFORM_SECONDS = 1.0
+#: Bounds of the countdown after a failed transform, because it is likely to fail again.
+FAILED_COUNTDOWN_MS = (1_000, 60_000)
+
+
+def leased_transform(
+    push_settings: PushSettings, leased: Sequence[Leased], *, ends_ms: int, max_bytes: int, at_least_one: bool
+) -> tuple[list[Leased], bool]:
+    """Transform messages of one lane, whose leases end at `ends_ms`. Return the results, and whether messages are left.
+
+    Filtered messages are acknowledged, and those with which a function fails are nacked. Messages for which there was
+    no time, or whose results don't fit into `max_bytes`, are given back.
+    """
+    transformed: list[Leased] = []
+    filtered, failed = [], []
+    tried = 0
+    for original, result in zip(leased, _results(push_settings, leased), strict=False):
+        if result is FILTERED:
+            filtered.append(original.lease)
+        elif isinstance(result, Failed):
+            logger.debug("a message transform failed with message %d: %s", original.lease.message_id, result.why)
+            failed.append(original.lease)
+        else:
+            size = wire_size(result)
+            if size > max_bytes and (transformed or not at_least_one):
+                break
+            max_bytes -= size
+            transformed.append(Leased(original.lease, result, size))
+        tried += 1
+    leases_end({original.lease: ends_ms for original in leased[tried:]})
+    leases_nack(failed, push_settings, countdown_ms=_failed_countdown_ms(push_settings))
+    _acknowledge_filtered(filtered, push_settings)
+    if push_settings.ordered and failed:
+        # The nack of a message has ended the leases of the later messages of its key.
+        ended = leases_ended(message.lease for message in transformed)
+        transformed = [message for message in transformed if message.lease not in ended]
+    return transformed, tried < len(leased)
+
+
+def _results(push_settings: PushSettings, leased: Sequence[Leased]) -> list[Wire | Failed | Filtered]:
+    """Return the results of the first messages, as many as there is time for."""
+    try:
+        return wire_messages_transform(
+            project=names.parse_subscription(push_settings.name)[0],
+            functions=push_settings.transforms,
+            messages=[original.message for original in leased],
+            seconds=TRANSFORM_SECONDS,
+        )
+    except ResourceExhausted:
+        return []
+
+
+def _acknowledge_filtered(leases: Sequence[AckId], push_settings: PushSettings) -> None:
+    if push_settings.ordered:
+        leases = leases_acknowledge_in_order(leases)
+    else:
+        leases_acknowledge(leases)
+    for lane, group in leases_by_lane(leases).items():
+        records.filtered(
+            subscription=push_settings,
+            region=lane.region,
+            ids=[lease.message_id for lease in group],
+            attempts=[lease.attempt for lease in group],
+        )
+
+
+def _failed_countdown_ms(push_settings: PushSettings) -> tuple[int, int]:
+    """Return the bounds of the countdown after a failed transform: those of the subscription, but never 0."""
+    least, most = FAILED_COUNTDOWN_MS
+    if push_settings.minimum_backoff_ms is None or push_settings.maximum_backoff_ms is None:
+        return least, most
+    return max(push_settings.minimum_backoff_ms, least), max(push_settings.maximum_backoff_ms, least)

@@ -1,0 +1,96 @@
+"""A request, and the WSGI environment that the application gets for it."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import httptools
+
+from pushhub.runtime.limits import Reservation
+
+#: The application gets a larger body's length without the body, and refuses it.
+BODY_BYTES = 11 * 1024 * 1024
+
+
+class Request:
+    """A request, as far as it has been received."""
+
+    __slots__ = (
+        *("body", "expects", "headers", "is_admitted", "keep_alive", "length", "method", "reservation", "size"),
+        *("target", "version"),
+    )
+
+    def __init__(self) -> None:
+        self.target = b""
+        #: The names are in lower case.
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.method = ""
+        self.version = ""
+        self.keep_alive = False
+        self.body: list[bytes] = []
+        self.size = 0
+        #: The value of Content-Length, or None without that header.
+        self.length: int | None = None
+        #: Whether the client waits for the interim response 100 before it sends the body.
+        self.expects = False
+        #: Whether there is memory for the body, and the reservation of that memory.
+        self.is_admitted = True
+        self.reservation: Reservation | None = None
+
+    def is_too_large(self) -> bool:
+        return max(self.size, self.length or 0) > BODY_BYTES
+
+
+def connection_environ(peer: tuple[Any, ...], local: tuple[Any, ...]) -> dict[str, Any]:
+    """Return the part of the WSGI environment that all requests of a connection have in common."""
+    return {
+        "REMOTE_ADDR": str(peer[0]),
+        "REMOTE_PORT": str(peer[1]),
+        "SERVER_NAME": str(local[0]),
+        "SERVER_PORT": str(local[1]),
+        "SCRIPT_NAME": "",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.errors": sys.stderr,
+        "wsgi.input_terminated": True,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": False,
+    }
+
+
+def environ_of(request: Request, base: dict[str, Any]) -> dict[str, Any]:
+    """Return the WSGI environment of a request; `base` is what all requests of its connection have in common."""
+    path, _, query = request.target.partition(b"#")[0].partition(b"?")
+    environ = base | {
+        "REQUEST_METHOD": request.method,
+        "SERVER_PROTOCOL": f"HTTP/{request.version}",
+        "PATH_INFO": (unquote_to_bytes(path) if b"%" in path else path).decode("latin-1"),
+        "QUERY_STRING": query.decode("latin-1"),
+        "wsgi.input": io.BytesIO(b"".join(request.body)),
+    }
+    for raw_name, raw_value in request.headers:
+        if b"_" in raw_name:
+            continue  # the application couldn't distinguish it from the name with a hyphen
+        name, value = raw_name.decode("latin-1").upper().replace("-", "_"), raw_value.decode("latin-1")
+        if name not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+            name = f"HTTP_{name}"
+        if name in environ:
+            value = f"{environ[name]}{'; ' if name == 'HTTP_COOKIE' else ','}{value}"
+        environ[name] = value
+    environ.pop("HTTP_TRANSFER_ENCODING", None)
+    if request.length is not None or request.size:
+        environ["CONTENT_LENGTH"] = str(max(request.length or 0, request.size))
+    return environ
+
+
+def path_of(target: bytes) -> bytes:
+    """Return the path and query of a target that includes the host. Raises HttpParserError if it has no path."""
+    url = httptools.parse_url(target)
+    path = url.path or b"/"
+    if not path.startswith(b"/"):
+        raise httptools.HttpParserInvalidURLError
+    return path + (b"?" + url.query if url.query else b"")

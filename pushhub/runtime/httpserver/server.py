@@ -1,0 +1,101 @@
+"""An HTTP/1.1 server for a WSGI application, in which only complete requests occupy a thread.
+
+The event loop reads requests and writes responses. Everything that a client can occupy is limited: the time for a head,
+for a body and between requests, the sizes of heads and bodies, and per address the connections and the bytes of bodies.
+A thread of the pool runs the application once the body of a request is complete. It takes the next request while the
+client is still receiving the response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from typing import Any
+
+from pushhub.runtime.httpserver.connection import HttpConnection
+from pushhub.runtime.httpserver.requests import Request
+from pushhub.runtime.httpserver.responses import Direct, Response
+from pushhub.runtime.limits import ByteBudget, Connections, Limits
+
+#: The memory for bodies of all clients, and of one address.
+BODIES_BYTES = 256 * 1024 * 1024
+BODIES_BYTES_PER_ADDRESS = 128 * 1024 * 1024
+#: The time between two looks for connections whose deadline has passed.
+SWEEP_SECONDS = 0.25
+MOST_CONNECTIONS = 10_000
+#: Open files that connections leave to the database, Redis and files.
+OTHER_FILES = 200
+
+#: A WSGI application.
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class HttpServer:
+    """Listens on one address, and has what its connections share."""
+
+    def __init__(
+        self, application: Application, *, pool: Executor, limits: Limits, files: int, direct: Direct | None = None
+    ) -> None:
+        self.limits = limits
+        self.direct = direct
+        self.bodies = ByteBudget(most=BODIES_BYTES, most_per_address=BODIES_BYTES_PER_ADDRESS)
+        most = max(min(MOST_CONNECTIONS, files - OTHER_FILES), 1)
+        self.addresses = Connections(most_per_address=limits.connections, most=most)
+        self.connections: set[HttpConnection] = set()
+        self.is_stopping = False
+        self._application = application
+        self._pool = pool
+        self._sweeping: asyncio.Task[None] | None = None
+        self._server: asyncio.Server | None = None
+
+    async def start(self, **where: Any) -> None:
+        """Listen on `host` and `port`, or on `sock`."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: HttpConnection(self, loop), backlog=2048, **where)
+        self._sweeping = asyncio.create_task(self._sweep())
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and port on which it listens."""
+        assert self._server is not None
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return host, port
+
+    async def stop(self, *, seconds: float) -> None:
+        """Accept no more connections, wait up to `seconds` for the current requests, and abort what is left."""
+        assert self._server is not None
+        assert self._sweeping is not None
+        self._server.close()
+        self.is_stopping = True
+        for connection in tuple(self.connections):
+            connection.close_when_done()
+        ends = time.monotonic() + seconds
+        while self.connections and time.monotonic() < ends:
+            await asyncio.sleep(0.02)
+        for connection in tuple(self.connections):
+            connection.abort()
+        while self.connections:
+            await asyncio.sleep(0)
+        self._sweeping.cancel()
+
+    def run(self, work: Callable[..., None], *arguments: object) -> None:
+        """Run `work` in a thread of the pool."""
+        self._pool.submit(work, *arguments)
+
+    def call(self, environ: dict[str, Any], request: Request) -> Response:
+        """Run the application. Called in a thread of the pool."""
+        response = Response(request)
+        body = self._application(environ, response.start)
+        response.chunks = iter(body)
+        response.close = getattr(body, "close", response.close)
+        return response
+
+    async def _sweep(self) -> None:
+        """End the connections whose deadline has passed. A regular look at each is cheaper than a timer per request."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now = time.monotonic()
+            for connection in [connection for connection in self.connections if connection.deadline < now]:
+                connection.end_overdue()
