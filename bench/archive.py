@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from datetime import UTC, datetime, timedelta
@@ -54,6 +55,40 @@ def archive_sizes(quick: bool) -> Row:
     return figures
 
 
+def ingest_large(quick: bool) -> Row:
+    """Ingest one row group of large messages with Java's default heap."""
+    if missing := needs.missing():
+        raise BenchError(missing)
+    session = spark_session("bench", master="local[2]", memory="512m")
+    count, size = (20 if quick else 60), 6_000_000
+    with stand() as made, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
+        made.subscribe("")
+        source = Path(folder) / "rows.parquet"
+        rows = pa.table({"data": [os.urandom(1000) * (size // 1000) for _ in range(count)]})
+        pq.write_table(rows, source, row_group_size=count, use_dictionary=False)
+        del rows
+        seconds = _ingested(session, source, count)
+    # Of Java from its start, with what is outside of the heap.
+    status = Path(f"/proc/{session.sparkContext._gateway.proc.pid}/status").read_text()
+    java_mb = int(status.partition("VmHWM:")[2].split()[0]) // 1000
+    say(f"  {count * size / 1e6 / seconds:,.1f} MB/s, Java {java_mb} MB at most")
+    return {"ingest_large_mb_per_second": round(count * size / 1e6 / seconds, 1), "ingest_large_java_mb": java_mb}
+
+
+def _ingested(session: SparkSession, source: Path, count: int) -> float:
+    """Ingest the rows of a Parquet file; return for how many seconds."""
+    job = job_begin(job_id="bench ingest", kind="ingest", spec={})
+    began = time.monotonic()
+    parts = ingest.parts_of([source], form="parquet", unordered=True)
+    messages = ingest.messages_frame(session, parts, form="parquet", columns=Columns(data="data"), in_order=False)
+    job_divide(job, [(0, None)] * len(parts), total=count)
+    job_run(job, messages, session=session, target=Target(topic_get(name=TOPIC)), in_order=False)
+    seconds = time.monotonic() - began
+    if progress_of(job).published != count:
+        raise BenchError(f"{progress_of(job).published} of {count} rows were published")
+    return seconds
+
+
 def _measured(session: SparkSession, count: int, bulk: int) -> Row:
     """Archive and replay `count` messages, and ingest `bulk` rows."""
     with stand() as made, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
@@ -80,13 +115,7 @@ def _measured(session: SparkSession, count: int, bulk: int) -> Row:
 
         source = Path(folder) / "rows.parquet"
         pq.write_table(pa.table({"data": [DATA] * bulk}), source, row_group_size=bulk // 8)
-        job = job_begin(job_id="bench ingest", kind="ingest", spec={})
-        began = time.monotonic()
-        parts = ingest.parts_of([source], form="parquet", unordered=True)
-        messages = ingest.messages_frame(session, parts, form="parquet", columns=Columns(data="data"), in_order=False)
-        job_divide(job, [(0, None)] * len(parts), total=bulk)
-        job_run(job, messages, session=session, target=Target(topic), in_order=False)
-        ingest_rate = progress_of(job).published / (time.monotonic() - began)
+        ingest_rate = bulk / _ingested(session, source, bulk)
         if Message.objects.count() != 2 * (WARM + count) + bulk:
             raise BenchError("some messages were published twice, or not at all")
     say(f"  archive {archive_rate:,.0f}/s, replay {replay_rate:,.0f}/s, ingest {ingest_rate:,.0f}/s")

@@ -19,15 +19,33 @@ from deliveries.rules.payload import NewMessage
 from subscriptions.selectors import topic_get
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def data_source(quick: bool) -> Row:
     """Read an archive of messages of 1 KiB: all columns, and one."""
+    whole, pruned = _measured(_session(), 40_000 if quick else 400_000)
+    return {"data_source_per_second": round(whole), "data_source_one_column_per_second": round(pruned)}
+
+
+def data_source_sizes(quick: bool) -> Row:
+    """The same at 1, 4 and 16 times the data."""
+    session = _session()
+    figures: Row = {}
+    for count in (10_000, 40_000) if quick else (50_000, 200_000, 800_000):
+        whole, _ = _measured(session, count)
+        figures[f"data_source_{count // 1000}k_per_second"] = round(whole)
+    return figures
+
+
+def _session() -> SparkSession:
     if missing := needs.missing():
         raise BenchError(missing)
-    count = 40_000 if quick else 400_000
-    session = spark_session("bench", master="local[2]", memory="512m")
+    return spark_session("bench", master="local[2]", memory="512m")
+
+
+def _measured(session: SparkSession, count: int) -> tuple[float, float]:
+    """Return how many of `count` messages are read a second: all columns, and one."""
     with stand() as made, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
         made.subscribe("")
         topic = topic_get(name=TOPIC)
@@ -43,8 +61,8 @@ def data_source(quick: bool) -> Row:
             raise BenchError("the data source lost messages, or has some twice")
         whole = _rate(frame, count)
         pruned = _rate(reader.schema("message_id string").load(folder), count)
-    say(f"  all columns {whole:,.0f}/s, one column {pruned:,.0f}/s")
-    return {"data_source_per_second": round(whole), "data_source_one_column_per_second": round(pruned)}
+    say(f"  {count:,} messages: all columns {whole:,.0f}/s, one column {pruned:,.0f}/s")
+    return whole, pruned
 
 
 def _rate(frame: DataFrame, count: int) -> float:
