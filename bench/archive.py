@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,25 +36,64 @@ DATA = b'{"order": 12345, "text": "' + b"x" * 990 + b'"}'
 WARM = 20_000
 
 
-def archive(quick: bool) -> Row:
-    """Archive messages, replay them, and ingest some from a file; one subscription pulls."""
+@contextmanager
+def spark() -> Iterator[SparkSession]:
+    """Start a session for one stand. The processes of its tasks keep the database that they began with."""
     if missing := needs.missing():
         raise BenchError(missing)
     session = spark_session("bench", master="local[2]", memory="512m")
-    return _measured(session, *((40_000, 10_000) if quick else (400_000, 100_000)))
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def archive(quick: bool) -> Row:
+    """Archive messages, replay them, and ingest some from a file; one subscription pulls."""
+    with spark() as session:
+        return _measured(session, *((40_000, 10_000) if quick else (400_000, 100_000)))
 
 
 def archive_sizes(quick: bool) -> Row:
     """The same at 1, 4 and 16 times the data."""
-    if missing := needs.missing():
-        raise BenchError(missing)
-    session = spark_session("bench", master="local[2]", memory="512m")
     figures: Row = {}
     for count in (10_000, 40_000) if quick else (50_000, 200_000, 800_000):
-        measured = _measured(session, count, count // 4)
+        with spark() as session:
+            measured = _measured(session, count, count // 4)
         rates = {name: rate for name, rate in measured.items() if name.endswith("_per_second")}
         figures |= {name.replace("_per", f"_{count // 1000}k_per"): rate for name, rate in rates.items()}
     return figures
+
+
+def ingest_large(quick: bool) -> Row:
+    """Ingest one row group of large messages with Java's default heap."""
+    count, size = (20 if quick else 60), 6_000_000
+    with spark() as session, stand() as made, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
+        made.subscribe("")
+        source = Path(folder) / "rows.parquet"
+        rows = pa.table({"data": [os.urandom(1000) * (size // 1000) for _ in range(count)]})
+        pq.write_table(rows, source, row_group_size=count, use_dictionary=False)
+        del rows
+        seconds = _ingested(session, source, count)
+        # Of Java from its start, with what is outside of the heap.
+        status = Path(f"/proc/{session.sparkContext._gateway.proc.pid}/status").read_text()
+    java_mb = int(status.partition("VmHWM:")[2].split()[0]) // 1000
+    say(f"  {count * size / 1e6 / seconds:,.1f} MB/s, Java {java_mb} MB at most")
+    return {"ingest_large_mb_per_second": round(count * size / 1e6 / seconds, 1), "ingest_large_java_mb": java_mb}
+
+
+def _ingested(session: SparkSession, source: Path, count: int) -> float:
+    """Ingest the rows of a Parquet file; return for how many seconds."""
+    job = job_begin(job_id="bench ingest", kind="ingest", spec={})
+    began = time.monotonic()
+    parts = ingest.parts_of([source], form="parquet", unordered=True)
+    messages = ingest.messages_frame(session, parts, form="parquet", columns=Columns(data="data"), in_order=False)
+    job_divide(job, [(0, None)] * len(parts), total=count)
+    job_run(job, messages, session=session, target=Target(topic_get(name=TOPIC)), in_order=False)
+    seconds = time.monotonic() - began
+    if progress_of(job).published != count:
+        raise BenchError(f"{progress_of(job).published} of {count} rows were published")
+    return seconds
 
 
 def _measured(session: SparkSession, count: int, bulk: int) -> Row:
@@ -80,13 +122,7 @@ def _measured(session: SparkSession, count: int, bulk: int) -> Row:
 
         source = Path(folder) / "rows.parquet"
         pq.write_table(pa.table({"data": [DATA] * bulk}), source, row_group_size=bulk // 8)
-        job = job_begin(job_id="bench ingest", kind="ingest", spec={})
-        began = time.monotonic()
-        parts = ingest.parts_of([source], form="parquet", unordered=True)
-        messages = ingest.messages_frame(session, parts, form="parquet", columns=Columns(data="data"), in_order=False)
-        job_divide(job, [(0, None)] * len(parts), total=bulk)
-        job_run(job, messages, session=session, target=Target(topic), in_order=False)
-        ingest_rate = progress_of(job).published / (time.monotonic() - began)
+        ingest_rate = bulk / _ingested(session, source, bulk)
         if Message.objects.count() != 2 * (WARM + count) + bulk:
             raise BenchError("some messages were published twice, or not at all")
     say(f"  archive {archive_rate:,.0f}/s, replay {replay_rate:,.0f}/s, ingest {ingest_rate:,.0f}/s")

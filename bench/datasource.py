@@ -7,13 +7,12 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
+from bench.archive import spark
 from bench.message import TOPIC
 from bench.processes import BenchError, say
 from bench.stand import Row, stand
-from deliveries.pipeline import needs
 from deliveries.pipeline.archiving.archive import Archiver
 from deliveries.pipeline.datasource import register
-from deliveries.pipeline.session import spark_session
 from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage
 from subscriptions.selectors import topic_get
@@ -24,11 +23,22 @@ if TYPE_CHECKING:
 
 def data_source(quick: bool) -> Row:
     """Read an archive of messages of 1 KiB: all columns, and one."""
-    if missing := needs.missing():
-        raise BenchError(missing)
-    count = 40_000 if quick else 400_000
-    session = spark_session("bench", master="local[2]", memory="512m")
-    with stand() as made, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
+    whole, pruned = _measured(40_000 if quick else 400_000)
+    return {"data_source_per_second": round(whole), "data_source_one_column_per_second": round(pruned)}
+
+
+def data_source_sizes(quick: bool) -> Row:
+    """The same at 1, 4 and 16 times the data."""
+    figures: Row = {}
+    for count in (10_000, 40_000) if quick else (50_000, 200_000, 800_000):
+        whole, _ = _measured(count)
+        figures[f"data_source_{count // 1000}k_per_second"] = round(whole)
+    return figures
+
+
+def _measured(count: int) -> tuple[float, float]:
+    """Return how many of `count` messages are read a second: all columns, and one."""
+    with spark() as session, stand() as made, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
         made.subscribe("")
         topic = topic_get(name=TOPIC)
         for _ in range(count // 1000):
@@ -43,8 +53,8 @@ def data_source(quick: bool) -> Row:
             raise BenchError("the data source lost messages, or has some twice")
         whole = _rate(frame, count)
         pruned = _rate(reader.schema("message_id string").load(folder), count)
-    say(f"  all columns {whole:,.0f}/s, one column {pruned:,.0f}/s")
-    return {"data_source_per_second": round(whole), "data_source_one_column_per_second": round(pruned)}
+    say(f"  {count:,} messages: all columns {whole:,.0f}/s, one column {pruned:,.0f}/s")
+    return whole, pruned
 
 
 def _rate(frame: DataFrame, count: int) -> float:

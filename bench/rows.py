@@ -144,6 +144,18 @@ ROWS = {
         "messages of 1 KiB, read from the archive by Spark's data source",
         ("data_source_per_second",),
     ),
+    "data_source_sizes": Row(
+        "datasource",
+        "data_source_sizes",
+        "the data source at 1, 4 and 16 times the data",
+        (),
+    ),
+    "ingest_large": Row(
+        "archive",
+        "ingest_large",
+        "a Parquet file with one row group of 60 messages of 6 MB, ingested with a heap of 512 MB",
+        ("ingest_large_mb_per_second", "ingest_large_java_mb"),
+    ),
     "archive_sizes": Row("archive", "archive_sizes", "archive, replay and ingest at 1, 4 and 16 times the data", ()),
     "ordered_pull": Row(
         "pulling",

@@ -265,6 +265,20 @@ class GaugeRound(models.Model):
         return f"{self.at:%Y-%m-%d %H:%M}"
 
 
+class ShippedSegment(models.Model):
+    """A segment of the journal in the bucket of PUSHHUB_JOURNAL_BUCKET (journal/shipping.py)."""
+
+    name = models.CharField(max_length=255, primary_key=True)
+    #: When its journal was opened, in milliseconds since 1970.
+    opened_ms = models.BigIntegerField(db_index=True)
+    first_id = models.BigIntegerField()
+    last_id = models.BigIntegerField()
+    is_counted = models.BooleanField(default=False, db_index=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Segment(models.Model):
     """The ledger: a segment of the journal whose events are in the metrics, or one that could not be read."""
 

@@ -80,6 +80,11 @@ def journals_seal() -> int:
     return upkeep.journals_seal()
 
 
+@shared_task(name="deliveries.segments_ship")
+def segments_ship() -> int:
+    return upkeep.segments_ship()
+
+
 @shared_task(name="deliveries.segments_count")
 def segments_count() -> int:
     return embedded.segments_count()

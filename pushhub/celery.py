@@ -62,6 +62,7 @@ app.conf.update(
         "messages-sweep": {"task": "deliveries.messages_sweep", "schedule": SWEEP_SECONDS},
         "resources-sweep": {"task": "deliveries.resources_sweep", "schedule": RESOURCES_SECONDS},
         "journals-seal": {"task": "deliveries.journals_seal", "schedule": SEAL_SECONDS},
+        "segments-ship": {"task": "deliveries.segments_ship", "schedule": SEAL_SECONDS},
         # A late round is dropped, because the next one counts the same segments.
         "segments-count": {
             "task": "deliveries.segments_count",

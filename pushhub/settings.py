@@ -152,6 +152,8 @@ PUSH_USER_AGENT = env.text("PUSH_USER_AGENT", "CloudPubSub-Google")
 
 #: The folder of the journal and its sealed segments, which the data pipeline reads. Empty: no journal.
 JOURNAL = env.folder("JOURNAL", DATA_DIR / "segments")
+#: Where sealed segments go and are read: `s3://bucket/folder` or `gs://bucket/folder`. Empty: they stay in the folder.
+JOURNAL_BUCKET = env.text("JOURNAL_BUCKET")
 #: With less free disk space than this the journal pauses and leaves the space to the database.
 JOURNAL_FREE_MB = env.number("JOURNAL_FREE_MB", 256)
 #: How long segments are kept, and how far back `pipeline backfill` reaches.

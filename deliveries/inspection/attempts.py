@@ -15,10 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.db.models import Q
 
 from deliveries.journal.files import NAME, SEALED, SEGMENT_SUFFIX
 from deliveries.journal.journal import CLOSE_SECONDS
+from deliveries.journal.shipping import EVERY_ID, KEY, address_of, id_bounds
+from deliveries.models import ShippedSegment
 from deliveries.rules.ids import publish_time_ms
+from pushhub.common.stores import AnyFile, parquet_open
 
 #: A segment has events from some seconds before it was opened, as events wait to be written, to some seconds after.
 MARGIN_MS = int(CLOSE_SECONDS * 1000) + 5_000
@@ -26,7 +30,8 @@ MARGIN_MS = int(CLOSE_SECONDS * 1000) + 5_000
 FIRST_MS = 10 * 60_000
 #: The time for the search, because a person waits for the page.
 BUDGET_SECONDS = 0.25
-KEY = "message_id"
+#: How much longer it may take where segments are read from a bucket.
+BUCKET_SECONDS = 2.0
 COLUMNS = [
     *("event", "time", "subscription", "subscription_id", "attempt", "outcome", "response_code", "reason"),
     *("latency_us", "worker"),
@@ -34,7 +39,6 @@ COLUMNS = [
 HOUR = timedelta(hours=1)
 #: The bounds of the ids in this many segments are cached, because reading a footer takes 0.3 ms.
 MAX_CACHED_BOUNDS = 20_000
-EVERY_ID = ("", chr(0x10FFFF))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +79,16 @@ def attempts_find(
     published_ms = publish_time_ms(message_id)
     spans = [(published_ms, published_ms + FIRST_MS)]
     spans += [(int(at.timestamp() * 1000),) * 2 for at in around]
+    paths: list[AnyFile] = [*segments_between(Path(settings.JOURNAL), spans)]
     give_up = monotonic() + BUDGET_SECONDS
+    if settings.JOURNAL_BUCKET:
+        shipped = _shipped(message_id, spans)
+        # A segment that is being moved is in both places.
+        names = {path.name for path in shipped}
+        paths = [*shipped, *(path for path in paths if path.name not in names)]
+        give_up += BUCKET_SECONDS
     events: list[Attempt] = []
-    for path in segments_between(Path(settings.JOURNAL), spans):
+    for path in paths:
         if monotonic() > give_up:
             return Attempts(sorted(events, key=_time_of), is_complete=False)
         events += _read(path, str(message_id))
@@ -97,6 +108,15 @@ def segments_between(folder: Path, spans: Sequence[tuple[int, int]]) -> list[Pat
     return sorted(paths, key=lambda path: paths[path])
 
 
+def _shipped(message_id: int, spans: Sequence[tuple[int, int]]) -> list[AnyFile]:
+    """Return the segments of the bucket that may have the message at one of these times, the earliest first."""
+    times = Q()
+    for start_ms, end_ms in spans:
+        times |= Q(opened_ms__gte=start_ms - MARGIN_MS, opened_ms__lte=end_ms + MARGIN_MS)
+    rows = ShippedSegment.objects.filter(times, first_id__lte=message_id, last_id__gte=message_id).order_by("opened_ms")
+    return [address_of(name) for name in rows.values_list("name", flat=True)]
+
+
 def _hours(start_ms: int, end_ms: int) -> Iterator[datetime]:
     hour = datetime.fromtimestamp(start_ms / 1000, UTC).replace(minute=0, second=0, microsecond=0)
     while hour.timestamp() * 1000 <= end_ms:
@@ -104,17 +124,17 @@ def _hours(start_ms: int, end_ms: int) -> Iterator[datetime]:
         hour += HOUR
 
 
-def _read(path: Path, message_id: str) -> list[Attempt]:
+def _read(path: AnyFile, message_id: str) -> list[Attempt]:
     """Return the message's events in one segment: none if the segment is damaged or was just removed."""
     import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
     try:
-        first, last = _bounds(path)
-        if not first <= message_id <= last:
+        # The database has the ids of a segment in the bucket.
+        first, last = _bounds(path) if isinstance(path, Path) else EVERY_ID
+        if not first <= int(message_id) <= last:
             return []
-        with pq.ParquetFile(path) as segment:
+        with parquet_open(path) as segment:
             ids = segment.read(columns=[KEY], use_threads=False)[KEY]
             chosen = pc.equal(ids, message_id)
             if not pc.any(chosen).as_py():
@@ -127,20 +147,8 @@ def _read(path: Path, message_id: str) -> list[Attempt]:
 
 
 @lru_cache(maxsize=MAX_CACHED_BOUNDS)
-def _bounds(path: Path) -> tuple[str, str]:
-    """Return the least and the greatest message id of a segment, or EVERY_ID if its footer has no statistics."""
-    import pyarrow.parquet as pq
-
-    metadata = pq.read_metadata(path)
-    bounds = []
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        columns = (group.column(place) for place in range(group.num_columns))
-        statistics = next(column.statistics for column in columns if column.path_in_schema == KEY)
-        if statistics is None or not statistics.has_min_max:
-            return EVERY_ID
-        bounds.append((statistics.min, statistics.max))
-    return min(first for first, _ in bounds), max(last for _, last in bounds)
+def _bounds(path: Path) -> tuple[int, int]:
+    return id_bounds(path)
 
 
 def _attempt(row: dict[str, Any]) -> Attempt:

@@ -1,4 +1,7 @@
-"""Alarms of journals that have stopped. They are kept in Redis, where the console and the readiness check look."""
+"""Alarms of journals that have stopped, or whose segments cannot go into the bucket.
+
+They are kept in Redis, where the console and the readiness check look.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ from deliveries.backlog.default import default_backlog
 logger = logging.getLogger(__name__)
 
 KEY = "ph:journal:alarms"
+#: What the alarm about the bucket has behind the name of its process.
+OF_BUCKET = " bucket"
 #: A process repeats its alarm this often. An alarm older than STALE_SECONDS belongs to a process that has ended.
 REPEAT_SECONDS = 10.0
 STALE_SECONDS = 60.0
@@ -24,7 +29,7 @@ STALE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """The journal of one process, which has stopped."""
+    """The journal of one process, which has stopped; or segments of its machine that wait for the bucket."""
 
     process: str
     reason: str
@@ -32,21 +37,23 @@ class Alarm:
     since: float
     #: Events that were not written.
     lost: int
+    #: Segments that wait for the bucket; 0 for a journal that has stopped.
+    waiting: int = 0
 
 
-def sound(*, reason: str, since: float, lost: int) -> None:
-    """Raise the alarm of this process, or repeat it."""
-    row = {"reason": reason, "since": since, "lost": lost, "at": time.time()}
+def sound(*, reason: str, since: float, lost: int = 0, waiting: int = 0) -> None:
+    """Raise an alarm of this process, or repeat it."""
+    row = {"reason": reason, "since": since, "lost": lost, "waiting": waiting, "at": time.time()}
     try:
-        default_backlog().client.hset(KEY, _process(), orjson.dumps(row).decode())
+        default_backlog().client.hset(KEY, _process(of_bucket=bool(waiting)), orjson.dumps(row).decode())
     except redis.RedisError:
         logger.debug("the journal's alarm is only in the log: Redis is away")
 
 
-def clear() -> None:
-    """End the alarm of this process."""
+def clear(*, of_bucket: bool = False) -> None:
+    """End the alarm of this process about its journal, or about the bucket."""
     try:
-        default_backlog().client.hdel(KEY, _process())
+        default_backlog().client.hdel(KEY, _process(of_bucket=of_bucket))
     except redis.RedisError:
         logger.debug("the journal's alarm ends by itself in a minute: Redis is away")
 
@@ -61,9 +68,10 @@ def alarms() -> list[Alarm]:
         if time.time() - row["at"] > STALE_SECONDS:
             client.hdel(KEY, name)
         else:
-            current.append(Alarm(name.decode(), row["reason"], row["since"], row["lost"]))
+            process = name.decode().removesuffix(OF_BUCKET)
+            current.append(Alarm(process, row["reason"], row["since"], row["lost"], row.get("waiting", 0)))
     return current
 
 
-def _process() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}"
+def _process(*, of_bucket: bool = False) -> str:
+    return f"{socket.gethostname()}-{os.getpid()}{OF_BUCKET if of_bucket else ''}"

@@ -51,6 +51,14 @@ def is_segment_name(name: str) -> bool:
     return name.endswith(SEGMENT_SUFFIX) and NAME.fullmatch(name.removesuffix(SEGMENT_SUFFIX)) is not None
 
 
+def opened_ms(name: str) -> int:
+    """Return when the journal of a segment was opened. Raises ValueError if the name is not that of a segment."""
+    match = NAME.fullmatch(name.removesuffix(SEGMENT_SUFFIX))
+    if match is None:
+        raise ValueError(f"{name} is not the name of a segment")
+    return int(match["opened_ms"])
+
+
 def journals(folder: Path) -> list[Path]:
     """Return all journals, including those that are being written."""
     return sorted((folder / OPEN).glob(f"*{JOURNAL_SUFFIX}"))

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from django.conf import settings
 
-from deliveries.journal import files
+from deliveries.journal import files, shipping
 from deliveries.models import GaugeMinute, GaugeRound, MetricHour, MetricMinute, RegionGaugeMinute, Segment
 from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import Clock, utcnow
+from pushhub.common.errors import PushHubError
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ def segments_expire(folder: Path) -> int:
     Other files, such as the remains of deleted files on NFS, stay and do no harm.
     """
     before_ms = (time.time() - settings.JOURNAL_DAYS * 86400) * 1000
-    deleted = 0
+    deleted = _shipped_expire(before_ms) if settings.JOURNAL_BUCKET else 0
     for hour in sorted((folder / files.SEALED).glob("dt=*/hour=*")):
         has_younger = False
         for path in hour.iterdir():
@@ -66,3 +67,11 @@ def segments_expire(folder: Path) -> int:
             if not any(empty.iterdir()):
                 empty.rmdir()
     return deleted
+
+
+def _shipped_expire(before_ms: float) -> int:
+    try:
+        return shipping.expire(before_ms=before_ms)
+    except (OSError, PushHubError) as error:
+        logger.warning("old segments stay in the bucket until the next sweep: %s", error)
+        return 0

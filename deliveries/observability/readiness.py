@@ -75,12 +75,17 @@ def maintenance() -> Component:
 
 
 def journal() -> Component:
-    """Processes whose journal stands still: their attempts are missing in the metrics of the pipeline."""
+    """Journals that stand still, whose attempts are missing in the metrics, and segments that wait for the bucket."""
     with impatient_redis() as client:
         alarms = client.hvals(JOURNAL_ALARMS_KEY)
-    stopped = sum(time.time() - orjson.loads(alarm)["at"] < JOURNAL_ALARM_SECONDS for alarm in alarms)
-    reason = f"the journals of {stopped} processes stand still" if stopped else ""
-    return Component(Status.DEGRADED if stopped else Status.OK, reason, {"stopped": stopped})
+    rows = [row for row in map(orjson.loads, alarms) if time.time() - row["at"] < JOURNAL_ALARM_SECONDS]
+    # Several workers of a machine may tell of the same segments.
+    waiting = max((row.get("waiting", 0) for row in rows), default=0)
+    stopped = sum(not row.get("waiting") for row in rows)
+    reasons = [f"the journals of {stopped} processes stand still"] if stopped else []
+    reasons += [f"{waiting} segments wait for the bucket"] if waiting else []
+    figures = {"stopped": stopped} | ({"segments_waiting_for_bucket": waiting} if waiting else {})
+    return Component(Status.DEGRADED if reasons else Status.OK, "; ".join(reasons), figures)
 
 
 def pipeline() -> Component:

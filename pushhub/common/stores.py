@@ -14,10 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 from urllib.parse import urlsplit
 
 from pushhub.common.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 SCHEMES = ("s3", "gs")
 
@@ -214,16 +217,29 @@ class RemoteFile:
     def suffix(self) -> str:
         return Path(self.name).suffix
 
+    @property
+    def store(self) -> Store:
+        """The folder of the file."""
+        return Store(self.address.rpartition("/")[0])
+
     def absolute(self) -> RemoteFile:
         return self
 
     def open(self, mode: Literal["rb"] = "rb") -> io.BufferedReader:
         """Open the file for reading. Raises OSError."""
-        folder, _, name = self.address.rpartition("/")
-        return io.BufferedReader(Store(folder).open(name))
+        return io.BufferedReader(self.store.open(self.name))
 
 
 AnyFile = Path | RemoteFile
+
+
+def parquet_open(path: AnyFile, **options: Any) -> pq.ParquetFile:
+    """Open a Parquet file of this machine or of an object store. Raises OSError and pyarrow.ArrowException."""
+    import pyarrow.parquet as pq
+
+    if isinstance(path, RemoteFile):
+        return pq.ParquetFile(path.store.path(path.name), filesystem=path.store.filesystem, **options)
+    return pq.ParquetFile(path, **options)
 
 
 def file_of(address: str) -> AnyFile:

@@ -80,6 +80,36 @@ def test_large_files_are_divided_at_their_row_groups(tmp_path: Path, monkeypatch
     assert [(part.number, part.path) for part in parts] == [*enumerate([large] * len(spans)), (len(spans), empty)]
 
 
+def test_columns_have_types_that_spark_has(tmp_path: Path) -> None:
+    """Given types that Spark lacks, and an instant as Spark writes it by default, then others stand for them."""
+    path = tmp_path / "x.parquet"
+    columns = {
+        "small": (pa.uint32(), pa.int64()),
+        "large": (pa.uint64(), pa.decimal128(20)),
+        "text": (pa.dictionary(pa.int32(), pa.string()), pa.string()),
+        "list": (pa.list_(pa.uint8()), pa.list_(pa.int16())),
+        "nothing": (pa.null(), pa.int32()),
+        "instant": (pa.timestamp("ns"), pa.timestamp("us", "UTC")),
+    }
+    table = pa.schema([(name, kind) for name, (kind, _) in columns.items()]).empty_table()
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True)
+    assert parquetrows.schema_of(path) == pa.schema([(name, kind) for name, (_, kind) in columns.items()])
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "02", None], "bigint"),
+        (["1", "-2.5"], "double"),
+        (["1", "2026-11-21"], "string"),
+        ([None], "string"),
+        (["9" * 30], "double"),
+    ],
+)
+def test_folders_with_numbers_are_columns_of_numbers(values: list[str | None], kind: str) -> None:
+    assert parquetrows.folder_kind(values) == kind
+
+
 @pytest.mark.parametrize(
     ("path", "columns"),
     [

@@ -366,6 +366,23 @@ def test_every_malformed_row_is_in_the_rejects_with_its_reason(
     assert "line 2: it is not JSON" in (tmp_path / "rows.json.rejected").read_text()
 
 
+def test_a_row_group_of_large_messages_takes_little_memory(
+    topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Given one row group of 360 MB in messages of 9 MB, when it is ingested at the default heap, then all go out."""
+    source = tmp_path / "rows.parquet"
+    rows = pa.table({"data": [number.to_bytes(1, "big") * 9_000_000 for number in range(40)]})
+    pq.write_table(rows, source, row_group_size=40, use_dictionary=False)
+    del rows
+    assert pq.read_metadata(source).row_group(0).total_byte_size > 360_000_000
+
+    said = run("ingest", str(source), "--topic", topic, "--data-column", "data", capsys=capsys)
+
+    assert "published 40 messages, rejected 0" in said
+    first = [bytes(data[:1]) for data in Message.objects.order_by("pk").values_list("data", flat=True).iterator()]
+    assert first == [number.to_bytes(1, "big") for number in range(40)]
+
+
 def test_a_dialect_reaches_the_tasks(topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Given CSV with semicolons and a malformed row, when it must not be malformed, then nothing is published and one
     line says why; else the good rows are.

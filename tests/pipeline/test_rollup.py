@@ -5,15 +5,16 @@ from __future__ import annotations
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from deliveries.journal import shipping
 from deliveries.journal.columns import Events
 from deliveries.models import MetricDay, MetricHour, MetricMinute, Segment
-from deliveries.pipeline.counting import ledger
+from deliveries.pipeline.counting import fetching, ledger, rollup
 from deliveries.pipeline.counting.admission import ADMITTED
 from deliveries.pipeline.counting.rollup import CHECKPOINT, Rollup, backfill
 from deliveries.pipeline.counting.segments import QUARANTINE
@@ -88,6 +89,30 @@ def test_a_backfill_beside_the_stream_counts_what_the_stream_has_not(spark: Spar
     assert (added.segments, added.skipped) == (4, 4)
     assert (again.segments, again.skipped) == (0, 8)
     assert_counted(paths)
+
+
+def test_segments_of_a_bucket_are_counted_by_a_backfill_and_by_the_rollup(
+    spark: SparkSession, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given segments that were moved, more than are copied at a time, then each is counted once, and no copy stays.
+
+    A folder stands for the bucket: tests/integration/pipeline/test_journal_bucket.py has an S3 server.
+    """
+    monkeypatch.setattr(fetching, "FILES_AT_A_TIME", 2)
+    monkeypatch.setattr(rollup, "FILES_AT_A_TIME", 2)
+    settings.JOURNAL, settings.JOURNAL_BUCKET = str(tmp_path / "journal"), str(tmp_path / "bucket")
+    paths = segments_make(tmp_path / "copies", range(5), seed=9)
+    shutil.copytree(tmp_path / "copies", tmp_path / "journal")
+    assert shipping.ship(tmp_path / "journal") == 5
+    begin = datetime.fromtimestamp(BEGIN, UTC)
+
+    added = backfill(tmp_path / "journal", session=spark, since=begin, until=begin + timedelta(seconds=8))
+    Rollup(tmp_path / "journal", session=spark).once()
+
+    assert added.segments == 2
+    assert_counted(paths)
+    fetching.waiting_fetch(tmp_path / "journal")
+    assert list((tmp_path / "journal" / shipping.FETCHED).iterdir()) == []
 
 
 def test_a_backfill_takes_the_time_it_was_given(spark: SparkSession, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, un
         form=form,
         columns=columns,
         dialect=dialect,
-        base=str(Path(source).absolute()) if Path(source).is_dir() else "",
+        base=ingest.base_of(source, files),
         in_order=not unordered,
     )
     frame_of(parts)  # names what is wrong with a file before there is a job

@@ -17,11 +17,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.db import DataError, InterfaceError, OperationalError, close_old_connections, connection, connections
 
-from deliveries.journal import files, sealing
+from deliveries.journal import files, sealing, shipping
+from deliveries.models import ShippedSegment
 from deliveries.pipeline.counting import lease, ledger
 from deliveries.pipeline.counting.admission import ADMITTED, Admission
+from deliveries.pipeline.counting.fetching import FILES_AT_A_TIME
 from deliveries.pipeline.counting.lag import LAG_SECONDS, Lag
 from deliveries.pipeline.counting.lease import Lease
 from deliveries.pipeline.counting.partials import partials_of
@@ -77,8 +80,11 @@ class Rollup:
             self._lease.release()
 
     def _count_available(self) -> None:
-        self._admit()
-        self._query(lambda: self._writer(files_a_batch=FILES_A_BATCH).trigger(availableNow=True))
+        is_more = True
+        while is_more and not self._is_told_to_stop:
+            # A bucket's segments come in groups of at most so many.
+            is_more = self._admit() >= FILES_AT_A_TIME
+            self._query(lambda: self._writer(files_a_batch=FILES_A_BATCH).trigger(availableNow=True))
 
     def run(self) -> None:
         """Count what is there, then what comes, until `stop` is called. Raises the error that ends the query."""
@@ -178,22 +184,28 @@ class Rollup:
             logger.warning("new segments are looked at later: %s", first_line(error))
             close_old_connections()
 
-    def _admit(self) -> None:
+    def _admit(self) -> int:
+        """Return how many segments are new."""
         with self._admitting:
             sealing.seal_closed(self._folder)
-            self._admission.round()
+            return self._admission.round()
 
 
 def backfill(folder: Path, *, session: SparkSession, since: datetime, until: datetime) -> ledger.Added:
     """Count the segments with events of a time that the ledger does not have, each as a whole."""
     sealing.seal_closed(folder)
     admission = Admission(folder, job="backfill")
-    sound = [path for path in _between(folder / files.SEALED, since, until) if admission.check(path)]
-    known = ledger.noted(path.name for path in sound)
-    new = [path for path in sound if path.name not in known]
+    paths_by_name = _between(folder, since, until)
+    known = ledger.noted(paths_by_name)
+    new = [path for name, path in paths_by_name.items() if name not in known]
     total = ledger.Added(0, len(known), 0)
     for start in range(0, len(new), FILES_A_BATCH):
-        paths = new[start : start + FILES_A_BATCH]
+        batch = new[start : start + FILES_A_BATCH]
+        if settings.JOURNAL_BUCKET:
+            shipping.fetch(folder, [path.name for path in batch])
+        paths = [path for path in batch if admission.check(path)]
+        if not paths:
+            continue
         try:
             added = count(paths, session=session, job="backfill")
         except uncountable() as error:
@@ -230,14 +242,22 @@ def uncountable() -> tuple[type[Exception], ...]:
     return (PySparkException, Py4JJavaError, ValueError, OverflowError, DataError)
 
 
-def _between(sealed: Path, since: datetime, until: datetime) -> Iterator[Path]:
-    """Yield the segments whose journal was opened between two times, or up to an hour before."""
+def _between(folder: Path, since: datetime, until: datetime) -> dict[str, Path]:
+    """Return the segments whose journal was opened between two times, or up to an hour before, by their names.
+
+    Those of the bucket have the paths of their copies.
+    """
     first, last = (since - timedelta(hours=1)).timestamp() * 1000, until.timestamp() * 1000
-    for folder in hours(sealed):
-        for path in segments(folder):
-            match = files.NAME.fullmatch(path.name.removesuffix(files.SEGMENT_SUFFIX))
-            if match is None or first <= int(match["opened_ms"]) < last:
-                yield path
+    if settings.JOURNAL_BUCKET:
+        rows = ShippedSegment.objects.filter(opened_ms__gte=first, opened_ms__lt=last).order_by("opened_ms", "name")
+        return {name: folder / shipping.FETCHED / name for name in rows.values_list("name", flat=True)}
+    paths = {}
+    for hour in hours(folder / files.SEALED):
+        for path in segments(hour):
+            # A file of another name is checked as well, and so goes into quarantine.
+            if not files.is_segment_name(path.name) or first <= files.opened_ms(path.name) < last:
+                paths[path.name] = path
+    return paths
 
 
 def _persistently(new_sums: Sequence[ledger.Partial], *, job: str) -> ledger.Added:

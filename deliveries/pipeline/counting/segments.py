@@ -7,9 +7,12 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from deliveries.journal import files
+from django.conf import settings
+
+from deliveries.journal import files, shipping
 from deliveries.journal.schemas import EVENT
 from deliveries.pipeline.counting import ledger
+from deliveries.pipeline.counting.fetching import waiting_fetch
 from deliveries.pipeline.parquetfiles import damage, first_line
 
 logger = logging.getLogger(__name__)
@@ -21,7 +24,8 @@ class Segments:
     """Finds the segments of a folder that the ledger does not have yet. Each one is returned once."""
 
     def __init__(self, folder: Path, *, job: str) -> None:
-        self._sealed = folder / files.SEALED
+        self._folder = folder
+        self._sealed = folder / (shipping.FETCHED if settings.JOURNAL_BUCKET else files.SEALED)
         self._quarantine = folder / QUARANTINE
         self._job = job
         self._seen: set[str] = set()
@@ -30,6 +34,8 @@ class Segments:
 
     def new(self) -> list[Path]:
         """Return the new segments that can be read, and put the other new files into quarantine."""
+        if settings.JOURNAL_BUCKET:
+            waiting_fetch(self._folder)
         fresh = [path for path in self._fresh() if path.name not in self._seen]
         self._seen.update(path.name for path in fresh)
         noted = ledger.noted(path.name for path in fresh)

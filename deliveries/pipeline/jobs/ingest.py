@@ -11,7 +11,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deliveries.pipeline.jobs.parquetrows import FILE, PART, Span, folders_of, spans_of, spans_read
+from deliveries.pipeline.jobs.parquetrows import (
+    FILE,
+    PART,
+    Span,
+    folder_kind,
+    folders_of,
+    footer_of,
+    schema_of,
+    spans_of,
+    spans_read,
+)
 from deliveries.pipeline.jobs.rows import SCHEMA, USUAL, Columns, Dialect, RowError, csv_header, files_read
 from deliveries.pipeline.parquetfiles import first_line
 from pushhub.common.errors import InvalidArgument
@@ -35,25 +45,29 @@ def files_of(source: str, *, form: str) -> Sequence[AnyFile]:
     underscore are left out of folders.
     """
     if is_remote(source):
-        return _remote_files(source, form=form)
+        files: Sequence[AnyFile] = [file for file in files_matching(source) if file.suffix != REJECTED_SUFFIX]
+    else:
+        files = _local_files(source)
+    if not files:
+        raise InvalidArgument(f"{source} cannot be read as {form}: there is no such file.", field="source")
+    return files
+
+
+def base_of(source: str, files: Sequence[AnyFile]) -> str:
+    """Return the address of a source that is a folder, or "": names of folders below it may be columns."""
+    if is_remote(source):
+        base = source.rstrip("/")
+        return "" if "*" in base or [str(file) for file in files] == [base] else base
+    return str(Path(source).absolute()) if Path(source).is_dir() else ""
+
+
+def _local_files(source: str) -> list[Path]:
     path = Path(source)
     if path.is_dir():
         paths = [child for child in path.rglob("*") if not _is_hidden(child.relative_to(path))]
     else:
         paths = [path] if path.exists() else [Path(name) for name in glob.glob(source, recursive=True)]  # noqa: PTH207
-    files = sorted(path for path in paths if path.is_file() and path.suffix != REJECTED_SUFFIX)
-    if not files:
-        raise InvalidArgument(f"{source} cannot be read as {form}: there is no such file.", field="source")
-    return files
-
-
-def _remote_files(source: str, *, form: str) -> Sequence[AnyFile]:
-    if form == "parquet":
-        raise InvalidArgument("Parquet files are read from a folder only; copy them there.", field="source")
-    files = [file for file in files_matching(source) if file.suffix != REJECTED_SUFFIX]
-    if not files:
-        raise InvalidArgument(f"{source} cannot be read as {form}: there is no such file.", field="source")
-    return files
+    return sorted(path for path in paths if path.is_file() and path.suffix != REJECTED_SUFFIX)
 
 
 def _is_hidden(path: Path) -> bool:
@@ -137,9 +151,7 @@ def count_rows(
 ) -> int:
     """Return how many rows there are, with those that will be rejected."""
     if form == "parquet":
-        import pyarrow.parquet as pq
-
-        return sum(int(pq.read_metadata(path).num_rows) for path in {part.path for part in parts})
+        return sum(int(footer_of(path).num_rows) for path in {part.path for part in parts})
     frame = _text_messages(session, parts, form=form, columns=columns, dialect=dialect, in_order=False)
     return int(frame.count())
 
@@ -147,10 +159,9 @@ def count_rows(
 def _parquet_schema(path: AnyFile) -> pa.Schema:
     """Return the columns of a Parquet file; InvalidArgument where it is none."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        return pq.read_schema(path)
+        return schema_of(path)
     except (pa.ArrowException, OSError) as error:
         reason = first_line(error)
         raise InvalidArgument(f"{path} cannot be read as parquet: {reason}", field="source") from None
@@ -158,9 +169,7 @@ def _parquet_schema(path: AnyFile) -> pa.Schema:
 
 def _by_schema(parts: Sequence[Part], base: str) -> list[list[Part]]:
     """Return the parts in groups of neighbours whose files have the same columns."""
-    schemas = {
-        part.path: (_parquet_schema(part.path).remove_metadata(), *folders_of(part.path, base)) for part in parts
-    }
+    schemas = {part.path: (_parquet_schema(part.path), *folders_of(part.path, base)) for part in parts}
     return [list(group) for _, group in groupby(parts, key=lambda part: schemas[part.path])]
 
 
@@ -168,26 +177,25 @@ def _parquet_messages(
     session: SparkSession, parts: Sequence[Part], *, columns: Columns, base: str, in_order: bool
 ) -> DataFrame:
     """Return the messages of parts whose files have the same columns."""
+    import pyarrow as pa
+    from pyspark.errors import PySparkException
     from pyspark.sql import functions as f
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-    paths = dict.fromkeys(part.path for part in parts)
-    reader = session.read.option("basePath", f"file://{base}") if base else session.read
-    # Only Spark's types of the columns. It reads a footer and the names of the folders for that.
-    file_schema = reader.parquet(*[f"file://{path.absolute()}" for path in paths]).schema
-    folders = folders_of(parts[0].path, base)
-    read = StructType(
-        [
-            StructField(PART, IntegerType()),
-            StructField(FILE, StringType()),
-            *[StructField(field.name, StringType()) if field.name in folders else field for field in file_schema],
-        ]
-    )
+    path = parts[0].path
+    folders = [folders_of(each, base) for each in {part.path for part in parts}]
+    texts = [(name, pa.string()) for name in folders[0]]
+    fields = [(field.name, field.type) for field in _parquet_schema(path) if field.name not in folders[0]]
+    try:
+        read = from_arrow_schema(pa.schema([(PART, pa.int32()), (FILE, pa.string()), *fields, *texts]))
+    except PySparkException as error:
+        reason = first_line(error)
+        raise InvalidArgument(f"{path} cannot be read as parquet: {reason}", field="source") from None
     task = partial(spans_read, schema=to_arrow_schema(read), base=base)
     rows = _spans(session, parts, in_order=in_order).mapInArrow(task, read)
-    for name in folders:
-        rows = rows.withColumn(name, f.col(f"`{name}`").cast(file_schema[name].dataType))
+    for name in folders[0]:
+        kind = folder_kind(folder[name] for folder in folders)
+        rows = rows.withColumn(name, f.col(f"`{name}`").cast(kind))
     return messages_of(rows, columns)
 
 

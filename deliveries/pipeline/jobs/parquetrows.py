@@ -6,16 +6,17 @@ outside of that heap.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from pushhub.common.stores import AnyFile
+from pushhub.common.stores import AnyFile, file_of, parquet_open
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 #: One Arrow batch has at most so many rows, and ends with the row that makes it so large.
 BATCH_ROWS = 1_000
@@ -41,9 +42,7 @@ class Span:
 
 def spans_of(path: AnyFile) -> list[Span]:
     """Divide a file into spans of about PART_BYTES."""
-    import pyarrow.parquet as pq
-
-    footer = pq.read_metadata(path)
+    footer = footer_of(path)
     spans, first, size = [], 0, 0
     for number in range(footer.num_row_groups):
         size += footer.row_group(number).total_byte_size
@@ -53,11 +52,61 @@ def spans_of(path: AnyFile) -> list[Span]:
     return spans or [Span(0, 0)]
 
 
+def footer_of(path: AnyFile) -> pq.FileMetaData:
+    with parquet_open(path) as file:
+        return file.metadata
+
+
+def schema_of(path: AnyFile) -> pa.Schema:
+    """Return the columns of a Parquet file, in types that Spark has as well."""
+    import pyarrow as pa
+
+    with parquet_open(path) as file:
+        columns = [file.schema.column(number) for number in range(len(file.schema))]
+        schema = file.schema_arrow
+    # Spark writes instants so unless it is told otherwise, and Arrow reads them as times without a zone.
+    instants = {column.path for column in columns if column.physical_type == "INT96"}
+    instant = pa.timestamp("us", "UTC")
+    return pa.schema([(field.name, instant if field.name in instants else _kind(field.type)) for field in schema])
+
+
+def _kind(kind: pa.DataType) -> pa.DataType:
+    """Return the type that Spark has for one of Arrow's that it lacks, or the type itself."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return _kind(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_kind(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _kind(field.type)) for field in kind])
+    lacking = {
+        pa.uint8(): pa.int16(),
+        pa.uint16(): pa.int32(),
+        pa.uint32(): pa.int64(),
+        pa.uint64(): pa.decimal128(20),
+        pa.float16(): pa.float32(),
+        pa.time32("ms"): pa.time64("us"),
+        pa.null(): pa.int32(),
+    }
+    return lacking.get(kind, kind)
+
+
+def folder_kind(values: Iterable[str | None]) -> str:
+    """Return Spark's type of a column that folders stand for: numbers where all of them are, else texts."""
+    texts = [value for value in values if value is not None]
+    for kind, is_kind in (("bigint", re.compile(r"-?\d{1,18}")), ("double", re.compile(r"-?\d+(\.\d+)?"))):
+        if texts and all(is_kind.fullmatch(text) for text in texts):
+            return kind
+    return "string"
+
+
 def folders_of(path: AnyFile, base: str) -> dict[str, str | None]:
     """Return the columns that folders such as `day=1` below `base` stand for."""
-    if not base or not isinstance(path, Path):
+    if not base:
         return {}
-    names = [folder.partition("=") for folder in path.absolute().relative_to(base).parts[:-1] if "=" in folder]
+    folders = str(path.absolute()).removeprefix(f"{base}/").split("/")[:-1]
+    names = [folder.partition("=") for folder in folders if "=" in folder]
     return {unquote(name): None if value == NO_VALUE else unquote(value) for name, _, value in names}
 
 
@@ -68,16 +117,14 @@ def spans_read(batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, base: st
     """
     for batch in batches:
         for row in batch.to_pylist():
-            path = Path(row["path"])
+            path = file_of(row["path"])
             constants = {PART: row["part"], FILE: path.name, **folders_of(path, base)}
             for table in _tables(path, Span(row["first"], row["last"]), schema, constants):
                 yield from table.combine_chunks().to_batches()
 
 
-def _tables(path: Path, span: Span, schema: pa.Schema, constants: dict[str, Any]) -> Iterator[pa.Table]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path, pre_buffer=False, buffer_size=PAGE_BUFFER_BYTES) as file:
+def _tables(path: AnyFile, span: Span, schema: pa.Schema, constants: dict[str, Any]) -> Iterator[pa.Table]:
+    with parquet_open(path, pre_buffer=False, buffer_size=PAGE_BUFFER_BYTES) as file:
         names = [name for name in schema.names if name not in constants and name in file.schema_arrow.names]
         groups = range(span.first, min(span.last, file.num_row_groups))
         gathered: list[pa.RecordBatch] = []

@@ -97,6 +97,15 @@ def test_a_journal_that_stands_still_is_seen(console: Client, subscription: Subs
     assert not any("stands still" in page for page in later)
 
 
+def test_segments_that_wait_for_the_bucket_are_seen(console: Client, redis_url: str) -> None:
+    alarm.sound(reason="no such bucket", since=1.0, waiting=3)
+
+    page = console.get("/admin/deliveries/segment/").content.decode()
+
+    assert "for the bucket of the journal: 3. no such bucket. They are not counted yet, and nothing is lost." in page
+    assert "stands still" not in page
+
+
 def test_the_ledger_shows_what_was_put_aside(console: Client, redis_url: str, settings: Any) -> None:
     quarantine_note("holiday.csv", reason="foreign: not a name of ours", job="rollup")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ from deliveries.pipeline.archiving.archive import Archiver
 from deliveries.pipeline.archiving.locks import no_readers, only_archiver, reading
 from deliveries.pipeline.archiving.manifest import manifest_read
 from deliveries.pipeline.jobs import ingest
+from deliveries.pipeline.jobs.parquetrows import FILE, PART, Span, folders_of, schema_of, spans_read
 from deliveries.pipeline.jobs.rows import Columns, csv_header, files_read
 from pushhub.common import stores
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
-from pushhub.common.stores import Store
+from pushhub.common.stores import AnyFile, Store
 from tests.objectstores import BUCKET, SECRET, s3_environment, s3_server
 from tests.ports import free_port
 
@@ -209,5 +210,34 @@ def test_rows_of_a_bucket_are_read_as_those_of_a_folder(s3: str) -> None:
     ]
     with pytest.raises(InvalidArgument, match="there is no such file"):
         ingest.files_of(f"{store}/none", form="csv")
-    with pytest.raises(InvalidArgument, match="Parquet files are read from a folder only"):
-        ingest.files_of(str(store), form="parquet")
+
+
+def test_parquet_files_of_a_bucket_are_read_as_those_of_a_folder(s3: str) -> None:
+    """Given Parquet files below a folder for each day, then rows have the day, and a file's span is read alone."""
+    store = Store(s3.removesuffix("archive") + "rows")
+    for day in (1, 2):
+        rows = pa.table({"body": [f"{day} {n}" for n in range(4)], "n": pa.array(range(4), pa.uint8())})
+        with store.write(f"day={day}/x.parquet") as file:
+            pq.write_table(rows, file, row_group_size=2)
+
+    files = ingest.files_of(str(store), form="parquet")
+    base = ingest.base_of(f"{store}/", files)
+    assert [folders_of(file, base) for file in files] == [{"day": "1"}, {"day": "2"}]
+    assert ingest.base_of(f"{store}/*/x.parquet", files) == ingest.base_of(str(files[0]), files[:1]) == ""
+    assert [part.span for part in ingest.parts_of(files, form="parquet", unordered=True)] == [Span(0, 2)] * 2
+    assert schema_of(files[0]) == pa.schema([("body", pa.string()), ("n", pa.int16())])
+    assert count_rows(files) == 8
+
+    spans = [{"part": number, "path": str(file), "first": 1, "last": 2} for number, file in enumerate(files)]
+    schema = pa.schema([(PART, pa.int32()), (FILE, pa.string()), ("n", pa.int16()), ("day", pa.string())])
+    batches = spans_read([pa.RecordBatch.from_pylist(spans)], schema=schema, base=base)
+    read = [row for batch in batches for row in batch.to_pylist()]
+    assert read == [{PART: day - 1, FILE: "x.parquet", "n": n, "day": str(day)} for day in (1, 2) for n in (2, 3)]
+    store.write_bytes("day=3/x.parquet", b"none")
+    with pytest.raises(InvalidArgument, match=r"day=3/x\.parquet cannot be read as parquet"):
+        ingest.parts_of(ingest.files_of(str(store), form="parquet"), form="parquet", unordered=False)
+
+
+def count_rows(files: Sequence[AnyFile]) -> int:
+    parts = ingest.parts_of(files, form="parquet", unordered=False)
+    return ingest.count_rows(None, parts, form="parquet", columns=Columns())  # type: ignore[arg-type]
