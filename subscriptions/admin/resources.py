@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
-from subscriptions.admin import resource_forms, subscription_form, words
+from subscriptions.admin import resource_forms, subscription_form, topic_form, transform_fields, words
 from subscriptions.admin.policies import permissions_link
 from subscriptions.console.base import ConsoleAdmin, caller_of
 from subscriptions.console.tabs import subscription_tabs
@@ -190,6 +190,24 @@ class ServiceAdmin(ConsoleAdmin):
     def permissions(self, row: Any) -> str:
         return permissions_link(row) if row.may_get_policy else "-"
 
+
+class TransformsAdmin(ServiceAdmin):
+    """A model whose rows have message transforms."""
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        """Without permission to change the row, its transforms are one text instead of a field per function."""
+        fields = super().get_fields(request, obj)
+        if obj is None or self.has_change_permission(request, obj):
+            return fields
+        names = transform_fields.FIELD_NAMES
+        return [*(field for field in fields if getattr(field, "__name__", "") not in names), "transforms"]
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """As Django's, without its transaction: the form runs users' code, and then its service in a transaction."""
+        return self._changeform_view(request, object_id, form_url, extra_context)  # type: ignore[attr-defined,no-any-return]
+
     @admin.display(description=_("Message transforms"))
     def transforms(self, row: Topic | Subscription) -> str:
         """Return the functions with their code."""
@@ -248,10 +266,10 @@ class ProjectAdmin(ServiceAdmin):
 
 
 @admin.register(Topic)
-class TopicAdmin(ServiceAdmin):
+class TopicAdmin(TransformsAdmin):
     """Topics, with a link to publish."""
 
-    form = resource_forms.TopicForm
+    form = topic_form.TopicForm
     methods = {
         "view": f"{PUBLISHER}.GetTopic",
         "add": f"{PUBLISHER}.CreateTopic",
@@ -264,11 +282,8 @@ class TopicAdmin(ServiceAdmin):
     search_fields = ("topic_id", "project__project_id")
     list_select_related = ("project",)
 
-    def shown(self) -> tuple[str, ...]:
-        return (*super().shown(), "transforms")
-
     def initial_of(self, obj: Topic) -> dict[str, Any]:
-        return resource_forms.topic_initial(obj)
+        return topic_form.topic_initial(obj)
 
     def delete_by_service(self, row: Topic) -> None:
         topic_delete(name=row.name)
@@ -281,7 +296,7 @@ class TopicAdmin(ServiceAdmin):
 
 
 @admin.register(Subscription)
-class SubscriptionAdmin(ServiceAdmin):
+class SubscriptionAdmin(TransformsAdmin):
     """Subscriptions, with how their deliveries stand."""
 
     form = subscription_form.SubscriptionForm
@@ -300,7 +315,7 @@ class SubscriptionAdmin(ServiceAdmin):
     actions = ("pause", "resume")
 
     def shown(self) -> tuple[str, ...]:
-        return (*super().shown(), "transforms", "agent", "forwarding", "detached", "created_at", "updated_at")
+        return (*super().shown(), "agent", "forwarding", "detached", "created_at", "updated_at")
 
     class Media:
         js = ("subscriptions/forms.js",)
