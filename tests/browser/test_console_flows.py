@@ -216,3 +216,26 @@ def test_the_demo_of_an_empty_console_shows_the_push_that_arrives(
         expect(page.locator(".tabs")).to_be_visible(timeout=TIMEOUT_MS)
         check_page(browser, width)
     assert Subscription.objects.get().topic == Topic.objects.get(topic_id="demo")
+
+
+@pytest.mark.parametrize("language, theme, width", WINDOWS)
+def test_a_function_is_added_to_a_topic(
+    api: Api, live_server: LiveServer, language: str, theme: str, width: int
+) -> None:
+    topic = Topic.objects.get(topic_id="orders")
+    with chromium(live_server.url, theme=theme, locale=language, width=width) as browser:
+        sign_in(browser)
+        page = browser.open(f"/admin/subscriptions/topic/{topic.pk}/change/")
+        page.locator(".transform > summary").first.press("Enter")
+        expect(page.locator("#id_transform_1_0")).to_be_visible()
+        check_page(browser, width)
+        page.fill("#id_transform_1_0", "redact")
+        page.fill("#id_transform_1_1", "function redact(message) {")
+        save(browser)
+        expect(page.locator(".field-transform_1 .errorlist")).to_contain_text("SyntaxError")
+        check_page(browser, width)
+        page.fill("#id_transform_1_1", "function redact(message) {\n  return message;\n}")
+        save(browser)
+        page.wait_for_selector("ul.messagelist .success")
+        page = browser.open(f"/admin/subscriptions/topic/{topic.pk}/change/")
+        assert page.input_value("#id_transform_1_1") == "function redact(message) {\n  return message;\n}"
