@@ -193,12 +193,13 @@ def _metrics(subscriptions: int) -> None:
             [subscriptions - 1],
         )
     columns = (
-        "project, resource, at, undelivered, oldest_unacked_seconds, outstanding, push_window, backoff_ms, unserved"
+        "project, resource, at, undelivered, oldest_unacked_seconds, outstanding, push_window, backoff_ms, unserved, "
+        "open_streams"
     )
     for back in range(3):
         _insert(
             f"INSERT INTO deliveries_gaugeminute ({columns}) {NUMBERS}SELECT {others}, '{now - back * minute}', "
-            f"100, 3000, 3, 10, CASE WHEN i < {FAILING} THEN 2000 ELSE 0 END, 0 FROM n",
+            f"100, 3000, 3, 10, CASE WHEN i < {FAILING} THEN 2000 ELSE 0 END, 0, 0 FROM n",
             [subscriptions - 1],
         )
 

@@ -19,7 +19,7 @@ from deliveries.metrics import charts, curves
 from deliveries.metrics.coverage import Counting, Coverage, counting, coverage
 from deliveries.metrics.expiry import MINUTES_KEPT
 from pushhub.common.clock import time_text, utcnow
-from subscriptions.console.base import check_row
+from subscriptions.console.base import caller_of, check_row
 from subscriptions.console.tabs import subscription_tabs
 from subscriptions.models import Subscription
 
@@ -43,7 +43,7 @@ def chart_page(request: HttpRequest, subscription_id: int, shared: dict[str, Any
         **shared,
         "opts": Subscription._meta,
         "title": subscription.name,
-        "tabs": subscription_tabs(subscription, "metrics"),
+        "tabs": subscription_tabs(subscription, "metrics", caller=caller_of(request)),
         "counting": counting_text(state),
         "counting_level": counting_level(state),
         "shown": shown,

@@ -21,7 +21,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from deliveries.admin.readonly import ReadOnlyAdmin
-from deliveries.admin.subscription_pages import may_call
 from deliveries.deadletters import jobs
 from deliveries.deadletters.listing import Summary, summaries, unsettled
 from deliveries.deadletters.moving import METHODS, Action, check_redrivable, letters_move
@@ -36,6 +35,7 @@ from subscriptions.console import navigation
 from subscriptions.console.base import caller_of, check_row
 from subscriptions.console.tabs import subscription_tabs
 from subscriptions.iam import access
+from subscriptions.iam.methods import may_call
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Subscription
 
@@ -133,7 +133,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             is_newest=before_id == LAST_ID,
             job=_job_shown(job) if job is not None else None,
             may_open=may_call(caller_of(request), GET, source),
-            tabs=subscription_tabs(source, "dead_letters"),
+            tabs=subscription_tabs(source, "dead_letters", caller=caller_of(request)),
             default_rate=jobs.DEFAULT_RATE,
             max_rate=jobs.MAX_RATE,
             **_offered(caller_of(request), source),

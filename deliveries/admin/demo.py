@@ -22,13 +22,14 @@ from pushhub.common import names
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
-from subscriptions.iam.methods import authorize
+from subscriptions.iam.methods import authorize, may_call
 from subscriptions.models import Subscription, Topic
 from subscriptions.services.subscriptions import push_config_modify, subscription_create
 from subscriptions.services.topics import topic_create, topic_delete
 
 DEMO = "demo"
 PULL = "google.pubsub.v1.Subscriber.Pull"
+GET = "google.pubsub.v1.Subscriber.GetSubscription"
 MODIFY = "google.pubsub.v1.Subscriber.ModifyPushConfig"
 DEMO_METHODS = (
     "google.pubsub.v1.Publisher.CreateTopic",
@@ -57,16 +58,31 @@ def demo_page(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {**admin.site.each_context(request), "title": _("Demo"), "project": project, "rows": []}
     with suppress(redis.RedisError):
         context["rows"] = arrivals(name)
-    context["subscription"] = Subscription.objects.filter(project__project_id=project, subscription_id=DEMO).first()
+    subscription = Subscription.objects.filter(project__project_id=project, subscription_id=DEMO).first()
+    context["subscription"] = subscription if subscription and may_call(caller, GET, subscription) else None
+    context["may_start"] = _may_start(project, caller)
     return TemplateResponse(request, "admin/deliveries/demo.html", context)
+
+
+def _may_start(project: str, caller: Principal) -> bool:
+    try:
+        _authorize_start(project, caller)
+    except PushHubError:
+        return False
+    return True
+
+
+def _authorize_start(project: str, caller: Principal) -> None:
+    topic_name, name = names.topic_name(project, DEMO), names.subscription_name(project, DEMO)
+    for method in (*DEMO_METHODS, MODIFY):
+        resource = topic_name if method.endswith("Topic") else name
+        authorize(caller, method, {"name": resource, "topic": topic_name, "subscription": name})
 
 
 def _start(project: str, caller: Principal) -> None:
     """Create what is missing of the demo, lead its subscription to this process's receiver, and publish a message."""
     topic_name, name = names.topic_name(project, DEMO), names.subscription_name(project, DEMO)
-    for method in (*DEMO_METHODS, MODIFY):
-        resource = topic_name if method.endswith("Topic") else name
-        authorize(caller, method, {"name": resource, "topic": topic_name, "subscription": name})
+    _authorize_start(project, caller)
     topic = Topic.objects.filter(project__project_id=project, topic_id=DEMO).first()
     is_new = topic is None
     topic = topic or topic_create(name=topic_name, topic={}, caller=caller)

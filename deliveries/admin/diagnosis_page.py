@@ -21,6 +21,7 @@ NAMES = {
     StepName.WORKER: gettext_lazy("Push workers"),
     StepName.REGION: gettext_lazy("Region"),
     StepName.FILTER: gettext_lazy("Filter"),
+    StepName.TRANSFORMS: gettext_lazy("Message transforms"),
     StepName.NAME: gettext_lazy("Host name"),
     StepName.GUARD: gettext_lazy("Address guard"),
     StepName.CONNECTION: gettext_lazy("Connection"),

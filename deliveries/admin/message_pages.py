@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from django.contrib import messages
@@ -24,9 +25,10 @@ from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
 from subscriptions.iam.methods import METHODS, authorize
-from subscriptions.iam.visible import rows_held
+from subscriptions.iam.visible import rows_callable, rows_held
 from subscriptions.models import Subscription
 
+GET = "google.pubsub.v1.Subscriber.GetSubscription"
 PULL = "google.pubsub.v1.Subscriber.Pull"
 PUBLISH = "google.pubsub.v1.Publisher.Publish"
 SHOWN_BYTES = 2000
@@ -69,6 +71,8 @@ class MessagePages:
         ways, journal = message_ways(message_id, _pullable(caller))
         if row is None and not ways:
             raise Http404
+        rows = Subscription.objects.filter(pk__in=[way.subscription_id for way in ways])
+        visible = set(rows_callable(caller, GET, rows).values_list("pk", flat=True))
         context = {
             **self._page.admin_site.each_context(request),
             "opts": Message._meta,
@@ -77,7 +81,7 @@ class MessagePages:
             "row": row,
             "attributes": attributes_parse(row.attributes) if row is not None else {},
             "text": bytes(row.data[:SHOWN_BYTES]).decode(errors="replace") if row is not None else "",
-            "ways": [_shown(way) for way in ways],
+            "ways": [_shown(way, visible) for way in ways],
             "is_complete": journal.is_complete,
             "may_publish": row is not None and _may_publish(caller, row),
         }
@@ -115,11 +119,12 @@ def _may_publish(caller: Principal, row: Message) -> bool:
     return True
 
 
-def _shown(way: Way) -> dict[str, Any]:
+def _shown(way: Way, visible: Collection[int]) -> dict[str, Any]:
+    """Return what the template shows of a way. `visible` has the subscriptions whose pages the caller may open."""
     level, state = PLACES[way.place]
     return {
         "subscription": way.subscription,
-        "url": reverse("admin:deliveries_state", args=[way.subscription_id]),
+        "url": reverse("admin:deliveries_state", args=[way.subscription_id]) if way.subscription_id in visible else "",
         "level": level,
         "state": state,
         "why": why_waiting(way),

@@ -37,7 +37,7 @@ from pushhub.common.names import snapshot_name
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of, check_row
 from subscriptions.console.tabs import subscription_tabs
-from subscriptions.iam.methods import authorize
+from subscriptions.iam.methods import authorize, may_call
 from subscriptions.models import Snapshot, Subscription
 from subscriptions.services.subscriptions import (
     subscription_delete,
@@ -49,6 +49,7 @@ from subscriptions.services.subscriptions import (
 GET = "google.pubsub.v1.Subscriber.GetSubscription"
 MODIFY = "google.pubsub.v1.Subscriber.ModifyPushConfig"
 SEEK = "google.pubsub.v1.Subscriber.Seek"
+PULL = "google.pubsub.v1.Subscriber.Pull"
 CREATE_SNAPSHOT = "google.pubsub.v1.Subscriber.CreateSnapshot"
 DETACH = "google.pubsub.v1.Publisher.DetachSubscription"
 DELETE = "google.pubsub.v1.Subscriber.DeleteSubscription"
@@ -110,8 +111,8 @@ def _snapshot(request: HttpRequest, row: Subscription) -> str:
     name = snapshot_name(row.project.project_id, request.POST.get("snapshot_id", ""))
     caller = caller_of(request)
     authorize(caller, CREATE_SNAPSHOT, {"name": name, "subscription": row.name})
-    made = snapshot_create(name=name, request={"name": name, "subscription": row.name}, caller=caller)
-    return _("Created the snapshot %(name)s.") % {"name": made.name}
+    snapshot = snapshot_create(name=name, request={"name": name, "subscription": row.name}, caller=caller)
+    return _("Created the snapshot %(name)s.") % {"name": snapshot.name}
 
 
 def _detach(request: HttpRequest, row: Subscription) -> str:
@@ -194,7 +195,7 @@ class SubscriptionPages:
             "delete_action": may(caller, ACTIONS["delete"], row),
             "snapshots": _snapshots_of(row),
             "row": row,
-            "tabs": subscription_tabs(row, "overview"),
+            "tabs": subscription_tabs(row, "overview", caller=caller_of(request)),
         }
         return self._render(request, "admin/deliveries/state.html", title=row.name, **context)
 
@@ -213,8 +214,9 @@ class SubscriptionPages:
             (delivery, publish_time_shown(delivery.message_id), words.result_text(delivery.last_result))
             for delivery in deliveries
         ]
-        tabs = subscription_tabs(row, "messages")
-        return self._render(request, "admin/deliveries/waiting.html", title=row.name, oldest=oldest, tabs=tabs)
+        tabs = subscription_tabs(row, "messages", caller=caller_of(request))
+        context = {"oldest": oldest, "tabs": tabs, "may_open": may_call(caller_of(request), PULL, row)}
+        return self._render(request, "admin/deliveries/waiting.html", title=row.name, **context)
 
     def diagnose(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
         """Check each step of a push and show the result."""
@@ -223,7 +225,11 @@ class SubscriptionPages:
         row = self._row(request, subscription_id)
         if not may_call(caller_of(request), DIAGNOSE, row):
             raise PermissionDenied
-        context = {**diagnosis_context(request, row), "row": row, "tabs": subscription_tabs(row, "overview")}
+        context = {
+            **diagnosis_context(request, row),
+            "row": row,
+            "tabs": subscription_tabs(row, "overview", caller=caller_of(request)),
+        }
         return self._render(request, "admin/deliveries/diagnosis.html", title=row.name, **context)
 
     def acting(self, name: str) -> Callable[[HttpRequest, int], HttpResponse]:
@@ -272,15 +278,12 @@ class SubscriptionPages:
 
 
 def may(caller: Principal, action: Action, row: Subscription) -> bool:
-    return may_call(caller, action.method, row)
-
-
-def may_call(caller: Principal, method: str, row: Subscription) -> bool:
-    """Whether the policies let the caller call the method; the name of a new snapshot is not known yet."""
+    """Return whether the policies let the caller take the action. The name of a new snapshot is not known yet."""
+    if action.method != CREATE_SNAPSHOT:
+        return may_call(caller, action.method, row)
     new_snapshot = snapshot_name(row.project.project_id, "any-snapshot")
-    names = {"subscription": row.name, "name": new_snapshot}
     try:
-        authorize(caller, method, names)
+        authorize(caller, action.method, {"subscription": row.name, "name": new_snapshot})
     except PushHubError:
         return False
     return True

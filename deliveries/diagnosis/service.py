@@ -15,6 +15,7 @@ from deliveries.backlog.lanestate import LaneState, lane_state_parse
 from deliveries.backlog.regions import regions_unserved
 from deliveries.diagnosis.endpoint import PROBE_SECONDS, endpoint_steps, probe, result_words, status_advice
 from deliveries.diagnosis.steps import Diagnosis, Step, StepName, StepStatus, failed, ok, skipped, warning
+from deliveries.diagnosis.transforms import transforms_step
 from deliveries.models import Delivery, Message
 from deliveries.observability.readiness import impatient_redis, push_workers
 from deliveries.push.httpclient import Headers, client_options
@@ -92,6 +93,7 @@ def _subscription(subscription: Subscription, push_settings: PushSettings | None
 def _inside(subscription: Subscription, push_settings: PushSettings) -> Iterator[Step]:
     """Yield what is to be checked inside PushHub."""
     yield _filter(subscription)
+    yield transforms_step(subscription)
     try:
         workers = push_workers()
         if workers.status != "ok":

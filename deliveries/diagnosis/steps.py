@@ -17,6 +17,7 @@ class StepName(StrEnum):
     WORKER = "worker"
     REGION = "region"
     FILTER = "filter"
+    TRANSFORMS = "transforms"
     NAME = "name"
     GUARD = "guard"
     CONNECTION = "connection"

@@ -1,4 +1,4 @@
-"""The console's pages of what callers prove themselves with: which there are, and an end to each."""
+"""The console's pages of access tokens and of service account keys, which can be revoked there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from subscriptions.models.credentials import AccessToken, ServiceAccountKey
 
 @admin.register(AccessToken)
 class AccessTokenAdmin(ConsoleAdmin):
-    """Access tokens, to be revoked. They are made by `manage.py token_create` and at /token, never shown again."""
+    """Access tokens, which can be revoked. `manage.py token_create` and /token create them and show them once."""
 
     methods = {"view": ""}  # the API lists no tokens: everybody has their own
     list_display = ("id", "member", "created_at", "expires_at", "has_expired")
@@ -32,7 +32,7 @@ class AccessTokenAdmin(ConsoleAdmin):
         return row.has_expired
 
     def rows_for(self, caller: Principal, verb: str, rows: QuerySet[AccessToken]) -> QuerySet[AccessToken]:
-        """Those of others are for who may do everything."""
+        """Return the caller's own tokens; superusers see all."""
         return rows.filter(member=caller.member)
 
     @admin.action(description=_("Revoke these tokens"), permissions=["view"])
@@ -51,9 +51,14 @@ class AccessTokenAdmin(ConsoleAdmin):
 
 @admin.register(ServiceAccountKey)
 class ServiceAccountKeyAdmin(ServiceAdmin):
-    """The public halves of accounts' keys. Key files are made over REST, whose answer alone has the private half."""
+    """The public halves of accounts' keys. REST creates key files; its answer alone has the private half."""
 
-    methods = {"view": f"{IAM}.GetServiceAccountKey"}
+    methods = {
+        "view": f"{IAM}.GetServiceAccountKey",
+        "disable": f"{IAM}.DisableServiceAccountKey",
+        "enable": f"{IAM}.EnableServiceAccountKey",
+        "delete_keys": f"{IAM}.DeleteServiceAccountKey",
+    }
     held_on = "account"
     list_display = ("key_id", "account", "disabled", "uploaded", "created_at", "expires_at")
     list_display_links = None
@@ -64,20 +69,23 @@ class ServiceAccountKeyAdmin(ServiceAdmin):
     actions = ("disable", "enable", "delete_keys")
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Without Django's own deletion, which would ask for another permission."""
+        """Return the actions without Django's own deletion, which needs another permission."""
         return {name: action for name, action in super().get_actions(request).items() if name != "delete_selected"}
 
-    @admin.action(description=_("Disable these keys"), permissions=["view"])
+    def has_delete_keys_permission(self, request: HttpRequest) -> bool:
+        return self.may_somewhere(request, "delete_keys")
+
+    @admin.action(description=_("Disable these keys"), permissions=["disable"])
     def disable(self, request: HttpRequest, queryset: QuerySet[ServiceAccountKey]) -> None:
-        self._each(request, queryset, f"{IAM}.DisableServiceAccountKey", account_keys.service_account_key_disable)
+        self._each(request, queryset, self.methods["disable"], account_keys.service_account_key_disable)
 
-    @admin.action(description=_("Enable these keys"), permissions=["view"])
+    @admin.action(description=_("Enable these keys"), permissions=["enable"])
     def enable(self, request: HttpRequest, queryset: QuerySet[ServiceAccountKey]) -> None:
-        self._each(request, queryset, f"{IAM}.EnableServiceAccountKey", account_keys.service_account_key_enable)
+        self._each(request, queryset, self.methods["enable"], account_keys.service_account_key_enable)
 
-    @admin.action(description=_("Delete these keys"), permissions=["view"])
+    @admin.action(description=_("Delete these keys"), permissions=["delete_keys"])
     def delete_keys(self, request: HttpRequest, queryset: QuerySet[ServiceAccountKey]) -> None:
-        self._each(request, queryset, f"{IAM}.DeleteServiceAccountKey", account_keys.service_account_key_delete)
+        self._each(request, queryset, self.methods["delete_keys"], account_keys.service_account_key_delete)
 
     def _each(self, request: HttpRequest, keys: QuerySet[ServiceAccountKey], method: str, service: Any) -> None:
         def act(key: ServiceAccountKey) -> None:

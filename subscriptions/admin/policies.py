@@ -22,7 +22,7 @@ from pushhub.common.principals import Principal
 from subscriptions.console.base import ConsoleAdmin, caller_of
 from subscriptions.console.tabs import subscription_tabs
 from subscriptions.iam import grants, policies, tree
-from subscriptions.iam.methods import authorize, authorize_row
+from subscriptions.iam.methods import authorize, may_call
 from subscriptions.iam.roles import PREDEFINED
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Organization, Project, Subscription
@@ -56,11 +56,13 @@ class GrantForm(forms.Form):
 
 
 def role_choices(resource: tree.Resource, custom: QuerySet[RoleResource]) -> list[tuple[str, str]]:
-    """The predefined roles that may be bound on such a resource, then those of the custom ones."""
+    """Return the predefined roles that may be granted on the resource, then the custom ones."""
     kind = tree.kind_of(resource).word
     fitting = [role for role in PREDEFINED.values() if policies.is_supported(role.name, kind)]
-    made = [(role.name, f"{role.title or role.role_id} ({role.name})") for role in _of_lineage(resource, custom)]
-    return [(role.name, f"{role.title} ({role.name})") for role in fitting] + made
+    custom_choices = [
+        (role.name, f"{role.title or role.role_id} ({role.name})") for role in _of_lineage(resource, custom)
+    ]
+    return [(role.name, f"{role.title} ({role.name})") for role in fitting] + custom_choices
 
 
 def _of_lineage(resource: tree.Resource, custom: QuerySet[RoleResource]) -> list[RoleResource]:
@@ -70,7 +72,7 @@ def _of_lineage(resource: tree.Resource, custom: QuerySet[RoleResource]) -> list
 
 
 def permissions_link(resource: tree.Resource) -> SafeString:
-    """A link to the page, for the lists of resources."""
+    """Return a link to the page, for the lists of resources."""
     page = reverse("admin:subscriptions_policy_of", args=[tree.name_of(resource)])
     return format_html('<a href="{}">{}</a>', page, _("permissions"))
 
@@ -87,13 +89,13 @@ class PolicyAdmin(ConsoleAdmin):
     change_list_template = "admin/subscriptions/policies.html"
 
     def rows_for(self, caller: Principal, verb: str, rows: QuerySet[Policy]) -> QuerySet[Policy]:
-        """The policies of those resources whose policy the caller may get."""
-        found = Q()
+        """Return the policies that the caller may get."""
+        condition = Q()
         for model_name, kind in tree.KINDS.items():
             model: Any = apps.get_model("subscriptions", model_name)
             resources = rows_callable(caller, self.methods[verb], model._default_manager.order_by())
-            found |= Q(kind=kind.word, resource_pk__in=resources.values("pk"))
-        return rows.filter(found)
+            condition |= Q(kind=kind.word, resource_pk__in=resources.values("pk"))
+        return rows.filter(condition)
 
     @admin.display(description=gettext_lazy("Resource"))
     def resource(self, row: Policy) -> SafeString | str:
@@ -105,7 +107,7 @@ class PolicyAdmin(ConsoleAdmin):
 
     @admin.display(description=gettext_lazy("Bindings"))
     def bindings_text(self, row: Policy) -> str:
-        return "; ".join(f"{one['role']}: {', '.join(one['members'])}" for one in row.bindings)
+        return "; ".join(f"{binding['role']}: {', '.join(binding['members'])}" for binding in row.bindings)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
@@ -150,7 +152,10 @@ class PolicyAdmin(ConsoleAdmin):
             "levels": [_level(row, caller) for row in lineage if _may_read(caller, row)],
             "hides_levels": not all(_may_read(caller, row) for row in lineage),
             "form": form,
-            "tabs": subscription_tabs(resource, "permissions") if isinstance(resource, Subscription) else None,
+            "may_change": may_call(caller, SET, resource),
+            "tabs": subscription_tabs(resource, "permissions", caller=caller)
+            if isinstance(resource, Subscription)
+            else None,
         }
         return TemplateResponse(request, "admin/subscriptions/policy.html", context)
 
@@ -183,11 +188,7 @@ class PolicyAdmin(ConsoleAdmin):
 
 
 def _may_read(caller: Principal, resource: tree.Resource) -> bool:
-    try:
-        authorize_row(caller, GET, resource)
-    except PermissionDenied:
-        return False
-    return True
+    return may_call(caller, GET, resource)
 
 
 def _level(resource: tree.Resource, caller: Principal) -> dict[str, Any]:

@@ -13,21 +13,18 @@ from django.db.models import QuerySet
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from pushhub.common import names
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import OPERATOR, Principal
-from subscriptions.admin import durations, words
+from subscriptions.admin import words
 from subscriptions.iam import access
 from subscriptions.iam.methods import authorize
 from subscriptions.iam.roles import GET_OPEN_ID_TOKEN
 from subscriptions.iam.visible import rows_held
 from subscriptions.identity import agents
-from subscriptions.models import Project, ServiceAccount, Topic
+from subscriptions.models import Project, ServiceAccount
 from subscriptions.resources.table import Table
-from subscriptions.resources.topics import FIELDS as TOPIC_FIELDS
 from subscriptions.services import hierarchy, service_accounts
 from subscriptions.services.projects import project_create
-from subscriptions.services.topics import topic_create, topic_update
 
 Fields = dict[str, Any]
 
@@ -124,7 +121,7 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
                 field.queryset = offered | field.queryset.filter(**self._current(name, field))
 
     def _current(self, name: str, field: Any) -> dict[str, Any]:
-        """The row that is chosen already: it stays on offer, so that saving the form doesn't take it away."""
+        """Return the filter of the present choice. It stays on offer, so that saving the form keeps it."""
         value = self.initial.get(name)
         return {field.to_field_name or "pk": getattr(value, "pk", value)} if value else {"pk__in": ()}
 
@@ -164,7 +161,7 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
         return self.instance
 
     def _save_m2m(self) -> None:
-        """There is nothing left to save."""
+        """Do nothing: the service has stored all."""
 
     save_m2m = _save_m2m
 
@@ -176,48 +173,6 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
         fitting = [start for start in self.places if path == start or path.startswith((start + ".", start + "["))]
         field = self.places[max(fitting, key=len)] if fitting else path
         return field if field in self.fields else None
-
-
-class TopicForm(ServiceForm):
-    """A topic."""
-
-    project = forms.ModelChoiceField(Project.objects.all(), label=_("Project"))
-    topic_id = forms.CharField(label=_("Topic ID"))
-    labels = forms.JSONField(label=_("Labels"), required=False, initial=dict, widget=small_text())
-    message_retention = durations.DurationField(
-        label=_("Message retention"), required=False, help_text=_("For example 12h or 7d; empty: off")
-    )
-
-    sections = (
-        Section(_("Name"), ("project", "topic_id")),
-        Section(_("Message retention"), ("message_retention",)),
-        Section(_("Labels"), ("labels",)),
-    )
-    offered = {"project": "pubsub.topics.create"}
-    places = {"name": "topic_id", "labels": "labels", "messageRetentionDuration": "message_retention"}
-
-    class Meta:
-        model = Topic
-        fields: ClassVar[list[str]] = []
-
-    def refusals(self) -> Iterator[PushHubError]:
-        given = self.cleaned_data
-        fields = present(labels=given.get("labels"), messageRetentionDuration=given.get("message_retention"))
-        yield from stored_one_by_one(TOPIC_FIELDS, Topic(), fields)
-        if self.is_new and given.get("project"):
-            name = names.topic_name(given["project"].project_id, given.get("topic_id", ""))
-            yield from refused(partial(names.parse_topic, name))
-
-    def carry_out(self) -> Topic:
-        given = self.cleaned_data
-        fields = present(labels=given["labels"], messageRetentionDuration=given["message_retention"])
-        if self.is_new:
-            name = names.topic_name(given["project"].project_id, given["topic_id"])
-            authorize(self.caller, "google.pubsub.v1.Publisher.CreateTopic", {"name": name})
-            return topic_create(name=name, topic=fields, caller=self.caller)
-        request = {"topic": fields, "updateMask": "labels,messageRetentionDuration"}
-        authorize(self.caller, "google.pubsub.v1.Publisher.UpdateTopic", {"topic.name": self.instance.name})
-        return topic_update(name=self.instance.name, request=request)
 
 
 class ServiceAccountForm(ServiceForm):
@@ -236,11 +191,11 @@ class ServiceAccountForm(ServiceForm):
         fields: ClassVar[list[str]] = []
 
     def carry_out(self) -> ServiceAccount:
-        given = self.cleaned_data
-        texts = {"displayName": given["display_name"], "description": given["description"]}
+        entered = self.cleaned_data
+        texts = {"displayName": entered["display_name"], "description": entered["description"]}
         if self.is_new:
-            project = given["project"]
-            request = {"accountId": given["account_id"], "serviceAccount": texts}
+            project = entered["project"]
+            request = {"accountId": entered["account_id"], "serviceAccount": texts}
             authorize(self.caller, "google.iam.admin.v1.CreateServiceAccount", {"name": project.name})
             return service_accounts.service_account_create(
                 project=project.project_id, request=request, caller=self.caller
@@ -266,16 +221,11 @@ class ProjectForm(ServiceForm):
         fields: ClassVar[list[str]] = []
 
     def carry_out(self) -> Project:
-        given = self.cleaned_data
-        parent = hierarchy.parent_get(given["parent"], caller=self.caller)
-        return project_create(project_id=given["project_id"], parent=parent, caller=self.caller)
+        entered = self.cleaned_data
+        parent = hierarchy.parent_get(entered["parent"], caller=self.caller)
+        return project_create(project_id=entered["project_id"], parent=parent, caller=self.caller)
 
 
 def present(**fields: Any) -> Fields:
     """Return the fields that are not empty."""
     return {name: value for name, value in fields.items() if value not in ("", None, {})}
-
-
-def topic_initial(topic: Topic) -> Fields:
-    """A topic as its form shows it."""
-    return {"labels": topic.labels, "message_retention": durations.seconds_text(topic.message_retention_seconds)}

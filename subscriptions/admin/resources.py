@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -10,7 +10,7 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import Model, QuerySet
+from django.db.models import Exists, Model, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
@@ -19,12 +19,13 @@ from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
-from subscriptions.admin import resource_forms, subscription_form, words
+from subscriptions.admin import resource_forms, subscription_form, topic_form, transform_fields, words
 from subscriptions.admin.policies import permissions_link
 from subscriptions.console.base import ConsoleAdmin, caller_of
 from subscriptions.console.tabs import subscription_tabs
 from subscriptions.iam import access
 from subscriptions.iam.methods import authorize_row
+from subscriptions.iam.visible import rows_callable
 from subscriptions.identity import agents
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
 from subscriptions.models.iam import SigningKey
@@ -39,6 +40,7 @@ admin.site.index_title = _("Console")
 IAM = "google.iam.admin.v1"
 PUBLISHER = "google.pubsub.v1.Publisher"
 SET_POLICY = "google.iam.v1.IAMPolicy.SetIamPolicy"
+MAY_GET_POLICY = {"may_get_policy": "google.iam.v1.IAMPolicy.GetIamPolicy"}
 SUBSCRIBER = "google.pubsub.v1.Subscriber"
 #: What lets somebody set an endpoint, and so have it looked at.
 USING_ENDPOINTS = ("pubsub.subscriptions.create", "pubsub.subscriptions.update")
@@ -47,10 +49,12 @@ NOT_SIGNED = _("The service agent may not sign for the account: pushes are nacke
 
 
 class ServiceAdmin(ConsoleAdmin):
-    """A model whose rows are made, changed and deleted by services."""
+    """A model whose rows services create, change and delete."""
 
     #: Fields of the form that are shown as text once the row exists.
     fixed: ClassVar[tuple[str, ...]] = ()
+    #: The methods that the links of a row lead to, by the column that says whether the reader may call them.
+    asked_per_row: ClassVar[Mapping[str, str]] = {}
     #: What a page without a form shows.
     fields: ClassVar[tuple[str, ...]] = ()
     list_per_page = 50
@@ -67,7 +71,7 @@ class ServiceAdmin(ConsoleAdmin):
         return [*self.shown(), *changeable]
 
     def as_text(self, name: str, field: forms.Field) -> Callable[[Any], Any]:
-        """A column with a field's label and value, for a reader who may not change it."""
+        """Return a column with a field's label and value, for a reader who may not change it."""
 
         def text(row: Any) -> Any:
             value = self.initial_of(row).get(name)
@@ -78,7 +82,7 @@ class ServiceAdmin(ConsoleAdmin):
         return text
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """The form's sections; what belongs to none of them stands at the end of the first."""
+        """Return the form's sections; the first ends with the fields that belong to none."""
         names = [name for name in self.get_fields(request, obj) if name not in self.unusable_of(request)]
         sections = getattr(self.form, "sections", ())
         is_form = self.has_add_permission(request) if obj is None else self.has_change_permission(request, obj)
@@ -97,7 +101,7 @@ class ServiceAdmin(ConsoleAdmin):
         ]
 
     def unusable_of(self, request: HttpRequest) -> set[str]:
-        """The fields of the form that the service would only refuse to this reader."""
+        """Return the fields of the form that the service would refuse from this reader."""
         unusable: set[str] = self.form.unusable(caller_of(request)) if hasattr(self.form, "unusable") else set()
         return unusable
 
@@ -111,7 +115,7 @@ class ServiceAdmin(ConsoleAdmin):
         return () if obj is None else self.shown()
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
-        """The form of the class as it stands; Django's own would be put together from the model's fields."""
+        """Return the class's own form; Django would build one from the model's fields."""
         if self.fields:  # nothing to fill in
             return super().get_form(request, obj, change, **kwargs)
         caller = caller_of(request)
@@ -130,10 +134,10 @@ class ServiceAdmin(ConsoleAdmin):
         return {}
 
     def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
-        """The form's service has done it."""
+        """Do nothing: the form's service has stored the row."""
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
-        """A service's refusal is said above the list, and nothing is deleted."""
+        """Show a service's refusal above the list; nothing is deleted then."""
         try:
             return super().delete_view(request, object_id, extra_context)
         except PushHubError as error:
@@ -147,7 +151,7 @@ class ServiceAdmin(ConsoleAdmin):
         self.for_each(request, queryset, self.methods["delete"], self.delete_by_service)
 
     def for_each(self, request: HttpRequest, rows: Iterable[Any], method: str, service: Callable[[Any], None]) -> None:
-        """Call a service for those rows on which the caller may call the method; say what was refused."""
+        """Call a service for each row on which the caller may call the method, and show every refusal."""
         for row in rows:
             try:
                 authorize_row(caller_of(request), method, row)
@@ -156,23 +160,57 @@ class ServiceAdmin(ConsoleAdmin):
                 self.message_user(request, f"{row}: {error.message}", messages.ERROR)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """What the services delete is the row alone; its subscriptions or keys have a life of their own."""
+        """Return the rows alone: services delete neither their subscriptions nor their keys with them."""
         return [str(row) for row in objs], {self.opts.verbose_name_plural: len(objs)}, set(), []
 
     def delete_by_service(self, row: Any) -> None:
         raise NotImplementedError
 
+    def has_disable_permission(self, request: HttpRequest) -> bool:
+        return self.may_somewhere(request, "disable")
+
+    def has_enable_permission(self, request: HttpRequest) -> bool:
+        return self.may_somewhere(request, "enable")
+
     @admin.display(description=_("name"))
     def name(self, row: Any) -> str:
         return str(row.name)
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Return the rows, each with a column per method of `asked_per_row`: whether the caller may call it."""
+        rows: QuerySet[Any] = super().get_queryset(request)
+        own = self.model._default_manager.order_by().filter(pk=OuterRef("pk"))
+        columns = {
+            name: Exists(rows_callable(caller_of(request), method, own)) for name, method in self.asked_per_row.items()
+        }
+        annotated: QuerySet[Any] = rows.annotate(**columns)
+        return annotated
+
     @admin.display(description=_("Permissions"))
     def permissions(self, row: Any) -> str:
-        return permissions_link(row)
+        return permissions_link(row) if row.may_get_policy else "-"
+
+
+class TransformsAdmin(ServiceAdmin):
+    """A model whose rows have message transforms."""
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        """Without permission to change the row, its transforms are one text instead of a field per function."""
+        fields = super().get_fields(request, obj)
+        if obj is None or self.has_change_permission(request, obj):
+            return fields
+        names = transform_fields.FIELD_NAMES
+        return [*(field for field in fields if getattr(field, "__name__", "") not in names), "transforms"]
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """As Django's, without its transaction: the form runs users' code, and then its service in a transaction."""
+        return self._changeform_view(request, object_id, form_url, extra_context)  # type: ignore[attr-defined,no-any-return]
 
     @admin.display(description=_("Message transforms"))
     def transforms(self, row: Topic | Subscription) -> str:
-        """The functions with their code. The API and the command line change them."""
+        """Return the functions with their code."""
         functions = [
             (
                 transform["javascriptUdf"]["functionName"],
@@ -209,6 +247,7 @@ class ProjectAdmin(ServiceAdmin):
         "add": "google.cloudresourcemanager.v1.CreateProject",
     }
     fixed = ("project_id",)
+    asked_per_row = MAY_GET_POLICY
     list_display = ("project_id", "number", "service_agent", "created_at", "permissions")
     search_fields = ("project_id",)
 
@@ -227,10 +266,10 @@ class ProjectAdmin(ServiceAdmin):
 
 
 @admin.register(Topic)
-class TopicAdmin(ServiceAdmin):
+class TopicAdmin(TransformsAdmin):
     """Topics, with a link to publish."""
 
-    form = resource_forms.TopicForm
+    form = topic_form.TopicForm
     methods = {
         "view": f"{PUBLISHER}.GetTopic",
         "add": f"{PUBLISHER}.CreateTopic",
@@ -238,26 +277,26 @@ class TopicAdmin(ServiceAdmin):
         "delete": f"{PUBLISHER}.DeleteTopic",
     }
     fixed = ("project", "topic_id")
+    asked_per_row = {**MAY_GET_POLICY, "may_publish": f"{PUBLISHER}.Publish"}
     list_display = ("name", "created_at", "publish_link", "permissions")
     search_fields = ("topic_id", "project__project_id")
     list_select_related = ("project",)
 
-    def shown(self) -> tuple[str, ...]:
-        return (*super().shown(), "transforms")
-
     def initial_of(self, obj: Topic) -> dict[str, Any]:
-        return resource_forms.topic_initial(obj)
+        return topic_form.topic_initial(obj)
 
     def delete_by_service(self, row: Topic) -> None:
         topic_delete(name=row.name)
 
     @admin.display(description=_("Publish"))
     def publish_link(self, topic: Topic) -> str:
+        if not topic.may_publish:  # type: ignore[attr-defined]
+            return "-"
         return format_html('<a href="{}">{}</a>', reverse("admin:deliveries_publish", args=[topic.pk]), _("publish"))
 
 
 @admin.register(Subscription)
-class SubscriptionAdmin(ServiceAdmin):
+class SubscriptionAdmin(TransformsAdmin):
     """Subscriptions, with how their deliveries stand."""
 
     form = subscription_form.SubscriptionForm
@@ -276,7 +315,7 @@ class SubscriptionAdmin(ServiceAdmin):
     actions = ("pause", "resume")
 
     def shown(self) -> tuple[str, ...]:
-        return (*super().shown(), "transforms", "agent", "forwarding", "detached", "created_at", "updated_at")
+        return (*super().shown(), "agent", "forwarding", "detached", "created_at", "updated_at")
 
     class Media:
         js = ("subscriptions/forms.js",)
@@ -287,7 +326,7 @@ class SubscriptionAdmin(ServiceAdmin):
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> HttpResponse:
         row = context.get("original")
         if row is not None:
-            context["tabs"] = subscription_tabs(row, "configuration")
+            context["tabs"] = subscription_tabs(row, "configuration", caller=caller_of(request))
         return super().render_change_form(request, context, *args, **kwargs)
 
     def get_urls(self) -> list[URLPattern]:
@@ -300,7 +339,7 @@ class SubscriptionAdmin(ServiceAdmin):
         ]
 
     def check_endpoint(self, request: HttpRequest) -> HttpResponse:
-        """What would be refused or go wrong with an endpoint, for the form that somebody fills in."""
+        """Return what would be refused or fail with an endpoint, while somebody fills in the form."""
         caller = caller_of(request)
         if not access.is_root(caller) and not any(
             access.resources_granting(caller, permission) for permission in USING_ENDPOINTS
@@ -310,12 +349,12 @@ class SubscriptionAdmin(ServiceAdmin):
         return JsonResponse({"text": self._endpoint_text(url) if url else ""})
 
     def _endpoint_text(self, url: str) -> str:
-        """What is wrong with an endpoint, or with what its name leads to now."""
+        """Return what is wrong with an endpoint, or with the addresses that its name has now; empty if nothing is."""
         look_up: Callable[[str], str] | None = getattr(self.admin_site, "endpoint_warning", None)
         return words.endpoint_refusal(url) or (look_up(url) if look_up is not None else "")
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        """The row, which remembers its reader: the columns below show nobody a button that would be refused."""
+        """Return the row with its reader, so that the columns below show no button that would be refused."""
         row: Any = super().get_object(request, object_id, from_field)
         if row is not None:
             row.reader = caller_of(request)
@@ -323,14 +362,14 @@ class SubscriptionAdmin(ServiceAdmin):
 
     @admin.display(description=_("Authentication"))
     def agent(self, row: Subscription) -> str:
-        """Whether pushes can be signed, and the button that lets them be."""
+        """Return whether pushes can be signed, and else a button that grants it."""
         if not row.oidc_service_account_email:
             return str(_("Pushes carry no token."))
         if agents.accounts_signable([row.oidc_service_account_email]):
             return str(_("The service agent may sign for the account."))
         account = ServiceAccount.objects.filter(email=row.oidc_service_account_email).first()
-        granted = [account] if account is not None else []
-        return format_html("{} {}", NOT_SIGNED, _grant_button("subscriptions_grant_agent", row, granted))
+        accounts = [account] if account is not None else []
+        return format_html("{} {}", NOT_SIGNED, _grant_button("subscriptions_grant_agent", row, accounts))
 
     def grant_agent(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Let the service agent sign for the subscription's account."""
@@ -343,13 +382,13 @@ class SubscriptionAdmin(ServiceAdmin):
 
     @admin.display(description=_("Forwarding"))
     def forwarding(self, row: Subscription) -> str:
-        """Whether dead letters can be forwarded, and the button that lets them be."""
+        """Return whether dead letters can be forwarded, and else a button that grants it."""
         if row.dead_letter_topic is None:
             return str(_("The subscription has no dead letter topic."))
         if settings.DEVELOPMENT or not subscription_form.forwarding_missing(row):
             return str(_("The service agent may forward dead letters."))
-        granted = [resource for resource, _role in subscription_form.forwarding_missing(row)]
-        return format_html("{} {}", NOT_FORWARDED, _grant_button("subscriptions_grant_forwarding", row, granted))
+        resources = [resource for resource, _role in subscription_form.forwarding_missing(row)]
+        return format_html("{} {}", NOT_FORWARDED, _grant_button("subscriptions_grant_forwarding", row, resources))
 
     def grant_forwarding(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Let the service agent forward the subscription's dead letters."""
@@ -361,7 +400,7 @@ class SubscriptionAdmin(ServiceAdmin):
         return HttpResponseRedirect(reverse("admin:subscriptions_subscription_change", args=[pk]))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """The form's service has done it; what is left is to say what will not work yet."""
+        """Warn of what does not work yet. The form's service has stored the row."""
         email = obj.oidc_service_account_email
         if email and not agents.accounts_signable([email]):
             self.message_user(request, NOT_SIGNED, messages.WARNING)
@@ -384,20 +423,20 @@ class SubscriptionAdmin(ServiceAdmin):
 
     @admin.display(description=_("State"))
     def state(self, row: Subscription) -> str:
-        """What the configuration says; how the deliveries stand is on the subscription's page."""
+        """Return the state of the configuration. That of the deliveries is on the subscription's page."""
         if row.detached or row.paused:
             level, word = "warn", _("detached") if row.detached else _("paused")
         else:
             level, word = "", _("push") if row.push_endpoint else _("pull")
         return format_html('<span class="badge {}">{}</span>', level, word)
 
-    @admin.action(description=_("Pause: keep the push configuration and let messages wait"))
+    @admin.action(description=_("Pause: keep the push configuration and let messages wait"), permissions=["change"])
     def pause(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> None:
         caller = caller_of(request)
         method = f"{SUBSCRIBER}.ModifyPushConfig"
         self.for_each(request, queryset, method, lambda row: subscription_pause(name=row.name, caller=caller))
 
-    @admin.action(description=_("Resume: push again"))
+    @admin.action(description=_("Resume: push again"), permissions=["change"])
     def resume(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> None:
         caller = caller_of(request)
         method = f"{SUBSCRIBER}.ModifyPushConfig"
@@ -426,6 +465,7 @@ class SnapshotAdmin(ServiceAdmin):
     """Snapshots, to look at and to delete; they are made over the API."""
 
     methods = {"view": f"{SUBSCRIBER}.GetSnapshot", "delete": f"{SUBSCRIBER}.DeleteSnapshot"}
+    asked_per_row = MAY_GET_POLICY
     list_display = ("name", "topic", "expire_at", "created_at", "permissions")
     list_display_links = None
     fields = ("name", "topic", "expire_at", "created_at")
@@ -452,15 +492,19 @@ class ServiceAccountAdmin(ServiceAdmin):
         "add": f"{IAM}.CreateServiceAccount",
         "change": f"{IAM}.PatchServiceAccount",
         "delete": f"{IAM}.DeleteServiceAccount",
+        "disable": f"{IAM}.DisableServiceAccount",
+        "enable": f"{IAM}.EnableServiceAccount",
+        "grant": SET_POLICY,
     }
     fixed = ("project", "account_id")
+    asked_per_row = MAY_GET_POLICY
     list_display = ("email", "unique_id", "display_name", "disabled", "agent_may_sign", "created_at", "permissions")
     search_fields = ("email", "unique_id", "display_name")
     list_select_related = ("project",)
     actions = ("disable", "enable", "grant_agent")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ServiceAccount]:
-        """Without those that are deleted, which only their unique id brings back."""
+        """Return the accounts without the deleted ones, which only an undelete by their unique id brings back."""
         return super().get_queryset(request).filter(deleted_at=None)
 
     def shown(self) -> tuple[str, ...]:
@@ -476,25 +520,28 @@ class ServiceAccountAdmin(ServiceAdmin):
     def agent_may_sign(self, row: ServiceAccount) -> bool:
         return agents.agent_may_mint(row)
 
-    @admin.action(description=_("Grant the service agent the right to sign for these accounts"))
+    def has_grant_permission(self, request: HttpRequest) -> bool:
+        return self.may_somewhere(request, "grant")
+
+    @admin.action(description=_("Grant the service agent the right to sign for these accounts"), permissions=["grant"])
     def grant_agent(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
         """Grant the service agent the token creator role on the account (docs/spec.md#push-token-preconditions)."""
 
         rows = queryset.select_related("project")
         self.for_each(request, rows, SET_POLICY, partial(grant, caller_of(request)))
 
-    @admin.action(description=_("Disable: no more tokens for these accounts"))
+    @admin.action(description=_("Disable: no more tokens for these accounts"), permissions=["disable"])
     def disable(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
         self.for_each(request, queryset, f"{IAM}.DisableServiceAccount", disable_account)
 
-    @admin.action(description=_("Enable"))
+    @admin.action(description=_("Enable"), permissions=["enable"])
     def enable(self, request: HttpRequest, queryset: QuerySet[ServiceAccount]) -> None:
         self.for_each(request, queryset, f"{IAM}.EnableServiceAccount", enable_account)
 
 
 @admin.register(SigningKey)
 class SigningKeyAdmin(ConsoleAdmin):
-    """The public half of the keys that sign tokens. The keys are no tenant's: their page is for superusers."""
+    """The public halves of the keys that sign tokens. Only superusers see them, as the keys belong to no tenant."""
 
     list_display = ("kid", "created_at", "signs_from", "retired_at")
     fields = ("kid", "certificate", "created_at", "signs_from", "retired_at")

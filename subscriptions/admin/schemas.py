@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.clock import time_text
-from subscriptions.admin.resources import ServiceAdmin
+from subscriptions.admin.resources import MAY_GET_POLICY, ServiceAdmin
 from subscriptions.models.schemas import Schema
 from subscriptions.services.schemas import schema_delete
 
@@ -24,6 +24,7 @@ class SchemaAdmin(ServiceAdmin):
     """Schemas with their revisions."""
 
     methods = {"view": f"{SCHEMAS}.GetSchema", "delete": f"{SCHEMAS}.DeleteSchema"}
+    asked_per_row = MAY_GET_POLICY
     list_display = ("name", "language", "revision_count", "created", "permissions")
     fields = ("name", "language", "created", "revisions")
     search_fields = ("schema_id", "project__project_id")

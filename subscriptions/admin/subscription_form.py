@@ -20,13 +20,13 @@ from subscriptions.admin.resource_forms import (
     AccountField,
     Fields,
     Section,
-    ServiceForm,
     present,
     refused,
     small_text,
     stored_one_by_one,
     wide_line,
 )
+from subscriptions.admin.transform_fields import TRANSFORMS_SECTION, TransformsForm, transforms_initial
 from subscriptions.iam import access, grants, tree
 from subscriptions.iam.methods import authorize, authorize_row
 from subscriptions.identity import agents
@@ -58,7 +58,7 @@ FORWARD_TO_TOPIC = ("pubsub.topics.publish", "roles/pubsub.publisher")
 FORWARD_FROM_SUBSCRIPTION = ("pubsub.subscriptions.consume", "roles/pubsub.subscriber")
 
 
-class SubscriptionForm(ServiceForm):
+class SubscriptionForm(TransformsForm):
     """A subscription. A new topic, service account and dead-letter topic are created with it, or nothing is."""
 
     project = forms.ModelChoiceField(Project.objects.all(), label=_("Project"))
@@ -177,6 +177,7 @@ class SubscriptionForm(ServiceForm):
             ),
         ),
         Section(_("Retries"), ("minimum_backoff", "maximum_backoff")),
+        TRANSFORMS_SECTION,
         Section(_("Labels"), ("labels",)),
     )
     offered = {
@@ -221,6 +222,7 @@ class SubscriptionForm(ServiceForm):
         "enableExactlyOnceDelivery",
         "expirationPolicy",
         "labels",
+        "messageTransforms",
     )
 
     class Meta:
@@ -273,6 +275,7 @@ class SubscriptionForm(ServiceForm):
         yield from refused(partial(bounds.delivery_attempts, entered.get("max_delivery_attempts")))
         yield from self._name_refusals()
         yield from self._reference_refusals()
+        yield from self.transform_refusals(self._project())
 
     def _name_refusals(self) -> Iterator[PushHubError]:
         """Refuse malformed ids, and an id that is taken."""
@@ -337,6 +340,7 @@ class SubscriptionForm(ServiceForm):
             **self._changeable(),
             "pushConfig": _push_config(entered, account),
             "deadLetterPolicy": _dead_letter_policy(entered, dead_letter_topic),
+            "messageTransforms": self.transforms(),
         }
         row = self._create(present(**values), topic, project) if topic is not None else self._update(values)
         if entered.get("grant_dead_letters") and dead_letter_topic is not None:
@@ -465,4 +469,5 @@ def subscription_initial(row: Subscription) -> Fields:
         "enable_exactly_once_delivery": row.enable_exactly_once_delivery,
         "expiration": durations.seconds_text(row.expiration_ttl_seconds),
         "labels": row.labels,
+        **transforms_initial(row.message_transforms),
     }

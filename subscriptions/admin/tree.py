@@ -64,10 +64,10 @@ class FolderForm(ServiceForm):
         return cleaned
 
     def carry_out(self) -> hierarchy.Parent:
-        given = self.cleaned_data
-        name = given["display_name"]
+        entered = self.cleaned_data
+        name = entered["display_name"]
         if self.is_new:
-            parent = given["organization"] or given["folder"]
+            parent = entered["organization"] or entered["folder"]
             return hierarchy.folder_create(display_name=name, parent=parent, caller=self.caller)
         authorize_row(self.caller, f"{FOLDERS}.UpdateFolder", self.instance)
         return hierarchy.parent_rename(self.instance, display_name=name)

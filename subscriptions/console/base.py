@@ -1,8 +1,8 @@
-"""What every page of the console has in common: it shows and does what the API would show and do for its reader.
+"""The base of all pages of the console: each shows and does what the API would show and do for its reader.
 
-Django's own permission opens a kind of page to a member of staff. Which rows are on it, and what may be done with
-them, is asked of the policies, by the same table of methods as over REST. A page that names no method is for
-superusers only, and so is one of a model that somebody registers without any of this.
+Django's own permissions open a kind of page to a member of staff. The policies decide which rows it shows and what the
+reader may do with them, by the same table of methods as over REST. A page that names no method is for superusers only,
+and so is the page of a model that is registered with Django's own class.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pushhub.common.errors import PermissionDenied
 from pushhub.common.principals import Principal
 from subscriptions.api.authentication import session_principal
 from subscriptions.console import login, navigation
-from subscriptions.iam import access
+from subscriptions.iam import access, tree
 from subscriptions.iam.methods import METHODS, authorize
 from subscriptions.iam.visible import rows_callable
 
@@ -37,7 +37,7 @@ DATE_PARTS = ("year", "month", "day")
 
 
 def caller_of(request: HttpRequest) -> Principal:
-    """Who is signed in; the console lets nobody else as far as its pages."""
+    """Return who is signed in. The console lets nobody else reach its pages."""
     caller = session_principal(request)
     assert caller is not None
     return caller
@@ -54,7 +54,7 @@ class ProjectChangeList(ChangeList):
 
 
 class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """The pages of a model. Every one that is registered is one of these (ConsoleSite)."""
+    """The pages of a model. ConsoleSite makes every registered class one of these."""
 
     #: By `view`, `add`, `change` and `delete`: the method of iam/methods.py that it stands for. What is left out is for
     #: superusers only.
@@ -64,7 +64,7 @@ class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @property
     def project_path(self) -> str:
-        """The lookup that leads from a row to its project; empty where rows belong to no single project."""
+        """Return the lookup from a row to its project; empty if rows belong to no single project."""
         relation = f"{self.held_on}__project" if self.held_on else "project"
         try:
             field = self.opts.get_field(relation.partition("__")[0])
@@ -77,7 +77,7 @@ class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return super().changelist_view(request, {"title": title, **(extra_context or {})})
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Django's page of a row, with the row's name for its title."""
+        """Render Django's page of a row with the row's name as its title."""
         if context.get("original") is not None:
             context["title"], context["subtitle"] = str(context["original"]), None
         return super().render_change_form(request, context, *args, **kwargs)
@@ -86,7 +86,7 @@ class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return ProjectChangeList
 
     def rows_for(self, caller: Principal, verb: str, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """Those of the rows that the caller, who is no superuser, may view, change or delete."""
+        """Return the rows that the caller, who is no superuser, may view, change or delete."""
         method = self.methods[verb]
         if not self.held_on:
             return rows_callable(caller, method, rows)
@@ -95,7 +95,7 @@ class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return rows.filter(**{f"{self.held_on}__in": held})
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Lists, searches, filters, actions, histories and pages of one row all begin with these rows."""
+        """Return the rows that the reader may view. Lists, searches, filters, actions and pages of a row use them."""
         rows = super().get_queryset(request)
         caller = caller_of(request)
         if access.is_root(caller):
@@ -103,7 +103,7 @@ class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return self.rows_for(caller, "view", rows) if "view" in self.methods else rows.none()
 
     def get_field_queryset(self, db: Any, db_field: Any, request: HttpRequest) -> QuerySet[Any]:
-        """What a form offers for a relation: the rows of the console's list of the related model."""
+        """Return what a form offers for a relation: the rows of the console's list of the related model."""
         related = self.admin_site._registry.get(db_field.related_model)
         if related is not None:
             return related.get_queryset(request)
@@ -120,42 +120,54 @@ class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return super().has_delete_permission(request, obj) and self._may(request, "delete", obj)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Whether there is a place to add something to. The service asks again about the place that is chosen."""
+        """Return whether the reader may add a row anywhere. The service checks the chosen place again."""
         if not super().has_add_permission(request):
             return False
         caller = caller_of(request)
         if access.is_root(caller):
             return True
-        needed = METHODS[self.methods["add"]] if "add" in self.methods else None
-        return needed is not None and all(
-            access.resources_granting(caller, one.permission) for one in needed if not one.in_body
-        )
+        return "add" in self.methods and self.may_somewhere(request, "add")
+
+    def may_somewhere(self, request: HttpRequest, verb: str) -> bool:
+        """Return whether the caller holds the permissions of a verb on any resource at all."""
+        caller = caller_of(request)
+        if access.is_root(caller):
+            return True
+        permissions = [needed.permission for needed in METHODS[self.methods[verb]] if not needed.in_body]
+        if any(permission.startswith("*") for permission in permissions):
+            own = tree.KINDS[self.model.__name__].permissions
+            permissions = [permission.replace("*", own, 1) for permission in permissions]
+        return all(access.resources_granting(caller, permission) for permission in permissions)
 
     def _may(self, request: HttpRequest, verb: str, row: Any) -> bool:
-        """Of a list, whether there may be something on it; of a row, what the policies say."""
+        """Return whether the policies allow a verb on a row; without a row, whether they may allow it on any."""
         caller = caller_of(request)
         if access.is_root(caller):
             return True
         if verb not in self.methods:
             return False
-        return row is None or self.rows_for(caller, verb, self.model._default_manager.filter(pk=row.pk)).exists()
+        if row is None:
+            return verb == "view" or self.may_somewhere(request, verb)
+        return self.rows_for(caller, verb, self.model._default_manager.filter(pk=row.pk)).exists()
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Only what the page's own filters ask: any other lookup would search in columns that the page hides."""
+        """Allow only the lookups of the page's own filters: others would search in columns that the page hides."""
         allowed = {f"{self.date_hierarchy}__{part}" for part in DATE_PARTS}
-        for one in self.get_list_filter(request):
-            if isinstance(one, type):
-                allowed.add(one.parameter_name)  # type: ignore[attr-defined]
+        for list_filter in self.get_list_filter(request):
+            if isinstance(list_filter, type):
+                allowed.add(list_filter.parameter_name)  # type: ignore[attr-defined]
             else:
-                path = one if isinstance(one, str) else one[0]
+                path = list_filter if isinstance(list_filter, str) else list_filter[0]
                 allowed |= {f"{path}{suffix}" for suffix in FILTER_SUFFIXES}
         return lookup in allowed
 
     def get_list_filter(self, request: HttpRequest) -> list[Any]:
-        """A filter by a relation offers what the rows on the list have, and not what anybody has."""
+        """Return the filters; those by a relation offer only values that rows of the list have."""
         return [
-            (one, RelatedOnlyFieldListFilter) if isinstance(one, str) and self.opts.get_field(one).is_relation else one
-            for one in super().get_list_filter(request)
+            (list_filter, RelatedOnlyFieldListFilter)
+            if isinstance(list_filter, str) and self.opts.get_field(list_filter).is_relation
+            else list_filter
+            for list_filter in super().get_list_filter(request)
         ]
 
 
@@ -183,7 +195,7 @@ def check_row(request: HttpRequest, row: Model, method: str, names: Mapping[str,
 
 
 class ConsoleSite(admin.AdminSite):
-    """The console. Any page that asks no policies, such as Django's own of users, is made one for superusers only."""
+    """The console. Pages that check no policies, such as Django's own of users, are for superusers only."""
 
     login_form = login.LoginForm
     enable_nav_sidebar = False  # the console has a sidebar of its own
@@ -203,15 +215,15 @@ class ConsoleSite(admin.AdminSite):
         return response
 
     def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
-        given = admin_class or admin.ModelAdmin
-        if not issubclass(given, ConsoleAdmin):
-            given = type(given.__name__, (ConsoleAdmin, given), {"__module__": given.__module__})
-        super().register(model_or_iterable, given, **options)
+        page = admin_class or admin.ModelAdmin
+        if not issubclass(page, ConsoleAdmin):
+            page = type(page.__name__, (ConsoleAdmin, page), {"__module__": page.__module__})
+        super().register(model_or_iterable, page, **options)
         for model in (model_or_iterable,) if isinstance(model_or_iterable, type) else model_or_iterable:
             _translate_names(model)
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
-        """Django's context, the sidebar and the project switcher."""
+        """Return Django's context with the sidebar and the project switcher."""
         context = super().each_context(request)
         if self.has_permission(request):
             caller = caller_of(request)

@@ -245,6 +245,15 @@ def authorize_row(caller: Principal, method: str, row: tree.Resource) -> None:
     authorize(caller, method, {requirement.source: name for requirement in requirements if not requirement.in_body})
 
 
+def may_call(caller: Principal, method: str, row: tree.Resource) -> bool:
+    """Return whether `caller` may call a method about a row, for pages that offer only what isn't refused."""
+    try:
+        authorize_row(caller, method, row)
+    except PermissionDenied:
+        return False
+    return True
+
+
 def request_names(method: str, request: object) -> dict[str, str]:
     """Return the names that `authorize` needs, from the fields of a gRPC request."""
     sources = (requirement.source for requirement in METHODS.get(method, ()))

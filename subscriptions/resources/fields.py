@@ -20,6 +20,7 @@ from pushhub.common.protojson import (
     Timestamp,
 )
 from pushhub.common.pubsubtypes import pubsub, schema
+from subscriptions.resources import bounds
 from subscriptions.resources.descriptors import message_of
 
 NAME = String(1024)
@@ -30,8 +31,7 @@ REVISION_ID = String(64)
 
 TRANSFORM = message_of(
     pubsub.MessageTransform.pb().DESCRIPTOR,
-    # A user-defined function may have 20 KB of code.
-    kinds={"AIInference.serviceAccountEmail": EMAIL, "JavaScriptUDF.code": String(20_480)},
+    kinds={"AIInference.serviceAccountEmail": EMAIL, "JavaScriptUDF.code": String(bounds.FUNCTION_CODE_BYTES)},
 )
 TRANSFORMS = Repeated(TRANSFORM, max_items=5)
 

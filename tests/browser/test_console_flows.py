@@ -6,6 +6,7 @@ nothing is wider than the screen.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,14 +17,16 @@ from django.db import connection
 from playwright.sync_api import expect
 from pytest_django.live_server_helper import LiveServer
 
+from deliveries.admin import demoreceiver
 from deliveries.deadletters import jobs
 from deliveries.models import DeadLetter
-from subscriptions.models import Subscription, Topic
+from subscriptions.models import Project, Subscription, Topic
 from tests.browser.chromium import TIMEOUT_MS, Watched, chromium
 from tests.browser.test_accessibility import SERIOUS
 from tests.browser.test_console_pages import PASSWORD, sign_in
 from tests.integration.deadletters.letters import letters_made, owed_to, source_made
 from tests.restapi import Api
+from tests.workers import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -178,3 +181,61 @@ def test_dead_letters_are_found_redriven_and_discarded(
         browser.check()
     assert sorted(owed_to("worker")) == ["0", "2", "3"]
     assert not DeadLetter.objects.exists()
+
+
+@pytest.fixture
+def receiver_ends() -> Iterator[None]:
+    yield
+    demoreceiver.receiver_stop()
+
+
+@pytest.mark.usefixtures("receiver_ends")
+@pytest.mark.parametrize("language, theme, width", WINDOWS)
+def test_the_demo_of_an_empty_console_shows_the_push_that_arrives(
+    redis_url: str, live_server: LiveServer, language: str, theme: str, width: int
+) -> None:
+    User.objects.create_superuser("admin", "admin@example.com", PASSWORD)
+    Project.objects.create(project_id="shop")
+    english = language == "en-US"
+    with Worker(redis_url), chromium(live_server.url, theme=theme, locale=language, width=width) as browser:
+        sign_in(browser)
+        page = browser.page
+        check_page(browser, width)
+        name = (
+            "Create a demo topic, subscription, receiver and message" if english else "创建演示主题、订阅、接收器和消息"
+        )
+        page.get_by_role("button", name=name).click()
+        # The page renews its table by itself: nobody reloads it.
+        rows = page.locator("[data-reload] tbody tr")
+        expect(rows.first).to_contain_text("Hello from PushHub", timeout=TIMEOUT_MS)
+        expect(rows).to_have_count(1)
+        check_page(browser, width)
+        caption = "What the receiver of the demo got" if english else "演示接收器最近一小时收到的内容"
+        expect(page.locator("[data-reload] caption")).to_contain_text(caption)
+        page.get_by_role("link", name="Subscription" if english else "订阅", exact=True).last.click()
+        expect(page.locator(".tabs")).to_be_visible(timeout=TIMEOUT_MS)
+        check_page(browser, width)
+    assert Subscription.objects.get().topic == Topic.objects.get(topic_id="demo")
+
+
+@pytest.mark.parametrize("language, theme, width", WINDOWS)
+def test_a_function_is_added_to_a_topic(
+    api: Api, live_server: LiveServer, language: str, theme: str, width: int
+) -> None:
+    topic = Topic.objects.get(topic_id="orders")
+    with chromium(live_server.url, theme=theme, locale=language, width=width) as browser:
+        sign_in(browser)
+        page = browser.open(f"/admin/subscriptions/topic/{topic.pk}/change/")
+        page.locator(".transform > summary").first.press("Enter")
+        expect(page.locator("#id_transform_1_0")).to_be_visible()
+        check_page(browser, width)
+        page.fill("#id_transform_1_0", "redact")
+        page.fill("#id_transform_1_1", "function redact(message) {")
+        save(browser)
+        expect(page.locator(".field-transform_1 .errorlist")).to_contain_text("SyntaxError")
+        check_page(browser, width)
+        page.fill("#id_transform_1_1", "function redact(message) {\n  return message;\n}")
+        save(browser)
+        page.wait_for_selector("ul.messagelist .success")
+        page = browser.open(f"/admin/subscriptions/topic/{topic.pk}/change/")
+        assert page.input_value("#id_transform_1_1") == "function redact(message) {\n  return message;\n}"

@@ -250,5 +250,5 @@ def test_message_transforms_are_shown(admin: Client, api: Api, kind: str) -> Non
 
     page = admin.get(f"/admin/subscriptions/{kind}/{row.pk}/change/").content.decode()
 
-    assert "<summary>f disabled</summary>" in page
+    assert '<summary><span class="mono">f</span></summary>' in page
     assert "m.data &lt; &#x27;x&#x27;" in page

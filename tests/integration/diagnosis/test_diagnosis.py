@@ -155,6 +155,21 @@ def filter_without_match(setup: SetUp) -> None:
     setup.publish(kind="refund")
 
 
+def transform(setup: SetUp, code: str) -> None:
+    setup.change(message_transforms=[{"javascriptUdf": {"functionName": "f", "code": code}}])
+
+
+def transform_that_does_not_compile(setup: SetUp) -> None:
+    # What the engine says is in English, but this is not.
+    transform(setup, "throw '代码无效';")
+
+
+def transform_that_fails_on_a_message(setup: SetUp) -> None:
+    setup.publish(kind="order")
+    setup.publish(kind="refund")
+    transform(setup, "function f(message) { if (message.attributes.kind === 'refund') throw '退款'; return message; }")
+
+
 def own_listener(setup: SetUp) -> None:
     setup.settings.HTTP_ADDRESS = ("127.0.0.1", setup.receiver.port)
 
@@ -199,6 +214,8 @@ BROKEN: dict[str, tuple[Callable[[SetUp], Any], str, str]] = {
     "no Redis": (no_redis, "worker", "Redis does not answer"),
     "unserved region": (unserved_region, "region", "PUSHHUB_REGION=local"),
     "filter without match": (filter_without_match, "filter", "none of the newest 1 messages"),
+    "transform that does not compile": (transform_that_does_not_compile, "transforms", "代码无效"),
+    "transform that fails": (transform_that_fails_on_a_message, "transforms", "退款"),
     "no address": (lambda setup: setup.endpoint("http://nowhere.invalid/"), "name", "has no address"),
     "metadata server": (lambda setup: setup.endpoint("http://169.254.169.254/"), "guard", "PUSHHUB_ALLOWED_NETWORKS"),
     "own listener": (own_listener, "guard", "denies"),
@@ -287,6 +304,26 @@ def test_a_probe_is_a_push_with_a_token_and_an_attribute(setup: SetUp) -> None:
     assert request.json["subscription"] == NAME
     token = request.headers["authorization"].removeprefix("Bearer ")
     assert token.count(".") == 2 and token not in str(diagnosis)
+
+
+def test_the_message_that_a_transform_fails_on_is_named(setup: SetUp) -> None:
+    transform_that_fails_on_a_message(setup)
+    refund = Delivery.objects.order_by("message_id").last()
+    assert refund is not None
+    assert f"message {refund.message_id}," in setup.diagnose()["summary"]
+
+
+def test_transforms_that_work_or_are_switched_off_hold_nothing_back(setup: SetUp) -> None:
+    transform_that_fails_on_a_message(setup)
+    setup.change(
+        message_transforms=[
+            {"javascriptUdf": {"functionName": "f", "code": "function f() { throw 1; }"}, "disabled": True},
+            {"javascriptUdf": {"functionName": "g", "code": "function g(message) { return message; }"}},
+        ]
+    )
+    [step] = [step for step in setup.diagnose()["steps"] if step["name"] == "transforms"]
+    assert step["status"] == "ok"
+    assert "none of the 2 oldest" in step["message"]
 
 
 def test_a_certificate_of_a_trusted_authority_is_valid(setup: SetUp) -> None:

@@ -1,0 +1,160 @@
+"""The console's fields of message transforms: a field per function, so that a form needs no script to change them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.utils.text import format_lazy
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from pushhub.common.errors import InvalidArgument, PushHubError
+from subscriptions.admin.resource_forms import Fields, Section, ServiceForm
+from subscriptions.models import Project
+from subscriptions.resources import bounds
+from subscriptions.resources.transforms import NAME
+from subscriptions.services.transforms import function_check
+from subscriptions.transforms.functions import Function
+
+FIELD_NAMES = ("transform_1", "transform_2", "transform_3", "transform_4", "transform_5")
+TRANSFORMS_SECTION = Section(gettext_lazy("Message transforms"), FIELD_NAMES)
+#: The place of a transform in a path that a service names, such as `messageTransforms[1].javascriptUdf.code`.
+PATH = re.compile(r"messageTransforms\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class EnteredTransform:
+    """A function as a form has it. Functions are applied in the order of their positions."""
+
+    function: Function
+    position: int
+    is_disabled: bool = False
+
+
+class TransformWidget(forms.MultiWidget):
+    """The inputs of one function, folded up while they are empty."""
+
+    template_name = "subscriptions/transform.html"
+    use_fieldset = True
+
+    def __init__(self, position: int) -> None:
+        self._position = position
+        code = forms.Textarea(attrs={"rows": 8, "cols": 80, "class": "mono", "spellcheck": "false"})
+        super().__init__(
+            {
+                "name": forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}),
+                "code": code,
+                "position": forms.NumberInput(attrs={"min": 1}),
+                "disabled": forms.CheckboxInput(),
+                "remove": forms.CheckboxInput(),
+            }
+        )
+
+    def decompress(self, value: EnteredTransform | None) -> list[Any]:
+        if value is None:
+            return ["", "", self._position, False, False]
+        return [value.function.name, value.function.code, value.position, value.is_disabled, False]
+
+
+class TransformField(forms.MultiValueField):
+    """One function; None if nothing is entered, or if it is to be removed."""
+
+    def __init__(self, position: int, **options: Any) -> None:
+        self._position = position
+        parts = (
+            forms.CharField(required=False),
+            forms.CharField(required=False, strip=False),
+            forms.IntegerField(required=False),
+            forms.BooleanField(required=False),
+            forms.BooleanField(required=False),
+        )
+        label = format_lazy(gettext_lazy("Function {number}"), number=position)
+        widget = TransformWidget(position)
+        super().__init__(parts, label=label, widget=widget, required=False, require_all_fields=False, **options)
+
+    def compress(self, data_list: Sequence[Any]) -> EnteredTransform | None:
+        if not data_list:
+            return None
+        name, code, position, is_disabled, is_removed = data_list
+        if is_removed or not (name or code.strip()):
+            return None
+        # Browsers end the lines of a form with CR LF.
+        function = Function(name, code.replace("\r\n", "\n"))
+        return EnteredTransform(function, self._position if position is None else position, is_disabled)
+
+
+class TransformsForm(ServiceForm):
+    """A form of a resource that has message transforms."""
+
+    transform_1 = TransformField(
+        1, help_text=gettext_lazy("JavaScript that changes or filters each message; applied by position")
+    )
+    transform_2 = TransformField(2)
+    transform_3 = TransformField(3)
+    transform_4 = TransformField(4)
+    transform_5 = TransformField(5)
+
+    def transforms_entered(self) -> dict[str, EnteredTransform]:
+        """Return the functions by field, in the order in which they are applied."""
+        entered = {name: self.cleaned_data[name] for name in FIELD_NAMES if self.cleaned_data.get(name) is not None}
+        return dict(sorted(entered.items(), key=lambda item: (item[1].position, item[0])))
+
+    def transforms(self) -> list[Fields]:
+        """Return the functions as the API has them."""
+        return [
+            {
+                "javascriptUdf": {"functionName": entered.function.name, "code": entered.function.code},
+                **({"disabled": True} if entered.is_disabled else {}),
+            }
+            for entered in self.transforms_entered().values()
+        ]
+
+    def transform_refusals(self, project: Project | None) -> Iterator[PushHubError]:
+        """Yield what is wrong with each function. It runs users' code, so the caller must not hold a transaction."""
+        names: set[str] = set()
+        for field, entered in self.transforms_entered().items():
+            fault = _fault(entered.function, names, project)
+            if fault:
+                yield InvalidArgument(fault, field=field)
+            names.add(entered.function.name)
+
+    def _place_of(self, path: str) -> str | None:
+        match = PATH.search(path)
+        fields = list(self.transforms_entered()) if match else []
+        if match and int(match[1]) < len(fields):
+            return fields[int(match[1])]
+        return super()._place_of(path)
+
+
+def _fault(function: Function, other_names: set[str], project: Project | None) -> str:
+    if not NAME.fullmatch(function.name):
+        return _("Enter the name of the function: ASCII letters, digits, _ and $, and no digit first.")
+    if function.name in other_names:
+        return _("Another function has this name. Choose another.")
+    if not function.code.strip():
+        return _("Enter the code of the function.")
+    if len(function.code.encode()) > bounds.FUNCTION_CODE_BYTES:
+        return _("The code has more than %(count)d bytes.") % {"count": bounds.FUNCTION_CODE_BYTES}
+    if project is None:
+        return ""
+    try:
+        function_check(project.project_id, function)
+    except InvalidArgument as error:
+        return _("The function cannot be used. %(reason)s") % {"reason": error.message}
+    return ""
+
+
+def transforms_initial(transforms: Sequence[Mapping[str, Any]] | None) -> Fields:
+    """Return the stored transforms as the form's fields show them."""
+    return {
+        field: EnteredTransform(
+            Function(transform["javascriptUdf"]["functionName"], transform["javascriptUdf"]["code"]),
+            position,
+            bool(transform.get("disabled")),
+        )
+        for position, (field, transform) in enumerate(zip(FIELD_NAMES, transforms or (), strict=False), start=1)
+    }
