@@ -21,7 +21,6 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pytest_django.live_server_helper import LiveServer
 
 from deliveries.models import Delivery
-from deliveries.pull import deadlines
 from deliveries.rpc import streaming
 from pushhub.runtime import grpcserver
 from subscriptions.iam import grants
@@ -514,6 +513,6 @@ def test_what_cannot_be_given_back_is_logged(monkeypatch: pytest.MonkeyPatch, ca
     def fail(**_: object) -> None:
         raise redis.ConnectionError("away")
 
-    monkeypatch.setattr(deadlines, "leases_give_back", fail)
+    monkeypatch.setattr(streaming, "leases_give_back", fail)
     streaming._given_back(Subscription(), {"one": 1, "two": 2})
     assert "2 leases of a stream that ended could not be given back" in caplog.text
