@@ -64,14 +64,14 @@ def test_segments_are_counted_and_found_in_the_bucket_and_expire_there(
     monkeypatch.setattr(fetching, "FILES_AT_A_TIME", 2)
     message_id = int(pq.read_table(paths[1], columns=["message_id"])["message_id"][0].as_py())
     around = [datetime.fromtimestamp(BEGIN + 5, UTC)]
-    before = attempts_find(message_id, around=around).found
+    before = attempts_find(message_id, around=around).events
     assert before
 
     with s3_server(port):
         assert tasks.segments_ship() == 3
         assert list(shipping.waiting(tmp_path / "journal")) == []
         assert bucket_names() == sorted(f"{path.parent.parent.name}/{path.parent.name}/{path.name}" for path in paths)
-        assert attempts_find(message_id, around=around).found == before
+        assert attempts_find(message_id, around=around).events == before
 
         assert [tasks.segments_count() for _ in range(3)] == [2, 1, 0]
         assert_counted(paths)
@@ -89,13 +89,13 @@ def test_a_segment_that_was_uploaded_before_a_crash_is_moved_again_and_counted_o
     paths = sealed(tmp_path, 2)
     message_id = int(pq.read_table(paths[1], columns=["message_id"])["message_id"][0].as_py())
     around = [datetime.fromtimestamp(BEGIN + 5, UTC)]
-    before = attempts_find(message_id, around=around).found
+    before = attempts_find(message_id, around=around).events
 
     with s3_server(port):
         assert tasks.segments_ship() == 2
         assert tasks.segments_count() == 2
         shutil.copytree(tmp_path / "copies", tmp_path / "journal", dirs_exist_ok=True)
-        assert attempts_find(message_id, around=around).found == before, "no attempt is shown twice"
+        assert attempts_find(message_id, around=around).events == before, "no attempt is shown twice"
         assert tasks.segments_ship() == 2
         assert tasks.segments_count() == 0
         assert_counted(paths)
