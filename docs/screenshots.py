@@ -3,21 +3,57 @@
     .venv/bin/python docs/screenshots.py --user admin --password-file password.txt
 
 It needs the test tools (`make install-tests`) and a Chromium on the PATH. The pages show what the deployment holds, so
-take them of one with a few topics and with a subscription whose endpoint fails.
+take them of one with a few topics, message transforms, dead letters and a subscription whose endpoint fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
 FOLDER = Path(__file__).parent / "screenshots"
-WIDTH, HEIGHT = 1100, 640
-PHONE_WIDTH = 390
+HEIGHT = 800
+DESK, PHONE = 1280, 390
+THEMES = ("light", "dark")
+LANGUAGES = ("en-US", "zh-CN")
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One picture: a page, and how its reader looks at it."""
+
+    page: str
+    theme: str = "light"
+    width: int = DESK
+    language: str = "en-US"
+
+    @property
+    def name(self) -> str:
+        parts = [
+            self.page,
+            *(["dark"] if self.theme == "dark" else []),
+            *(["phone"] if self.width == PHONE else []),
+            *(["zh"] if self.language == "zh-CN" else []),
+        ]
+        return "-".join(parts) + ".png"
+
+
+#: The pictures in docs/screenshots/, which are few so that the repository stays small.
+PICTURES = (
+    Picture("overview"),
+    Picture("subscription", theme="dark"),
+    Picture("subscription", width=PHONE),
+    Picture("charts"),
+    Picture("dead-letters"),
+    Picture("transforms", theme="dark"),
+    Picture("message", width=PHONE),
+)
 
 
 def main() -> None:
@@ -25,22 +61,33 @@ def main() -> None:
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--user", default="admin")
     parser.add_argument("--password-file", type=Path, required=True)
+    parser.add_argument(
+        "--all-to", type=Path, metavar="FOLDER", help="take each page in all themes, widths and languages instead"
+    )
     options = parser.parse_args()
     password = options.password_file.read_text(encoding="utf-8").strip()
-    FOLDER.mkdir(exist_ok=True)
+    folder: Path = options.all_to or FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    everything = (
+        Picture(page, theme, width, language)
+        for page in PAGES
+        for theme in THEMES
+        for width in (DESK, PHONE)
+        for language in LANGUAGES
+    )
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         state = _signed_in(browser, options.url, options.user, password)
-        for name, theme, width in (
-            ("overview", "light", WIDTH),
-            ("subscription-dark", "dark", WIDTH),
-            ("subscription-phone", "light", PHONE_WIDTH),
-        ):
-            size: Any = {"width": width, "height": HEIGHT}
-            context = browser.new_context(viewport=size, color_scheme=theme, locale="en-US", storage_state=state)  # type: ignore[arg-type]
+        for picture in everything if options.all_to else PICTURES:
+            context = browser.new_context(
+                viewport={"width": picture.width, "height": HEIGHT},
+                color_scheme="dark" if picture.theme == "dark" else "light",
+                locale=picture.language,
+                storage_state=state,
+            )
             page = context.new_page()
-            _open(page, options.url, is_overview=name == "overview")
-            page.screenshot(path=FOLDER / f"{name}.png")
+            PAGES[picture.page](page, options.url)
+            page.screenshot(path=folder / picture.name, full_page=bool(options.all_to))
             context.close()
         browser.close()
 
@@ -59,11 +106,13 @@ def _signed_in(browser: Any, url: str, user: str, password: str) -> Any:
     return state
 
 
-def _open(page: Page, url: str, *, is_overview: bool) -> None:
-    """Open the overview, or the page of the endpoint that fails worst, else of the first subscription."""
+def _overview(page: Page, url: str) -> None:
     page.goto(f"{url}/admin/", wait_until="networkidle")
-    if is_overview:
-        return
+
+
+def _subscription(page: Page, url: str) -> None:
+    """Open the page of the endpoint that fails worst, else of the first subscription."""
+    _overview(page, url)
     failing = page.locator(".status.bad a")
     if failing.count():
         failing.first.click()
@@ -72,6 +121,48 @@ def _open(page: Page, url: str, *, is_overview: bool) -> None:
         page.locator(".field-page_link a").first.click()
     page.wait_for_selector("[data-live=sentence]")
 
+
+def _charts(page: Page, url: str) -> None:
+    _subscription(page, url)
+    page.click(".tabs a[href*='/charts/']")
+    page.wait_for_load_state("networkidle")
+
+
+def _dead_letters(page: Page, url: str) -> None:
+    """Open the dead letters of the first subscription that has any."""
+    page.goto(f"{url}/admin/deliveries/deadletter/", wait_until="networkidle")
+    source = page.locator("#content-main tbody a").first
+    if source.count():
+        source.click()
+        page.wait_for_load_state("networkidle")
+
+
+def _transforms(page: Page, url: str) -> None:
+    """Open the form of a topic, at its message transforms."""
+    page.goto(f"{url}/admin/subscriptions/topic/", wait_until="networkidle")
+    page.locator("#result_list tbody th a").first.click()
+    function = page.locator(".transform").first
+    function.wait_for()
+    if function.get_attribute("open") is None:
+        function.locator("summary").click()
+    function.scroll_into_view_if_needed()
+
+
+def _message(page: Page, url: str) -> None:
+    """Open the way of the newest message that is kept."""
+    page.goto(f"{url}/admin/deliveries/message/", wait_until="networkidle")
+    page.locator(".field-way a").first.click()
+    page.wait_for_selector("#content-main")
+
+
+PAGES: dict[str, Callable[[Page, str], None]] = {
+    "overview": _overview,
+    "subscription": _subscription,
+    "charts": _charts,
+    "dead-letters": _dead_letters,
+    "transforms": _transforms,
+    "message": _message,
+}
 
 if __name__ == "__main__":
     main()
