@@ -17,6 +17,7 @@ from django.contrib.auth.models import User
 from django.db.models import Model
 from django.test import Client
 
+from deliveries.admin import messages as delivery_pages
 from deliveries.models import DeadLetter, Delivery, Message, PublishJob
 from pushhub.common.errors import PermissionDenied
 from pushhub.common.principals import Principal
@@ -412,6 +413,15 @@ def test_a_list_decides_as_a_single_row_does(world: World, role: str) -> None:
                     method,
                 )
         grants.role_revoke(place, role=role, member=caller.member)
+
+
+@pytest.mark.parametrize("name", ["owner", "neighbour", "viewer", "stranger"])
+def test_many_deliveries_are_chosen_as_few_are(world: World, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    request, page = request_of(world.clients[name]), REGISTRY[Delivery]
+    few = set(page.get_queryset(request))
+    monkeypatch.setattr(delivery_pages, "MANY_DELIVERIES", 0)
+    assert set(page.get_queryset(request)) == few
+    assert few < set(Delivery.objects.all())
 
 
 def may(caller: Principal, method: str, row: Model) -> bool:
