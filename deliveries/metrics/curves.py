@@ -14,6 +14,7 @@ from django.db.models.functions import Cast
 from deliveries.metrics.series import table_of
 from deliveries.models import GaugeMinute, Metric, MetricMinute
 from deliveries.rules.histogram import merged, quantile
+from pushhub.common.clock import utcnow
 from pushhub.common.names import subscription_name
 
 #: The response classes in the order in which they are stacked.
@@ -23,6 +24,7 @@ CLASSES = (
 )
 QUANTILES = (0.5, 0.95, 0.99)
 WEEK = timedelta(days=7)
+MINUTE = timedelta(minutes=1)
 
 Values = list[float | None]
 
@@ -36,6 +38,8 @@ class Span:
     start: datetime
     end: datetime
     period: timedelta
+    #: The last period may end hours later.
+    now: datetime = field(default_factory=utcnow)
 
     @property
     def resource(self) -> str:
@@ -52,7 +56,7 @@ class Span:
     def minutes(self) -> list[datetime]:
         """The minutes whose gauges are read: all of the last hour and ten per period, because a month has 43,200."""
         step = max(int(self.period.total_seconds()) // 600, 1) * 60
-        start, end = self.times[0], int(self.end.timestamp())
+        start, end = self.times[0], int(min(self.end, self.now + MINUTE).timestamp())
         last_hour = max(start, end - 3600) // 60 * 60
         sampled = {*range(start, end, step), *range(last_hour, end, 60)}
         return [datetime.fromtimestamp(at, UTC) for at in sorted(sampled)]

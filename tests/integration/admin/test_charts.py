@@ -65,7 +65,7 @@ def counted(*, minutes_ago: float, counter: str = "embedded", runs: bool = True,
 
 
 def span(minutes: int) -> curves.Span:
-    return curves.Span("shop", "push", NOW - minutes * MINUTE, NOW, MINUTE)
+    return curves.Span("shop", "push", NOW - minutes * MINUTE, NOW, MINUTE, now=NOW)
 
 
 def test_a_counted_period_without_pushes_is_zero_and_one_that_is_not_counted_is_a_gap(redis_url: str) -> None:
