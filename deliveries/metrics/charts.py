@@ -20,6 +20,8 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 8, 10, 24
 #: The number of colours and so of lines: one per response class.
 COLOURS = 7
 MAX_LABELS = 8
+#: The width of a label's character.
+CHARACTER = 7
 _STEPS = (60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400, 30 * 86400)
 
 STYLE = """
@@ -171,7 +173,8 @@ def _grid(times: Sequence[int], top: float) -> list[str]:
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{number_text(top * step / 4)}</text>')
     for number, (at, text) in enumerate(_time_labels(times)):
         second = ' class="second"' if number % 2 else ""
-        parts.append(f'<text x="{_x(at, times)}" y="{HEIGHT - 6}" text-anchor="middle"{second}>{text}</text>')
+        x = min(_x(at, times), WIDTH - len(text) * CHARACTER / 2)  # the last one is not cut off
+        parts.append(f'<text x="{x}" y="{HEIGHT - 6}" text-anchor="middle"{second}>{text}</text>')
     return parts
 
 

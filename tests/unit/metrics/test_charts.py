@@ -178,3 +178,15 @@ def test_times_are_round_and_few() -> None:
 
     labels = re.findall(r">(\d\d:\d\d)</text>", html)
     assert labels == ["06:00", "09:00", "12:00", "15:00", "18:00", "21:00", "00:00", "03:00"]
+
+
+@pytest.mark.parametrize("step, count", [(60, 61), (7200, 25)])
+def test_no_label_of_a_time_is_cut_off(step: int, count: int) -> None:
+    """Given a chart whose last period begins at a round time, then that time's label ends within the picture."""
+    times = [1_795_305_600 + number * step for number in range(count)]
+    line = Line("p50", [1.0] * len(times), 0)
+    svg = svg_of(figure(Chart(title="Latency", times=times, lines=[line])))
+    labels = [text for text in svg.iter() if text.get("text-anchor") == "middle"]
+    assert len(labels) > 3
+    for label in labels:
+        assert float(label.get("x", "")) + len(label.text or "") * 3.5 <= 720
