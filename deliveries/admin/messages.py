@@ -47,7 +47,7 @@ SHOWN_BYTES = 2000
 #: Messages in which an ordering key or an attribute is searched, and deliveries in which a result is.
 SEARCHED_MESSAGES = 50_000
 SEARCHED_DELIVERIES = 10_000
-#: Sorting this many deliveries takes a few milliseconds.
+#: Up to this many deliveries of the viewable subscriptions are sorted for one page.
 MANY_DELIVERIES = 10_000
 #: Statuses of failed pushes that are offered as a filter.
 RESULT_STATUSES = (400, 401, 403, 404, 408, 413, 429, 500, 502, 503, 504)

@@ -17,7 +17,7 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Q
 
-from deliveries.journal.files import NAME, SEALED, SEGMENT_SUFFIX
+from deliveries.journal.files import SEALED, SEGMENT_SUFFIX, is_segment_name, opened_ms
 from deliveries.journal.journal import CLOSE_SECONDS
 from deliveries.journal.shipping import EVERY_ID, KEY, address_of, id_bounds
 from deliveries.models import ShippedSegment
@@ -101,10 +101,8 @@ def segments_between(folder: Path, spans: Sequence[tuple[int, int]]) -> list[Pat
     for start_ms, end_ms in spans:
         for hour in _hours(start_ms - MARGIN_MS, end_ms + MARGIN_MS):
             for path in (folder / SEALED / f"dt={hour:%Y-%m-%d}" / f"hour={hour:%H}").glob(f"*{SEGMENT_SUFFIX}"):
-                name = NAME.fullmatch(path.name.removesuffix(SEGMENT_SUFFIX))
-                opened_ms = int(name["opened_ms"]) if name is not None else None
-                if opened_ms is not None and start_ms - MARGIN_MS <= opened_ms <= end_ms + MARGIN_MS:
-                    paths[path] = opened_ms
+                if is_segment_name(path.name) and start_ms - MARGIN_MS <= opened_ms(path.name) <= end_ms + MARGIN_MS:
+                    paths[path] = opened_ms(path.name)
     return sorted(paths, key=lambda path: paths[path])
 
 

@@ -10,7 +10,8 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.principals import Principal
-from subscriptions.admin.resources import IAM, ServiceAdmin
+from subscriptions.admin.resources import IAM
+from subscriptions.admin.service_admin import ServiceAdmin
 from subscriptions.console.base import ConsoleAdmin
 from subscriptions.identity import access_tokens, account_keys
 from subscriptions.models.credentials import AccessToken, ServiceAccountKey

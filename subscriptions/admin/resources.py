@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
-from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import Exists, Model, OuterRef, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
-from subscriptions.admin import resource_forms, subscription_form, topic_form, transform_fields, words
-from subscriptions.admin.policies import permissions_link
+from subscriptions.admin import resource_forms, subscription_form, topic_form, words
+from subscriptions.admin.service_admin import MAY_GET_POLICY, ServiceAdmin, TransformsAdmin
 from subscriptions.console.base import ConsoleAdmin, caller_of
 from subscriptions.console.tabs import subscription_tabs
 from subscriptions.iam import access
 from subscriptions.iam.methods import authorize_row
-from subscriptions.iam.visible import rows_callable
 from subscriptions.identity import agents
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
 from subscriptions.models.iam import SigningKey
@@ -40,187 +38,11 @@ admin.site.index_title = _("Console")
 IAM = "google.iam.admin.v1"
 PUBLISHER = "google.pubsub.v1.Publisher"
 SET_POLICY = "google.iam.v1.IAMPolicy.SetIamPolicy"
-MAY_GET_POLICY = {"may_get_policy": "google.iam.v1.IAMPolicy.GetIamPolicy"}
 SUBSCRIBER = "google.pubsub.v1.Subscriber"
 #: What lets somebody set an endpoint, and so have it looked at.
 USING_ENDPOINTS = ("pubsub.subscriptions.create", "pubsub.subscriptions.update")
 NOT_FORWARDED = _("The service agent may not forward dead letters: messages go on being delivered until it is granted.")
 NOT_SIGNED = _("The service agent may not sign for the account: pushes are nacked as token_denied until it is granted.")
-
-
-class ServiceAdmin(ConsoleAdmin):
-    """A model whose rows services create, change and delete."""
-
-    #: Fields of the form that are shown as text once the row exists.
-    fixed: ClassVar[tuple[str, ...]] = ()
-    #: The methods that the links of a row lead to, by the column that says whether the reader may call them.
-    asked_per_row: ClassVar[Mapping[str, str]] = {}
-    #: What a page without a form shows.
-    fields: ClassVar[tuple[str, ...]] = ()
-    list_per_page = 50
-
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
-        if self.fields:
-            return list(self.fields)
-        fields = self.form.base_fields
-        if obj is None:
-            return list(fields)
-        changeable = [name for name in fields if name not in self.fixed]
-        if not self.has_change_permission(request, obj):
-            return [*self.shown(), *(self.as_text(name, fields[name]) for name in changeable)]
-        return [*self.shown(), *changeable]
-
-    def as_text(self, name: str, field: forms.Field) -> Callable[[Any], Any]:
-        """Return a column with a field's label and value, for a reader who may not change it."""
-
-        def text(row: Any) -> Any:
-            value = self.initial_of(row).get(name)
-            return self.get_empty_value_display() if value is None else value
-
-        text.short_description = field.label  # type: ignore[attr-defined]
-        text.__name__ = name
-        return text
-
-    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return the form's sections; the first ends with the fields that belong to none."""
-        names = [name for name in self.get_fields(request, obj) if name not in self.unusable_of(request)]
-        sections = getattr(self.form, "sections", ())
-        is_form = self.has_add_permission(request) if obj is None else self.has_change_permission(request, obj)
-        if not sections or not is_form:
-            return [(None, {"fields": names})]
-        placed = {name for section in sections for name in section.fields}
-        others = [name for name in names if name not in placed]
-        groups = [
-            (section, [*(name for name in section.fields if name in names), *(others if number == 0 else ())])
-            for number, section in enumerate(sections)
-        ]
-        return [
-            (section.title, {"fields": fields, "classes": [section.css_class] if section.css_class else []})
-            for section, fields in groups
-            if fields
-        ]
-
-    def unusable_of(self, request: HttpRequest) -> set[str]:
-        """Return the fields of the form that the service would refuse from this reader."""
-        unusable: set[str] = self.form.unusable(caller_of(request)) if hasattr(self.form, "unusable") else set()
-        return unusable
-
-    def shown(self) -> tuple[str, ...]:
-        """Read-only fields of a row that exists."""
-        return tuple(name for name in self.fixed if hasattr(self.model, name))
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        if self.fields:
-            return self.fields
-        return () if obj is None else self.shown()
-
-    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
-        """Return the class's own form; Django would build one from the model's fields."""
-        if self.fields:  # nothing to fill in
-            return super().get_form(request, obj, change, **kwargs)
-        caller = caller_of(request)
-        unusable = dict.fromkeys(self.unusable_of(request))
-        if obj is None:
-            return type(self.form.__name__, (self.form,), {**unusable, "caller": caller})
-        left = {**unusable, **dict.fromkeys(self.fixed)}
-        initial = self.initial_of(obj)
-
-        def __init__(form: Any, *args: Any, **options: Any) -> None:  # noqa: N807 - a method for the new class
-            self.form.__init__(form, *args, **{**options, "initial": {**initial, **(options.get("initial") or {})}})
-
-        return type(self.form.__name__, (self.form,), {**left, "__init__": __init__, "caller": caller})
-
-    def initial_of(self, obj: Any) -> dict[str, Any]:
-        return {}
-
-    def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
-        """Do nothing: the form's service has stored the row."""
-
-    def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
-        """Show a service's refusal above the list; nothing is deleted then."""
-        try:
-            return super().delete_view(request, object_id, extra_context)
-        except PushHubError as error:
-            self.message_user(request, error.message, messages.ERROR)
-            return HttpResponseRedirect(reverse(f"admin:{self.opts.label_lower.replace('.', '_')}_changelist"))
-
-    def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        self.delete_by_service(obj)
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        self.for_each(request, queryset, self.methods["delete"], self.delete_by_service)
-
-    def for_each(self, request: HttpRequest, rows: Iterable[Any], method: str, service: Callable[[Any], None]) -> None:
-        """Call a service for each row on which the caller may call the method, and show every refusal."""
-        for row in rows:
-            try:
-                authorize_row(caller_of(request), method, row)
-                service(row)
-            except PushHubError as error:
-                self.message_user(request, f"{row}: {error.message}", messages.ERROR)
-
-    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """Return the rows alone: services delete neither their subscriptions nor their keys with them."""
-        return [str(row) for row in objs], {self.opts.verbose_name_plural: len(objs)}, set(), []
-
-    def delete_by_service(self, row: Any) -> None:
-        raise NotImplementedError
-
-    def has_disable_permission(self, request: HttpRequest) -> bool:
-        return self.may_somewhere(request, "disable")
-
-    def has_enable_permission(self, request: HttpRequest) -> bool:
-        return self.may_somewhere(request, "enable")
-
-    @admin.display(description=_("name"))
-    def name(self, row: Any) -> str:
-        return str(row.name)
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return the rows, each with a column per method of `asked_per_row`: whether the caller may call it."""
-        rows: QuerySet[Any] = super().get_queryset(request)
-        own = self.model._default_manager.order_by().filter(pk=OuterRef("pk"))
-        columns = {
-            name: Exists(rows_callable(caller_of(request), method, own)) for name, method in self.asked_per_row.items()
-        }
-        annotated: QuerySet[Any] = rows.annotate(**columns)
-        return annotated
-
-    @admin.display(description=_("Permissions"))
-    def permissions(self, row: Any) -> str:
-        return permissions_link(row) if row.may_get_policy else "-"
-
-
-class TransformsAdmin(ServiceAdmin):
-    """A model whose rows have message transforms."""
-
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
-        """Without permission to change the row, its transforms are one text instead of a field per function."""
-        fields = super().get_fields(request, obj)
-        if obj is None or self.has_change_permission(request, obj):
-            return fields
-        names = transform_fields.FIELD_NAMES
-        return [*(field for field in fields if getattr(field, "__name__", "") not in names), "transforms"]
-
-    def changeform_view(
-        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        """As Django's, without its transaction: the form runs users' code, and then its service in a transaction."""
-        return self._changeform_view(request, object_id, form_url, extra_context)  # type: ignore[attr-defined,no-any-return]
-
-    @admin.display(description=_("Message transforms"))
-    def transforms(self, row: Topic | Subscription) -> str:
-        """Return the functions with their code."""
-        functions = [
-            (
-                transform["javascriptUdf"]["functionName"],
-                _("disabled") if transform.get("disabled") else "",
-                transform["javascriptUdf"]["code"],
-            )
-            for transform in row.message_transforms or ()
-        ]
-        html = format_html_join("", "<details><summary>{} {}</summary><pre>{}</pre></details>", functions)
-        return html or str(_("No message transforms."))
 
 
 def grant(caller: Principal, account: ServiceAccount) -> None:

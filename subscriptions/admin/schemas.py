@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.clock import time_text
-from subscriptions.admin.resources import MAY_GET_POLICY, ServiceAdmin
+from subscriptions.admin.service_admin import MAY_GET_POLICY, ServiceAdmin
 from subscriptions.models.schemas import Schema
 from subscriptions.services.schemas import schema_delete
 

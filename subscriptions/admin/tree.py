@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from subscriptions.admin.resource_forms import ServiceForm
-from subscriptions.admin.resources import ServiceAdmin
+from subscriptions.admin.service_admin import ServiceAdmin
 from subscriptions.console.base import ConsoleAdmin
 from subscriptions.iam.members import member_parse
 from subscriptions.iam.methods import authorize_row

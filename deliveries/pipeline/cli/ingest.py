@@ -101,9 +101,7 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, un
         **dialect.options(),
     }
     job = job_begin(job_id=options["id"] or _id(source, topic.name, content), kind="ingest", spec=spec)
-    # The rejects of a bucket's files go to the working folder.
-    beside = Path(source).name if is_remote(source) else source.rstrip("/")
-    path = Path(options["rejects"] or f"{beside}{ingest.REJECTED_SUFFIX}")
+    path = Path(options["rejects"] or _rejects_beside(source))
     if job.parts is None:
         with failure_noted(job):
             total = _count(session, parts, form=form, columns=columns, dialect=dialect)
@@ -127,6 +125,12 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, un
     done = progress_of(job)
     where = f": see {path}" if done.rejected else ""
     stdout.write(f"published {done.published:,} messages, rejected {done.rejected:,}{where}")
+
+
+def _rejects_beside(source: str) -> str:
+    """Return where the rejects go by default: beside the source, for a bucket's files to the working folder."""
+    beside = Path(source).name if is_remote(source) else source.rstrip("/")
+    return f"{beside}{ingest.REJECTED_SUFFIX}"
 
 
 def _dialect(options: dict[str, Any]) -> Dialect:
