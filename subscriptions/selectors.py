@@ -14,7 +14,7 @@ from django.db.models import Exists, Max, Model, Q, QuerySet
 from pushhub.common import names
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import NotFound, clipped
-from pushhub.common.prepared import PreparedRows
+from pushhub.common.prepared import ParsedRows, PreparedRows
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
 from subscriptions.models.schemas import Schema, SchemaRevision
 from subscriptions.transforms.functions import Function, functions_on
@@ -229,8 +229,6 @@ class PushSettings:
     detached: bool
     minimum_backoff_ms: int | None
     maximum_backoff_ms: int | None
-    #: Whether pushes tell `deliveryAttempt`: with a dead-letter policy, or if a setting says always.
-    shows_attempts: bool
     #: How long unacknowledged messages are kept: the longer of the subscription's and the topic's retention.
     retention_seconds: int
     attributes: Mapping[str, str]
@@ -248,6 +246,11 @@ class PushSettings:
     @property
     def is_push(self) -> bool:
         return bool(self.endpoint) and not self.detached and not self.paused
+
+    @property
+    def shows_attempts(self) -> bool:
+        """Whether pushes tell `deliveryAttempt`: with a dead-letter policy, or if a setting says always."""
+        return self.max_delivery_attempts > 0 or settings.DELIVERY_ATTEMPT_ALWAYS
 
 
 PUSH_COLUMNS = (
@@ -284,26 +287,12 @@ def push_settings(ids: Iterable[int]) -> dict[int, PushSettings]:
 
 def push_settings_of(subscription_id: int) -> PushSettings | None:
     """Return the settings of one subscription; None after its deletion."""
-    return next(map(_push_settings, _settings_row(subscription_id)), None)
-
-
-_settings_row = PreparedRows(
-    lambda subscription_id: Subscription.objects.filter(id=subscription_id).order_by().values_list(*PUSH_COLUMNS),
-    slots=(-1,),
-)
+    return next(iter(_settings_of(subscription_id)), None)
 
 
 def subscriptions_of_topic(topic_id: int) -> list[PushSettings]:
     """Return the settings of the subscriptions attached to a topic, which get a message published now."""
-    return [_push_settings(row) for row in _attached(topic_id)]
-
-
-_attached = PreparedRows(
-    lambda topic_id: (
-        Subscription.objects.filter(topic_id=topic_id, detached=False).order_by("id").values_list(*PUSH_COLUMNS)
-    ),
-    slots=(-1,),
-)
+    return _attached(topic_id)
 
 
 def _push_settings(row: Sequence[Any]) -> PushSettings:
@@ -321,7 +310,6 @@ def _push_settings(row: Sequence[Any]) -> PushSettings:
         detached=columns["detached"],
         minimum_backoff_ms=columns["minimum_backoff_ms"],
         maximum_backoff_ms=columns["maximum_backoff_ms"],
-        shows_attempts=columns["max_delivery_attempts"] > 0 or settings.DELIVERY_ATTEMPT_ALWAYS,
         retention_seconds=max(columns["message_retention_seconds"], columns["topic__message_retention_seconds"] or 0),
         attributes=columns["push_attributes"],
         ordered=columns["enable_message_ordering"],
@@ -331,3 +319,21 @@ def _push_settings(row: Sequence[Any]) -> PushSettings:
         paused=columns["paused"],
         transforms=functions_on(columns["message_transforms"]),
     )
+
+
+_settings_of = ParsedRows(
+    PreparedRows(
+        lambda subscription_id: Subscription.objects.filter(id=subscription_id).order_by().values_list(*PUSH_COLUMNS),
+        slots=(-1,),
+    ),
+    _push_settings,
+)
+_attached = ParsedRows(
+    PreparedRows(
+        lambda topic_id: (
+            Subscription.objects.filter(topic_id=topic_id, detached=False).order_by("id").values_list(*PUSH_COLUMNS)
+        ),
+        slots=(-1,),
+    ),
+    _push_settings,
+)

@@ -18,7 +18,7 @@ from deliveries.backlog.connection import redis_client
 from deliveries.backlog.lanestate import LaneState, lane_state_parse
 from deliveries.backlog.scripts import Scripts, call_all
 from deliveries.rules.flow import is_repeated
-from deliveries.rules.limits import Limits
+from deliveries.rules.limits import NO_LIMITS, Limits
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import queue_name, task_parts
 
@@ -27,7 +27,6 @@ Item = TypeVar("Item")
 PREFIX = "ph:"
 #: When each region was last served (beat.lua).
 REGIONS_KEY = f"{PREFIX}regions"
-NO_LIMITS = Limits()
 #: The most that offers in one round trip take, in messages of a lane: a few ms in which Redis may answer nobody else.
 MAX_OFFER_WEIGHT = 1000
 #: The most that the messages of one call take.

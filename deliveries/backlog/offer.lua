@@ -27,20 +27,33 @@ local function lane_from_settings(settings)
   return state
 end
 
+local function append_first(lane, key, count)
+  local s = string.match(lane, '^%d+')
+  append(key, ids, count, function(i)
+    local id = ids[i]
+    return P1 .. id .. P2 .. s .. P3 .. s .. P4 .. id .. P5 .. id .. P6 .. s .. P7 .. s .. P8 .. texts[i] .. P9
+  end)
+end
+
+-- Returns whether the messages only join those that wait in the backlog of a push lane, whose state then stays as it is.
+local function only_joins(key, length)
+  if length == 0 or length + #ids > limit then return false end
+  local fields = redis.call('HMGET', key .. ':s', STATE_CODES.mode, STATE_CODES.spilled, STATE_CODES.ordered)
+  return tonumber(fields[1]) == PUSH and tonumber(fields[2]) == 0 and tonumber(fields[3]) == 0
+end
+
 local function offer(lane, settings)
   local key = PREFIX .. lane
-  local state = load_state(key) or lane_from_settings(settings)
   local length = redis.call('LLEN', key .. ':b')
+  if only_joins(key, length) then
+    append_first(lane, key, #ids)
+    return
+  end
+  local state = load_state(key) or lane_from_settings(settings)
   local room = 0
   if state.spilled == 0 and state.mode ~= IDLE and state.ordered == 0 then room = limit - length end
   local taken = math.max(math.min(room, #ids), 0)
-  if taken > 0 then
-    local s = string.match(lane, '^%d+')
-    append(key, ids, taken, function(i)
-      local id = ids[i]
-      return P1 .. id .. P2 .. s .. P3 .. s .. P4 .. id .. P5 .. id .. P6 .. s .. P7 .. s .. P8 .. texts[i] .. P9
-    end)
-  end
+  if taken > 0 then append_first(lane, key, taken) end
   if taken < #ids then spill(state, ids[taken + 1]) end
   -- A lane that had messages already has been pumped, and is pumped again when more of them may go out.
   local is_waiting = state.mode == PUSH and state.spilled == 0 and (length > 0 or waits_for_token(state, now))

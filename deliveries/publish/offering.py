@@ -135,11 +135,9 @@ def _offers(requests: Sequence[Published]) -> Iterator[Offer]:
         key = (lane.region, *((number, id(indices)) for number, indices in owed_parts))
         groups.setdefault(key, []).append(lane)
     for lanes in groups.values():
-        yield Offer(
-            lanes[0].region,
-            [lane_offered(lane, subscribers[lane]) for lane in lanes],
-            [texts[number][index] for number, indices in parts[lanes[0]] for index in indices],
-        )
+        offered = [lane_offered(lane, subscribers[lane]) for lane in lanes]
+        owed_messages = [texts[number][index] for number, indices in parts[lanes[0]] for index in indices]
+        yield Offer(lanes[0].region, offered, owed_messages)
 
 
 def _texts(request: Published) -> list[tuple[int, str]]:

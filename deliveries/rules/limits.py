@@ -8,6 +8,7 @@ from dataclasses import dataclass
 RATE = "x-pushhub-rate"
 BURST = "x-pushhub-burst"
 MAX_OUTSTANDING = "x-pushhub-max-outstanding"
+NAMES = frozenset({RATE, BURST, MAX_OUTSTANDING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,13 @@ class Limits:
     max_outstanding: float = 0.0
 
 
+NO_LIMITS = Limits()
+
+
 def limits(attributes: Mapping[str, str]) -> Limits:
     """Return the limits that a push config's attributes set. The control plane has already checked them."""
+    if attributes.keys().isdisjoint(NAMES):
+        return NO_LIMITS
     return Limits(
         rate=float(attributes.get(RATE, 0)),
         burst=float(attributes.get(BURST, 0)),

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connection
 from django.db.models import QuerySet
 from django.db.models.sql.compiler import SQLCompiler
 
 _Compiled = tuple[SQLCompiler, str, tuple[Any, ...], Any]
+Parsed = TypeVar("Parsed")
+#: Parsed rows that are kept. Beyond that, all are forgotten and parsed again.
+MOST_PARSED = 20_000
 
 
 class PreparedRows:
@@ -31,11 +34,21 @@ class PreparedRows:
 
     def __call__(self, *values: str | int) -> Iterator[Sequence[Any]]:
         """Return the rows for these values, one per slot."""
-        compiler, sql, parameters, converters = self._compiled()
+        return self.converted(self.raw(*values))
+
+    def raw(self, *values: str | int) -> list[tuple[Any, ...]]:
+        """Return the rows for these values, one per slot, with columns as the database's driver returns them."""
+        _, sql, parameters, _ = self._compiled()
         replacements = dict(zip(self._slots, values, strict=True))
         with connection.cursor() as cursor:
             cursor.execute(sql, [replacements.get(parameter, parameter) for parameter in parameters])
-            return iter(compiler.apply_converters(cursor.fetchall(), converters))
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+            return rows
+
+    def converted(self, rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[Any]]:
+        """Yield raw rows with columns as the model's fields return them."""
+        compiler, _, _, converters = self._compiled()
+        return iter(compiler.apply_converters(rows, converters))
 
     def _compiled(self) -> _Compiled:
         compiled: _Compiled | None = getattr(self._local, "compiled", None)
@@ -48,3 +61,32 @@ class PreparedRows:
             converters = compiler.get_converters([selected[0] for selected in compiler.select])
             compiled = self._local.compiled = (compiler, sql, tuple(parameters), converters)
         return compiled
+
+
+class ParsedRows(Generic[Parsed]):
+    """The rows of a prepared query as objects, which must not be changed: equal rows share one.
+
+    Every call reads the database, so nothing is out of date. Most rows are the same as last time, and only a row that
+    was not seen before is converted and parsed.
+    """
+
+    def __init__(self, rows: PreparedRows, parse: Callable[[Sequence[Any]], Parsed]) -> None:
+        self._rows = rows
+        self._parse = parse
+        self._parsed: dict[tuple[Any, ...], Parsed] = {}
+
+    def __call__(self, *values: str | int) -> list[Parsed]:
+        """Return the objects for these values, one per slot of the query."""
+        rows = self._rows.raw(*values)
+        parsed = self._parsed
+        try:
+            return [parsed[row] for row in rows]
+        except KeyError:
+            if len(parsed) + len(rows) > MOST_PARSED:
+                parsed = self._parsed = {}
+        return [parsed[row] if row in parsed else self._parse_new(row, parsed) for row in rows]
+
+    def _parse_new(self, row: tuple[Any, ...], parsed: dict[tuple[Any, ...], Parsed]) -> Parsed:
+        for converted in self._rows.converted([row]):
+            parsed[row] = self._parse(converted)
+        return parsed[row]

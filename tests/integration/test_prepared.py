@@ -7,7 +7,8 @@ import threading
 import pytest
 from django.db import connections
 
-from pushhub.common.prepared import PreparedRows
+from pushhub.common import prepared
+from pushhub.common.prepared import ParsedRows, PreparedRows
 from subscriptions.models import Project, Topic
 from subscriptions.selectors import topic_get
 
@@ -48,6 +49,38 @@ def test_a_slot_that_is_no_parameter_is_an_error(project: Project) -> None:
     rows = PreparedRows(lambda topic_id: Topic.objects.values_list("topic_id"), slots=("x",))
     with pytest.raises(ValueError, match="slots"):
         rows("x")
+
+
+def parsed_labels() -> ParsedRows[dict[str, str]]:
+    return ParsedRows(labelled(), lambda row: {"topic": row[0], **row[1]})
+
+
+def test_equal_rows_share_one_object_and_changed_rows_are_parsed_again(project: Project) -> None:
+    labels = parsed_labels()
+    first = labels("project-1", "topic-9")
+    assert first == [{"topic": f"topic-{number}", "number": str(number)} for number in range(3)]
+    Topic.objects.filter(topic_id="topic-1").update(labels={"number": "one"})
+    Topic.objects.filter(topic_id="topic-2").delete()
+    second = labels("project-1", "topic-9")
+    assert second == [first[0], {"topic": "topic-1", "number": "one"}]
+    assert second[0] is first[0]
+
+
+def test_parsed_rows_are_forgotten_before_they_become_too_many(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepared, "MOST_PARSED", 4)
+    labels = parsed_labels()
+    first = labels("project-1", "topic-2")
+    assert labels("project-1", "topic-2")[0] is first[0]
+    Topic.objects.update(labels={"number": "none"})
+    assert [row["number"] for row in labels("project-1", "topic-9")] == ["none"] * 3
+    Topic.objects.filter(topic_id__lt="topic-2").update(labels={"number": "0"})
+    assert [row["number"] for row in labels("project-1", "topic-2")] == ["0", "0"]
+    Topic.objects.filter(topic_id="topic-1").update(labels={"number": "1"})
+    again = labels("project-1", "topic-2")
+    assert (again[0], again[1]) == (first[0], first[1])
+    assert again[0] is not first[0], "it was forgotten meanwhile"
 
 
 @pytest.mark.django_db(transaction=True)

@@ -482,7 +482,6 @@ def test_the_data_plane_reads_its_settings_in_one_query(
         detached=False,
         minimum_backoff_ms=250,
         maximum_backoff_ms=60_000,
-        shows_attempts=True,
         retention_seconds=1200,
         attributes={"x-goog-version": "v1", "x-pushhub-rate": "5"},
         ordered=True,
@@ -492,6 +491,7 @@ def test_the_data_plane_reads_its_settings_in_one_query(
         paused=False,
         transforms=[Function("f", "function f(m) { return m; }")],
     )
+    assert (full.shows_attempts, plain.shows_attempts) == (True, False)
     assert (plain.audience, plain.is_push) == ("https://example.com/x?y", True)
     assert (pull.endpoint, pull.is_push) == ("", False)
     assert set(asked) == {rows["gone"].pk, rows["plain"].pk}

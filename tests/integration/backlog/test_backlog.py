@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 import redis
 
-from deliveries.backlog.backlog import Backlog, Lane, Offer, OfferedLane, PageRequest, Settlement, work_key
+from deliveries.backlog.backlog import (
+    Backlog,
+    Lane,
+    Offer,
+    OfferedLane,
+    PageRequest,
+    Settlement,
+    pull_bell,
+    work_key,
+)
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.scripts import call_all
@@ -145,6 +154,40 @@ def test_an_offer_beyond_the_limit_spills_and_a_page_brings_the_rest_in_order(ba
             backlog.offer_page(request, [(i, task(i)) for i in rest], next_id=rest[-1] + 1, complete=True)
     assert seen == ids(16)
     assert not lane_state(backlog, LANE).spilled
+
+
+def test_an_offer_behind_waiting_messages_changes_nothing_but_the_backlog(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(5))
+    before = backlog.client.hgetall(LANE.state_key)
+    offer(backlog, *ids(8, start=5))
+    assert backlog.client.hgetall(LANE.state_key) == before
+    assert backlog.client.llen(f"ph:{LANE.key}:b") == 10
+    fetch(backlog)
+    settle(backlog, Verdict.ACK, *ids(3))
+    assert fetched_ids(backlog) == ids(6, start=3)
+
+
+@pytest.mark.parametrize(
+    ("mode", "ordered", "offered", "taken"),
+    [(Mode.PUSH, 0, 6, 10), (Mode.PULL, 0, 6, 10), (Mode.IDLE, 0, 4, 5), (Mode.PUSH, 1, 4, 5)],
+)
+def test_what_a_lane_does_not_take_behind_waiting_messages_stays_in_the_database(
+    backlog: Backlog, mode: Mode, ordered: int, offered: int, taken: int
+) -> None:
+    backlog.configure(LANE, mode=Mode.PULL, action="new")
+    offer(backlog, *ids(5))
+    lane_change(backlog, LANE, mode=int(mode), ordered=ordered)
+    offer(backlog, *ids(offered, start=5))
+    assert lane_state(backlog, LANE).spilled
+    assert set(backlog.client.hkeys(LANE.places_key)) == {str(message_id).encode() for message_id in ids(taken)}
+
+
+def test_each_offer_wakes_pullers(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PULL, action="new")
+    for number in range(2):
+        offer(backlog, FIRST + number)
+        assert backlog.client.rpop(pull_bell(LANE.subscription_id)) == b"1"
 
 
 def test_a_page_request_is_given_to_one_worker_only(backlog: Backlog) -> None:
