@@ -49,7 +49,7 @@ class Task:
     only: int | None
     #: Messages per second of one task; 0 is no limit.
     rate: float
-    #: Whether the parts are not known beforehand: a task adds its own, and fails at a row that cannot be published.
+    #: Whether the parts are unknown beforehand. Then a task adds its own, and fails at a row that cannot be published.
     is_open: bool = False
 
 
