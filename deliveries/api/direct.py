@@ -89,7 +89,7 @@ class DirectPublish:
 
 
 def _fields(headers: Headers) -> dict[bytes, bytes] | None:
-    """The header fields by name; None if one is unknown, is there twice or asks for something unusual."""
+    """Return the header fields by name; None if a field is unknown, is there twice or asks for something unusual."""
     fields: dict[bytes, bytes] = {}
     for name, value in headers:
         if (name not in KNOWN_HEADERS and not name.startswith(KNOWN_PREFIXES)) or name in fields:

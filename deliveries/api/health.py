@@ -18,7 +18,7 @@ from subscriptions.api.authentication import session_principal
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The metrics of all processes, for those with the token of PUSHHUB_METRICS_TOKEN; on loopback for everyone."""
+    """Return the metrics of all processes to callers with the token of PUSHHUB_METRICS_TOKEN, or on loopback."""
     if not settings.METRICS:
         return HttpResponse("PUSHHUB_METRICS is off.\n", status=404, content_type="text/plain")
     if not _may_read_metrics(request):

@@ -63,7 +63,7 @@ class Pace:
         self._clock = clock
         self._sleep = sleep
         self._began = clock()
-        #: Messages of one batch: at most those of one second.
+        #: Messages per batch, at most as many as the rate allows in one second.
         self.size = max(min(BATCH, int(rate)), 1) if rate else BATCH
 
     def wait(self, done: int) -> None:
