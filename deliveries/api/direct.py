@@ -23,7 +23,7 @@ from pushhub.common.errors import PushHubError
 TARGET = re.compile(rb"/v1/(projects/[A-Za-z0-9.:-]+/topics/[A-Za-z0-9._~-]+):publish")
 #: The answer to more messages may be long enough to be compressed.
 MAX_MESSAGES = 30
-#: Django's answer depends on these in no other way than the code below, or not at all.
+#: Django's answer doesn't depend on these header fields, or only in the way of the code below.
 KNOWN_HEADERS = frozenset(
     [
         *(b"accept", b"accept-encoding", b"authorization", b"cache-control", b"connection", b"content-length"),

@@ -42,7 +42,7 @@ def _may_read_metrics(request: HttpRequest) -> bool:
 
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """200 while messages can be taken and delivered, else 503, within a second. `?exclude=NAME` leaves a check out."""
+    """Return 200 if messages can be accepted and delivered, or 503, within a second. `?exclude=NAME` skips a check."""
     excluded = frozenset(request.GET.getlist("exclude"))
     unknown = sorted(excluded - CHECKS.keys())
     if unknown:

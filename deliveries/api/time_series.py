@@ -19,7 +19,7 @@ from subscriptions.api.base import ApiView
 from subscriptions.api.openapi import ANY_OBJECT, PAGING
 from subscriptions.selectors import project_get
 
-#: Points of a page, as in Cloud Monitoring; a page has whole series, and one at least.
+#: The most points of a page, as in Cloud Monitoring. A page has whole series, and at least one.
 MAX_POINTS = 100_000
 
 
