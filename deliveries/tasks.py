@@ -1,4 +1,4 @@
-"""Celery tasks: the delivery, and what beat asks of the maintenance worker."""
+"""Celery tasks: the delivery, and the timed tasks of the maintenance worker."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def messages_sweep() -> dict[str, int]:
     }
 
 
-#: Where this process' next sweep of dead letters goes on.
+#: Where this process' next sweep of dead letters continues.
 _letters_swept_to = 0
 
 

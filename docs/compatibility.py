@@ -3,10 +3,10 @@
     python docs/compatibility.py          # writes the file
     python docs/compatibility.py --check  # says by its exit code whether the file is up to date
 
-What Google has comes from the discovery document of pubsub v1 and from the proto descriptors of the client library.
-What PushHub has is looked up where requests meet it: the OpenAPI document, which is made from the routes and from the
-field tables that requests are read with, the table of gRPC methods, and the functions that take a field's value or
-refuse it. Only what is taken without having an effect is written down here, as no table says that.
+Google's methods and fields come from the discovery document of pubsub v1 and from the proto descriptors of the client
+library. PushHub's come from what its requests are read with: the OpenAPI document, which is made from the routes and
+the field tables, the table of gRPC methods, and the functions that accept or refuse a field's value. Only remarks on
+fields are written down here, because no table has them.
 """
 
 from __future__ import annotations
@@ -24,55 +24,59 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "compatibility.md"
 DONE, REFUSED, INVALID, MISSING = "done", "refused: UNIMPLEMENTED", "refused: INVALID_ARGUMENT", "no"
-#: Of two places that a message is used in, the better one counts.
+#: If several methods use a message, the best status counts.
 ORDER = [MISSING, INVALID, REFUSED, DONE]
-#: Fields that are kept and given back, and change nothing.
-WITHOUT_EFFECT = {
-    ("Topic", "tags"): "taken when it is created, not given back, as in production",
-    ("Subscription", "tags"): "taken when it is created, not given back, as in production",
-    ("CreateSnapshotRequest", "tags"): "taken when it is created, not given back, as in production",
-    ("StreamingPullRequest", "clientId"): "taken in the first request; no state passes to the next stream",
+#: Remarks in place of "done": most of these fields change nothing.
+REMARKS = {
+    ("Topic", "tags"): "accepted on creation, never returned, as in production",
+    ("Subscription", "tags"): "accepted on creation, never returned, as in production",
+    ("CreateSnapshotRequest", "tags"): "accepted on creation, never returned, as in production",
+    (
+        "StreamingPullRequest",
+        "clientId",
+    ): "accepted in the first request; an ordering key's leases stay with its client",
     ("Subscription", "analyticsHubSubscriptionInfo"): "output only, never set",
     ("AnalyticsHubSubscriptionInfo", "listing"): "output only, never set",
     ("AnalyticsHubSubscriptionInfo", "subscription"): "output only, never set",
-    ("MessageTransform", "enabled"): "deprecated; taken and given back, `disabled` decides",
+    ("MessageTransform", "enabled"): "deprecated; accepted and returned, but `disabled` decides",
     ("Topic", "satisfiesPzs"): "output only, never set",
     ("Subscription", "state"): "always ACTIVE",
     ("Topic", "state"): "always ACTIVE",
 }
-IGNORED = "taken, without an effect"
+IGNORED = "accepted, without effect"
 #: The query parameters of every REST method; tests/integration/api/test_query_parameters.py tries them.
 PARAMETERS = {
     "access_token": "done; a header keeps the token out of the logs of proxies",
-    "alt": "done: `json` only, others are refused: INVALID_ARGUMENT",
+    "alt": "done for `json`; other values are refused: INVALID_ARGUMENT",
     "callback": IGNORED,
     "fields": "done; an unknown field selects nothing",
     "key": IGNORED,
     "oauth_token": "done, as `access_token`",
-    "prettyPrint": "done; off unless asked for",
+    "prettyPrint": "done; off by default",
     "quotaUser": IGNORED,
     "uploadType": IGNORED,
     "upload_protocol": IGNORED,
     "$.xgafv": IGNORED,
 }
-#: What a field is tried with, by its type in the JSON schema.
+#: The value with which a field is tried, by its type in the JSON schema.
 SAMPLES: dict[str, object] = {"object": {}, "array": [{}], "string": "sample"}
 #: Fields whose empty value clears them.
 OWN_SAMPLES: dict[tuple[str, str], object] = {("Topic", "ingestionDataSourceSettings"): {"awsKinesis": {}}}
 HEAD = """\
 # Compatibility with Cloud Pub/Sub v1
 
-Made by `python docs/compatibility.py` from the discovery document (revision {revision}) and the proto descriptors on
-the one side, PushHub's routes, field tables and gRPC methods on the other. Don't edit it: a test compares.
+`python docs/compatibility.py` writes this page. It compares Google's discovery document (revision {revision}) and
+proto descriptors with PushHub's routes, field tables and gRPC methods. Don't edit the page: a test checks that it is
+what the script writes.
 
-"done" of a field says that it is read and acted upon, or given: tests/compatibility/fields sets each of them
-and looks at its effect. A field that PushHub can't act upon is refused by its name, or its row says what becomes of it.
-The fields marked "no" are parts of what is refused, or what no method sends or takes.
+A field is "done" if PushHub acts upon it or returns it: tests/compatibility/fields sets each of these fields and
+looks at the effect. A field that PushHub can't act upon is refused with an error that names it, or its row says what
+happens to it. Fields marked "no" are parts of refused fields, or no method sends or takes them.
 
-Of {methods} REST methods {methods_done} are done, of {calls} gRPC methods {calls_done}, of {fields} fields
-{fields_done}; {fields_refused} more are refused.
+{methods_done} of {methods} REST methods are done, {calls_done} of {calls} gRPC methods, and {fields_done} of
+{fields} fields; {fields_refused} more fields are refused.
 """
-#: The clients that tests run: the name of each, the file that pins its version, the tests.
+#: The clients that tests run: language, name, the file that pins the version, the tests.
 CASES = "tests/compatibility/clients"
 RECEIVERS = "docs/receivers"
 CLIENTS = (
@@ -91,18 +95,18 @@ CLIENTS = (
 CLIENTS_HEAD = f"""\
 ## Clients
 
-Tests run these clients unmodified, in these versions. Those in {CASES} publish and receive: also
-in order, exactly once, with dead letters, schemas, policies and tracing, after idle times and through shutdowns. kombu
-carries the tasks of Celery. Those in {RECEIVERS} verify the tokens of pushes.
+Tests run these clients unmodified, in these versions. The clients in {CASES} publish and
+receive, also in order, exactly once, with dead letters, schemas, policies and tracing, after idle times and during
+shutdowns. kombu carries Celery's tasks. The clients in {RECEIVERS} verify the tokens of pushes.
 """
-#: What the services of the client library consist of; its generated code describes messages only.
+#: The services of the client library, whose descriptors have messages only.
 SERVICES = ("Publisher", "Subscriber", "SchemaService")
 
 Json = dict[str, Any]
 
 
 def discovery() -> Json:
-    """Google's own description of its REST API, as google-api-python-client brings it."""
+    """Return Google's description of its REST API, from google-api-python-client."""
     import googleapiclient
 
     [package] = googleapiclient.__path__
@@ -112,14 +116,14 @@ def discovery() -> Json:
 
 
 def methods_of(resource: Json) -> Iterator[Json]:
-    """The methods of a resource of the discovery document and of those in it."""
+    """Return the methods of a resource of the discovery document and of the resources in it."""
     yield from resource.get("methods", {}).values()
     for inside in resource.get("resources", {}).values():
         yield from methods_of(inside)
 
 
 def operations() -> dict[tuple[str, str], Json]:
-    """PushHub's own operations by HTTP method and path, in which each id is `*`."""
+    """Return PushHub's operations by HTTP method and path. Each id in a path is `*`."""
     from drf_spectacular.generators import SchemaGenerator
 
     document = SchemaGenerator().get_schema(public=True)  # type: ignore[no-untyped-call]
@@ -135,7 +139,7 @@ def _shape(path: str) -> str:
 
 
 def refusals() -> dict[tuple[str, str], Callable[[object], object]]:
-    """The functions that take the value of a message's field, by the names of both."""
+    """Return the functions that accept or refuse the value of a field, by the names of message and field."""
     from subscriptions.iam import policies
     from subscriptions.models import Subscription, Topic
     from subscriptions.resources import subscriptions, topics, transforms
@@ -164,7 +168,7 @@ class Fields:
         }
 
     def walk(self, name: str, ours: Json, *, refused: str = "") -> None:
-        """`ours` is the JSON schema of what PushHub reads or gives where Google has the message `name`."""
+        """Compare Google's message `name` with `ours`, the JSON schema of PushHub's message in its place."""
         for field, theirs in self.schemas[name].get("properties", {}).items():
             known = ours.get("properties", {}).get(field)
             if known is None:
@@ -176,7 +180,7 @@ class Fields:
                 self.walk(inside, known.get("items", known), refused=refusal)
 
     def _refusal(self, name: str, field: str, known: Json) -> str:
-        """Ask the code that takes the field's value. An error about something inside of the sample is no refusal."""
+        """Try a sample value of the field; return how it is refused, or "". Errors about its parts don't count."""
         from pushhub.common.errors import InvalidArgument, PushHubError, Unimplemented
 
         taken = self.takers.get((name, field))
@@ -194,7 +198,7 @@ class Fields:
 
 
 def rest_rows(document: Json, served: Mapping[tuple[str, str], Json], fields: Fields) -> list[list[str]]:
-    """A row for each REST method; on the way, its messages are walked."""
+    """Return a row for each REST method, and compare the fields of its messages."""
     rows = []
     for method in sorted(methods_of(document), key=lambda method: str(method["id"])):
         operation = served.get((method["httpMethod"], _shape(method["flatPath"])))
@@ -220,7 +224,7 @@ def _walk_messages(method: Json, operation: Json, fields: Fields) -> None:
 
 
 def proto_methods() -> Iterator[tuple[str, str]]:
-    """(service, method) of each RPC, which the client library's transports name."""
+    """Return (service, method) of each RPC that the client library's transports name."""
     import google.pubsub_v1
 
     [package] = google.pubsub_v1.__path__
@@ -234,7 +238,7 @@ def proto_methods() -> Iterator[tuple[str, str]]:
 
 
 def grpc_rows() -> list[list[str]]:
-    """A row for each RPC."""
+    """Return a row for each RPC."""
     from pushhub.runtime.grpcserver import services
 
     served = services()
@@ -245,7 +249,7 @@ def grpc_rows() -> list[list[str]]:
 
 
 def proto_fields() -> Iterator[tuple[str, str, int, str]]:
-    """(message, json name, number, proto name) of each field of the descriptors, messages by their last names."""
+    """Return (message, JSON name, number, proto name) of each field of the descriptors, with short message names."""
     from google.pubsub_v1.types import pubsub, schema
 
     seen = set()
@@ -263,7 +267,7 @@ def proto_fields() -> Iterator[tuple[str, str, int, str]]:
 
 
 def attributes_read() -> set[str]:
-    """What the gRPC servicers read of requests or give in answers, from their source."""
+    """Return the names that the source of the gRPC servicers reads from requests or sets in answers."""
     names = set()
     for folder in ("subscriptions/rpc", "deliveries/rpc"):
         for path in (ROOT / folder).glob("*.py"):
@@ -278,7 +282,7 @@ def attributes_read() -> set[str]:
 
 
 def messages_served() -> set[str]:
-    """The messages that the gRPC methods take and give, and those in them, by their last names."""
+    """Return the short names of the messages that the gRPC methods take and return, and of the messages in them."""
     from pushhub.runtime.grpcserver import services
 
     pending = [
@@ -297,14 +301,14 @@ def messages_served() -> set[str]:
 
 
 def field_rows(fields: Fields) -> list[list[str]]:
-    """A row for each field that the discovery document or a descriptor has."""
+    """Return a row for each field that the discovery document or a descriptor has."""
     numbers = {(message, field): (number, proto) for message, field, number, proto in proto_fields()}
     read, served = attributes_read(), messages_served()
     rows = {
         (message, field): status for message, statuses in fields.statuses.items() for field, status in statuses.items()
     }
     for key, (_, proto) in numbers.items():
-        if key not in rows:  # gRPC alone has it: REST says the same in its addresses, or not at all
+        if key not in rows:  # only gRPC has it: REST has it in its addresses, or not at all
             rows[key] = DONE if proto in read and key[0] in served else MISSING
     return [
         [
@@ -317,7 +321,7 @@ def field_rows(fields: Fields) -> list[list[str]]:
 
 
 def client_rows() -> list[list[str]]:
-    """A row for each client that tests run, with the version that its file of dependencies pins."""
+    """Return a row for each client that tests run, with the version that its file of dependencies pins."""
     rows = []
     for language, name, file, tests in CLIENTS:
         pins = (ROOT / file).read_text(encoding="utf-8")
@@ -336,7 +340,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def _with_effect(key: tuple[str, str], status: str) -> str:
-    return WITHOUT_EFFECT.get(key, DONE) if status == DONE else status
+    return REMARKS.get(key, DONE) if status == DONE else status
 
 
 def _done(rows: list[list[str]]) -> int:
@@ -344,7 +348,7 @@ def _done(rows: list[list[str]]) -> int:
 
 
 def page() -> str:
-    """The whole of docs/compatibility.md. Django must be set up."""
+    """Return all of docs/compatibility.md. Django must be set up."""
     document = discovery()
     fields = Fields(document)
     methods = rest_rows(document, operations(), fields)

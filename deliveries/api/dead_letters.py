@@ -49,12 +49,12 @@ class DeadLetterList(ApiView):
 
 
 class DeadLetterMove(ApiView):
-    """What redrive and discard have in common."""
+    """The base of redrive and discard."""
 
     action: ClassVar[Action]
 
     def move(self, request: Request, project: str, subscription: str) -> Response:
-        """Move the named dead letters now, or order it for all of them; answer with their number."""
+        """Move the named dead letters now, or order to move all of them; return their number."""
         source = selectors.subscription_get(name=subscription_name(project, subscription))
         body = request.data if isinstance(request.data, dict) else {}
         ids, is_all, rate = _ids(body), body.get("all", False), body.get("messagesPerSecond", DEFAULT_RATE)

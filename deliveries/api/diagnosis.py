@@ -28,12 +28,12 @@ class SubscriptionDiagnose(ApiView):
         responses=ANY_OBJECT,
     )
     def post(self, request: Request, project: str, subscription: str) -> Response:
-        found = subscription_get(name=subscription_name(project, subscription))
+        subscription_row = subscription_get(name=subscription_name(project, subscription))
         body = request.data
         send_probe = body.get("sendProbe", False) if isinstance(body, dict) else None
         if not isinstance(send_probe, bool):
             raise InvalidArgument("Give true or false.", field="sendProbe")
         # The texts of the API do not depend on the language that a client accepts.
         with translation.override("en"):
-            diagnosis = subscription_diagnose(found, caller=caller_of(request), send_probe=send_probe)
+            diagnosis = subscription_diagnose(subscription_row, caller=caller_of(request), send_probe=send_probe)
         return Response(diagnosis_format(diagnosis))

@@ -23,7 +23,7 @@ from pushhub.common.errors import PushHubError
 TARGET = re.compile(rb"/v1/(projects/[A-Za-z0-9.:-]+/topics/[A-Za-z0-9._~-]+):publish")
 #: The answer to more messages may be long enough to be compressed.
 MAX_MESSAGES = 30
-#: Django's answer depends on these in no other way than the code below, or not at all.
+#: Django's answer doesn't depend on these header fields, or only in the way of the code below.
 KNOWN_HEADERS = frozenset(
     [
         *(b"accept", b"accept-encoding", b"authorization", b"cache-control", b"connection", b"content-length"),
@@ -89,7 +89,7 @@ class DirectPublish:
 
 
 def _fields(headers: Headers) -> dict[bytes, bytes] | None:
-    """The header fields by name; None if one is unknown, is there twice or asks for something unusual."""
+    """Return the header fields by name; None if a field is unknown, is there twice or asks for something unusual."""
     fields: dict[bytes, bytes] = {}
     for name, value in headers:
         if (name not in KNOWN_HEADERS and not name.startswith(KNOWN_PREFIXES)) or name in fields:

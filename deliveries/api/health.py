@@ -18,7 +18,7 @@ from subscriptions.api.authentication import session_principal
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The metrics of all processes, for those with the token of PUSHHUB_METRICS_TOKEN; on loopback for everyone."""
+    """Return the metrics of all processes to callers with the token of PUSHHUB_METRICS_TOKEN, or on loopback."""
     if not settings.METRICS:
         return HttpResponse("PUSHHUB_METRICS is off.\n", status=404, content_type="text/plain")
     if not _may_read_metrics(request):
@@ -42,7 +42,7 @@ def _may_read_metrics(request: HttpRequest) -> bool:
 
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """200 while messages can be taken and delivered, else 503, within a second. `?exclude=NAME` leaves a check out."""
+    """Return 200 if messages can be accepted and delivered, or 503, within a second. `?exclude=NAME` skips a check."""
     excluded = frozenset(request.GET.getlist("exclude"))
     unknown = sorted(excluded - CHECKS.keys())
     if unknown:

@@ -31,7 +31,7 @@ PULL = "google.pubsub.v1.Subscriber.Pull"
 
 
 class MessageDetail(ApiView):
-    """Tells of the subscriptions of a project that the caller may pull from, as the console's message page does."""
+    """Covers the subscriptions of a project that the caller may pull from, as the console's message page does."""
 
     methods = {"GET": "pushhub.v1.Diagnostics.GetMessage"}
 

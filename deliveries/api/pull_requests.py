@@ -6,7 +6,7 @@ from deliveries.publish.request import PUBSUB_MESSAGE
 from pushhub.common.protojson import Bool, Integer, Message, Repeated, String
 
 NAME = String(2048)
-#: Each at most 400 characters, all together half a megabyte; how many may well be bounded here too.
+#: An ack id has at most 400 characters, and all of them half a megabyte, so their number can be bounded here too.
 ACK_IDS = Repeated(String(1000), max_items=20_000)
 
 PULL = Message("PullRequest", {"subscription": NAME, "returnImmediately": Bool(), "maxMessages": Integer(32)})

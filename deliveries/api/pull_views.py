@@ -27,7 +27,7 @@ from subscriptions.services.rows import check_name
 TAGS = ["subscriptions"]
 #: How long production holds a pull that finds nothing (docs/spec.md#pull-requests).
 HOLD_SECONDS = 20.0
-#: A pull that is held takes a thread of the web server: half of them may be, and further ones answer at once.
+#: A pull that is held takes a thread of the web server. Half of the threads may be held; further pulls answer at once.
 _held = threading.BoundedSemaphore(max(settings.WEB_THREADS // 2, 1))
 
 

@@ -19,7 +19,7 @@ from subscriptions.api.base import ApiView
 from subscriptions.api.openapi import ANY_OBJECT, PAGING
 from subscriptions.selectors import project_get
 
-#: Points of a page, as in Cloud Monitoring; a page has whole series, and one at least.
+#: The most points of a page, as in Cloud Monitoring. A page has whole series, and at least one.
 MAX_POINTS = 100_000
 
 
@@ -93,7 +93,7 @@ def _page_size(parameters: Mapping[str, str]) -> int:
 
 
 def _page(series: list[Series], points: int) -> list[Series]:
-    """The first series, as many as have so many points together."""
+    """Return the first series that have at most `points` points together, but at least one series."""
     count = 0
     for number, row in enumerate(series):
         count += len(row.cells)
@@ -103,7 +103,7 @@ def _page(series: list[Series], points: int) -> list[Series]:
 
 
 def _signer(scope: str) -> signing.Signer:
-    """Of page tokens: how many series of that list have been given out."""
+    """Return the signer of page tokens. A token has the number of series that were returned before."""
     return signing.Signer(salt=f"pushhub.page:{scope}")
 
 

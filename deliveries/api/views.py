@@ -13,7 +13,7 @@ from subscriptions.api.base import ApiView
 from subscriptions.api.openapi import body, message
 from subscriptions.selectors import topic_get
 
-#: Names the region of publishing where it is not that of the deployment; each region has a push window of its own.
+#: The header with the region of publishing, if it isn't the deployment's own. Each region has its own push window.
 REGION_HEADER = "X-PushHub-Region"
 
 

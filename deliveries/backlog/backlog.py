@@ -27,11 +27,11 @@ Item = TypeVar("Item")
 PREFIX = "ph:"
 #: When each region was last served (beat.lua).
 REGIONS_KEY = f"{PREFIX}regions"
-#: The most that offers in one round trip take, in messages of a lane: a few ms in which Redis may answer nobody else.
+#: The most work of one round trip of offers, in messages: it takes Redis a few ms, in which it answers nobody else.
 MAX_OFFER_WEIGHT = 1000
-#: The most that the messages of one call take.
+#: The most work of the messages of one call.
 MAX_MESSAGES_WEIGHT = 250
-#: A lane takes as long as so many of its messages, and so many bytes take as long as a message.
+#: The messages that take as long as a lane, and the bytes that take as long as a message.
 LANE_AS_MESSAGES = 10
 BYTES_AS_A_MESSAGE = 1000
 #: What `configure` does besides passing the settings on (configure.lua).
@@ -342,7 +342,10 @@ class Backlog:
         return _ids(self.scripts.leased(keys=[lane.key], args=_flat(leases)))
 
     def unlease(self, lane: Lane, leases: Iterable[tuple[int, int, int]]) -> None:
-        """Take back leases at no cost of an attempt: delivery, how often it was leased, end in ms (unlease.lua)."""
+        """Take back leases without costing an attempt (unlease.lua).
+
+        A lease is a delivery, how often it was leased, and its end in ms.
+        """
         args = [part for lease in leases for part in lease]
         if args:
             self.scripts.unlease(keys=[lane.key], args=args)

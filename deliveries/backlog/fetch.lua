@@ -4,7 +4,7 @@
 -- so that they can be put back if it dies. Also claims lanes that want their next page.
 --   KEYS[1]  deliveries.<region>     KEYS[2]  ph:work:<worker>, hash: batch -> its messages (msgpack)
 --   ARGV[1]  region   ARGV[2]  the batch's name   ARGV[3]  at most this many   ARGV[4]  how many may wait in a lane
--- Reads ph:epoch; moves ph:wake, ph:page, ph:bell:<region>; owns ph:work:<worker>; pumps lanes (common.lua).
+-- Reads ph:epoch; moves ph:wake, ph:page, ph:bell:<region>; owns ph:work:<worker>; pumps lanes (pump.lua).
 tells_wake = true
 local now = now_ms()
 local limit = tonumber(ARGV[4])

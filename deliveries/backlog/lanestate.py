@@ -1,4 +1,4 @@
-"""What Redis knows of one lane, by name and with types, for everyone but the Lua scripts."""
+"""The state of a lane in Redis, with names and types, for all code except the Lua scripts."""
 
 from __future__ import annotations
 
@@ -87,5 +87,5 @@ def lane_state_parse(fields: Mapping[bytes, bytes]) -> LaneState | None:
 
 
 def lane_fields(**values: float) -> dict[str, float]:
-    """Return fields, given by name, as a lane's hash holds them."""
+    """Return values by name as the fields of a lane's hash."""
     return {STATE_CODES[name]: value for name, value in values.items()}

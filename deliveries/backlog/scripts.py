@@ -1,4 +1,4 @@
-"""Loads the Lua verbs: each script is the names of codes.py, rules.lua, common.lua and its own file."""
+"""Loads the Lua verbs. Each script is the names of codes.py, the shared files and the verb's own file."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from redis.exceptions import NoScriptError
 from deliveries.backlog.codes import lua_names
 
 FOLDER = Path(__file__).parent
+#: Each file uses the functions of the files before it.
+SHARED = ("rules", "common", "pump")
 VERBS = (
     "offer",
     "page",
@@ -40,7 +42,7 @@ def source(verb: str) -> str:
     """Return the complete text of a verb's script."""
     if verb not in VERBS:
         raise ValueError(f"no such verb: {verb}")
-    parts = [(FOLDER / f"{part}.lua").read_text(encoding="utf-8") for part in ("rules", "common", verb)]
+    parts = [(FOLDER / f"{part}.lua").read_text(encoding="utf-8") for part in (*SHARED, verb)]
     return "\n".join([lua_names(time_scale=settings.TIME_SCALE), *parts])
 
 

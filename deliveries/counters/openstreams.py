@@ -1,7 +1,7 @@
 """How many streaming pulls are open. Each process tells Redis of its own streams, and the gauges add them up.
 
-The streams themselves are the heartbeat: each of them looks here at least once a second. The entry of a process that
-was killed is ignored when it is old.
+Open streams are also the heartbeat, because each of them calls this module at least once a second. The entry of a
+process that was killed is ignored when it is old.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A message's attempts from the journal's Parquet segments, which are there after the ack as well.
+"""A message's attempts from the journal's Parquet segments, which exist after the ack too.
 
 A message id contains the publish time, and a segment's name the time when it was opened. So only the segments of the
-first minutes and those around the last known attempt are read, and no more of them than BUDGET_SECONDS allows.
+first minutes and those around the last known attempt are read, as many of them as BUDGET_SECONDS allows.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from deliveries.backlog.default import default_backlog
 logger = logging.getLogger(__name__)
 
 KEY = "ph:journal:alarms"
-#: What the alarm about the bucket has behind the name of its process.
+#: The suffix of a process's name in its alarm about the bucket.
 OF_BUCKET = " bucket"
 #: A process repeats its alarm this often. An alarm older than STALE_SECONDS belongs to a process that has ended.
 REPEAT_SECONDS = 10.0
@@ -29,7 +29,7 @@ STALE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """The journal of one process, which has stopped; or segments of its machine that wait for the bucket."""
+    """An alarm of one process: its journal has stopped, or segments of its machine wait for the bucket."""
 
     process: str
     reason: str

@@ -60,7 +60,7 @@ class Journal:
     def append(self, parts: Sequence[Events]) -> None:
         """Queue events to be written soon.
 
-        They are serialized here, which takes half a microsecond per event. To keep their objects alive for the thread
+        They are serialized here, which takes half a microsecond per event. Keeping their objects alive for the thread
         would cost ten times as much.
         """
         count = sum(part.count for part in parts)
@@ -140,12 +140,12 @@ class Journal:
                 self.lost += count
                 raise
             except Exception:
-                # The cause is unknown, so they are written again later.
+                # The cause is unknown, so the events are written again later.
                 self._waiting.appendleft((count, b"".join(texts)))
                 self._count += count
                 raise
             self._go_on()
-        # Threads add to the count without a lock and may lose an addition. Here the error ends.
+        # Threads add to the count without a lock and may lose an addition. This corrects the error.
         self._count = 0
         if self.trouble and time.monotonic() >= self._retry_at:
             self._writer()

@@ -1,9 +1,9 @@
-"""Segments in a bucket: sealed here, then uploaded, noted in the database, and removed here, in this order.
+"""Segments in a bucket. Each is sealed here, then uploaded, noted in the database, and removed here, in this order.
 
     <PUSHHUB_JOURNAL_BUCKET>/dt=2026-11-21/hour=04/<name>.parquet
 
-A crash or a bucket that cannot be reached leaves the segment here, and it is uploaded again under its name. The
-database says which segments are in the bucket, so nobody has to list it.
+After a crash, or while the bucket cannot be reached, the segment stays here. It is uploaded again under the same name.
+The database says which segments are in the bucket, so nobody has to list it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TURN_SECONDS = 3.0
 #: Copies of segments of the bucket, on the machine that counts them.
 FETCHED = "fetched"
 KEY = "message_id"
-#: More than any id, where a footer doesn't tell the ids.
+#: The bounds of a segment whose footer does not have them.
 EVERY_ID = (0, (1 << 63) - 1)
 #: Segments that are forgotten in one transaction.
 CHUNK = 500
@@ -59,7 +59,7 @@ def ship(folder: Path, *, monotonic: Callable[[], float] = time.monotonic) -> in
 
 
 def id_bounds(path: AnyFile) -> tuple[int, int]:
-    """Return the least and the greatest message id of a segment, or EVERY_ID where its footer doesn't tell.
+    """Return the least and the greatest message id of a segment, or EVERY_ID if its footer does not have them.
 
     Raises FileNotFoundError.
     """
@@ -80,7 +80,10 @@ def id_bounds(path: AnyFile) -> tuple[int, int]:
 
 
 def fetch(folder: Path, names: Iterable[str]) -> list[Path]:
-    """Copy segments of the bucket to this machine; return those that the bucket has. Raises OSError."""
+    """Copy segments from the bucket to this machine; return the copies. Skips segments that the bucket lacks.
+
+    Raises OSError.
+    """
     fetched = folder / FETCHED
     folders_make(fetched)
     store = Store(settings.JOURNAL_BUCKET)

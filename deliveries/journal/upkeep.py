@@ -1,4 +1,4 @@
-"""The maintenance worker's part of the journal: it seals what writers have closed, and moves segments to the bucket."""
+"""The maintenance worker's part of the journal: it seals closed journals and moves segments to the bucket."""
 
 from __future__ import annotations
 

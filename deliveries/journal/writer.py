@@ -1,4 +1,4 @@
-"""The file to which a process appends: one write per batch, and a full disk leaves no half of one."""
+"""The file to which a process appends: one write per batch. A full disk leaves no half-written batch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a push endpoint makes of a request: the message in it and whom its token proves. For `manage.py receive`.
+"""Reads a push request as an endpoint does: the message, and the account that the token proves (`manage.py receive`).
 
-Written from the endpoint's side, with nothing but the request and the public certificates to go by.
+It uses only the request and the public certificates, as an endpoint elsewhere would.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 
 import jwt
 
-#: How much of a message people are shown.
+#: How much of a message is shown.
 SHOWN_CHARACTERS = 1000
 
-#: Clocks of two machines differ; Google's own verifiers allow a few seconds as well.
+#: Clocks of two machines differ. Google's own verifiers allow a few seconds as well.
 CLOCK_SKEW_SECONDS = 10
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """One pushed message, wrapped or not. `delivery_attempt` is 0 where the request does not say."""
+    """One pushed message, wrapped or not. `delivery_attempt` is 0 if the request does not have it."""
 
     message_id: str
     subscription: str
@@ -34,11 +34,11 @@ class Pushed:
 
 
 class NotAPushError(ValueError):
-    """The request's body has not the form of a push."""
+    """The request's body does not have the form of a push."""
 
 
 def pushed_read(*, headers: Mapping[str, str], body: bytes) -> Pushed:
-    """The message of a request; `headers` has lower-case names. NotAPushError says what is wrong with it."""
+    """Return the message of a request. `headers` has lower-case names. Raises NotAPushError with the reason."""
     if "x-goog-pubsub-message-id" in headers:
         return Pushed(
             message_id=headers["x-goog-pubsub-message-id"],
@@ -69,7 +69,7 @@ class TokenVerifier:
         self._keys = jwt.PyJWKClient(certs_url, timeout=5)
 
     def email(self, authorization: str) -> str:
-        """The verified email of an Authorization header's token; jwt.PyJWTError says why there is none."""
+        """Return the verified email of an Authorization header's token. Raises jwt.PyJWTError with the reason."""
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise jwt.InvalidTokenError("the request carries no bearer token")

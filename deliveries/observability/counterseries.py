@@ -1,9 +1,9 @@
 """Adds the counters of `/metrics` to the tables of metrics each minute, where time series are read from.
 
-The journal counts what it has a row for. The other counters exist in Redis alone: messages sent to pullers, requests of
-pullers, sizes of messages, messages that a filter acknowledged. What a counter has grown by since the last sample goes
-into the tables in the transaction that stores the new sample, so no growth is added twice. A counter that is smaller
-than its last sample has started again at zero, because Redis lost it.
+The journal counts events for which it has a row. Other counters exist in Redis only: messages sent to pullers, requests
+of pullers, sizes of messages, messages that a filter acknowledged. The transaction that stores a new sample also adds a
+counter's growth since the last sample to the tables, so no growth is added twice. A counter that is smaller than its
+last sample has started again at zero, because Redis lost it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 PREFIX = "pushhub_"
 #: The label of all resources beyond settings.METRICS_RESOURCES.
 OTHER = "other"
-#: Gauges are written once a minute. Older rows are those of a subscription with nothing to tell, or of a deleted one.
+#: Gauges are written once a minute. Older rows belong to a subscription without new gauges, or to a deleted one.
 GAUGES_FRESH = timedelta(minutes=3)
 
 #: Gauges by column of GaugeMinute: the metric, its help, and the metric's unit in units of the column.

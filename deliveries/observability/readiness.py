@@ -63,7 +63,7 @@ def push_workers() -> Component:
 
 
 def maintenance() -> Component:
-    """The maintenance worker, by its last audit."""
+    """Check the maintenance worker by the time of its last audit."""
     with impatient_redis() as client:
         left_ms = client.pttl(AUDIT_KEY)
     if left_ms < 0:
@@ -75,11 +75,11 @@ def maintenance() -> Component:
 
 
 def journal() -> Component:
-    """Journals that stand still, whose attempts are missing in the metrics, and segments that wait for the bucket."""
+    """Check for stopped journals, whose attempts the metrics lack, and for segments that wait for the bucket."""
     with impatient_redis() as client:
         alarms = client.hvals(JOURNAL_ALARMS_KEY)
     rows = [row for row in map(orjson.loads, alarms) if time.time() - row["at"] < JOURNAL_ALARM_SECONDS]
-    # Several workers of a machine may tell of the same segments.
+    # Several workers of a machine may report the same segments.
     waiting = max((row.get("waiting", 0) for row in rows), default=0)
     stopped = sum(not row.get("waiting") for row in rows)
     reasons = [f"the journals of {stopped} processes stand still"] if stopped else []
@@ -89,7 +89,7 @@ def journal() -> Component:
 
 
 def pipeline() -> Component:
-    """How far the metrics are, by the lease of whoever counts; and how far Spark is behind, if it runs here."""
+    """Check up to when attempts are counted, and how far Spark is behind if it runs here."""
     if not settings.JOURNAL:
         return Component(Status.OK, state="PUSHHUB_JOURNAL is off, so nothing is counted")
     try:

@@ -1,7 +1,7 @@
 """Gauges by region: what waits and what is retained, of subscriptions, topics and snapshots, taken once a minute.
 
 Messages are counted in an index, so counts are exact. Bytes are read from the rows of at most some thousand messages of
-each range; those of a longer range follow from their mean.
+each range; for a longer range they are estimated from their mean.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The Spark side: attempts to metrics, archive, replay, ingest and report. Everything else runs without it."""
+"""The data pipeline: metrics, archive, replay, ingest and report. Everything else runs without it."""

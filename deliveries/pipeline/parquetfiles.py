@@ -1,4 +1,4 @@
-"""Whether a Parquet file is whole: its footer can be good while its pages are not."""
+"""Checks whether a Parquet file is intact: its footer can be good while its pages are damaged."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ BATCH_ROWS = 1000
 
 
 def damage(path: Path | str, *, rows: int | None = None, filesystem: Any = None) -> str:
-    """Read a file whole and return what is wrong with it; empty for a good one.
+    """Read all of a file and return what is wrong with it, or "" for a good file.
 
-    `rows` is how many it should have, and `filesystem` is pyarrow's for a file that is not on this machine. Raises
-    OSError for trouble that is not the file's, such as a missing one.
+    `rows` is how many rows it should have, and `filesystem` is pyarrow's, for a file that is not on this machine.
+    Raises OSError if the content is not the cause, for instance for a missing file.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""The report about pushes, for those who run the endpoints: one file that needs no network."""
+"""The report about pushes, for the operators of endpoints: one HTML file that needs no network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deliveries.metrics.series import DAY, HOUR, MINUTE, floor
 from deliveries.models import GaugeMinute, Metric, MetricDay, MetricHour, MetricMinute
 from deliveries.rules.histogram import merged, quantile
 
-#: How long each table's rows are good for drawing.
+#: Longer reports use the next coarser table.
 MINUTES_UP_TO, HOURS_UP_TO = timedelta(hours=6), timedelta(days=14)
 ROWS_SHOWN = 15
 DEAD_LETTER = "dead_letter"
@@ -35,7 +35,7 @@ class Scope:
 
 @dataclass(slots=True)
 class Tally:
-    """Pushes of anything: a time, a host, a subscription."""
+    """The pushes of a period, to a host, or of a subscription."""
 
     count: int = 0
     acked: int = 0
@@ -77,7 +77,7 @@ class Tallies:
 def report(scope: Scope) -> str:
     """Return the report in HTML."""
     model, period = _table(scope.length)
-    # The period that is not over is included, as readers want to see what just happened.
+    # The current period is included, because readers want to see what just happened.
     end = floor(scope.now, period) + period
     start = end - scope.length
     tallies = _tallies(model, scope, start, end)
@@ -136,7 +136,7 @@ def _push_charts(times: Sequence[datetime], tallies: Tallies, scope: Scope) -> l
 
 
 def _budget_course(cells: Iterable[Tally | None], total: Tally, objective: float) -> list[float | None]:
-    """Return what is left of the error budget of the whole time after each period, in percent and at least zero."""
+    """Return how much of the report's error budget is left after each period, in percent and at least zero."""
     allowed, failed, left = total.count * (1 - objective), 0, []
     for cell in cells:
         failed += cell.count - cell.acked if cell else 0
@@ -279,6 +279,6 @@ def _page(scope: Scope, start: datetime, end: datetime, sections: Iterable[str])
         f"<header><h1>Push deliveries of {escape(what)}</h1>{time}</header>"
         f"<main>{''.join(sections)}</main>"
         f"<footer>Made by PushHub at {scope.now.astimezone(UTC):%Y-%m-%d %H:%M} UTC. Quantiles are exact to 1.1 %. "
-        "Windows, backoff and backlog are taken each minute and kept for eight days; shown is the largest of each "
-        "period. Percentages are rounded down.</footer></body></html>\n"
+        "Windows, backoff and backlog are taken each minute and kept for eight days; the charts show the largest of "
+        "each period. Percentages are rounded down.</footer></body></html>\n"
     )

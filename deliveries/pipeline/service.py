@@ -1,4 +1,4 @@
-"""The settings with which the tasks of Spark reach the service, on whatever host they run."""
+"""The settings with which Spark's tasks reach the service, whatever host they run on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The environment of a task's process. It has secrets, so it is sent with the task only."""
+    """The environment of a task's process. It has secrets, so only the task carries it."""
 
     environ: Mapping[str, str] = field(repr=False)
 

@@ -15,16 +15,16 @@ from pushhub.common.errors import InvalidArgument
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, SparkSession
 
-#: The folder that holds our packages, for executors that start elsewhere.
+#: The folder with PushHub's packages, for executors that start elsewhere.
 ROOT = Path(__file__).resolve().parents[2]
 #: In a job of seconds the second compiler costs more than it gains (docs/design.md#spark-session). Long jobs use it.
 SHORT_JOB = "-XX:TieredStopAtLevel=1"
 COLLECTOR = "-XX:+UseSerialGC"
-#: The most bytes that Java and Python pass to each other at a time.
+#: The most bytes that Java and Python exchange at a time.
 BATCH_BYTES = 16 * 2**20
 #: Rows that Spark's Parquet reader decodes at a time. It keeps all of them, and a message may have 10 MB.
 READER_ROWS = 8
-#: The first of the masters of a standalone cluster.
+#: Matches the first master in the address of a standalone cluster.
 STANDALONE = re.compile(r"spark://(?P<host>\[[^]]+\]|[^:,]+):(?P<port>[0-9]+)")
 
 
@@ -71,7 +71,7 @@ def driver_address(master: str) -> dict[str, str]:
 
 
 def _address_towards(host: str, port: int) -> str:
-    """Return the address of this machine from which packets to a host are sent. It sends none."""
+    """Return the address of this machine from which packets to a host are sent. Sends none."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:

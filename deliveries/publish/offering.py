@@ -36,7 +36,7 @@ class Owed:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Messages that were stored together, and who is owed them."""
+    """Messages that were stored together, and the subscriptions that are owed them."""
 
     topic: Topic
     ids: Sequence[int]
@@ -54,7 +54,7 @@ class Published:
 def offer_all(requests: Sequence[Published]) -> None:
     """Record committed requests in the journal and offer their messages, in one round trip for a few of them.
 
-    The absence of Redis is logged and no reason to fail a publish: the reconciler finds the deliveries later.
+    If Redis is away, that is logged, but the publish succeeds: the reconciler finds the deliveries later.
     """
     for request in requests:
         records.published(
@@ -106,7 +106,7 @@ def _spans(request: Published) -> Iterator[tracing.Span]:
 
 
 def _point_out_ordered(requests: Iterable[Published]) -> None:
-    """Tell each ordered lane from which message on to read the database, where it finds the order of its keys."""
+    """Tell each ordered lane from which message on to read the database, which has the order of its keys."""
     first_ids: dict[Lane, tuple[int, PushSettings]] = {}
     for request in requests:
         for owed in request.owed:
@@ -120,7 +120,7 @@ def _offers(requests: Sequence[Published]) -> Iterator[Offer]:
     """Yield the offers that requests make: one for all lanes that are owed the same messages."""
     texts: list[list[tuple[int, str]]] = []
     subscribers: dict[Lane, PushSettings] = {}
-    #: For each lane, what it is owed: pairs of a request's number and the indices of its messages.
+    #: The messages that each lane is owed: pairs of a request's number and the indices of its messages.
     parts: dict[Lane, list[tuple[int, Sequence[int]]]] = {}
     for number, request in enumerate(requests):
         recipients = [owed for owed in request.owed if owed.indices and not owed.subscriber.ordered]

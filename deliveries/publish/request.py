@@ -72,7 +72,7 @@ PUBLISH_RESPONSE = Message("PublishResponse", {"messageIds": Repeated(String(), 
 
 
 def publish_request_parse(body: object) -> list[NewMessage]:
-    """The messages of a publish request; raises InvalidArgument naming the field, or FailedPrecondition."""
+    """Return the messages of a request. Raises InvalidArgument, which names the field, or FailedPrecondition."""
     if isinstance(body, Mapping) and isinstance(listed := body.get("messages"), list):
         _check_count(len(listed))
         plain = _plain_messages(listed) if len(body) == 1 else None
@@ -134,7 +134,7 @@ def _checked(messages: Iterable[NewMessage]) -> list[NewMessage]:
 
 
 def region_parse(text: str) -> str:
-    """A region's name, or nothing for the deployment's own; InvalidArgument for a region that no worker serves."""
+    """Return a region's name, or "" for the deployment's own. Raises InvalidArgument for a region without workers."""
     if text and not REGION_PATTERN.fullmatch(text):
         raise InvalidArgument(
             f"Invalid region given (region={clipped(text)}). A region has up to 63 lower-case letters, digits and "

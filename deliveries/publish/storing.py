@@ -33,9 +33,9 @@ ID_TRIES = 3
 
 #: Deliveries that one request may make; storing them takes ten seconds on SQLite.
 MAX_DELIVERIES = 1_000_000
-#: Of requests that are committed together, by `Request.weight`.
+#: The largest sum of `Request.weight` of requests that are committed together.
 MAX_GROUP_WEIGHT = SLICE_ROWS * 2
-#: SQLite writes so many bytes in the time of a row.
+#: The bytes that SQLite writes in the time of a row.
 BYTES_AS_A_ROW = 2_000
 
 
@@ -80,7 +80,7 @@ def messages_store(
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Messages that are to be stored, and who is owed them."""
+    """Messages to store, and the subscriptions that are owed them."""
 
     topic: Topic
     messages: Sequence[NewMessage]
@@ -95,12 +95,12 @@ class Request:
 
     @property
     def weight(self) -> int:
-        """How long storing it takes, in rows; writing BYTES_AS_A_ROW takes as long as a row."""
+        """The time that storing the request takes, in rows. BYTES_AS_A_ROW take as long as a row."""
         size = sum(len(message.data) for message in self.messages)
         return self.deliveries + len(self.messages) + size // BYTES_AS_A_ROW
 
     def recipients(self) -> list[tuple[int, Sequence[int]]]:
-        """Pairs of a subscription's primary key and the indices of its messages."""
+        """Return pairs of a subscription's primary key and the indices of its messages."""
         return [(owed.subscriber.id, owed.indices) for owed in self.owed]
 
 

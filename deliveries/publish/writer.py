@@ -152,7 +152,7 @@ class PublishWriter:
 
 @contextmanager
 def publish_writer(loop: asyncio.AbstractEventLoop) -> Iterator[PublishWriter | None]:
-    """The writer of this event loop, while the block runs; None where quotas are on, which charge each request."""
+    """Yield the writer of this event loop for the block; None if quotas are on, because they charge each request."""
     if settings.QUOTAS:
         yield None
         return
@@ -166,7 +166,7 @@ def publish_writer(loop: asyncio.AbstractEventLoop) -> Iterator[PublishWriter | 
 
 
 def publish_writer_of(loop: asyncio.AbstractEventLoop) -> PublishWriter | None:
-    """The writer of an event loop inside of `publish_writer`."""
+    """Return the writer of an event loop that is inside of `publish_writer`, or None."""
     return _writers.get(loop)
 
 
@@ -249,7 +249,7 @@ class _Reading:
 
 
 def _is_allowed(authorization: str | None, topic: str) -> bool:
-    """Whether the caller may publish to the topic. Errors are given by the way of all other requests."""
+    """Return whether the caller may publish to the topic. If not, the usual way of requests reports the error."""
     try:
         if authorization is not None:
             caller = caller_from_authorization(authorization)

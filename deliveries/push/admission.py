@@ -1,7 +1,7 @@
 """Admission: bounds the memory that payloads take in this worker.
 
 A message that must wait keeps only its id; its payload is read from the database when its turn comes. A subscription
-gets no more memory than it leaves to the others, so that one with large messages and a hanging endpoint cannot starve
+gets at most as much memory as remains free, so that one with large messages and a hanging endpoint cannot starve
 its neighbours.
 """
 

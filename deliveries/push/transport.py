@@ -22,7 +22,7 @@ from deliveries.backlog.scripts import source
 from deliveries.push.alarm import Alarm
 from deliveries.rules.taskmessage import QUEUE_PREFIX, own_parse
 
-#: The longest sleep on the bell, and so the longest delay after a lost ring. common.lua has the same number.
+#: The longest sleep on the bell, and so the longest delay after a lost ring. pump.lua has the same number.
 MAX_SLEEP_SECONDS = 2.0
 
 

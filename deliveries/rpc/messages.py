@@ -30,12 +30,12 @@ REGION_METADATA = REGION_HEADER.lower()
 QUICK_MESSAGES = 100
 #: How long production holds a pull that finds nothing (docs/spec.md#pull-requests).
 HOLD_SECONDS = 20.0
-#: A client that named a deadline gets its empty answer this much before it.
+#: An empty answer is sent this long before the client's deadline.
 ANSWER_SECONDS = 0.5
 
 
 def publish(request: Any, call: Call) -> Any:
-    """Store the messages; the region of publishing may be named in the metadata."""
+    """Store the messages. The metadata may name the region of publishing."""
     topic = topic_get(name=request.topic, field="topic")
     messages = published_messages_read(request.messages)
     region = region_parse(call.metadata(REGION_METADATA))
@@ -44,7 +44,7 @@ def publish(request: Any, call: Call) -> Any:
 
 
 async def publish_quickly(request: Any, call: Call) -> Any:
-    """As `publish`, together with other requests; None for a request that `publish` has to answer."""
+    """Store the messages together with other requests; return None for a request that `publish` has to answer."""
     loop = asyncio.get_running_loop()
     writer = publish_writer_of(loop)
     if writer is None or len(request.messages) > QUICK_MESSAGES or call.metadata(REGION_METADATA):
@@ -65,7 +65,7 @@ async def publish_quickly(request: Any, call: Call) -> Any:
 
 
 async def messages_pull(request: Any, call: Call) -> Any:
-    """Return the messages that can be leased at once or, unless the caller doesn't want to wait, before long."""
+    """Return the messages that can be leased now. If there are none, wait for some, unless the caller won't wait."""
     subscription = await in_thread(_subscription, request.subscription)
     loop = bell().loop
     ends = loop.time()

@@ -33,7 +33,7 @@ def result(flow: Flow, *, acked: bool, latency_ms: float, now_ms: float, dice: f
     slowed = backoff.after_result(
         flow.backoff, acked=acked, latency_ms=latency_ms, now_ms=now_ms, dice=dice, repeated=repeated
     )
-    # A nack that counts moves `since_ms`, and starts a pause above the free level. Its end may be that of the last one.
+    # A nack that counts moves `since_ms`. Above the free level it starts a pause, which may end when the last one does.
     if slowed.since_ms > flow.backoff.since_ms and backoff.is_backing_off(slowed):
         if not backoff.is_backing_off(flow.backoff):
             changed = window.with_round_learned(changed)
@@ -78,7 +78,7 @@ def sent(flow: Flow, *, count: int, outstanding: int, now_ms: float) -> Flow:
 
 
 def bucket_wait_ms(flow: Flow, *, now_ms: float) -> float | None:
-    """Return when the rate limit lets the next message go; None if it does so now."""
+    """Return when the rate limit allows the next message, or None if it allows it now."""
     rate, burst = _limit(flow)
     if rate <= 0:
         return None

@@ -1,4 +1,4 @@
-"""The hot statements of the data plane, as SQL: the ORM's objects would cost more than the rows.
+"""The frequent statements of the data plane, in SQL: the ORM's objects would cost more than the rows.
 
 Only these few are here; all else uses the ORM. Each works on SQLite and PostgreSQL. Callers own the transaction.
 """
@@ -41,7 +41,7 @@ class PageRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Nack:
-    """What is written down about a nacked delivery."""
+    """What the database keeps about the last attempt of a nacked delivery."""
 
     message_id: int
     attempts: int
@@ -53,7 +53,7 @@ def _is_postgresql() -> bool:
 
 
 def _length() -> str:
-    """The function for the bytes of a payload; neither database reads the payload for it."""
+    """Return the SQL function for the bytes of a payload. Neither database reads the payload for it."""
     return "octet_length" if _is_postgresql() else "length"
 
 
@@ -77,7 +77,7 @@ def deliveries_insert(rows: Sequence[DeliveryRow]) -> None:
 
 
 def _insert_as_json(rows: Sequence[DeliveryRow]) -> None:
-    """SQLite reads all rows from one JSON array, in half the time and without Python's lock in between."""
+    """Insert on SQLite, which reads all rows from one JSON array in half the time, and without Python's lock."""
     values = ", ".join(f"json_extract(value, '$[{index}]')" for index in range(len(rows[0])))
     with connection.cursor() as cursor:
         cursor.execute(
@@ -87,7 +87,7 @@ def _insert_as_json(rows: Sequence[DeliveryRow]) -> None:
 
 
 def _insert(head: str, rows: Sequence[tuple[Any, ...]], *, casts: Sequence[str]) -> None:
-    """One statement of column arrays on PostgreSQL, one prepared statement run many times on SQLite."""
+    """Insert rows: on PostgreSQL by one statement with an array per column, on SQLite by one prepared statement."""
     if not rows:
         return
     with connection.cursor() as cursor:
@@ -141,7 +141,7 @@ def deliveries_nacked(*, subscription_id: int, region: str, nacks: Sequence[Nack
 
 
 def page_read(*, subscription_id: int, region: str, from_id: int, limit: int) -> list[PageRow]:
-    """The next deliveries of a lane in publish order, with their messages but without large payloads."""
+    """Return the next deliveries of a lane in publish order, with their messages but without large payloads."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT d.message_id, d.attempts, CASE WHEN {_length()}(m.data) <= %s THEN m.data END, m.attributes,"
@@ -156,7 +156,7 @@ def page_read(*, subscription_id: int, region: str, from_id: int, limit: int) ->
 
 
 def payload_sizes(message_ids: Sequence[int]) -> dict[int, int]:
-    """Return the bytes of data and attributes of those of the messages that exist, without reading their data."""
+    """Return the bytes of data and attributes of each message that exists, without reading its data."""
     sizes: dict[int, int] = {}
     with connection.cursor() as cursor:
         for chunk in _in_chunks(message_ids):
@@ -181,7 +181,7 @@ def waiting_ids(*, subscription_id: int, region: str, before_id: int, after_id: 
 
 
 def lanes_waiting(subscription_id: int) -> list[str]:
-    """The regions for which a subscription has deliveries waiting: one index step a region, whatever the backlog."""
+    """Return the regions in which a subscription has waiting deliveries. Takes one index step per region."""
     regions: list[str] = []
     with connection.cursor() as cursor:
         while True:
@@ -197,7 +197,7 @@ def lanes_waiting(subscription_id: int) -> list[str]:
 
 
 def subscriptions_waiting() -> list[int]:
-    """Every subscription with deliveries waiting, deleted ones among them: one index step a subscription."""
+    """Return every subscription with waiting deliveries, even if deleted. Takes one index step per subscription."""
     subscription_ids: list[int] = []
     with connection.cursor() as cursor:
         while True:
@@ -227,7 +227,7 @@ def still_waiting(*, subscription_id: int, region: str, message_ids: Sequence[in
 
 
 def messages_range_end(*, after_id: int, before_id: int, size: int) -> int | None:
-    """The last id of the next `size` messages in the open range, or None when there is none."""
+    """Return the last id of the next `size` messages in the open range, or None if there is no message."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT max(id) FROM (SELECT id FROM deliveries_message WHERE id > %s AND id < %s ORDER BY id LIMIT %s) r",
@@ -238,7 +238,7 @@ def messages_range_end(*, after_id: int, before_id: int, size: int) -> int | Non
 
 
 def topics_in_range(*, after_id: int, to_id: int) -> list[int]:
-    """The topics that the messages of a range are of."""
+    """Return the topics of the messages in a range."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT DISTINCT topic_id FROM deliveries_message WHERE id > %s AND id <= %s", [after_id, to_id])
         return [row[0] for row in cursor.fetchall()]
@@ -254,7 +254,7 @@ _IS_ARCHIVED = (
 def messages_delete_settled(
     *, after_id: int, to_id: int, kept_from: Mapping[int, int], archived_only: bool = False
 ) -> int:
-    """Those messages of a range that are owed to nobody and kept for nothing; returns how many went.
+    """Delete the messages of a range that no subscription is owed and nothing keeps; return how many were deleted.
 
     `kept_from` has, for a topic, the first id that is kept for seeks and snapshots. `archived_only` also keeps every
     message that is not in the archive.
@@ -282,7 +282,7 @@ def messages_delete_settled(
 
 
 def messages_unarchived(*, after_id: int, limit: int) -> list[int]:
-    """Ids of the next messages that are neither in the archive nor being written to it, in order."""
+    """Return the ids of the next messages that are neither in the archive nor being written to it, in order."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT m.id FROM deliveries_message m WHERE m.id > %s AND NOT EXISTS"
@@ -293,7 +293,7 @@ def messages_unarchived(*, after_id: int, limit: int) -> list[int]:
 
 
 def archived_insert(*, write_id: int, message_ids: Sequence[int]) -> None:
-    """Note messages as those of a write to the archive."""
+    """Claim messages for a write to the archive."""
     ids = "unnest(%s::bigint[]) AS ids(value)" if _is_postgresql() else "json_each(%s) AS ids"
     with connection.cursor() as cursor:
         cursor.execute(
@@ -303,7 +303,7 @@ def archived_insert(*, write_id: int, message_ids: Sequence[int]) -> None:
 
 
 def archived_insert_existing(message_ids: Sequence[int]) -> int:
-    """Note those messages as archived that the database has; returns how many were not noted yet."""
+    """Mark messages as archived if the database has them; return how many were not marked yet."""
     count = 0
     with connection.cursor() as cursor:
         for chunk in _in_chunks(message_ids):
@@ -318,7 +318,7 @@ def archived_insert_existing(message_ids: Sequence[int]) -> int:
 
 
 def messages_of_topic(*, topic_id: int, after_id: int, limit: int) -> list[tuple[int, str, str]]:
-    """The next messages of a topic, in publish order: id, region and attributes."""
+    """Return the next messages of a topic, in publish order: id, region and attributes."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT id, region, attributes FROM deliveries_message WHERE topic_id = %s AND id > %s"
@@ -391,7 +391,7 @@ def oldest_acked_ids(*, subscription_id: int, topic_id: int, from_id: int, limit
 
 
 def snapshot_include(*, snapshot_id: int, subscription_id: int, before_id: int) -> None:
-    """Note down the deliveries of a subscription that wait now, up to `before_id`."""
+    """Add the deliveries of a subscription that wait now, up to `before_id`, to a snapshot."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO deliveries_snapshotmessage (snapshot_id, message_id, region, included)"
@@ -402,7 +402,7 @@ def snapshot_include(*, snapshot_id: int, subscription_id: int, before_id: int) 
 
 
 def deliveries_delete_expired(*, subscription_id: int, before_id: int, limit: int) -> int:
-    """Deliveries of a subscription that are past their retention; returns how many went."""
+    """Delete deliveries of a subscription that are past their retention; return how many were deleted."""
     with connection.cursor() as cursor:
         cursor.execute(
             "DELETE FROM deliveries_delivery WHERE id IN (SELECT id FROM deliveries_delivery"

@@ -134,7 +134,7 @@ class String(Kind):
 
 
 class Bool(Kind):
-    """true or false, and no other value that resembles them."""
+    """true or false. Values that resemble them, such as 1 or "true", are refused."""
 
     type_name = "TYPE_BOOL"
 
@@ -167,7 +167,7 @@ class Integer(Kind):
 
 
 class Enum(Kind):
-    """A name or its number. The first name is the unspecified one; without `numbers` they count from 0."""
+    """A name or its number. The first name means unspecified. Without `numbers`, names are numbered from 0."""
 
     type_name = "TYPE_ENUM"
 
@@ -266,7 +266,7 @@ class Struct(Kind):
         return dict(value)
 
     def _check(self, value: object, path: str, *, depth: int, left: int) -> int:
-        """Return how many more values there may be."""
+        """Check a value; return how many more values the whole may have."""
         if left <= 0 or depth > self.max_depth:
             raise InvalidArgument(f"The value for {path} is too large or too deeply nested.", field=path)
         left -= 1

@@ -24,10 +24,10 @@ VERSION = OpenApiParameter("options.requestedPolicyVersion", int, description="0
 
 
 class PolicyView(ApiView):
-    """What the views of policies share: the resource that the URL names."""
+    """The base of all views of policies. It finds the resource that the URL names."""
 
     def resource(self, request: Request, **kwargs: str) -> Resource:
-        if set(kwargs) == {"project"}:  # in development, its first use creates it
+        if set(kwargs) == {"project"}:  # in development, the first use creates a project
             return project_ensure(project=kwargs["project"], caller=caller_of(request))
         return resource_get(self.resource_name(**kwargs))
 

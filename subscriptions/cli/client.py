@@ -36,7 +36,7 @@ class Client:
             self._headers["Authorization"] = f"Bearer {token}"
 
     def call(self, method: str, path: str, body: Fields | None = None, **query: Any) -> Fields:
-        """Return the response to a request below /v1/. Raises CliError for an error response, or without a response."""
+        """Return the response to a request below /v1/. Raises CliError for an error, or if there is no response."""
         parameters = {name: value for name, value in query.items() if value not in (None, "")}
         target = quote(f"/v1/{path}", safe="/:@!$&'()*+,;=~%") + (f"?{urlencode(parameters)}" if parameters else "")
         content = json.dumps({} if body is None else body).encode() if method != "GET" else None
@@ -49,7 +49,7 @@ class Client:
         try:
             answer = json.loads(response)
         except ValueError:
-            raise CliError(f"{self.address} answered {status} and no JSON: is it a PushHub?") from None
+            raise CliError(f"{self.address} answered {status} without JSON: is it a PushHub?") from None
         if status >= 400:
             refusal = answer.get("error", {}) if isinstance(answer, Mapping) else {}
             raise CliError(str(refusal.get("message", "")), status=str(refusal.get("status", status)))

@@ -1,7 +1,7 @@
 """Field tables of the API's messages, derived from the descriptors of the protocol buffers that Google publishes.
 
-A descriptor gives the names and types of the fields. It doesn't give what PushHub adds: how large a value may be, and
-which fields callers can't set. Those are passed in, keyed by the message's name and the field's JSON name, for example
+A descriptor has the names and types of the fields. It doesn't say how large a value may be, nor which fields callers
+can't set. These rules of PushHub are passed in, keyed by the message's name and the field's JSON name, for example
 `PushConfig.OidcToken.audience`.
 """
 

@@ -132,7 +132,7 @@ def test_a_frame_is_published_once_under_its_id_and_bad_rows_are_named(spark: Sp
 
     with pytest.raises(Exception, match=r"row 2 of part 0 is refused: .*empty"):
         save(spark.createDataFrame([(b"x",), (b"",)], "data binary").coalesce(1))
-    with pytest.raises(Exception, match="The column 'body' is no part of a message"):
+    with pytest.raises(Exception, match="The column 'body' is not part of a message"):
         save(frame.selectExpr("data", "1 AS body"))
     with pytest.raises(Exception, match="Resource not found"):
         frame.write.format("pushhub").mode("append").options(topic=COPY).save()

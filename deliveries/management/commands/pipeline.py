@@ -14,10 +14,10 @@ from pushhub.common.errors import PushHubError
 
 
 class Command(BaseCommand):
-    """Hands over to the module of the subcommand."""
+    """Runs the module of the subcommand."""
 
     help = "The data pipeline: metrics, archive, replay, ingest and report."
-    #: They load every page of the console: a second and 50 MB that a pipeline has no use for.
+    #: The checks load every page of the console, which takes a second and 50 MB that a pipeline has no use for.
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -42,7 +42,7 @@ class Command(BaseCommand):
 
 
 def subcommands() -> list[str]:
-    return sorted(found.name for found in pkgutil.iter_modules(cli.__path__))
+    return sorted(module.name for module in pkgutil.iter_modules(cli.__path__))
 
 
 def subcommand(name: str) -> ModuleType:

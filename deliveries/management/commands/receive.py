@@ -1,4 +1,4 @@
-"""A push endpoint for people: prints what is pushed to it, and whether its token is genuine."""
+"""A push endpoint for people: it prints each push, and whether its token is genuine."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from django.core.management.base import BaseCommand, CommandError
 
 from deliveries.management.pushrequest import NotAPushError, Pushed, TokenVerifier, pushed_read, text_for_people
 
-#: More than any push holds: 10 MB of data in base64.
+#: More than any push has: 10 MB of data take less than this in base64.
 BODY_BYTES = 16 * 1024 * 1024
 
-#: Of so many messages the receiver remembers how often they came.
+#: The receiver remembers for this many messages how often they came.
 REMEMBERED_MESSAGES = 10_000
 
 
 class Receiver(ThreadingTCPServer):
-    """The listening server: the answer it gives, and what it prints."""
+    """The listening server. It knows which answer to give, and prints the pushes."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -43,7 +43,7 @@ class Receiver(ThreadingTCPServer):
         self._lock = threading.Lock()
 
     def times_seen(self, message_id: str) -> int:
-        """Count one more sighting of a message; requests tell the attempt only where there is a dead letter policy."""
+        """Count how often a message came. Requests have the attempt only if there is a dead-letter policy."""
         with self._lock:
             self._sightings[message_id] = self._sightings.get(message_id, 0) + 1
             self._sightings.move_to_end(message_id)
@@ -58,7 +58,7 @@ class Receiver(ThreadingTCPServer):
             print("\n".join([f"{stamp} {lines[0]}", *(f"         {line}" for line in lines[1:])]), flush=True)  # noqa: T201
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is no news: PushHub does so at the ack deadline, and tells it on its side."""
+        """Print nothing if a client hangs up. PushHub does so at the ack deadline, and reports it on its side."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -86,7 +86,7 @@ class Handler(BaseHTTPRequestHandler):
         return self._answer(status)
 
     def _proof(self) -> tuple[bool, str]:
-        """Whether to take the push, and in words whom its token proves."""
+        """Return whether to accept the push, and a text that says which account its token proves."""
         if self.server.verifier is None:
             return True, "not verified (start with --verify AUDIENCE to check tokens)"
         try:
@@ -105,7 +105,7 @@ class Handler(BaseHTTPRequestHandler):
         return [*lines, text_for_people(pushed.data) if pushed.data else "(no data)"]
 
     def _answer(self, status: int) -> None:
-        if status == 102:  # final in Pub/Sub's eyes and interim in HTTP's: said, and nothing after it
+        if status == 102:  # final for Pub/Sub, but interim in HTTP, so nothing follows it
             self.wfile.write(b"HTTP/1.1 102 Processing\r\nConnection: close\r\n\r\n")
             self.close_connection = True
             return
@@ -117,7 +117,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """What there is to say, `show` says."""
+        """Print nothing, because `show` prints the pushes."""
 
 
 class Command(BaseCommand):
@@ -133,7 +133,7 @@ class Command(BaseCommand):
         parser.add_argument("--status", type=int, default=204, help="the HTTP status to answer with (default 204)")
         parser.add_argument("--delay", type=float, default=0.0, metavar="SECONDS", help="how long to wait before it")
         parser.add_argument(
-            "--verify", metavar="AUDIENCE", default="", help="check each push's token; answer 401 where it is no good"
+            "--verify", metavar="AUDIENCE", default="", help="check each push's token; answer 401 if it is not valid"
         )
         parser.add_argument("--certs", metavar="URL", default="", help="the JWK set to check with (default PushHub's)")
 

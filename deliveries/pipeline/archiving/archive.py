@@ -2,10 +2,10 @@
 
     <archive>/project=<p>/dt=<day>/<first id>-<last id>-<token>-<n>.parquet
 
-Which messages are archived is known by their ids and not by a time: hosts' clocks differ, and a message may be
+The ids of messages say which ones are archived, and not a time: the clocks of hosts differ, and a message may be
 committed long after others with higher ids. A step of a run claims committed messages that have no claim yet
-(ArchivedMessage), writes them, and adds the files to the manifest in one transaction. A step that was killed left its
-claims and files under the token of an ArchiveLeftover; the next run deletes exactly those, and no other file.
+(ArchivedMessage), writes them, and adds the files to the manifest in one transaction. A step that is killed leaves its
+claims and files under the token of an ArchiveLeftover. The next run deletes exactly those, and no other file.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from subscriptions.models import Topic
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Messages of one range, and ranges of one step; after each step what is done is done.
+#: Messages per range, and ranges per step. A run that is killed loses only the step that it was working on.
 RANGE_ROWS = 25_000
 STEP_RANGES = 16
-#: Claims that one transaction of a clean-up deletes.
+#: Claims that one transaction deletes when it cleans up.
 CLAIMS_A_TRANSACTION = 10_000
-#: Files of a day below this are worth to be made one.
+#: Compaction merges the files of a day that are smaller than this.
 SMALL_BYTES = 64 * 1024 * 1024
-#: How long files stay that compaction has replaced: a reader that knows them has so much time to read them.
+#: Files that compaction has replaced stay for this long, so that readers that know them can finish.
 GRACE = timedelta(hours=1)
 Ranges = list[tuple[int, int]]
 
@@ -78,10 +78,10 @@ class Archiver:
         self._progress = progress
 
     def run(self) -> Archived:
-        """Archive every committed message that isn't in the archive; what a killed run left is removed first."""
+        """Remove what killed runs left, then archive every committed message that isn't in the archive."""
         self.sweep()
         if not ArchivedMessage.objects.exists():
-            # An older release did not note them, and nor does a database that was restored in part.
+            # An older release made no claims, or the database was restored only in part.
             identities_note(self._store)
         total, after_id = Archived(0, 0), 0
         while step := self._step(after_id):
@@ -92,12 +92,12 @@ class Archiver:
         return total
 
     def sweep(self) -> int:
-        """Delete what killed runs left, and release what they had claimed; return how many files went.
+        """Delete the files of killed runs and release the messages that they claimed; return the number of files.
 
-        Files that compaction has replaced go when they have been so for GRACE and no replay runs. Only files that are
-        recorded as leftovers of this deployment go. FailedPrecondition, and no file goes, where the manifest names
-        files beside them that are not there: it is older than the archive, and what it calls a leftover may be all
-        there is of a message.
+        Files that compaction has replaced are deleted after GRACE, if no replay runs. Only files that this deployment
+        recorded as leftovers are deleted. Raises FailedPrecondition, and deletes nothing, if the manifest names a
+        missing file in one of their folders: the manifest is then older than the archive, and a file that it calls a
+        leftover may be the only one with a message.
         """
         with no_readers(self._store) as are_gone:
             due = Q(path="")
@@ -112,7 +112,7 @@ class Archiver:
             raise FailedPrecondition(
                 f"The manifest names {missing[0]}, which is not in {self._store}. Was the database restored from an "
                 "older backup? Nothing was deleted. `pipeline archive verify` says what differs, and "
-                "`pipeline archive adopt` makes the manifest what the files say."
+                "`pipeline archive adopt` rebuilds the manifest from the files."
             )
         unnamed = [name for name in names if name not in named]
         if unnamed:
@@ -125,7 +125,7 @@ class Archiver:
         return len(unnamed)
 
     def compact(self) -> int:
-        """Make one file of the small ones of a project's day; how many days it was done for."""
+        """Merge the small files of each project's day into one; return the number of such days."""
         days: dict[str, list[ArchiveFile]] = {}
         for row in ArchiveFile.objects.filter(bytes__lt=SMALL_BYTES).order_by("first_id"):
             days.setdefault(row.path.rpartition("/")[0], []).append(row)
@@ -137,7 +137,7 @@ class Archiver:
         return len(crowded)
 
     def _step(self, after_id: int) -> tuple[Archived, int] | None:
-        """Archive the next messages behind an id; None when there are none. Also returns the last id of them."""
+        """Archive the next messages after an id; return what was archived and the last id, or None for no messages."""
         from pyspark.sql import functions as f
 
         ids = statements.messages_unarchived(after_id=after_id, limit=RANGE_ROWS)
@@ -155,13 +155,13 @@ class Archiver:
                 break
             ids = statements.messages_unarchived(after_id=ids[-1], limit=RANGE_ROWS)
         last = ranges[-1][1]
-        # As many partitions as there are cores, each of neighbouring ranges.
+        # Spark makes as many partitions as there are cores, each with neighbouring ranges.
         frame = self._session.createDataFrame(ranges, "after long, to long")
         messages = frame.mapInArrow(partial(read_ranges, source=source(write_id=write.pk)), spark_schema(MESSAGE))
         rows = self._written(messages.withColumn("step", f.lit(self._next_step())), write, first=first, last=last)
         written = sum(row.rows for row in rows)
         if settings.ARCHIVING and written != claimed:
-            raise FailedPrecondition(f"{written} of {claimed} messages were written; the next run does it again.")
+            raise FailedPrecondition(f"{written} of {claimed} messages were written; the next run writes them again.")
         with write_transaction():
             ArchiveFile.objects.bulk_create(rows)
             write.delete()
@@ -173,24 +173,24 @@ class Archiver:
             return ArchiveLeftover.objects.create(token=secrets.token_hex(6))
 
     def _next_step(self) -> int:
-        """Return a number that is larger than that of every step before: the time in ms, unless the clock is behind."""
+        """Return a number larger than that of every earlier step: the time in ms, unless the clock is behind."""
         last = ArchiveFile.objects.aggregate(last=Max("last_step"))["last"] or 0
         return max(int(self._clock().timestamp() * 1000), last + 1)
 
     def _written(self, messages: DataFrame, write: ArchiveLeftover, *, first: int, last: int) -> list[ArchiveFile]:
-        """Write a frame, and return the files' rows of the manifest, not stored yet."""
+        """Write a frame; return a row of the manifest for each file, not stored yet."""
         from pyspark.sql import functions as f
 
         dated = messages.withColumn("dt", f.date_format("publish_time", "yyyy-MM-dd"))
-        # Each task writes what it read. To bring a day's messages together first would cost more than half of the rate,
-        # and leave a project's day to one core.
+        # Each task writes what it read. Bringing a day's messages together first would cost more than half of the rate,
+        # and only one core would write a project's day.
         ordered = dated.sortWithinPartitions("project", "dt", "topic", "publish_time")
         name = f"{first}-{last}-{write.token}"
         written = ordered.mapInArrow(partial(write_files, address=self._store.address, name=name), WRITTEN).collect()
         return [ArchiveFile(first_id=first, last_id=last, **row.asDict()) for row in written]
 
     def _files_of(self, leftovers: list[ArchiveLeftover]) -> list[str]:
-        """Return the files of leftovers that are there, those among them that a killed task had not finished."""
+        """Return the existing files of leftovers, including those that a killed task had not finished."""
         tokens = {leftover.token for leftover in leftovers if leftover.token}
         paths = [leftover.path for leftover in leftovers if not leftover.token and self._store.exists(leftover.path)]
         if not tokens:
@@ -225,6 +225,6 @@ class Archiver:
 
 
 def source(*, write_id: int) -> Source:
-    """The service's database, as tasks reach it."""
+    """Return how Spark's tasks reach the service's database."""
     topics = {row.pk: (row.project.project_id, row.name) for row in Topic.objects.select_related("project")}
     return Source(database_url(), topics, write_id, EPOCH_MS, TIME_SHIFT)

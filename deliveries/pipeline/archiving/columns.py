@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The columns and their types in Spark's words. `project` is not in the files, but in the names of their folders.
+#: The columns and their types in Spark's terms. `project` is not in the files, but in the names of their folders.
 COLUMNS: Mapping[str, str] = {
     "project": "string",
     "topic": "string",
@@ -18,7 +18,7 @@ COLUMNS: Mapping[str, str] = {
     "data": "binary",
     "attributes": "map<string,string>",
     "ordering_key": "string",
-    # The step of the archiver that archived the message. Later steps have larger numbers, and older files no column.
+    # The step of the archiver that archived the message. Later steps have larger numbers. Older files lack this column.
     "step": "bigint",
 }
 #: The columns of a message, without those of the archive.
@@ -26,13 +26,13 @@ MESSAGE = tuple(name for name in COLUMNS if name != "step")
 
 
 def spark_schema(names: tuple[str, ...]) -> str:
-    """Return some of the columns as Spark takes a schema."""
+    """Return the schema of some columns, as a text for Spark."""
     return ", ".join(f"{name} {COLUMNS[name]}" for name in names)
 
 
 @cache
 def arrow_schema(names: tuple[str, ...] = tuple(COLUMNS)) -> pa.Schema:
-    """Return some of the columns as Arrow and Spark hand them to each other."""
+    """Return the schema of some columns, as Arrow and Spark exchange them."""
     import pyarrow as pa
 
     types = {

@@ -1,6 +1,6 @@
-"""The archive's files without Spark: whether they are those of the manifest.
+"""Compares the archive's files with the manifest, without Spark.
 
-`verify` reads every file of the manifest and says what is wrong; `adopt` rebuilds the manifest from the files, for
+`verify` reads every file of the manifest and says what is wrong. `adopt` rebuilds the manifest from the files, for
 instance after the database was restored from an older backup.
 """
 
@@ -25,21 +25,21 @@ from pushhub.common.stores import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: <first id>-<last id>-<token of the write>-<number>; older releases had no token.
+#: <first id>-<last id>-<token of the write>-<number>. Older releases had no token.
 FILE_NAME = re.compile(r"[0-9]+-[0-9]+-([0-9a-z]+-)?[0-9]+\.parquet")
 COLUMNS = {"topic", "message_id", "publish_time", "data", "attributes", "ordering_key"}
-#: Message ids that one transaction notes.
+#: Message ids that one transaction records.
 IDS_A_TRANSACTION = 10_000
 
 
 def listing_write(store: Store) -> None:
-    """Write the manifest into the archive, in place of the one before."""
+    """Write the manifest into the archive, in place of the previous one."""
     rows = ArchiveFile.objects.order_by("path").values_list(*(field.name for field in fields(ManifestFile)))
     manifest_write(store, [ManifestFile(*row) for row in rows.iterator()])
 
 
 def listing_require(store: Store) -> None:
-    """Write the manifest into an archive of an older release, which has none beside its files."""
+    """Write the manifest into the archive if it has none, because an older release wrote it."""
     if not store.exists(MANIFEST):
         listing_write(store)
 
@@ -52,41 +52,41 @@ class Verified:
     messages: int = 0
     #: In the manifest and not in the folder.
     missing: list[str] = field(default_factory=list)
-    #: In both, but not as they were written: the path and the reason.
+    #: In both, but damaged: the path and the reason.
     damaged: list[tuple[str, str]] = field(default_factory=list)
-    #: Parquet files that the manifest does not have, whoever wrote them.
+    #: Parquet files that are not in the manifest.
     unknown: list[str] = field(default_factory=list)
 
 
 def verify(root: str | Path) -> Verified:
-    """Read every file of the manifest, whole, and look for others. Nothing is changed."""
+    """Read every file of the manifest in full, and look for other files. Changes nothing."""
     store = Store(root)
-    found = Verified()
+    verified = Verified()
     named = set()
     for row in ArchiveFile.objects.iterator():
         named.add(row.path)
         if not store.exists(row.path):
-            found.missing.append(row.path)
+            verified.missing.append(row.path)
         elif reason := _damage(store, row.path, rows=row.rows):
-            found.damaged.append((row.path, reason))
+            verified.damaged.append((row.path, reason))
         else:
-            found.files += 1
-            found.messages += row.rows
+            verified.files += 1
+            verified.messages += row.rows
     replaced = set(ArchiveLeftover.objects.exclude(path="").values_list("path", flat=True))
-    found.unknown = sorted(set(_names(store)) - named - replaced)
-    return found
+    verified.unknown = sorted(set(_names(store)) - named - replaced)
+    return verified
 
 
 @dataclass(slots=True)
 class Adopted:
-    """What a rebuilding of the manifest came to. Paths are below the folder."""
+    """What `adopt` did. Paths are below the folder."""
 
     added: list[str] = field(default_factory=list)
-    #: Gone from the manifest: not in the folder, or not readable.
+    #: Removed from the manifest: missing in the folder, or damaged.
     dropped: list[str] = field(default_factory=list)
-    #: Ours, but every message of them is in other files of the manifest.
+    #: Files of the archive whose messages are all in other files of the manifest.
     redundant: list[str] = field(default_factory=list)
-    #: Parquet files that are no archive's, or cannot be read: the path and the reason.
+    #: Parquet files that are not the archive's, or cannot be read: the path and the reason.
     foreign: list[tuple[str, str]] = field(default_factory=list)
     #: Messages that two files of the manifest have.
     repeated: int = 0
@@ -95,23 +95,23 @@ class Adopted:
 
 
 def adopt(root: str | Path) -> Adopted:
-    """Make the manifest what the files say, and note which messages of the database they have. No file is deleted."""
+    """Rebuild the manifest from the files, and record which messages of the database they have. Deletes no file."""
     store = Store(root)
-    found = Adopted()
+    adopted = Adopted()
     folders: dict[str, list[str]] = defaultdict(list)
     for name in {*_names(store), *ArchiveFile.objects.values_list("path", flat=True)}:
         folders[name.rpartition("/")[0]].append(name)
     for folder in sorted(folders):
-        _adopt_folder(store, folders[folder], found)
+        _adopt_folder(store, folders[folder], adopted)
     with write_transaction():
-        # What a write left unfinished is part of the archive now, or another file has it.
+        # The messages of an unfinished write are in the archive now, by its files or by others.
         ArchiveLeftover.objects.all().delete()
     listing_write(store)
-    found.archived = identities_note(store)
-    return found
+    adopted.archived = identities_note(store)
+    return adopted
 
 
-def _adopt_folder(store: Store, names: list[str], found: Adopted) -> None:
+def _adopt_folder(store: Store, names: list[str], adopted: Adopted) -> None:
     """Choose the files of a project's day that together have every message, the largest first."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -123,18 +123,18 @@ def _adopt_folder(store: Store, names: list[str], found: Adopted) -> None:
             readable.append((name, _content(store, name)))
         except (ValueError, OSError) as error:
             if name in known:
-                found.dropped.append(name)
+                adopted.dropped.append(name)
             else:
-                found.foreign.append((name, first_line(error)))
+                adopted.foreign.append((name, first_line(error)))
     taken = pa.array([], pa.int64())
     chosen: dict[str, ArchiveFile] = {}
-    for name, content in sorted(readable, key=lambda one: (-len(one[1].ids), one[0] not in known, one[0])):
+    for name, content in sorted(readable, key=lambda file: (-len(file[1].ids), file[0] not in known, file[0])):
         ids = content.ids
         repeated = pc.sum(pc.is_in(ids, value_set=taken)).as_py() or 0
         if repeated == len(ids):
-            found.redundant.append(name)
+            adopted.redundant.append(name)
             continue
-        found.repeated += repeated
+        adopted.repeated += repeated
         taken = pa.concat_arrays([taken, ids])
         span = pc.min_max(ids).as_py()
         chosen[name] = known.get(name) or ArchiveFile(
@@ -147,14 +147,14 @@ def _adopt_folder(store: Store, names: list[str], found: Adopted) -> None:
             last_step=content.last_step,
         )
     new = [row for name, row in chosen.items() if name not in known]
-    found.added += [row.path for row in new]
+    adopted.added += [row.path for row in new]
     with write_transaction():
         ArchiveFile.objects.filter(path__in=[name for name in known if name not in chosen]).delete()
         ArchiveFile.objects.bulk_create(new)
 
 
 def identities_note(store: Store) -> int:
-    """Note anew which messages of the database are in files of the manifest; returns how many those are."""
+    """Record again which messages of the database are in files of the manifest; return how many there are."""
     noted = ArchivedMessage.objects.order_by("pk")
     while pks := list(noted.values_list("pk", flat=True)[:IDS_A_TRANSACTION]):
         with write_transaction():
@@ -165,7 +165,7 @@ def identities_note(store: Store) -> int:
     count = 0
     for path in ArchiveFile.objects.filter(last_id__gte=oldest).values_list("path", flat=True):
         if store.exists(path):
-            ids = [one for one in _ids(store, path).to_pylist() if one >= oldest]
+            ids = [message_id for message_id in _ids(store, path).to_pylist() if message_id >= oldest]
             for start in range(0, len(ids), IDS_A_TRANSACTION):
                 with write_transaction():
                     count += statements.archived_insert_existing(ids[start : start + IDS_A_TRANSACTION])
@@ -173,7 +173,7 @@ def identities_note(store: Store) -> int:
 
 
 def manifest_beside(names: Iterable[str]) -> set[str]:
-    """What the manifest has in the folders of those files."""
+    """Return the files of the manifest that are in the folders of some files."""
     return {
         path
         for folder in {name.rpartition("/")[0] for name in names}
@@ -182,7 +182,7 @@ def manifest_beside(names: Iterable[str]) -> set[str]:
 
 
 def _names(store: Store) -> Iterator[str]:
-    """The Parquet files of the archive, without what is being written."""
+    """Return the Parquet files of the archive, without those that are being written."""
     for file in store.files():
         if file.name.endswith(".parquet") and not any(part.startswith((".", "_")) for part in file.name.split("/")):
             yield file.name
@@ -190,7 +190,7 @@ def _names(store: Store) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What a file of the archive has: the ids of its messages, and the first and the last step."""
+    """The content of a file of the archive: the ids of its messages, and the first and the last step."""
 
     ids: pa.Array
     first_step: int = 0
@@ -198,12 +198,12 @@ class _Content:
 
 
 def _content(store: Store, name: str) -> _Content:
-    """Read a file that is an archive's and that can be read; ValueError or OSError for another."""
+    """Read a file of an archive. Raises ValueError for any other file, and ValueError or OSError for a damaged one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not FILE_NAME.fullmatch(name.rpartition("/")[2]):
-        raise ValueError("its name is none of an archive's")
+        raise ValueError("its name is not that of an archive's file")
     try:
         names = set(_parquet(store, name).schema_arrow.names)
     except pa.ArrowException as error:

@@ -1,7 +1,7 @@
-"""Who works on an archive: one archiver, and any number of readers that keep replaced files from being deleted.
+"""The locks of an archive: one archiver works on it, and any number of readers keep replaced files from deletion.
 
-The locks of a folder are files in it. An object store has no locks, so there they are those of the database, which has
-the manifest: PostgreSQL's own, or files beside SQLite's file.
+The locks of a folder are files in it. An object store has no locks, so its archive is locked where the manifest is: by
+advisory locks of PostgreSQL, or with SQLite by files in the data folder.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from pushhub.common.stores import Store, folders_make
 
 OWNER = ".owner"
 LOCK = ".lock"
-#: Readers hold it together, and who deletes files that they may read holds it alone.
+#: Readers share this lock. A process that deletes files which they may read holds it alone.
 READERS = ".readers"
 
 
 @contextmanager
 def only_archiver(root: str | Path | Store, *, take_over: bool = False) -> Iterator[None]:
-    """Hold an archive; FailedPrecondition where another process or another deployment has it.
+    """Lock an archive for the block. Raises FailedPrecondition if another process or another deployment has it.
 
-    `take_over` makes this deployment the owner of an archive that was another's.
+    `take_over` makes this deployment the owner of another deployment's archive.
     """
     store = Store(root)
     with _locked(store, LOCK, shared=False) as is_locked:
@@ -43,20 +43,20 @@ def only_archiver(root: str | Path | Store, *, take_over: bool = False) -> Itera
 
 @contextmanager
 def reading(root: str | Path | Store) -> Iterator[None]:
-    """Keep every file that the manifest names now from being deleted, even if compaction replaces it."""
+    """Within the block, no file that the manifest names is deleted, even if compaction replaces it."""
     with _locked(Store(root), READERS, shared=True):
         yield
 
 
 @contextmanager
 def no_readers(root: str | Path | Store) -> Iterator[bool]:
-    """Return whether nobody reads the archive now; nobody begins to within the block."""
+    """Yield whether the archive has no readers. If so, none can begin within the block."""
     with _locked(Store(root), READERS, shared=False) as is_locked:
         yield is_locked
 
 
 def _own(store: Store, *, take_over: bool) -> None:
-    """Write our identity into the archive, or compare it with the one that is there."""
+    """Write this deployment's identity into the archive, or compare it with the one that is there."""
     owner, _ = ArchiveOwner.objects.get_or_create(pk=1, defaults={"identity": uuid.uuid4().hex})
     identity = store.read_text(OWNER).strip()
     if identity == owner.identity:
@@ -71,7 +71,7 @@ def _own(store: Store, *, take_over: bool) -> None:
 
 @contextmanager
 def _locked(store: Store, name: str, *, shared: bool) -> Iterator[bool]:
-    """Return whether the lock was free. A shared lock is waited for, any other is not."""
+    """Hold a lock for the block; yield whether it was free. Waits for a shared lock, but not for an exclusive one."""
     if store.is_local:
         lock = _file_locked(Path(store.root), name, shared=shared)
     elif connection.vendor == "postgresql":
@@ -97,7 +97,7 @@ def _file_locked(folder: Path, name: str, *, shared: bool) -> Iterator[bool]:
 
 @contextmanager
 def _database_locked(name: str, *, shared: bool) -> Iterator[bool]:
-    """Hold an advisory lock. It belongs to a connection of its own, as Django may close and reopen the usual one."""
+    """Hold an advisory lock. It has its own connection, because Django may close and reopen the usual one."""
     import psycopg
 
     key = int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)

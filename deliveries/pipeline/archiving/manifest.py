@@ -20,7 +20,7 @@ LISTING = "files.csv"
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
-    """A file of the archive, with the first and last of the messages' ids and of the steps that archived them."""
+    """A file of the archive, with its first and last message id, and the first and last step of its messages."""
 
     path: str
     first_id: int
@@ -36,7 +36,7 @@ class ManifestFile:
 
 
 def manifest_write(store: Store, files: Iterable[ManifestFile]) -> None:
-    """Write both lists, each in place of the one before."""
+    """Write both lists, in place of the previous ones."""
     rows = list(files)
     names = [field.name for field in fields(ManifestFile)]
     store.write_bytes(MANIFEST, _csv([names, *map(astuple, rows)]))
@@ -44,13 +44,13 @@ def manifest_write(store: Store, files: Iterable[ManifestFile]) -> None:
 
 
 def manifest_read(store: Store) -> list[ManifestFile]:
-    """Return the files of the archive; none where nothing was archived yet."""
+    """Return the files of the archive; an empty list if nothing was archived yet."""
     lines = csv.DictReader(io.StringIO(store.read_text(MANIFEST)))
     return [ManifestFile(line.pop("path"), **{name: int(value) for name, value in line.items()}) for line in lines]
 
 
 def folder_of(project: str, day: str) -> str:
-    """Return the folder of a project's day. Names are those that Hive, Spark and DuckDB read."""
+    """Return the folder of a project's day, in the form that Hive, Spark and DuckDB read."""
     return f"project={quote(project, safe='')}/dt={day}"
 
 

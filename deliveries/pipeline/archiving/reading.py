@@ -1,4 +1,4 @@
-"""Reads messages from the service's database where Spark's tasks run: no Django there, only a way to connect."""
+"""Reads messages from the service's database in Spark's tasks, which have a database driver but no Django."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: One Arrow batch has at most so many rows, and ends with the row that makes it so large.
+#: An Arrow batch ends when it has this many rows or bytes.
 BATCH_ROWS = 5_000
 BATCH_BYTES = 16 * 1024 * 1024
 #: Rows that PostgreSQL sends at a time: a message may have 10 MB.
@@ -26,9 +26,9 @@ QUERY = (
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """How a task reaches the database, and what topics are called."""
+    """How a task reaches the database, and the names of the topics."""
 
-    #: Holds a password where PostgreSQL asks for one, so it is not shown.
+    #: May hold the password of PostgreSQL, so it is not shown.
     database_url: str = field(repr=False)
     #: Project and full name, by primary key.
     topics: Mapping[int, tuple[str, str]]
@@ -40,7 +40,7 @@ class Source:
 
 
 def read_ranges(batches: Iterator[pa.RecordBatch], source: Source) -> Iterator[pa.RecordBatch]:
-    """The messages of a write, of ranges that are given as rows of (after, to)."""
+    """For `mapInArrow`: return the messages of a write. Each input row is a range of ids, (after, to)."""
     for batch in batches:
         for row in batch.to_pylist():
             yield from _read_range(source, row["after"], row["to"])
@@ -57,7 +57,7 @@ def _read_range(source: Source, after: int, to: int) -> Iterator[pa.RecordBatch]
 
 
 def _cursor(source: Source) -> tuple[Any, str]:
-    """Reads row by row, over a connection of its own; and its mark for parameters."""
+    """Return a cursor with its own connection, which reads row by row, and its placeholder for parameters."""
     if source.database_url.startswith(SQLITE):
         import sqlite3
 
@@ -65,7 +65,7 @@ def _cursor(source: Source) -> tuple[Any, str]:
         return sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=60).cursor(), "?"
     import psycopg
 
-    # With a name it is the server's: without one psycopg has the whole range in memory before the first row is read.
+    # A cursor with a name is on the server. Without a name, psycopg would load the whole range before the first row.
     cursor = psycopg.connect(source.database_url).cursor("archive")
     cursor.itersize = FETCH_ROWS
     return cursor, "%s"

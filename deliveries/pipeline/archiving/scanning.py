@@ -1,4 +1,4 @@
-"""Reads the archive's files where Spark's tasks run, from a folder or an object store. No Django here."""
+"""Reads the archive's files in Spark's tasks, from a folder or an object store. No Django here."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pushhub.common.stores import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: What Python hands Java at a time, about.
+#: The approximate size of a batch that Python passes to Java.
 BATCH_BYTES = 16 * 2**20
-#: Rows that are decoded at a time. A row group has at most 32 MiB, and so have they.
+#: Rows that are decoded at a time. They have at most 32 MiB, as a row group has no more.
 BATCH_ROWS = 20_000
 
 
 def scan(
     store: Store, name: str, *, columns: tuple[str, ...], where: Any = None, part: int = 0, parts: int = 1
 ) -> Iterator[pa.RecordBatch]:
-    """Return messages of a file: of all its row groups, or of those of one of several parts.
+    """Return the messages of a file, or of one of several `parts` into which its row groups are divided.
 
-    `where` is an expression of Arrow's; row groups whose statistics exclude it are not read.
+    `where` is an expression of Arrow. Row groups whose statistics exclude it are not read.
     """
     import pyarrow.dataset as ds
 
@@ -41,7 +41,7 @@ def scan(
         columns=list(columns),
         filter=where,
         batch_size=BATCH_ROWS,
-        # Reading ahead would have several row groups in memory.
+        # Reading ahead would keep several row groups in memory.
         batch_readahead=1,
         use_threads=False,
     ).to_batches()
@@ -50,7 +50,7 @@ def scan(
 
 
 def scan_files(batches: Iterator[pa.RecordBatch], *, address: str) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: all messages of the files whose names are in the column `path`."""
+    """For `mapInArrow`: return all messages of the files whose names are in the column `path`."""
     store = Store(address)
     for batch in batches:
         for name in batch.column("path").to_pylist():
@@ -58,7 +58,7 @@ def scan_files(batches: Iterator[pa.RecordBatch], *, address: str) -> Iterator[p
 
 
 def _completed(batch: pa.RecordBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
-    """Return the batch with exactly the types of the schema; files of older releases have no steps."""
+    """Return the batch with exactly the types of the schema. Files of older releases have no steps: they get 0."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

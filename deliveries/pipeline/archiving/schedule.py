@@ -1,4 +1,4 @@
-"""Starts runs of the archive when beat says so: one at a time, and each in a process of its own, as it needs Java."""
+"""Starts runs of the archive when beat says so, one at a time. Each has its own process, because it needs Java."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from deliveries.store import statements
 
 logger = logging.getLogger(__name__)
 
-#: How often a run also compacts. Each time writes the day's small files again.
+#: How often a run also compacts. Each compaction writes the day's small files again.
 COMPACT_SECONDS = 3600.0
-#: Lines only of runs that did something.
+#: With this verbosity, a run that had nothing to do prints nothing.
 COMMAND = (sys.executable, "-m", "django", "pipeline", "archive", "--verbosity", "0")
 STOP_SECONDS = 10.0
 
 
 class Schedule:
-    """The runs that this process started."""
+    """Starts and stops the runs of this process."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Schedule:
         self._compacted_at: float | None = None
 
     def start(self) -> bool:
-        """Start a run if there is something to do and the one before is over; return whether one was started."""
+        """Start a run if there is something to do and the previous run is over; return whether a run was started."""
         if self._process is not None and self._process.poll() is None:
             return False
         now = self._monotonic()
@@ -57,7 +57,7 @@ class Schedule:
         return True
 
     def stop(self) -> None:
-        """End a run that is not over. The next one removes what it leaves."""
+        """Stop the current run, if there is one. The next run removes what it leaves."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()

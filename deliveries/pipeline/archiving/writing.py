@@ -1,7 +1,7 @@
-"""Writes the archive's files where Spark's tasks run, into a folder or an object store. No Django here.
+"""Writes the archive's files in Spark's tasks, into a folder or an object store. No Django here.
 
-The files get their final names at once: what counts is the manifest, and what a task leaves that failed is deleted by
-the token of its write. A task that runs again writes the same names again.
+The files get their final names at once, because only files in the manifest count. Files that a failed task leaves are
+deleted by the token of its write. A task that runs again writes files with the same names.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pushhub.common.stores import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: A row group is whole in memory, of a writer and of a reader, and a message may have 10 MB.
+#: Writers and readers keep a whole row group in memory, and a message may have 10 MB.
 GROUP_BYTES = 32 * 2**20
-#: What `write_files` returns of each file.
+#: What `write_files` returns about each file.
 WRITTEN = "path string, rows bigint, bytes bigint, first_step bigint, last_step bigint"
 STORED = tuple(name for name in COLUMNS if name != "project")
 #: Columns with few values.
@@ -27,9 +27,9 @@ REPEATED = ["topic", "ordering_key", "attributes.key_value.key", "attributes.key
 
 
 def write_files(batches: Iterator[pa.RecordBatch], *, address: str, name: str) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: write messages in the order of project and `dt`, a file for each day of a project.
+    """For `mapInArrow`: write messages that are sorted by project and `dt`, one file for each project's day.
 
-    `name` is the beginning of the files' names. Messages that are archived for the first time have their `step`.
+    `name` is the beginning of the files' names. Each message has the `step` that first archived it.
     """
     import pyarrow as pa
     from pyspark import TaskContext
@@ -65,7 +65,7 @@ class _File:
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = self._rows = 0
         self._steps: set[int] = set()
-        # Where an error ends the task, the stack closes what this file has open.
+        # If an error ends the task, the stack closes the file.
         self._open = stack.enter_context(ExitStack())
         sink = self._open.enter_context(store.write(self._path))
         self._writer = self._open.enter_context(
@@ -83,7 +83,7 @@ class _File:
         self._steps |= set(pc.min_max(messages.column("step")).as_py().values())
 
     def close(self) -> dict[str, Any]:
-        """Return the row of the file."""
+        """Finish the file and return its row for the manifest."""
         self._flush()
         self._open.close()
         return {

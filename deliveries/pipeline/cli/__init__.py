@@ -1,1 +1,1 @@
-"""The subcommands of `manage.py pipeline`, a module each: HELP, add_arguments(parser), run(**options)."""
+"""The subcommands of `manage.py pipeline`. Each is a module with HELP, add_arguments(parser) and run(**options)."""

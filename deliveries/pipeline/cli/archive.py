@@ -1,4 +1,4 @@
-"""`manage.py pipeline archive`: messages to Parquet, for good."""
+"""`manage.py pipeline archive`: writes messages to Parquet files, where they stay."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pushhub.common.errors import FailedPrecondition, InvalidArgument
 if TYPE_CHECKING:
     from deliveries.pipeline.archiving.archive import Archiver
 
-HELP = "Write the database's messages to the archive, as Parquet files; or verify its files, or adopt them."
-#: Only a run needs Spark.
+HELP = "Write the database's messages to the archive as Parquet files, or verify or adopt the archive's files."
+#: Only the action `run` needs Spark.
 NEEDS_SPARK = False
-#: Paths of one kind that are shown; the rest is counted.
+#: How many paths of a kind are listed. The others are only counted.
 SHOWN = 20
 
 
@@ -31,8 +31,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="run (the default) archives; verify reads every file and compares it with the manifest; "
         "adopt rebuilds the manifest from the files",
     )
-    parser.add_argument("--compact", action="store_true", help="then make one file of a day's small ones")
-    parser.add_argument("--take-over", action="store_true", help="with adopt: the folder was another deployment's")
+    parser.add_argument("--compact", action="store_true", help="then merge each day's small files into one")
+    parser.add_argument("--take-over", action="store_true", help="with adopt: take over another deployment's archive")
 
 
 def run(
@@ -55,7 +55,7 @@ def run(
 
 
 def _archive(root: str, stdout: TextIO, stderr: TextIO, *, compact: bool, is_quiet: bool) -> None:
-    """Archive; a quiet run says only what it wrote."""
+    """Archive. A quiet run prints nothing if it had nothing to do."""
     if not settings.ARCHIVING:
         stderr.write("PUSHHUB_ARCHIVING is off: messages that are acknowledged before a run are not archived")
     archiver = _archiver(root, stderr, is_quiet=is_quiet)
@@ -77,27 +77,27 @@ def _archiver(root: str, stderr: TextIO, *, is_quiet: bool) -> Archiver:
 
 
 def _verify(root: str, stdout: TextIO) -> None:
-    found = files.verify(root)
-    stdout.write(f"{found.files} files with {found.messages:,} messages are as the manifest says")
-    _list(stdout, "not in the folder", found.missing)
-    _list(stdout, "damaged", [f"{path}: {reason}" for path, reason in found.damaged])
-    _list(stdout, "not in the manifest, and left alone", found.unknown)
-    if found.missing or found.damaged:
+    verified = files.verify(root)
+    stdout.write(f"{verified.files} files with {verified.messages:,} messages are as the manifest says")
+    _list(stdout, "not in the folder", verified.missing)
+    _list(stdout, "damaged", [f"{path}: {reason}" for path, reason in verified.damaged])
+    _list(stdout, "not in the manifest, and left alone", verified.unknown)
+    if verified.missing or verified.damaged:
         raise FailedPrecondition(
-            f"{len(found.missing)} files of the manifest are missing and {len(found.damaged)} are damaged; "
-            "`pipeline archive adopt` makes the manifest what the files say."
+            f"{len(verified.missing)} files of the manifest are missing and {len(verified.damaged)} are damaged; "
+            "`pipeline archive adopt` rebuilds the manifest from the files."
         )
 
 
 def _adopt(root: str, stdout: TextIO) -> None:
-    found = files.adopt(root)
-    _list(stdout, "added to the manifest", found.added)
-    _list(stdout, "missing or damaged, and no longer in the manifest", found.dropped)
-    _list(stdout, "redundant: other files have every message", found.redundant)
-    _list(stdout, "no archive's, and left alone", [f"{path}: {reason}" for path, reason in found.foreign])
-    if found.repeated:
-        stdout.write(f"{found.repeated:,} messages are in two files")
-    stdout.write(f"{found.archived:,} messages of the database are in the archive")
+    adopted = files.adopt(root)
+    _list(stdout, "added to the manifest", adopted.added)
+    _list(stdout, "missing or damaged, and no longer in the manifest", adopted.dropped)
+    _list(stdout, "redundant: other files have every message", adopted.redundant)
+    _list(stdout, "not files of the archive, and left alone", [f"{path}: {reason}" for path, reason in adopted.foreign])
+    if adopted.repeated:
+        stdout.write(f"{adopted.repeated:,} messages are in two files")
+    stdout.write(f"{adopted.archived:,} messages of the database are in the archive")
 
 
 def _list(stdout: TextIO, title: str, lines: list[str]) -> None:

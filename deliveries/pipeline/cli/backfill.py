@@ -1,4 +1,4 @@
-"""`manage.py pipeline backfill`: counts a time that is past."""
+"""`manage.py pipeline backfill`: counts segments of a time in the past."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from deliveries.pipeline.counting.rollup import backfill
 from deliveries.pipeline.session import spark_session
 from pushhub.common.errors import InvalidArgument
 
-HELP = "Count segments of a time that is past, those that are not counted yet; may run beside the rollup."
+HELP = "Count the segments of a past time that are not counted yet. It may run beside the rollup."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--from", dest="since", required=True, type=moment, help="such as 2026-11-21T04:00Z")
-    parser.add_argument("--to", dest="until", type=moment, help="now, unless given")
+    parser.add_argument("--to", dest="until", type=moment, help="the default is now")
     parser.add_argument(
-        "--rebuild", action="store_true", help="also add up the hours and days of that time again, from the minutes"
+        "--rebuild", action="store_true", help="also compute the hours and days of that time again, from the minutes"
     )
 
 
@@ -39,9 +39,9 @@ def run(*, stdout: TextIO, since: datetime, until: datetime | None, rebuild: boo
 
 
 def moment(text: str) -> datetime:
-    """A time, in UTC where it has no zone of its own."""
+    """Parse a time. Without a time zone it is in UTC."""
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no time: give one like 2026-11-21T04:00Z") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+        raise ArgumentTypeError(f"{text!r} is not a time: give one like 2026-11-21T04:00Z") from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""`manage.py pipeline ingest SOURCE --topic T`: rows of files, published."""
+"""`manage.py pipeline ingest SOURCE --topic T`: publishes the rows of files."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("source", help="a file, a folder or a pattern; files are taken in the order of their names")
     parser.add_argument("--topic", required=True, help="projects/shop/topics/orders")
     parser.add_argument("--format", dest="form", choices=ingest.FORMATS, default="parquet")
-    parser.add_argument("--data-column", default="", help="the message's data; without it the whole row in JSON")
-    parser.add_argument("--attributes", type=words, default=[], help="columns that become attributes, with commas")
+    parser.add_argument("--data-column", default="", help="the message's data; the default is the whole row in JSON")
+    parser.add_argument("--attributes", type=words, default=[], help="names of columns, separated by commas")
     parser.add_argument("--ordering-key-column", default="")
-    parser.add_argument("--delimiter", default=USUAL.delimiter, help="of CSV: what stands between two fields")
-    parser.add_argument("--quote", default=USUAL.quote, help='of CSV: what fields may stand in; "" for nothing')
+    parser.add_argument("--delimiter", default=USUAL.delimiter, help="of CSV: the character between two fields")
+    parser.add_argument("--quote", default=USUAL.quote, help='of CSV: the quote around fields; "" for none')
     parser.add_argument(
-        "--null", default=USUAL.null, help="of CSV: the text of a field without a value; else it is empty"
+        "--null", default=USUAL.null, help="of CSV: the text of a field without a value; the default is empty"
     )
-    parser.add_argument("--encoding", default=USUAL.encoding, help="of CSV and JSON; else it is UTF-8")
+    parser.add_argument("--encoding", default=USUAL.encoding, help="of CSV and JSON; the default is UTF-8")
     parser.add_argument(
         "--multi-line", action="store_true", help="of JSON: objects take several lines, or are the elements of an array"
     )
@@ -59,10 +59,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="a malformed row of CSV or JSON goes to the rejects, or stops the job before anything is published",
     )
     parser.add_argument("--unordered", action="store_true", help="publish several files, or parts of them, at a time")
-    parser.add_argument("--rate", type=int, default=0, help="at most so many messages a second")
-    parser.add_argument("--rejects", default="", help="what cannot be published, with the reason; else SOURCE.rejected")
+    parser.add_argument("--rate", type=int, default=0, help="the most messages per second")
     parser.add_argument(
-        "--id", default="", help="under one id no row is published twice; without it, made of the files' content"
+        "--rejects", default="", help="the file for rows that cannot be published; the default is SOURCE.rejected"
+    )
+    parser.add_argument(
+        "--id", default="", help="no row is published twice under one id; the default is made from the files' content"
     )
 
 
@@ -87,7 +89,7 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, un
         base=ingest.base_of(source, files),
         in_order=not unordered,
     )
-    frame_of(parts)  # names what is wrong with a file before there is a job
+    frame_of(parts)  # reports a bad file before there is a job
     content = ingest.content_of(files)
     spec = {
         "source": source,
@@ -128,7 +130,7 @@ def run(*, stdout: TextIO, stderr: TextIO, source: str, form: str, rate: int, un
 
 
 def _rejects_beside(source: str) -> str:
-    """Return where the rejects go by default: beside the source, for a bucket's files to the working folder."""
+    """Return the default file of rejects: beside the source, or in the working folder for files of a bucket."""
     beside = Path(source).name if is_remote(source) else source.rstrip("/")
     return f"{beside}{ingest.REJECTED_SUFFIX}"
 
@@ -145,7 +147,7 @@ def _dialect(options: dict[str, Any]) -> Dialect:
 
 
 def _count(session: Any, parts: list[ingest.Part], *, form: str, columns: Columns, dialect: Dialect) -> int:
-    """Read every row once; FailedPrecondition where one may not be malformed and is."""
+    """Read every row once. Raises FailedPrecondition for a malformed row if the dialect is strict."""
     try:
         return ingest.count_rows(session, parts, form=form, columns=columns, dialect=dialect)
     except Exception as error:
@@ -153,5 +155,5 @@ def _count(session: Any, parts: list[ingest.Part], *, form: str, columns: Column
 
 
 def _id(source: str, topic: str, content: str) -> str:
-    """Another content is another job, so that a file that was replaced is published as well."""
+    """Return the job's default id. It depends on the content, so a file that was replaced is another job."""
     return f"ingest {Path(source).name[:32]} {topic.rpartition('/')[2][:32]} {content[:16]}"

@@ -1,4 +1,4 @@
-"""`manage.py pipeline replay`: archived messages, published once more."""
+"""`manage.py pipeline replay`: publishes archived messages again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from deliveries.pipeline.session import spark_session
 from pushhub.common.errors import InvalidArgument, PushHubError
 from pushhub.common.protojson import timestamp_parse
 
-HELP = "Publish archived messages once more, to a topic or to one of its subscriptions."
+HELP = "Publish archived messages again, to a topic or to one of its subscriptions."
 
 
 def moment(text: str) -> datetime:
@@ -40,13 +40,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     to = parser.add_mutually_exclusive_group(required=True)
     to.add_argument("--topic", default="", help="projects/shop/topics/orders: to all its subscriptions")
     to.add_argument("--subscription", default="", help="projects/shop/subscriptions/worker: to this one alone")
-    to.add_argument("--resume", default="", metavar="ID", help="go on with the replay of that id; no more is needed")
-    parser.add_argument("--from", dest="since", type=moment, help="published at this time or later")
-    parser.add_argument("--to", dest="until", type=moment, help="and before this time")
+    to.add_argument("--resume", default="", metavar="ID", help="continue the replay with this id; the rest is known")
+    parser.add_argument("--from", dest="since", type=moment, help="only messages published at this time or later")
+    parser.add_argument("--to", dest="until", type=moment, help="only messages published before this time")
     parser.add_argument("--filter", default="", help='such as attributes.kind = "order" AND json.total = "5"')
-    parser.add_argument("--rate", type=int, default=0, help="at most so many messages a second")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be published, and end")
-    parser.add_argument("--id", default="", help="no message is published twice under it; else made of the rest")
+    parser.add_argument("--rate", type=int, default=0, help="the most messages per second")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be published")
+    parser.add_argument(
+        "--id", default="", help="no message is published twice under one id; the default is made from the options"
+    )
 
 
 def run(*, stdout: TextIO, stderr: TextIO, dry_run: bool, rate: int, **options: Any) -> None:
@@ -69,7 +71,7 @@ def _resume(job: PublishJob, *, rate: int, stdout: TextIO, stderr: TextIO) -> No
 
 
 class _Work:
-    """What is to be published; the plan is told at once."""
+    """The messages of a replay and where they go. Prints the plan when it is created."""
 
     def __init__(self, spec: ReplaySpec, rate: int, stderr: TextIO) -> None:
         self.spec = spec
@@ -103,8 +105,8 @@ def _publish(work: _Work, job: PublishJob, stdout: TextIO) -> None:
 
 
 def _spec(options: dict[str, Any]) -> ReplaySpec:
-    for name, given in (("--from", options["since"]), ("--to", options["until"])):
-        if given is None:
+    for name, time in (("--from", options["since"]), ("--to", options["until"])):
+        if time is None:
             raise InvalidArgument(f"{name} is needed: a time such as 2026-11-21T12:00:00Z.", field=name)
     spec = ReplaySpec(options["topic"], options["subscription"], options["since"], options["until"], options["filter"])
     spec.check()

@@ -1,4 +1,4 @@
-"""`manage.py pipeline rollup`: from attempts to metrics, for as long as it runs."""
+"""`manage.py pipeline rollup`: counts attempts into metrics until it is stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deliveries.pipeline.counting.rollup import Rollup, only_runner
 from deliveries.pipeline.session import spark_session
 from pushhub.common.errors import FailedPrecondition
 
-HELP = "Count what the journal has into the metrics of minutes, hours and days."
+HELP = "Count the journal's events into the metrics of minutes, hours and days."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def run(*, stdout: TextIO, once: bool, **_: Any) -> None:
 
 
 def journal_folder() -> Path:
-    """Where the journal is; FailedPrecondition where there is none."""
+    """Return the folder of the journal. Raises FailedPrecondition if the journal is off."""
     if not settings.JOURNAL:
         raise FailedPrecondition("PUSHHUB_JOURNAL is off, so there is nothing to count.")
     return Path(settings.JOURNAL)

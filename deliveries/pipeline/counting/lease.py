@@ -1,7 +1,7 @@
 """Who counts: Spark's rollup or the embedded counter. A row of the database holds the lease.
 
-Spark takes the lease whenever it starts. The embedded counter takes it when nobody renews it. Should both count for a
-moment, no segment is counted twice: the ledger prevents that, and the lease only saves the work.
+Spark takes the lease whenever it starts. The embedded counter takes it when nobody renews it. If both count for a
+moment, the ledger still counts each segment once; the lease only saves work.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def partials_of(table: pa.Table) -> list[ledger.Partial]:
-    """Return the rows of a table of sums as the ledger takes them; ValueError for an event without a valid time."""
+    """Return the rows of a table of sums as the ledger takes them. Raises ValueError for an event without a time."""
     return [
         ledger.Partial(
             row["segment"],

@@ -82,7 +82,7 @@ class Rollup:
     def _count_available(self) -> None:
         is_more = True
         while is_more and not self._is_told_to_stop:
-            # A bucket's segments come in groups of at most so many.
+            # Segments of a bucket come in groups of at most this size.
             is_more = self._admit() >= FILES_AT_A_TIME
             self._query(lambda: self._writer(files_a_batch=FILES_A_BATCH).trigger(availableNow=True))
 

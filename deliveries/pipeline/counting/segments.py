@@ -112,7 +112,7 @@ def count_each(
     uncountable: tuple[type[Exception], ...],
     probe: Callable[[], object] = lambda: None,
 ) -> ledger.Added:
-    """Count segments one at a time, and put each one into quarantine that cannot be counted.
+    """Count segments one at a time, and put those that cannot be counted into quarantine.
 
     `count` raises one of `uncountable` for the content of a segment. Then `probe` must raise if the engine itself is
     at fault. If no segment can be counted and none is damaged, the machine may be at fault, and the last error is

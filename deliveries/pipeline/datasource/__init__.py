@@ -5,7 +5,7 @@
     register(spark)
     spark.read.format("pushhub").option("topic", "projects/shop/topics/orders").load("s3://bucket/archive")
 
-It reads the archive's files and nothing else, so reading takes no PushHub that runs and no Django.
+Reading needs only the archive's files: neither a running PushHub nor Django.
 """
 
 from __future__ import annotations

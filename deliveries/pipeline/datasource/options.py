@@ -1,4 +1,4 @@
-"""What a read asks for: an archive, columns, and a topic and a time that choose files before Spark sees a row."""
+"""The options of a read: the archive and its columns, and a topic and a time, which choose files before Spark reads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Selection:
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType) -> Selection:
-        """InvalidArgument names the option that is wrong."""
+        """Read the options. Raises InvalidArgument, which names the wrong option."""
         if unknown := sorted(name for name in options if name.lower() not in KNOWN):
             raise InvalidArgument(f"There is no option {unknown[0]!r}.", field=unknown[0])
         if not options.get("path"):
@@ -48,7 +48,7 @@ class Selection:
         return cls(options["path"], columns, topic, since, until)
 
     def may_have(self, file: ManifestFile) -> bool:
-        """Return whether a file of the archive may have such messages, from what the manifest says."""
+        """Return whether a file of the archive may have such messages, according to the manifest."""
         if self.topic and file.project != parse_topic(self.topic, field="topic")[0]:
             return False
         if self.since is not None and file.last_id < first_id_at(_ms(self.since)):
@@ -56,7 +56,7 @@ class Selection:
         return self.until is None or file.first_id < first_id_at(_ms(self.until))
 
     def expression(self) -> pc.Expression:
-        """Return Arrow's expression for the messages; row groups are skipped by their statistics."""
+        """Return Arrow's expression for the messages. Arrow skips row groups whose statistics exclude them."""
         import pyarrow.dataset as ds
 
         expression = ds.scalar(True)
@@ -71,7 +71,7 @@ class Selection:
 
 
 def columns_of(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names; InvalidArgument for one that the archive does not have."""
+    """Return the names. Raises InvalidArgument for a column that the archive does not have."""
     for name in names:
         if name not in COLUMNS:
             raise InvalidArgument(f"The archive has no column {name!r}. It has: {', '.join(COLUMNS)}.", field="columns")
@@ -79,11 +79,11 @@ def columns_of(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _require_types(schema: StructType) -> None:
-    """A schema that a user gives chooses columns. It cannot change their types."""
+    """Raise InvalidArgument if a user's schema changes the type of a column. It may only choose columns."""
     for field in schema.fields:
         if field.dataType.simpleString() != COLUMNS[field.name]:
             raise InvalidArgument(
-                f"The column {field.name} is {COLUMNS[field.name]}, and not {field.dataType.simpleString()}.",
+                f"The column {field.name} is {COLUMNS[field.name]}, not {field.dataType.simpleString()}.",
                 field=field.name,
             )
 

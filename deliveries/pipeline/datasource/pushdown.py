@@ -16,7 +16,7 @@ COMPARED = frozenset(name for name, kind in COLUMNS.items() if kind in ("string"
 
 
 def expression_of(filter_: Any) -> pc.Expression | None:
-    """Return the expression that keeps at least what the filter keeps, or None where Arrow has none."""
+    """Return an expression that keeps at least the rows that the filter keeps, or None if Arrow has none."""
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
@@ -35,7 +35,7 @@ def expression_of(filter_: Any) -> pc.Expression | None:
 
 
 def _negated(filter_: Any) -> pc.Expression | None:
-    """A value that is null passes neither a filter nor its negation, in both."""
+    """Return the negation. In Spark as in Arrow, a null passes neither a filter nor its negation."""
     expression = (
         expression_of(filter_) if isinstance(filter_, (spark.EqualTo, spark.In, spark.StringStartsWith)) else None
     )

@@ -1,4 +1,4 @@
-"""Reads the archive as a table: only the files, row groups and columns that are asked for."""
+"""Reads the archive as a table: only the files, row groups and columns that a query needs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     from pyspark.sql.datasource import Filter
 
-#: Bytes of a file, compressed, and rows that a task reads. Larger files are divided between tasks by their row groups.
+#: The most compressed bytes, and rows, of a file that one task reads. Tasks share the row groups of a larger file.
 PART_BYTES = 16 * 2**20
 PART_ROWS = 100_000
 
 
 @dataclass(frozen=True)
 class FilePart(InputPartition):
-    """A part of a file. Without a step, `after` and `to` do not limit its messages."""
+    """A part of a file, or only its messages of the steps after `after` and up to `to`. None is no limit."""
 
     path: str
     part: int
@@ -36,17 +36,15 @@ class FilePart(InputPartition):
 
 
 class ArchiveReader(DataSourceReader):
-    """Reads what a selection has, and of that what Spark's filters leave."""
+    """Reads the messages of a selection that pass Spark's filters."""
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
         self._filters: list[Filter] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Keep what Arrow can do as well. Spark applies every filter once more, so rows that are left too many do no
-        harm.
-        """
-        self._filters = [one for one in filters if expression_of(one) is not None]
+        """Keep the filters that Arrow can apply too. Spark applies all filters again, so extra rows do no harm."""
+        self._filters = [filter_ for filter_ in filters if expression_of(filter_) is not None]
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -54,15 +52,15 @@ class ArchiveReader(DataSourceReader):
         return [part for file in files for part in parts_of(file)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # An archive without files has one partition, of nothing.
+        # Spark reads one empty partition of an archive without files.
         if not isinstance(partition, FilePart):
             return iter(())
         return read_part(self._selection, partition, where=self._expression())
 
     def _expression(self) -> pc.Expression:
         expression = self._selection.expression()
-        for one in self._filters:
-            expression &= expression_of(one)
+        for filter_ in self._filters:
+            expression &= expression_of(filter_)
         return expression
 
 

@@ -24,7 +24,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 class PushHubDataSource(DataSource):
     """Reads an archive and publishes to a topic. No option is a secret: Spark shows options in its plans."""
 
-    #: The PushHub that gets what is written, where the driver's environment does not say it.
+    #: The PushHub to publish to; if None, the one in the driver's environment.
     service: Service | None = None
 
     @classmethod
@@ -60,10 +60,10 @@ class PushHubDataSource(DataSource):
 def register(session: SparkSession, *, service: Service | None = None) -> None:
     """Make `format("pushhub")` known to a session, and let Spark hand its filters to Python data sources.
 
-    `service` is the PushHub that gets what is written; by default the driver's environment says which.
+    `service` is the PushHub to publish to, by default the one in the driver's environment.
     """
 
-    # Spark sends a class that is made in a function by its value, and with it what it holds.
+    # Spark pickles a class that is defined in a function by value, so its attributes reach the workers.
     class Bound(PushHubDataSource):
         pass
 

@@ -1,7 +1,7 @@
-"""Reads the archive as a stream. An offset is the number of an archiver's step, and each step has committed messages.
+"""Reads the archive as a stream. An offset is the number of a step of the archiver; a step has committed messages only.
 
-Steps are numbered in the order in which the manifest got them, and every message has the step that archived it in its
-row. So a range of steps has the same messages for ever, also after compaction has put them into other files.
+Steps are numbered in the order in which they were added to the manifest, and the row of every message has its step. So
+a range of steps always has the same messages, even after compaction has moved them to other files.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pushhub.common.stores import Store
 
 try:
     from pyspark.sql.streaming import datasource as limits
-except ImportError:  # Spark before 4.2 reads all there is in a batch
+except ImportError:  # before 4.2, Spark reads everything in one batch
     limits = None
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The offset before the first step. Files of older releases have messages of the step 0.
+#: The offset before the first step. The messages in files of older releases have step 0.
 BEGIN = -1
 STEP = "step"
 _AVAILABLE_NOW: type = limits.SupportsTriggerAvailableNow if limits else object
@@ -37,7 +37,7 @@ class ArchiveStreamReader(_AVAILABLE_NOW, spark.DataSourceStreamReader):
     def __init__(self, selection: Selection, options: Mapping[str, str]) -> None:
         self._selection = selection
         self._max_rows = _number(options, "maxRowsPerBatch")
-        #: With the trigger availableNow, the last step at the query's begin.
+        #: With the trigger availableNow, the last step at the start of the query.
         self._last: int | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
@@ -50,7 +50,7 @@ class ArchiveStreamReader(_AVAILABLE_NOW, spark.DataSourceStreamReader):
         self._last = _last_step(self._files())
 
     def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: N802
-        """Return the last step of the next batch, or `start` where there is none."""
+        """Return the last step of the next batch, or `start` if there is no new step."""
         begin = start[STEP] if start else BEGIN
         files = [file for file in self._files() if file.last_step > begin]
         if self._last is not None:
@@ -87,9 +87,9 @@ def _last_step(files: Sequence[ManifestFile]) -> int:
 
 
 def _step_within(files: Sequence[ManifestFile], begin: int, max_rows: int) -> int:
-    """Return the last step before the files behind `begin` have more rows; at least the next one, as a step is whole.
+    """Return the last step up to which there are at most `max_rows` rows after `begin`, but at least the next step.
 
-    Rows of a compacted file count with its last step, as the manifest does not know those of each step.
+    All rows of a compacted file count for its last step, because the manifest does not have the rows of each step.
     """
     rows: dict[int, int] = {}
     for file in files:
@@ -106,5 +106,5 @@ def _step_within(files: Sequence[ManifestFile], begin: int, max_rows: int) -> in
 def _number(options: Mapping[str, str], name: str) -> int:
     text = options.get(name, "0")
     if not text.isdecimal():
-        raise InvalidArgument(f"The option {name} is a number of messages, and not {text!r}.", field=name)
+        raise InvalidArgument(f"The option {name} is a number of messages, not {text!r}.", field=name)
     return int(text)

@@ -1,4 +1,4 @@
-"""Publishes the batches of a stream, each once, and each as a job of its own that the query and its number name."""
+"""Publishes each batch of a stream once. A batch is a job of its own, named after the query and the batch's number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-#: What Spark calls the query and the batch where a task asks.
+#: The local properties in which Spark's tasks find the query and the batch.
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
@@ -39,7 +39,7 @@ class StreamPublisher(spark.DataSourceStreamArrowWriter):
         return partition_publish(iterator, replace(self._task, job=job.pk))
 
     def commit(self, messages: list[spark.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Note that the batch is done, and forget those before it: Spark repeats the last one only."""
+        """Mark the batch as done, and forget the batches before it: Spark repeats only the last one."""
         self._task.service.enter()
         from deliveries.models import PublishJob
 
@@ -48,13 +48,13 @@ class StreamPublisher(spark.DataSourceStreamArrowWriter):
             PublishJob.objects.filter(job_id__startswith=f"{query} ", pk__lt=pk).delete()
 
     def abort(self, messages: list[spark.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Keep what is published: the batch goes on from there."""
+        """Keep what is published: when Spark repeats the batch, it continues from there."""
 
 
 def stream_publisher(
     options: Mapping[str, str], schema: StructType, *, overwrite: bool, service: Service | None
 ) -> StreamPublisher:
-    """Return what publishes a stream."""
+    """Return the writer that publishes a stream."""
     if overwrite:
         raise InvalidArgument('A topic is written to in the output mode "append".', field="outputMode")
     if options.get("id"):

@@ -1,8 +1,8 @@
-"""Publishes the rows of a frame, each once: a task's batches and its place in its rows are one transaction.
+"""Publishes each row of a frame once: one transaction publishes a batch and moves the task's position in its rows.
 
-A task that is run again goes on from its place, and so does a write that is started again under the same `id`, as long
-as its rows are in the same partitions and in the same order. The tasks reach the database with the settings of the
-driver, which are not options: Spark shows those.
+A task that is run again continues from its position. So does a write that is started again under the same `id`, if its
+rows are in the same partitions and in the same order. The tasks reach the database with the driver's settings. These
+are not options, because Spark shows options.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NEEDED = ("PUSHHUB_DATABASE_URL", "PUSHHUB_DATABASE_URL_FILE", "PUSHHUB_DATA")
 
 @dataclass
 class Published(spark.WriterCommitMessage):
-    """What a task has published: nothing that the database does not have, but the job it belongs to."""
+    """The job for which a task has published. The database knows the rest."""
 
     job: int
 
@@ -54,7 +54,7 @@ class Publisher(spark.DataSourceArrowWriter):
 
 
 def publisher(options: Mapping[str, str], schema: StructType, *, overwrite: bool, service: Service | None) -> Publisher:
-    """Return what publishes a frame. Called on the driver's machine, in a process of Spark's."""
+    """Return the writer that publishes a frame. Spark calls this in a process of its own on the driver's machine."""
     if overwrite:
         raise InvalidArgument('A topic cannot be overwritten: give mode("append").', field="mode")
     task = task_of(options, schema, service)
@@ -63,7 +63,7 @@ def publisher(options: Mapping[str, str], schema: StructType, *, overwrite: bool
 
 
 def partition_publish(batches: Iterator[pa.RecordBatch], task: Task) -> Published:
-    """Publish a partition as the part of its number."""
+    """Publish a partition as the part with the same number."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -116,14 +116,14 @@ def _service_of_environment() -> Service:
 def _require_columns(schema: StructType) -> None:
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     if "data" not in types:
-        raise InvalidArgument("The frame has no column 'data', which is what a message carries.", field="data")
+        raise InvalidArgument("The frame has no column 'data', which is the data of a message.", field="data")
     for name, kind in types.items():
         if name not in TYPES:
             raise InvalidArgument(
-                f"The column {name!r} is no part of a message: select {', '.join(TYPES)}.", field=name
+                f"The column {name!r} is not part of a message: select {', '.join(TYPES)}.", field=name
             )
         if kind != TYPES[name]:
-            raise InvalidArgument(f"The column {name!r} must be {TYPES[name]}, and is {kind}.", field=name)
+            raise InvalidArgument(f"The column {name!r} must be {TYPES[name]}, but is {kind}.", field=name)
 
 
 def job_of(job_id: str, *, kind: str, topic: str) -> PublishJob:

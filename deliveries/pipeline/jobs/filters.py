@@ -2,7 +2,7 @@
 
     attributes.kind = "order" AND NOT hasPrefix(json.customer.name, "test") AND orderingKey != "1"
 
-What a user writes becomes columns and values, never SQL, which in Spark could run anything.
+A user's filter becomes columns and values, never SQL, because SQL in Spark could run anything.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 MAX_FILTER_CHARACTERS = 1000
-#: Spark's own path language must not see anything but keys.
+#: Only such keys are passed on, because Spark has a path language of its own.
 JSON_KEY = re.compile(r"[A-Za-z0-9_ -]{1,100}", re.ASCII)
 #: The words that paths begin with, and whether a path may have several keys; an ordering key has none.
 ROOTS: Mapping[str, bool | None] = {"attributes": False, "json": True, "orderingKey": None}

@@ -108,7 +108,7 @@ class Part:
 
 
 def parts_of(files: Sequence[AnyFile], *, form: str, unordered: bool) -> list[Part]:
-    """Divide files into parts, in their order; InvalidArgument names a file that is not of the format."""
+    """Divide files into parts, in their order. Raises InvalidArgument for a file that is not of the format."""
     if form != "parquet":
         return [Part(number, path, Span(0, 0)) for number, path in enumerate(files)]
     for path in files:
@@ -127,10 +127,10 @@ def messages_frame(
     base: str = "",
     in_order: bool = True,
 ) -> DataFrame:
-    """Return the messages of some parts with the number of each in the column `part`; InvalidArgument for a bad file.
+    """Return the messages of some parts, with the part's number in the column `part`.
 
-    In order, one task reads all parts one after the other; otherwise there is a task per part. `base` is the folder
-    below which names of folders such as `day=1` are columns of Parquet files.
+    Raises InvalidArgument for a bad file. If `in_order`, one task reads all parts one after the other; otherwise there
+    is a task per part. Below the folder `base`, names of folders such as `day=1` are columns of Parquet files.
     """
     if form == "parquet":
         frames = [
@@ -142,14 +142,14 @@ def messages_frame(
             _require_columns(part.path, columns, dialect)
         frames = [_text_messages(session, parts, form=form, columns=columns, dialect=dialect, in_order=in_order)]
     messages = reduce(lambda first, second: first.unionByName(second), frames)
-    # It reads the partitions of a union one after the other.
+    # A coalesced union's partitions are read one after the other.
     return messages.coalesce(1) if in_order else messages
 
 
 def count_rows(
     session: SparkSession, parts: Sequence[Part], *, form: str, columns: Columns, dialect: Dialect = USUAL
 ) -> int:
-    """Return how many rows there are, with those that will be rejected."""
+    """Return the number of rows, including those that will be rejected."""
     if form == "parquet":
         return sum(int(footer_of(path).num_rows) for path in {part.path for part in parts})
     frame = _text_messages(session, parts, form=form, columns=columns, dialect=dialect, in_order=False)
@@ -157,7 +157,7 @@ def count_rows(
 
 
 def _parquet_schema(path: AnyFile) -> pa.Schema:
-    """Return the columns of a Parquet file; InvalidArgument where it is none."""
+    """Return the columns of a Parquet file. Raises InvalidArgument for any other file."""
     import pyarrow as pa
 
     try:
@@ -218,7 +218,7 @@ def _spans(session: SparkSession, parts: Sequence[Part], *, in_order: bool) -> D
 
 
 def messages_of(rows: DataFrame, columns: Columns) -> DataFrame:
-    """Return part, file, data, attributes, ordering_key; without a column for it, the data is the whole row in JSON."""
+    """Return part, file, data, attributes, ordering_key. Without a data column, the data is the whole row in JSON."""
     from pyspark.sql import functions as f
 
     names = [name for name in rows.columns if name not in (PART, FILE)]

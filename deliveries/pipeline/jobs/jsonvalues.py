@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 CHUNK_BYTES = 64 * 1024
-#: What ends or begins something within a string, and outside of one.
+#: The characters that matter within a string, and outside of strings.
 IN_STRING = re.compile(r'["\\]')
 OUTSIDE = re.compile(r'["{}\[\]]')
-#: Between two elements of an array; elsewhere only white space may stand there.
+#: What is skipped between two objects: white space, and in an array also commas and the closing bracket.
 SPACE, BETWEEN = re.compile(r"\s*"), re.compile(r"[\s,\]]*")
 #: A stray text between two objects goes to the end of its line.
 STRAY = re.compile(r"[^\n{]*")
@@ -25,7 +25,7 @@ class JsonText:
     text: str
     first: int
     last: int
-    #: Whether the file ends within it, or it is longer than allowed; then it is the last one.
+    #: Whether the file ends within it, or it is longer than allowed. No text follows it.
     is_cut: bool = False
 
 
@@ -69,7 +69,7 @@ class JsonScanner:
         return bool(text)
 
     def _drop(self, pattern: re.Pattern[str]) -> None:
-        """Drop what the pattern takes from here on."""
+        """Drop what the pattern matches from here on."""
         while True:
             match = pattern.match(self._text)
             assert match is not None
@@ -86,11 +86,11 @@ class JsonScanner:
                 return match.end()
 
     def _object_end(self) -> int | None:
-        """Return where the object that begins here ends; None if it does not, or not soon enough."""
+        """Return where the object that begins here ends; None if it does not end, or is too long."""
         depth, position, in_string = 0, 0, False
         while True:
             match = (IN_STRING if in_string else OUTSIDE).search(self._text, position)
-            # A backslash at the very end waits for what it escapes.
+            # A backslash at the very end needs the character that it escapes.
             if match is None or (match[0] == "\\" and match.end() == len(self._text)):
                 position = match.start() if match else len(self._text)
                 if len(self._text) > self._longest or not self._read():

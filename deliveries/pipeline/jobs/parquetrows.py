@@ -1,7 +1,7 @@
-"""Rows of Parquet files, read where Spark's tasks run, a few at a time.
+"""Reads rows of Parquet files in Spark's tasks, a few at a time.
 
-Spark's own reader holds all of a row group's column in the heap of Java, however large it is. Here pyarrow reads pages,
-outside of that heap.
+Spark's own reader keeps whole columns of a row group in Java's heap, however large they are. Here pyarrow reads page by
+page, outside that heap.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-#: One Arrow batch has at most so many rows, and ends with the row that makes it so large.
+#: An Arrow batch ends when it has this many rows or bytes.
 BATCH_ROWS = 1_000
 BATCH_BYTES = 16 * 1024 * 1024
-#: Rows that are decoded at a time: a message may have 10 MB, and a dictionary may have it once for all of them.
+#: Rows that are decoded at a time. A message may have 10 MB, and in a dictionary one copy may stand for all of them.
 DECODED_ROWS = 64
 PAGE_BUFFER_BYTES = 1024 * 1024
 #: Row groups of this size together are one part.
 PART_BYTES = 128 * 1024 * 1024
-#: What the rows have beside the columns of the file. No column of a file may have such a name.
+#: The columns that rows have in addition to those of their file. No column of a file may have such a name.
 PART, FILE = "_pushhub_part", "_pushhub_file"
-#: How Hive writes a folder of rows without a value.
+#: What Hive writes into the name of a folder whose rows have no value.
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -64,14 +64,14 @@ def schema_of(path: AnyFile) -> pa.Schema:
     with parquet_open(path) as file:
         columns = [file.schema.column(number) for number in range(len(file.schema))]
         schema = file.schema_arrow
-    # Spark writes instants so unless it is told otherwise, and Arrow reads them as times without a zone.
+    # By default Spark writes instants as INT96, which Arrow reads as times without a zone.
     instants = {column.path for column in columns if column.physical_type == "INT96"}
     instant = pa.timestamp("us", "UTC")
     return pa.schema([(field.name, instant if field.name in instants else _kind(field.type)) for field in schema])
 
 
 def _kind(kind: pa.DataType) -> pa.DataType:
-    """Return the type that Spark has for one of Arrow's that it lacks, or the type itself."""
+    """Return a type that Spark has: Arrow's type itself, or a replacement that holds its values."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
@@ -93,7 +93,7 @@ def _kind(kind: pa.DataType) -> pa.DataType:
 
 
 def folder_kind(values: Iterable[str | None]) -> str:
-    """Return Spark's type of a column that folders stand for: numbers where all of them are, else texts."""
+    """Return Spark's type of a column whose values are in folder names: a number if all are numbers, else a string."""
     texts = [value for value in values if value is not None]
     for kind, is_kind in (("bigint", re.compile(r"-?\d{1,18}")), ("double", re.compile(r"-?\d+(\.\d+)?"))):
         if texts and all(is_kind.fullmatch(text) for text in texts):

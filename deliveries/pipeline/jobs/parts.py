@@ -49,7 +49,7 @@ class Task:
     only: int | None
     #: Messages per second of one task; 0 is no limit.
     rate: float
-    #: Whether the parts are not known beforehand: a task adds its own, and fails at a row that cannot be published.
+    #: Whether the parts are unknown beforehand. Then a task adds its own, and fails at a row that cannot be published.
     is_open: bool = False
 
 
@@ -63,7 +63,7 @@ class Pace:
         self._clock = clock
         self._sleep = sleep
         self._began = clock()
-        #: Messages of one batch: at most those of one second.
+        #: Messages per batch, at most as many as the rate allows in one second.
         self.size = max(min(BATCH, int(rate)), 1) if rate else BATCH
 
     def wait(self, done: int) -> None:

@@ -103,7 +103,7 @@ def parts_left(job: PublishJob) -> list[PublishPart]:
 
 
 def progress_of(job: PublishJob) -> Progress:
-    """Return how far a job is."""
+    """Return the progress of a job."""
     sums = PublishPart.objects.filter(job=job).aggregate(published=Sum("published"), rejected=Sum("rejected"))
     return Progress(sums["published"] or 0, sums["rejected"] or 0)
 
@@ -117,14 +117,14 @@ def job_run(
     in_order: bool,
     show: Callable[[Progress], object] = lambda _: None,
 ) -> None:
-    """Publish what is left of a job, in one job of Spark's: a frame with columns of TAKEN, or None for nothing.
+    """Publish what is left of a job, in one Spark job. The frame has columns of TAKEN; it is None if nothing is left.
 
-    The column `part` has the part of each row. In order, the frame has one partition.
+    The column `part` has the part of each row. If `in_order`, the frame has one partition.
     """
     if target.topic.schema_settings:
         raise FailedPrecondition(f"{target.topic.name} has a schema, which bulk publishing does not check.")
     if frame is not None:
-        # The tasks that run at a time share the rate.
+        # Tasks that run at the same time share the rate.
         tasks = 1 if in_order or not target.rate else max(min(_slots(session), len(parts_left(job))), 1)
         service = Service.here(journal=(session.conf.get("spark.master") or "").startswith("local"))
         task = Task(service, job.pk, target.topic.pk, target.only, target.rate / tasks)
@@ -134,7 +134,7 @@ def job_run(
                 frame.select(*wanted).mapInArrow(partial(publish, task=task), "nothing string").count()
         except Exception as error:
             raise FailedPrecondition(f"{shown(error)}; run it again and it goes on from there.") from error
-    # A part of which nothing was left had no task that finished it.
+    # A part of which nothing was left had no task to mark it as finished.
     PublishPart.objects.filter(job=job).update(finished=True)
     PublishJob.objects.filter(pk=job.pk).update(finished_at=utcnow())
     job.refresh_from_db()
@@ -162,7 +162,7 @@ def shown(error: BaseException) -> str:
 
 
 def _slots(session: SparkSession) -> int:
-    """Return how many tasks Spark runs at a time: into so many partitions it divides rows that have none."""
+    """Return how many tasks Spark runs at a time, which is the number of partitions into which it divides new rows."""
     from pyspark.sql import functions as f
 
     return int(session.range(1_000).select(f.spark_partition_id()).distinct().count())

@@ -1,4 +1,4 @@
-"""Replay: messages of the archive, published once more to a topic or to one subscription of it."""
+"""Replay publishes messages of the archive again, to a topic or to one of its subscriptions."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ class Plan:
     bytes: int
     first: datetime | None
     last: datetime | None
-    #: Whether some have an ordering key, so that they must go out in order.
+    #: Whether any message has an ordering key, so that all must be published in order.
     ordered: bool
 
 
 def chosen(
     session: SparkSession, *, root: str | Path, topic: str, since: datetime, until: datetime, filter: str
 ) -> DataFrame:
-    """The archived messages of a topic, published from `since` to before `until`, that pass the filter."""
+    """Return the archived messages of a topic, published from `since` to before `until`, that pass the filter."""
     from pyspark.sql import functions as f
 
     from deliveries.pipeline.datasource import register
     from deliveries.pipeline.datasource.options import Selection
 
-    # An id has the time of its message to the millisecond, and the ids decide.
+    # Below, the ids decide, and they have the publish time to the millisecond. These times may select a few more.
     early, late = (moment.astimezone(UTC) for moment in (since - MILLISECOND, until + MILLISECOND))
     store = Store(root)
     listing_require(store)
@@ -78,13 +78,13 @@ def plan(messages: DataFrame) -> Plan:
 
 
 def divided(messages: DataFrame, *, count: int) -> list[tuple[int, int | None]]:
-    """Divide `count` messages into spans of ids, from behind the first to the second, of about the same size."""
+    """Divide `count` messages into spans of about the same size: each is the id before its messages and its last id."""
     from pyspark.sql import functions as f
 
     if not count:
         return []
     parts = min(count // PART_ROWS + 1, MAX_PARTS)
-    # A double cannot tell neighbours among ids, which does no harm to an edge.
+    # A double cannot tell neighbouring ids apart, which does no harm: an edge may lie anywhere.
     ids = messages.select(f.col("id").cast("double").alias("id"))
     edges = ids.approxQuantile("id", [part / parts for part in range(1, parts)], 1 / (20 * parts)) if parts > 1 else []
     return list(pairwise([0, *sorted({int(edge) for edge in edges}), LAST_ID]))
@@ -97,7 +97,7 @@ def frame_of(messages: DataFrame, job: PublishJob, *, in_order: bool) -> DataFra
 
 
 def parted(messages: DataFrame, parts: Sequence[PublishPart], *, in_order: bool) -> DataFrame:
-    """Return what is left of the parts of a job, in one frame: a partition per part, or one for all in order.
+    """Return what is left of the parts of a job, in one frame: a partition per part, or a single one if `in_order`.
 
     `parts` are all parts of the job. The messages of each are in the order in which they were published.
     """

@@ -1,4 +1,4 @@
-"""What a replay is asked for, by the command and by the console alike."""
+"""The specification of a replay, which the command and the console share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from subscriptions.selectors import subscription_get, topic_get
 
 @dataclass(frozen=True, slots=True)
 class ReplaySpec:
-    """Messages of a time, for a topic or for one subscription of it; exactly one of the two is named."""
+    """Which messages to publish again, and where: to a topic or to one subscription, exactly one of the two."""
 
     topic: str
     subscription: str
@@ -26,12 +26,12 @@ class ReplaySpec:
 
     @classmethod
     def of(cls, job: PublishJob) -> ReplaySpec:
-        given = job.spec
-        since, until = datetime.fromisoformat(given["from"]), datetime.fromisoformat(given["to"])
-        return cls(given["topic"], given["subscription"], since, until, given["filter"])
+        row = job.spec
+        since, until = datetime.fromisoformat(row["from"]), datetime.fromisoformat(row["to"])
+        return cls(row["topic"], row["subscription"], since, until, row["filter"])
 
     def check(self) -> None:
-        """InvalidArgument names what is wrong."""
+        """Raise InvalidArgument for a wrong time or filter."""
         if self.since >= self.until:
             raise InvalidArgument("The time to replay ends before it begins.", field="to")
         filter_check(self.filter)
@@ -47,17 +47,17 @@ class ReplaySpec:
         }
 
     def target(self, *, rate: int = 0) -> Target:
-        """Who gets the messages; NotFound or FailedPrecondition where there is nobody."""
+        """Return who gets the messages. Raises NotFound or FailedPrecondition if there is no such topic any more."""
         if self.topic:
             return Target(topic_get(name=self.topic, field="topic"), rate=rate)
-        found = subscription_get(name=self.subscription)
-        if found.topic is None or found.detached:
-            raise FailedPrecondition(f"{found.name} has no topic any more.")
-        return Target(found.topic, found.pk, rate)
+        subscription = subscription_get(name=self.subscription)
+        if subscription.topic is None or subscription.detached:
+            raise FailedPrecondition(f"{subscription.name} has no topic any more.")
+        return Target(subscription.topic, subscription.pk, rate)
 
 
 def replay_begin(spec: ReplaySpec, *, job_id: str = "") -> PublishJob:
-    """The job of a replay, made or found where it was left; what cannot be replayed is refused before there is one."""
+    """Return the job of a replay, new or as it was left. Refuses what cannot be replayed before it creates a job."""
     spec.check()
     spec.target()
     row = spec.row()

@@ -171,9 +171,9 @@ def csv_header(path: AnyFile, *, dialect: Dialect = USUAL) -> list[str]:
 
 
 def rows_read(path: AnyFile, *, form: str, columns: Columns, dialect: Dialect = USUAL) -> Iterator[Row]:
-    """Return the rows of a file in their order. `form` is csv or json. Empty lines are no rows.
+    """Return the rows of a file in their order. `form` is csv or json. Empty lines are skipped.
 
-    RowError names the first malformed row where the dialect is strict.
+    If the dialect is strict, raises RowError, which names the first malformed row.
     """
     with opened(path) as file:
         for row in _rows(file, form=form, columns=columns, dialect=dialect):
@@ -257,7 +257,7 @@ def _json_row(raw: bytes, line: int, columns: Columns) -> Row:
 
 
 def _reader(lines: _Lines, dialect: Dialect) -> Any:
-    # The limit is the process's, and the default is less than a message may have.
+    # The limit is that of the process, and its default is smaller than a message may be.
     csv.field_size_limit(MAX_ROW_BYTES)
     if not dialect.quote:
         return csv.reader(lines, strict=True, delimiter=dialect.delimiter, quoting=csv.QUOTE_NONE)

@@ -147,8 +147,8 @@ def test_the_command_writes_the_file(tmp_path: Path) -> None:
     for wrong, words in [
         (["--out", str(tmp_path / "none" / "x")], "cannot be written: No such file or directory"),
         (["--out", str(out), "--project", "none"], "Resource not found"),
-        (["--out", str(out), "--objective", "100"], "lies between 0 and 100"),
-        (["--out", str(out), "--last", "a week"], "is no length: give one such as 24h or 7d"),
+        (["--out", str(out), "--objective", "100"], "must lie between 0 and 100"),
+        (["--out", str(out), "--last", "a week"], "is not a length of time: give one such as 24h or 7d"),
     ]:
         with pytest.raises(CommandError, match=words):
             call_command("pipeline", "report", *wrong)

@@ -243,7 +243,7 @@ def test_options_that_cannot_be_used_are_named(tmp_path: Path, options: dict[str
 
 
 def test_a_schema_cannot_change_types_or_add_columns(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="The column publish_time is timestamp, and not bigint"):
+    with pytest.raises(InvalidArgument, match="The column publish_time is timestamp, not bigint"):
         PushHubDataSource({"path": "x"}).reader(StructType([StructField("publish_time", LongType())]))
     with pytest.raises(InvalidArgument, match="has no column 'body'"):
         reader_of(tmp_path, "body")

@@ -1,0 +1,132 @@
+-- The pump, shared by every verb: it moves deliveries of a lane into the queue, and schedules the lane's next pump.
+-- common.lua, which comes before this file, describes the keys and the state.
+
+--- The queue holds about this many messages at most. A lane with more to send fills the queue in slices, SLICE_MS apart,
+--- so that messages of other lanes get in between. Every lane may always add SHORT_SLICE messages.
+local QUEUE_DEPTH, SHORT_SLICE, SLICE_MS = 300, 16, 10
+--- Returned tokens may be used again at once. Beyond that a lane's outstanding messages grow by GROWTH_PER_MS, after an
+--- initial burst. A window of thousands that opened at once would take every worker's time from other lanes.
+local GROWTH_PER_MS, GROWTH_BURST = 3, 150
+--- A sleeping worker looks at the lanes at least this often (push/transport.py). If a lane is due sooner, a worker must be
+--- rung.
+local SLEEP_MS = 2000
+--- Set by the verb whose reply tells its worker when the next lane is due: no ring is needed for that.
+local tells_wake = false
+
+-- Returns whether no lane is due between now and that time, so that no worker expects to wake then. Overdue lanes do not
+-- count: the worker that was to wake them is late or gone.
+local function is_nearest(now, at)
+  return redis.call('ZCOUNT', PREFIX .. 'wake', '(' .. now, at) == 0
+end
+
+-- Schedules the next pump of the lane, or none if only an event can change the lane. `is_cut` is true if the window has room
+-- for more messages than the queue.
+local function schedule(lane, key, region, state, now, is_cut)
+  local at = nil
+  if is_cut then
+    at = now + SLICE_MS
+  elseif state.mode == PUSH then
+    local waiting = redis.call('ZRANGE', key .. ':z', 0, 0, 'WITHSCORES')
+    if now < state.resume_ms then
+      if waiting[1] or redis.call('EXISTS', key .. ':b') == 1 or state.spilled == 1 then at = state.resume_ms end
+    elseif state.outstanding < rules_window(state) and waiting[1] then
+      at = tonumber(waiting[2])
+    end
+    local bucket_at = rules_bucket_wait(state, now)
+    if bucket_at and (waiting[1] or redis.call('EXISTS', key .. ':b') == 1) then at = math.max(at or 0, bucket_at) end
+  end
+  local leased = state.mode == PUSH and redis.call('ZRANGE', key .. ':l', 0, 0, 'WITHSCORES') or {}
+  if leased[1] then at = math.min(at or tonumber(leased[2]), tonumber(leased[2])) end
+  -- The expected page may get lost.
+  if state.paging_until_ms > now then at = math.min(at or state.paging_until_ms + 1, state.paging_until_ms + 1) end
+  if at then
+    at = math.max(at, now + 1)
+    -- If the lane was cut, the full queue keeps a worker awake anyway.
+    if not is_cut and not tells_wake and at < now + SLEEP_MS and is_nearest(now, at) then ring(region) end
+    redis.call('ZADD', PREFIX .. 'wake', at, lane)
+  else
+    redis.call('ZREM', PREFIX .. 'wake', lane)
+  end
+end
+
+-- Returns whether the backlog in Redis is nearly empty and the database has more.
+local function runs_low(key, state, now, low)
+  return state.spilled == 1 and state.mode ~= IDLE and state.paging_until_ms <= now
+    and redis.call('LLEN', key .. ':b') + state.parked < low
+end
+
+-- Requests the next page if the backlog in Redis is nearly empty. Returns whether it did.
+local function want_page(lane, key, state, now, low)
+  if not runs_low(key, state, now, low) then return false end
+  redis.call('SADD', PREFIX .. 'page', lane)
+  return true
+end
+
+local function ring_pullers(lane)
+  local bell = PREFIX .. 'pull:' .. string.match(lane, '^(%d+):')
+  redis.call('LPUSH', bell, '1')
+  redis.call('LTRIM', bell, 0, 0)
+  redis.call('EXPIRE', bell, 60)
+end
+
+-- Returns whether nothing of a lane can go out before a token comes back. The return of a token pumps the lane.
+local function waits_for_token(state, now)
+  return now >= state.resume_ms and state.rate <= 0 and state.gap_ms <= 0
+    and state.outstanding >= rules_window(state)
+end
+
+-- Returns how many of `free` deliveries may go out now, after `returned` tokens have come back.
+local function slice(state, now, queue, free, returned)
+  local grown = math.min(state.credit + GROWTH_PER_MS * math.max(now - state.pumped_ms, 0), GROWTH_BURST)
+  state.credit = math.min(math.max(state.credit, grown) + returned, SLOW_START_LIMIT)
+  state.pumped_ms = now
+  local room = math.max(QUEUE_DEPTH - redis.call('LLEN', queue), SHORT_SLICE)
+  return math.min(free, math.max(state.credit, 1), room)
+end
+
+-- Puts deliveries into the queue, each with a token. Returns how many.
+local function send(key, queue, ids, messages)
+  local first = 1
+  each_chunk(ids, function(part)
+    set_places(key, part, OUTSTANDING)
+    redis.call('LPUSH', queue, unpack(messages, first, first + #part - 1))
+    first = first + #part
+  end)
+  return #ids
+end
+
+-- Fills the queue with as many deliveries as the window has room for. Returns how many, and whether a page is wanted.
+local function pump(lane, state, now, limit, returned)
+  local key = PREFIX .. lane
+  local region = string.match(lane, ':(.+)$')
+  local queue = 'deliveries.' .. region
+  local moved, is_cut = 0, false
+  if state.mode == PUSH then lapse(key, state, now, 0, 0, 0) end
+  if state.mode == PUSH and now >= state.resume_ms then
+    local free = rules_free(state, now)
+    if free > 0 then
+      local now_free = slice(state, now, queue, free, returned or 0)
+      is_cut = now_free < free
+      free = now_free
+      local ids, messages = due_retries(key, free, now)
+      moved = send(key, queue, ids, messages)
+      -- A lane with too many retries takes nothing new from the backlog, so that its memory stays bounded.
+      if moved < free and redis.call('ZCARD', key .. ':z') < limit then
+        ids, messages = next_ready(key, state, free - moved)
+        moved = moved + send(key, queue, ids, messages)
+      end
+      is_cut = is_cut and moved == free
+      -- A lane with nothing more to send keeps no more than a burst.
+      state.credit = math.max(moved == free and state.credit - moved or math.min(state.credit - moved, GROWTH_BURST), 0)
+    end
+    if moved > 0 then
+      state.outstanding = state.outstanding + moved
+      rules_spend(state, now, moved)
+      if redis.call('LLEN', queue) == moved then ring(region) end
+    end
+  end
+  schedule(lane, key, region, state, now, is_cut)
+  local page = want_page(lane, key, state, now, limit / 2)
+  if page then ring(region) end
+  return moved, page
+end
