@@ -24,11 +24,11 @@ READERS = re.compile(rf'env\.({KINDS})\(\s*"([A-Z_]+)"')
 
 def settings_read() -> dict[str, bool]:
     """Every setting the code reads, with whether it may be given by a file."""
-    found: dict[str, bool] = {}
+    settings: dict[str, bool] = {}
     for path in (ROOT / "pushhub").rglob("*.py"):
         for reader, name in READERS.findall(path.read_text(encoding="utf-8")):
-            found[f"PUSHHUB_{name}"] = reader == "secret"
-    return found
+            settings[f"PUSHHUB_{name}"] = reader == "secret"
+    return settings
 
 
 def test_docs_settings_names_every_setting_and_no_other() -> None:
@@ -61,8 +61,8 @@ def test_docs_push_client_names_every_nack_reason_and_the_specification_every_re
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
-    found: dict[str, Any] = yaml.safe_load(text)
-    return found
+    services: dict[str, Any] = yaml.safe_load(text)
+    return services
 
 
 def test_the_compose_file_has_the_form_compose_reads(compose: dict[str, Any]) -> None:

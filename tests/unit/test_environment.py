@@ -66,13 +66,16 @@ def test_urls_are_those_of_this_machine() -> None:
 
 
 def manage(tmp_path: Path, **settings: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
-    clean.pop("DJANGO_SETTINGS_MODULE", None)
-    given = {"PUSHHUB_DATA": str(tmp_path), **{f"PUSHHUB_{name}": value for name, value in settings.items()}}
+    other_environment = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
+    other_environment.pop("DJANGO_SETTINGS_MODULE", None)
+    pushhub_environment = {
+        "PUSHHUB_DATA": str(tmp_path),
+        **{f"PUSHHUB_{name}": value for name, value in settings.items()},
+    }
     source = "from django.conf import settings; print(settings.REDIS_URL, settings.DATABASES['default']['PASSWORD'])"
     return subprocess.run(
         [sys.executable, "manage.py", "shell", "--no-imports", "-c", source],
-        env={**clean, **given}, capture_output=True, text=True, timeout=60, check=False,
+        env={**other_environment, **pushhub_environment}, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
 

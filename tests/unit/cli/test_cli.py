@@ -258,11 +258,11 @@ def test_bindings_are_added_and_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "seconds"),
     [("10", "10s"), ("10s", "10s"), ("0.5s", "0.5s"), ("5m", "300s"), ("2h", "7200s"), ("1d12h", "129600s")],
 )
-def test_durations(text: str, found: str) -> None:
-    assert values.duration(text) == found
+def test_durations(text: str, seconds: str) -> None:
+    assert values.duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "x", "5w", "-5s", "5 m", "m5", "1d12"])

@@ -16,20 +16,20 @@ PUBLISHER, VIEWER = "roles/pubsub.publisher", "roles/pubsub.viewer"
 
 
 def bound(*bindings: tuple[str, list[str]], kind: str = "topic") -> list[dict[str, Any]]:
-    given = [{"role": role, "members": members} for role, members in bindings]
-    return policies.bindings_normalise(given, kind=kind)
+    policy_bindings = [{"role": role, "members": members} for role, members in bindings]
+    return policies.bindings_normalise(policy_bindings, kind=kind)
 
 
 def test_empty_bindings_are_dropped_and_duplicates_merged() -> None:
-    given = bound(
+    normalised = bound(
         (VIEWER, []), (PUBLISHER, ["user:a@x.com", "user:A@X.com"]), (PUBLISHER, ["allUsers", "user:a@x.com"])
     )
 
-    assert given == [{"role": PUBLISHER, "members": ["user:a@x.com", "allUsers"]}]
+    assert normalised == [{"role": PUBLISHER, "members": ["user:a@x.com", "allUsers"]}]
 
 
 @pytest.mark.parametrize(
-    ("given", "canonical"),
+    ("member", "canonical"),
     [
         ("user:Ada@Example.COM", "user:ada@example.com"),
         ("serviceAccount:P@shop.iam.gserviceaccount.com", "serviceAccount:p@shop.iam.gserviceaccount.com"),
@@ -41,12 +41,12 @@ def test_empty_bindings_are_dropped_and_duplicates_merged() -> None:
         ("user:ada", "user:ada"),
     ],
 )
-def test_email_parts_are_lower_cased(given: str, canonical: str) -> None:
-    assert member_parse(given, field="m") == canonical
+def test_email_parts_are_lower_cased(member: str, canonical: str) -> None:
+    assert member_parse(member, field="m") == canonical
 
 
 @pytest.mark.parametrize(
-    "given",
+    "member",
     [
         "",
         "ada@example.com",
@@ -68,12 +68,12 @@ def test_email_parts_are_lower_cased(given: str, canonical: str) -> None:
         "allusers",
     ],
 )
-def test_a_member_of_no_known_kind_is_refused_and_named(given: str) -> None:
+def test_a_member_of_no_known_kind_is_refused_and_named(member: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
-        bound((PUBLISHER, [given]))
+        bound((PUBLISHER, [member]))
 
     assert refused.value.field == "policy.bindings[0].members[0]"
-    assert given in refused.value.message
+    assert member in refused.value.message
 
 
 def test_the_unset_policy_reads_as_acab_and_each_write_moves_the_etag() -> None:

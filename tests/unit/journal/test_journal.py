@@ -36,10 +36,10 @@ def segments(folder: Path) -> list[Path]:
 
 
 def message_ids(folder: Path) -> list[int]:
-    found = []
+    ids = []
     for path in segments(folder):
-        found += [int(name) for name in pq.read_table(path)["message_id"].to_pylist()]
-    return sorted(found)
+        ids += [int(name) for name in pq.read_table(path)["message_id"].to_pylist()]
+    return sorted(ids)
 
 
 @pytest.fixture

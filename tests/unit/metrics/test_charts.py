@@ -25,9 +25,9 @@ def test_a_line_is_broken_where_values_are_missing() -> None:
 
     svg = svg_of(figure(Chart("Latency", TIMES, [Line("p50", values)], unit="ms")))
 
-    [path] = [one for one in svg if one.tag == "path"]
+    [path] = [element for element in svg if element.tag == "path"]
     assert path.attrib["d"].count(" ") == 20
-    assert len([one for one in svg if one.tag == "circle"]) == 1
+    assert len([element for element in svg if element.tag == "circle"]) == 1
 
 
 def test_columns_stand_on_each_other() -> None:
@@ -36,7 +36,7 @@ def test_columns_stand_on_each_other() -> None:
 
     svg = svg_of(figure(Chart("Requests", TIMES, lines, stacked=True)))
 
-    ack, nack = [one.attrib for one in svg if one.tag == "rect"]
+    ack, nack = [element.attrib for element in svg if element.tag == "rect"]
     assert float(nack["y"]) + float(nack["height"]) == pytest.approx(float(ack["y"]))
     assert float(ack["height"]) == pytest.approx(3 * float(nack["height"]))
 

@@ -70,9 +70,9 @@ def archive(root: Path, *files: ManifestFile) -> None:
 
 def reader_of(root: Path, *columns: str, **options: str) -> ArchiveReader:
     schema = StructType([StructField(name, TYPES.get(name, StringType())) for name in columns or ("message_id",)])
-    found = PushHubDataSource({"path": str(root), **options}).reader(schema)
-    assert isinstance(found, ArchiveReader)
-    return found
+    reader = PushHubDataSource({"path": str(root), **options}).reader(schema)
+    assert isinstance(reader, ArchiveReader)
+    return reader
 
 
 def read(source: Any, parts: Sequence[Any] | None = None) -> list[dict[str, Any]]:
@@ -170,9 +170,9 @@ def test_batches_are_bounded_by_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def stream(root: Path, **options: str) -> ArchiveStreamReader:
     source = PushHubDataSource({"path": str(root), **options})
-    found = source.streamReader(StructType([StructField("message_id", StringType())]))
-    assert isinstance(found, ArchiveStreamReader)
-    return found
+    reader = source.streamReader(StructType([StructField("message_id", StringType())]))
+    assert isinstance(reader, ArchiveStreamReader)
+    return reader
 
 
 def ids_between(source: ArchiveStreamReader, start: int, end: int) -> list[str]:

@@ -41,9 +41,9 @@ def test_a_quantile_is_within_a_bucket_of_the_truth(q: float) -> None:
     values = sorted(int(dice.lognormvariate(11, 1)) for _ in range(5000))
     truth = values[max(round(q * len(values)) - 1, 0)]
 
-    found = quantile(merged({bucket_of(value): 1} for value in values), q)
+    estimate = quantile(merged({bucket_of(value): 1} for value in values), q)
 
-    assert abs(found / truth - 1) < 0.012
+    assert abs(estimate / truth - 1) < 0.012
 
 
 def test_nothing_has_no_quantile() -> None:

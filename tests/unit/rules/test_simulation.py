@@ -111,13 +111,13 @@ def test_five_messages_and_one_nack_a_second_make_a_delivery_about_every_500_ms(
 
 
 def test_the_same_comes_out_when_the_nacks_come_at_random() -> None:
-    told = [Lane(flaky(share=0.2), per_second=5, seed=seed).run(2000) for seed in range(8)]
+    runs = [Lane(flaky(share=0.2), per_second=5, seed=seed).run(2000) for seed in range(8)]
 
-    gaps = [gap for one in told for gap in one.gaps_ms(after_ms=400_000)]
+    gaps = [gap for run in runs for gap in run.gaps_ms(after_ms=400_000)]
     assert 400 <= sum(gaps) / len(gaps) <= 600
     assert max(gaps) < 1500
-    for one in told:
-        late = [at for at in one.sent_ms if at > 400_000]
+    for run in runs:
+        late = [at for at in run.sent_ms if at > 400_000]
         assert all(third - first > 100 for first, third in zip(late, late[2:], strict=False))
 
 

@@ -19,9 +19,9 @@ SECONDS = 30.0
 
 @pytest.fixture
 def sandboxes() -> Iterator[Sandboxes]:
-    made = Sandboxes(2)
-    yield made
-    made.close()
+    sandboxes = Sandboxes(2)
+    yield sandboxes
+    sandboxes.close()
 
 
 def run(sandboxes: Sandboxes, code: str, *inputs: Input, name: str = "f", project: str = "shop") -> list[object]:
@@ -142,7 +142,7 @@ def test_more_messages_than_one_group_come_back_in_order(sandboxes: Sandboxes) -
 
     results = run(sandboxes, "function f(m) { return m; }", *inputs)
 
-    assert results == [Transformed(one.data, {}) for one in inputs]
+    assert results == [Transformed(input_message.data, {}) for input_message in inputs]
 
 
 def test_a_time_that_is_up_leaves_messages_for_later(sandboxes: Sandboxes) -> None:
