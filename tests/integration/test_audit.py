@@ -36,9 +36,9 @@ def api(redis_url: str) -> Api:
     return api
 
 
-def entries(resource: str, **found: Any) -> list[AuditEntry]:
+def entries(resource: str, **conditions: Any) -> list[AuditEntry]:
     """Oldest first."""
-    return list(AuditEntry.objects.filter(resource=resource, **found).order_by("pk"))
+    return list(AuditEntry.objects.filter(resource=resource, **conditions).order_by("pk"))
 
 
 def the_log() -> str:
@@ -50,17 +50,17 @@ def test_a_change_over_rest_says_who_what_from_where_before_and_after(api: Api) 
     api.post("subscriptions/hello:modifyPushConfig", {"pushConfig": {"pushEndpoint": ENDPOINT + "/2"}})
     api.delete("subscriptions/hello")
 
-    made, changed, gone = entries(HELLO)
+    created, changed, deleted = entries(HELLO)
 
-    assert [entry.action for entry in (made, changed, gone)] == ["create", "update", "delete"]
-    assert {entry.caller for entry in (made, changed, gone)} == {"user:developer@localhost"}
-    assert (made.surface, made.address) == ("rest", "127.0.0.1")
-    assert made.method == "google.pubsub.v1.Subscriber.CreateSubscription"
+    assert [entry.action for entry in (created, changed, deleted)] == ["create", "update", "delete"]
+    assert {entry.caller for entry in (created, changed, deleted)} == {"user:developer@localhost"}
+    assert (created.surface, created.address) == ("rest", "127.0.0.1")
+    assert created.method == "google.pubsub.v1.Subscriber.CreateSubscription"
     assert changed.method == "google.pubsub.v1.Subscriber.ModifyPushConfig"
-    assert (made.before, made.after["push_endpoint"]) == (None, ENDPOINT)  # type: ignore[index]
+    assert (created.before, created.after["push_endpoint"]) == (None, ENDPOINT)  # type: ignore[index]
     assert changed.before["push_endpoint"] == ENDPOINT  # type: ignore[index]
     assert changed.after["push_endpoint"] == ENDPOINT + "/2"  # type: ignore[index]
-    assert (gone.before["push_endpoint"], gone.after) == (ENDPOINT + "/2", None)  # type: ignore[index]
+    assert (deleted.before["push_endpoint"], deleted.after) == (ENDPOINT + "/2", None)  # type: ignore[index]
 
 
 def test_a_change_that_fails_leaves_no_entry(api: Api) -> None:
@@ -109,8 +109,8 @@ def test_denied_calls_create_a_bounded_number_of_entries_per_caller(api: Api, mo
     api.sign_in("eve@example.com")
     for number in range(8):
         assert api.delete(f"topics/topic-{number}").status == 403
-    found = entries_of("user:eve@example.com")
-    assert [entry.left_out for entry in found] == [0, 0, 5]
+    denials = entries_of("user:eve@example.com")
+    assert [entry.left_out for entry in denials] == [0, 0, 5]
     mallory = Api()
     mallory.sign_in("mallory@example.com")
     assert mallory.delete("topics/orders").status == 403
@@ -151,7 +151,7 @@ def test_secrets_stay_out(api: Api) -> None:
     User.objects.create_user("ada", password="correct horse battery")
     token = access_tokens.access_token_create(member="user:ada@example.com").token
     key = api.post("serviceAccounts/pusher@shop.iam.gserviceaccount.com/keys").body
-    made = keys.signing_key()
+    signing_key = keys.signing_key()
 
     log = the_log()
 
@@ -159,7 +159,7 @@ def test_secrets_stay_out(api: Api) -> None:
     for secret in ("hunter2", "swordfish", "battery", token, key["privateKeyData"][:60], "PRIVATE KEY"):
         assert secret not in log, secret
     assert str(User.objects.get(username="ada").password) not in log
-    assert made.kid in log
+    assert signing_key.kid in log
 
 
 def test_the_projects_of_a_perimeter_are_part_of_it(api: Api) -> None:

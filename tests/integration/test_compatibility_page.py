@@ -57,5 +57,7 @@ def test_a_method_without_a_route_is_not_called_done(script: ModuleType, monkeyp
     served = script.operations()
     gone = ("POST", "v1/projects/*/topics/*:publish")
     assert gone in served
-    monkeypatch.setattr(script, "operations", lambda: {key: one for key, one in served.items() if key != gone})
+    monkeypatch.setattr(
+        script, "operations", lambda: {key: operation for key, operation in served.items() if key != gone}
+    )
     assert "| `topics.publish` | `POST` | no |" in script.page()

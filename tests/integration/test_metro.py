@@ -38,10 +38,10 @@ CHANGES: dict[str, Any] = {
 
 @pytest.fixture
 def api(redis_url: str) -> Api:
-    found = Api()
-    found.made("topics/orders")
-    found.made("topics/dead")
-    return found
+    shop = Api()
+    shop.made("topics/orders")
+    shop.made("topics/dead")
+    return shop
 
 
 def publish(api: Api, *texts: str, **fields: Any) -> list[str]:
@@ -54,7 +54,7 @@ def publish(api: Api, *texts: str, **fields: Any) -> list[str]:
 
 def pulled(api: Api, name: str) -> list[str]:
     body = api.post(f"subscriptions/{name}:pull", {"maxMessages": 100, "returnImmediately": True}).body
-    return [one["message"]["messageId"] for one in body.get("receivedMessages", [])]
+    return [entry["message"]["messageId"] for entry in body.get("receivedMessages", [])]
 
 
 def settled() -> None:
@@ -104,17 +104,17 @@ def test_5_ordering_is_still_kept_after_updates(api: Api) -> None:
     api.post("subscriptions/ordered:modifyPushConfig", {"pushConfig": {}})
     published = publish(api, "1", orderingKey="k") + publish(api, "2", orderingKey="k")
     first = api.post("subscriptions/ordered:pull", {"maxMessages": 1}).body["receivedMessages"]
-    assert [one["message"]["messageId"] for one in first] == published[:1]
+    assert [entry["message"]["messageId"] for entry in first] == published[:1]
     api.post("subscriptions/ordered:modifyAckDeadline", {"ackIds": [first[0]["ackId"]], "ackDeadlineSeconds": 0})
     again = api.post("subscriptions/ordered:pull", {"maxMessages": 1}).body["receivedMessages"]
-    assert [one["message"]["messageId"] for one in again] == published[:1]
+    assert [entry["message"]["messageId"] for entry in again] == published[:1]
 
 
 @pytest.mark.parametrize("policy", [{"minimumBackoff": "1s"}, {"maximumBackoff": "60s"}, {}])
 def test_6_a_retry_policy_with_one_bound_gets_the_other(api: Api, policy: dict[str, str]) -> None:
-    made = api.made("subscriptions/one", {"topic": TOPIC, "retryPolicy": policy})
-    assert made["retryPolicy"] == {"minimumBackoff": "10s", "maximumBackoff": "600s", **policy}
-    assert api.get("subscriptions/one").body == made
+    subscription = api.made("subscriptions/one", {"topic": TOPIC, "retryPolicy": policy})
+    assert subscription["retryPolicy"] == {"minimumBackoff": "10s", "maximumBackoff": "600s", **policy}
+    assert api.get("subscriptions/one").body == subscription
 
 
 @pytest.mark.parametrize("header", ["Basic bm9jb2xvbg==", "Basic", "Bearer", "Bearer  ", ":", "nocolon", "Basic %%%"])
@@ -127,8 +127,8 @@ def test_7_deadlines_are_each_subscriptions_own(api: Api) -> None:
     for name, seconds in (("short", 10), ("long", 600), ("middle", 60)):
         api.made(f"subscriptions/{name}", {"topic": TOPIC, "ackDeadlineSeconds": seconds})
     keys = {row.subscription_id: row.pk for row in Subscription.objects.all()}
-    found = push_settings(keys.values())
-    assert {name: found[key].ack_deadline_seconds for name, key in keys.items()} == {
+    settings_by_key = push_settings(keys.values())
+    assert {name: settings_by_key[key].ack_deadline_seconds for name, key in keys.items()} == {
         "short": 10,
         "long": 600,
         "middle": 60,

@@ -29,7 +29,7 @@ def requests_like(message: Message) -> st.SearchStrategy[dict[str, Any]]:
         name: (requests_like(kind) | ANYTHING) if isinstance(kind, Message) else ANYTHING
         for name, kind in message.fields.items()
     }
-    return st.fixed_dictionaries({}, optional=inner).map(lambda found: dict(list(found.items())[:3]))
+    return st.fixed_dictionaries({}, optional=inner).map(lambda request: dict(list(request.items())[:3]))
 
 
 def rows() -> tuple[int, int, int]:

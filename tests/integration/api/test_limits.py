@@ -55,10 +55,10 @@ def sub(**fields: Any) -> dict[str, Any]:
     return {"topic": TOPIC, **fields}
 
 
-def too_large(what: str, given: int, most: int, unit: str = "") -> str:
+def too_large(what: str, value: int, most: int, unit: str = "") -> str:
     unit = f" {unit}" if unit else ""
     return (
-        f"The value for {what} is too large. You passed {given}{unit} in the request, but the maximum value is {most}."
+        f"The value for {what} is too large. You passed {value}{unit} in the request, but the maximum value is {most}."
     )
 
 

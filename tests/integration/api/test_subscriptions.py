@@ -501,7 +501,7 @@ def test_the_data_plane_reads_its_settings_in_one_query(
 @pytest.fixture
 def heard() -> Any:
     """What the signals said: (name of the signal, keyword arguments)."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    heard_signals: list[tuple[str, dict[str, Any]]] = []
     listened = {
         "created": signals.subscription_created,
         "changed": signals.subscription_changed,
@@ -512,11 +512,11 @@ def heard() -> Any:
     for word, signal in listened.items():
 
         def receive(*, sender: object, signal: Signal, word: str = word, **kwargs: Any) -> None:
-            found.append((word, kwargs))
+            heard_signals.append((word, kwargs))
 
         signal.connect(receive)
         receivers.append((signal, receive))
-    yield found
+    yield heard_signals
     for signal, receiver in receivers:
         signal.disconnect(receiver)
 

@@ -65,10 +65,10 @@ def test_a_patch_changes_the_field_it_names_and_no_other(api: Api, field: str) -
     api.made("topics/bare")
     api.made("topics/full", FULL)
 
-    given = api.patch("topics/bare", {"topic": FULL, "updateMask": field}).body
+    changed = api.patch("topics/bare", {"topic": FULL, "updateMask": field}).body
     cleared = api.patch("topics/full", {"topic": {}, "updateMask": field}).body
 
-    assert given == {"name": "projects/shop/topics/bare", field: FULL[field], "state": "ACTIVE"}
+    assert changed == {"name": "projects/shop/topics/bare", field: FULL[field], "state": "ACTIVE"}
     others = {name: value for name, value in FULL.items() if name != field}
     assert cleared == {"name": "projects/shop/topics/full", **others, "state": "ACTIVE"}
     assert api.get("topics/full").body == cleared

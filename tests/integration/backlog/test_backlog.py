@@ -440,9 +440,9 @@ def test_an_error_of_redis_in_a_batch_is_raised(backlog: Backlog) -> None:
 def rings(backlog: Backlog) -> int:
     """Return whether the bell has been rung since the last call; several rings count as one."""
     bell = f"ph:bell:{LANE.region}"
-    found = int(backlog.client.llen(bell))  # type: ignore[arg-type]
+    rung = int(backlog.client.llen(bell))  # type: ignore[arg-type]
     backlog.client.delete(bell)
-    return found
+    return rung
 
 
 def test_the_earliest_retry_wakes_a_sleeping_worker(backlog: Backlog) -> None:

@@ -244,7 +244,7 @@ def test_a_broken_set_up_is_diagnosed(setup: SetUp, name: str) -> None:
     assert not diagnosis["healthy"], diagnosis
     assert diagnosis["summary"].startswith(f"{step}: "), diagnosis
     assert words in diagnosis["summary"]
-    [culprit] = [one for one in diagnosis["steps"] if one["name"] == step]
+    [culprit] = [row for row in diagnosis["steps"] if row["name"] == step]
     assert culprit["advice"]
     page = setup.diagnose_in_chinese()
     assert ('class="status bad"' in page) or ('class="status warn"' in page)

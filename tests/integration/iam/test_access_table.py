@@ -34,17 +34,17 @@ OTHER_ADDRESSES = {"", "healthz", "metrics", "readyz", "schema", "docs"}
 
 def matrix() -> dict[str, set[str]]:
     """The methods of each role, as the file has them."""
-    found: dict[str, set[str]] = {}
+    methods_by_role: dict[str, set[str]] = {}
     role = ""
     for line in MATRIX.read_text().splitlines():
         if line.startswith("["):
             role = line.strip("[]")
-            found[role] = set()
+            methods_by_role[role] = set()
         elif line.startswith("+"):
-            found[role] |= found[line.removeprefix("+ ")]
+            methods_by_role[role] |= methods_by_role[line.removeprefix("+ ")]
         elif line and not line.startswith("#"):
-            found[role].add(line)
-    return found
+            methods_by_role[role].add(line)
+    return methods_by_role
 
 
 EXPECTED = matrix()
@@ -55,7 +55,7 @@ def name_for(method: str, source: str, on: On) -> str:
     kind = PERMISSION_KINDS.get(method.rpartition(".")[2])
     if kind:
         return kind
-    permission = next(one.permission for one in METHODS[method] if one.source == source)
+    permission = next(requirement.permission for requirement in METHODS[method] if requirement.source == source)
     collection, verb = permission.split(".")[-2:]
     if verb in ("list", "create", "validate") and on == On.ITSELF and collection != "serviceAccountKeys":
         return "projects/shop"
@@ -81,7 +81,9 @@ NAMES = {
 
 
 def names_for(method: str) -> dict[str, str]:
-    names = {one.source: name_for(method, one.source, one.on) for one in METHODS[method]}
+    names = {
+        requirement.source: name_for(method, requirement.source, requirement.on) for requirement in METHODS[method]
+    }
     if method == "google.pubsub.v1.Publisher.DetachSubscription":
         names["subscription"] = NAMES["subscriptions"]
     if method.endswith("AccountKey") and METHODS[method][0].on == On.PARENT:
@@ -98,14 +100,14 @@ def shop(api: Api) -> Api:
 
 
 def callable_by(member: str) -> set[str]:
-    found = set()
+    methods = set()
     for method in METHODS:
         try:
             authorize(Principal(member), method, names_for(method))
         except PermissionDenied:
             continue
-        found.add(method)
-    return found
+        methods.add(method)
+    return methods
 
 
 def test_the_matrix_has_every_role_and_every_method() -> None:
@@ -146,8 +148,8 @@ def test_a_grpc_request_has_its_names_in_its_fields() -> None:
 
 def test_the_table_asks_for_permissions_that_exist() -> None:
     for method, requirements in METHODS.items():
-        for one in requirements:
-            assert one.permission.startswith("*.") or one.permission in PERMISSIONS, method
+        for requirement in requirements:
+            assert requirement.permission.startswith("*.") or requirement.permission in PERMISSIONS, method
 
 
 def routes(resolver: Any = None, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:

@@ -83,8 +83,8 @@ def test_a_key_file_works_unmodified(hub: str, key_file: str) -> None:
 
 @pytest.mark.parametrize("audience", ["https://pubsub.googleapis.com/", ""], ids=["Google's", "ours"])
 def test_a_self_signed_jwt_works_without_any_exchange(hub: str, key_file: str, audience: str) -> None:
-    found = service_account.Credentials.from_service_account_file(key_file)
-    credentials = found.with_always_use_jwt_access(True)
+    from_file = service_account.Credentials.from_service_account_file(key_file)
+    credentials = from_file.with_always_use_jwt_access(True)
     credentials._create_self_signed_jwt(audience or f"{hub}/")
 
     with client("pubsub", hub, credentials) as pubsub:
@@ -93,8 +93,8 @@ def test_a_self_signed_jwt_works_without_any_exchange(hub: str, key_file: str, a
 
 
 def test_a_self_signed_jwt_with_scopes_works_too(hub: str, key_file: str) -> None:
-    found = service_account.Credentials.from_service_account_file(key_file, scopes=SCOPES)
-    credentials = found.with_always_use_jwt_access(True)
+    from_file = service_account.Credentials.from_service_account_file(key_file, scopes=SCOPES)
+    credentials = from_file.with_always_use_jwt_access(True)
 
     with client("pubsub", hub, credentials) as pubsub:
         assert pubsub.projects().topics().list(project="projects/shop").execute() == {}
@@ -184,12 +184,12 @@ def accounts(hub: str, key_file: str) -> Iterator[Any]:
 
 
 def test_iams_own_client_makes_keys_that_work(hub: str, accounts: Any) -> None:
-    made = accounts.keys().create(name=NAME, body={}).execute()
-    content = orjson.loads(base64.b64decode(made["privateKeyData"]))
+    key = accounts.keys().create(name=NAME, body={}).execute()
+    content = orjson.loads(base64.b64decode(key["privateKeyData"]))
 
-    assert made["name"] == f"{NAME}/keys/{content['private_key_id']}"
-    assert (made["keyType"], made["keyOrigin"]) == ("USER_MANAGED", "GOOGLE_PROVIDED")
-    assert made["privateKeyType"] == "TYPE_GOOGLE_CREDENTIALS_FILE"
+    assert key["name"] == f"{NAME}/keys/{content['private_key_id']}"
+    assert (key["keyType"], key["keyOrigin"]) == ("USER_MANAGED", "GOOGLE_PROVIDED")
+    assert key["privateKeyType"] == "TYPE_GOOGLE_CREDENTIALS_FILE"
     assert content == {
         "type": "service_account",
         "project_id": "shop",
@@ -210,9 +210,9 @@ def test_iams_own_client_makes_keys_that_work(hub: str, accounts: Any) -> None:
 
 def test_the_life_of_a_key(accounts: Any) -> None:
     keys = accounts.keys()
-    made = keys.create(name=NAME, body={"keyAlgorithm": "KEY_ALG_RSA_2048"}).execute()
-    name = made["name"]
-    shown = {field: value for field, value in made.items() if not field.startswith("privateKey")}
+    created = keys.create(name=NAME, body={"keyAlgorithm": "KEY_ALG_RSA_2048"}).execute()
+    name = created["name"]
+    shown = {field: value for field, value in created.items() if not field.startswith("privateKey")}
 
     assert keys.get(name=name).execute() == shown
     assert shown in keys.list(name=NAME).execute()["keys"]
@@ -245,43 +245,43 @@ def test_a_public_key_of_ones_own_is_uploaded(hub: str, accounts: Any) -> None:
 
 @pytest.mark.parametrize("project", ["shop", "-"])
 def test_an_account_that_is_deleted_is_undeleted_as_it_was(accounts: Any, project: str) -> None:
-    made = accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
-    key = accounts.keys().create(name=made["name"], body={}).execute()
-    accounts.delete(name=made["name"]).execute()
-    assert [one["email"] for one in accounts.list(name="projects/shop").execute()["accounts"]] == [EMAIL]
+    deleted = accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
+    key = accounts.keys().create(name=deleted["name"], body={}).execute()
+    accounts.delete(name=deleted["name"]).execute()
+    assert [account["email"] for account in accounts.list(name="projects/shop").execute()["accounts"]] == [EMAIL]
 
-    name = f"projects/{project}/serviceAccounts/{made['uniqueId']}"
+    name = f"projects/{project}/serviceAccounts/{deleted['uniqueId']}"
     answer = accounts.undelete(name=name, body={}).execute()
 
-    assert answer == {"restoredAccount": made}
-    assert accounts.get(name=made["name"]).execute() == made
-    assert accounts.keys().list(name=made["name"]).execute()["keys"][0]["name"] == key["name"]
+    assert answer == {"restoredAccount": deleted}
+    assert accounts.get(name=deleted["name"]).execute() == deleted
+    assert accounts.keys().list(name=deleted["name"]).execute()["keys"][0]["name"] == key["name"]
 
 
 def test_what_an_account_held_does_not_pass_to_its_successor_but_comes_back_with_it(accounts: Any) -> None:
-    made = accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
-    member = f"serviceAccount:{made['email']}"
+    account = accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
+    member = f"serviceAccount:{account['email']}"
     grant("roles/pubsub.viewer", member)
 
     def holds() -> bool:
         return access.allowed(Principal(member), "pubsub.topics.list", Project.objects.get())
 
     assert holds()
-    accounts.delete(name=made["name"]).execute()
+    accounts.delete(name=account["name"]).execute()
     successor = accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
     assert not holds()
     accounts.delete(name=successor["name"]).execute()
-    accounts.undelete(name=f"projects/shop/serviceAccounts/{made['uniqueId']}", body={}).execute()
+    accounts.undelete(name=f"projects/shop/serviceAccounts/{account['uniqueId']}", body={}).execute()
     assert holds()
 
 
 def test_an_account_is_not_undeleted_over_its_successor(accounts: Any) -> None:
-    made = accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
-    accounts.delete(name=made["name"]).execute()
+    deleted = accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
+    accounts.delete(name=deleted["name"]).execute()
     accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
 
     with pytest.raises(HttpError) as conflict:
-        accounts.undelete(name=f"projects/shop/serviceAccounts/{made['uniqueId']}", body={}).execute()
+        accounts.undelete(name=f"projects/shop/serviceAccounts/{deleted['uniqueId']}", body={}).execute()
 
     assert conflict.value.status_code == 409
 

@@ -22,8 +22,8 @@ ADA = Principal("user:ada@example.com")
 
 @pytest.fixture
 def account(api: Api) -> dict[str, Any]:
-    made: dict[str, Any] = api.post("serviceAccounts", {"accountId": "pusher"}).body
-    return made
+    account: dict[str, Any] = api.post("serviceAccounts", {"accountId": "pusher"}).body
+    return account
 
 
 def test_the_service_itself_asks_for_the_permission(account: dict[str, Any]) -> None:

@@ -89,8 +89,8 @@ def test_old_tokens_verify_through_the_overlap(verified: Any) -> None:
 
 
 def requests_of_certs(_: Any) -> list[str]:
-    found: dict[str, str] = Api().get("/oauth2/v1/certs").body
-    return list(found)
+    certificates: dict[str, str] = Api().get("/oauth2/v1/certs").body
+    return list(certificates)
 
 
 def test_a_key_is_announced_and_outlived_for_longer_than_verifiers_cache(api: Api) -> None:

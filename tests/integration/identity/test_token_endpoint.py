@@ -68,8 +68,8 @@ def test_an_assertion_with_a_target_audience_is_exchanged_for_an_id_token(key: d
 def test_a_key_need_not_be_named_as_nodes_client_does_not(key: dict[str, Any]) -> None:
     other = keyfiles.another_key()
 
-    for one in (key, other):
-        assert exchanged(signed(one, assertion_claims(), kid=None)).status == 200
+    for signing_key in (key, other):
+        assert exchanged(signed(signing_key, assertion_claims(), kid=None)).status == 200
 
 
 @pytest.mark.parametrize(

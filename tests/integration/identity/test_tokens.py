@@ -30,8 +30,8 @@ AUDIENCE = "https://shop.example/push?token=1"
 
 @pytest.fixture
 def account(api: Api) -> dict[str, Any]:
-    made: dict[str, Any] = api.post("serviceAccounts", {"accountId": "pusher"}).body
-    return made
+    account: dict[str, Any] = api.post("serviceAccounts", {"accountId": "pusher"}).body
+    return account
 
 
 @pytest.fixture
@@ -217,11 +217,11 @@ def test_the_public_side_needs_no_credentials_and_may_be_cached(api: Api, settin
 
 
 def test_discovery_leads_to_the_keys(api: Api, settings: Any) -> None:
-    found = api.get("/.well-known/openid-configuration").body
+    configuration = api.get("/.well-known/openid-configuration").body
 
-    assert found["issuer"] == settings.ISSUER
-    assert found["jwks_uri"] == f"{settings.PUBLIC_URL}/oauth2/v3/certs"
-    assert found["id_token_signing_alg_values_supported"] == ["RS256"]
+    assert configuration["issuer"] == settings.ISSUER
+    assert configuration["jwks_uri"] == f"{settings.PUBLIC_URL}/oauth2/v3/certs"
+    assert configuration["id_token_signing_alg_values_supported"] == ["RS256"]
 
 
 def test_a_private_key_is_not_readable_in_the_database(db: None) -> None:
@@ -239,18 +239,18 @@ def test_repeated_calls_create_one_key_only(db: None) -> None:
 def test_two_processes_that_create_the_first_key_at_once_agree(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given another process that makes the key while this one is at it
     certificate = keys.certificate_of
-    made: list[str] = []
+    other_key_ids: list[str] = []
 
     def overtaken(private_key: rsa.RSAPrivateKey, common_name: str, **until: Any) -> str:
         monkeypatch.setattr(keys, "certificate_of", certificate)
-        made.append(keys.signing_key().kid)
+        other_key_ids.append(keys.signing_key().kid)
         return certificate(private_key, common_name, **until)
 
     monkeypatch.setattr(keys, "certificate_of", overtaken)
     # When this one comes to store its own
     mine = keys.signing_key()
     # Then it uses the other's
-    assert [mine.kid] == made
+    assert [mine.kid] == other_key_ids
     assert SigningKey.objects.count() == 1
 
 

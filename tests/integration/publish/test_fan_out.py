@@ -141,7 +141,7 @@ def test_each_subscription_is_owed_its_messages_in_publish_order() -> None:
         owed = Delivery.objects.filter(subscription=subscription).order_by("message_id")
         assert list(owed.values_list("message_id", flat=True)) == ids
         received = messages_pull(subscription=subscription, max_messages=10)
-        assert [int(one.message["messageId"]) for one in received] == ids[:10]
+        assert [int(entry.message["messageId"]) for entry in received] == ids[:10]
 
 
 @pytest.mark.parametrize("error", [OperationalError("the disk is full"), KeyboardInterrupt()], ids=["error", "stop"])

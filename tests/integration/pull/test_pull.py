@@ -44,10 +44,10 @@ class Puller:
         return received
 
     def ack(self, *received: dict[str, Any]) -> Answer:
-        return self.api.post(f"{self.path}:acknowledge", {"ackIds": [one["ackId"] for one in received]})
+        return self.api.post(f"{self.path}:acknowledge", {"ackIds": [message["ackId"] for message in received]})
 
     def extend(self, seconds: int, *received: dict[str, Any]) -> Answer:
-        ids = [one["ackId"] for one in received]
+        ids = [message["ackId"] for message in received]
         return self.api.post(f"{self.path}:modifyAckDeadline", {"ackIds": ids, "ackDeadlineSeconds": seconds})
 
     def nack(self, *received: dict[str, Any]) -> Answer:
@@ -77,7 +77,7 @@ def publish(count: int, *, start: int = 0, key: str = "", data: bytes = b"") -> 
 
 
 def ids(received: list[dict[str, Any]]) -> list[str]:
-    return [one["message"]["messageId"] for one in received]
+    return [entry["message"]["messageId"] for entry in received]
 
 
 def test_a_pulled_message_has_what_was_published(puller: Puller) -> None:
@@ -183,7 +183,7 @@ def test_a_delivery_attempt_counts_nacks_and_lapses_with_a_dead_letter_policy(ap
     [second] = puller.pull()
     puller.lapse()
     [third] = puller.pull()
-    assert [one["deliveryAttempt"] for one in (first, second, third)] == [1, 2, 3]
+    assert [message["deliveryAttempt"] for message in (first, second, third)] == [1, 2, 3]
 
 
 def test_a_message_is_dead_lettered_by_its_last_nack_without_another_pull(api: Api) -> None:
@@ -319,14 +319,14 @@ def test_from_push_to_pull_and_back_nothing_is_lost(api: Api, receiver: Receiver
     with Worker(redis_url):
         wait_for(lambda: len(receiver.requests) >= 3, what="nacks")
         api.post(f"{puller.path}:modifyPushConfig", {"pushConfig": {}})
-        got: dict[str, dict[str, Any]] = {}
+        received_by_id: dict[str, dict[str, Any]] = {}
 
         def all_pulled() -> bool:
-            got.update({one["message"]["messageId"]: one for one in puller.pull()})
-            return len(got) == 6
+            received_by_id.update({received["message"]["messageId"]: received for received in puller.pull()})
+            return len(received_by_id) == 6
 
         wait_for(all_pulled, what="all six by pulling")
-        puller.ack(*[got[message_id] for message_id in published[:2]])
+        puller.ack(*[received_by_id[message_id] for message_id in published[:2]])
         receiver.default = 204
         api.post(f"{puller.path}:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url}})
         puller.lapse()

@@ -254,5 +254,5 @@ def is_refused() -> bool:
 
 
 def attempts_of(pk: int) -> int:
-    found = Delivery.objects.filter(pk=pk).first()
-    return found.attempts if found is not None else 0
+    delivery = Delivery.objects.filter(pk=pk).first()
+    return delivery.attempts if delivery is not None else 0

@@ -46,22 +46,21 @@ def publish(api: Api, text: str = "hello", **fields: Any) -> str:
 
 
 def pulled(api: Api, name: str) -> list[Any]:
-    found: list[Any] = api.post(f"subscriptions/{name}:pull", {"maxMessages": 10, "returnImmediately": True}).body.get(
-        "receivedMessages", []
-    )
-    return found
+    answer = api.post(f"subscriptions/{name}:pull", {"maxMessages": 10, "returnImmediately": True})
+    received: list[Any] = answer.body.get("receivedMessages", [])
+    return received
 
 
 def nack(api: Api, name: str, received: list[Any]) -> None:
-    body = {"ackIds": [one["ackId"] for one in received], "ackDeadlineSeconds": 0}
+    body = {"ackIds": [message["ackId"] for message in received], "ackDeadlineSeconds": 0}
     assert api.post(f"subscriptions/{name}:modifyAckDeadline", body).status == 200
 
 
 def letter(api: Api) -> Any:
     received: list[Any] = []
     wait_for(lambda: received.extend(pulled(api, "letters")) or received, what="the dead letter")
-    (one,) = received
-    return one["message"]
+    (dead_letter,) = received
+    return dead_letter["message"]
 
 
 def pushed(api: Api, receiver: Receiver, **fields: Any) -> None:
@@ -74,12 +73,12 @@ def test_after_the_maximum_of_attempts_a_pushed_message_goes_to_the_dead_letter_
     with Receiver(default=503) as receiver, Worker(redis_url):
         pushed(api, receiver)
         message_id = publish(api, "hello", attributes={"lang": "en"}, orderingKey="k")
-        found = letter(api)
+        dead_letter = letter(api)
         assert [request.json["deliveryAttempt"] for request in receiver.requests] == [1, 2, 3, 4, 5]
-    assert found["data"] == base64.b64encode(b"hello").decode()
-    assert found["orderingKey"] == "k"
-    assert found["messageId"] != message_id
-    assert found["attributes"] == {
+    assert dead_letter["data"] == base64.b64encode(b"hello").decode()
+    assert dead_letter["orderingKey"] == "k"
+    assert dead_letter["messageId"] != message_id
+    assert dead_letter["attributes"] == {
         "lang": "en",
         "CloudPubSubDeadLetterSourceDeliveryCount": "5",
         "CloudPubSubDeadLetterSourceSubscription": "worker",
@@ -114,9 +113,9 @@ def test_a_key_goes_on_after_its_dead_letter(api: Api, redis_url: str) -> None:
         publish(api, "first", orderingKey="k")
         publish(api, "second", orderingKey="k")
         wait_for(lambda: len(receiver.requests) >= 6, what="the second message")
-        found = letter(api)
+        dead_letter = letter(api)
         last = receiver.requests[-1].json["message"]
-    assert base64.b64decode(found["data"]) == b"first"
+    assert base64.b64decode(dead_letter["data"]) == b"first"
     assert base64.b64decode(last["data"]) == b"second"
 
 

@@ -27,8 +27,8 @@ def api(redis_url: str) -> Api:
 
 
 def subscribe(api: Api, name: str, filter: str, **fields: Any) -> None:
-    made = api.made(f"subscriptions/{name}", {"topic": TOPIC, "filter": filter, **fields})
-    assert made["filter"] == filter
+    subscription = api.made(f"subscriptions/{name}", {"topic": TOPIC, "filter": filter, **fields})
+    assert subscription["filter"] == filter
 
 
 def publish(api: Api, *kinds: str, key: str = "") -> list[str]:
@@ -42,7 +42,7 @@ def publish(api: Api, *kinds: str, key: str = "") -> list[str]:
 
 def pulled(api: Api, name: str) -> list[str]:
     received = api.post(f"subscriptions/{name}:pull", {"maxMessages": 100, "returnImmediately": True}).body
-    return [one["message"]["attributes"]["kind"] for one in received.get("receivedMessages", [])]
+    return [entry["message"]["attributes"]["kind"] for entry in received.get("receivedMessages", [])]
 
 
 def test_only_matching_messages_are_delivered_and_the_rest_counts_as_acknowledged(api: Api) -> None:

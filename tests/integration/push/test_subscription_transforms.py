@@ -70,7 +70,7 @@ def pulled(api: Api, name: str = "worker") -> list[dict[str, Any]]:
 
 
 def texts(received: list[dict[str, Any]]) -> list[str]:
-    return [base64.b64decode(one["message"]["data"]).decode() for one in received]
+    return [base64.b64decode(entry["message"]["data"]).decode() for entry in received]
 
 
 def owed(name: str = "worker") -> int:
@@ -132,7 +132,8 @@ def test_in_order_a_failure_holds_back_the_later_messages_of_its_key(api: Api) -
 
     received = pulled(api)
     assert texts(received) == ["ONE", "OTHER"]
-    assert api.post("subscriptions/worker:acknowledge", {"ackIds": [one["ackId"] for one in received]}).status == 200
+    ack_ids = [entry["ackId"] for entry in received]
+    assert api.post("subscriptions/worker:acknowledge", {"ackIds": ack_ids}).status == 200
     assert owed() == 2
 
     fixed = {"javascriptUdf": {"functionName": "f", "code": "function f(m) { return m; }"}}
@@ -148,10 +149,10 @@ def test_messages_for_which_there_is_no_time_go_back(api: Api, monkeypatch: pyte
     subscribe(api, deadLetterPolicy=POLICY)
     publish(api, "one", "two", "three")
 
-    received = [pulled(api) for _ in range(3)]
+    pulls = [pulled(api) for _ in range(3)]
 
-    assert [texts(one) for one in received] == [["ONE"], ["TWO"], ["THREE"]]
-    assert [one[0]["deliveryAttempt"] for one in received] == [1, 1, 1]
+    assert [texts(messages) for messages in pulls] == [["ONE"], ["TWO"], ["THREE"]]
+    assert [messages[0]["deliveryAttempt"] for messages in pulls] == [1, 1, 1]
 
 
 def test_a_message_that_grows_too_large_for_the_pull_goes_back(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

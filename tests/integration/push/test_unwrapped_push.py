@@ -135,8 +135,8 @@ def test_the_endpoints_version_is_kept_shown_and_not_sent(api: Api, receiver: Re
     api.made("topics/orders")
     version = {"x-goog-version": "v1"}
     push_config = {"pushEndpoint": receiver.url, "attributes": version}
-    made = api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": push_config})
-    assert made["pushConfig"] == push_config
+    subscription = api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": push_config})
+    assert subscription["pushConfig"] == push_config
     # Given a new config that says nothing of the version, then it is as it was
     api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url + "/other"}})
     assert api.get("subscriptions/push").body["pushConfig"]["attributes"] == version

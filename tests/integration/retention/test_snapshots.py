@@ -69,23 +69,23 @@ def moment() -> str:
 
 def received(api: Api, name: str = "worker") -> list[Any]:
     body = {"maxMessages": 1000, "returnImmediately": True}
-    found: list[Any] = []
+    messages: list[Any] = []
     while True:
         answer = api.post(f"subscriptions/{name}:pull", body)
         assert answer.status == 200, answer
         more = answer.body.get("receivedMessages", [])
         if not more:
-            return found
-        found += more
+            return messages
+        messages += more
 
 
 def texts(messages: list[Any]) -> list[str]:
-    return [base64.b64decode(one["message"]["data"]).decode() for one in messages]
+    return [base64.b64decode(entry["message"]["data"]).decode() for entry in messages]
 
 
 def acknowledge(api: Api, messages: list[Any], name: str = "worker") -> None:
     if messages:
-        body = {"ackIds": [one["ackId"] for one in messages]}
+        body = {"ackIds": [message["ackId"] for message in messages]}
         assert api.post(f"subscriptions/{name}:acknowledge", body).status == 200
 
 
@@ -114,15 +114,15 @@ def sweep(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_life_of_a_snapshot(api: Api) -> None:
     subscribe(api)
-    made = snapshot(api, labels={"team": "a"})
-    assert (made["name"], made["topic"], made["labels"]) == (KEPT, TOPIC, {"team": "a"})
-    left = timestamp_parse(made["expireTime"], field="x") - utcnow()
+    created = snapshot(api, labels={"team": "a"})
+    assert (created["name"], created["topic"], created["labels"]) == (KEPT, TOPIC, {"team": "a"})
+    left = timestamp_parse(created["expireTime"], field="x") - utcnow()
     assert 7 * DAY - datetime.timedelta(minutes=1) < left <= 7 * DAY
-    assert api.get("snapshots/before").body == made
-    assert api.get("snapshots").body == {"snapshots": [made]}
+    assert api.get("snapshots/before").body == created
+    assert api.get("snapshots").body == {"snapshots": [created]}
     assert api.get("topics/orders/snapshots").body == {"snapshots": [KEPT]}
     patch = {"snapshot": {"labels": {"team": "b"}}, "updateMask": "labels"}
-    assert api.patch("snapshots/before", patch).body == {**made, "labels": {"team": "b"}}
+    assert api.patch("snapshots/before", patch).body == {**created, "labels": {"team": "b"}}
     assert api.put("snapshots/before", {"subscription": WORKER}).error["status"] == "ALREADY_EXISTS"
     assert api.delete("snapshots/before").body == {}
     assert api.get("snapshots/before").status == 404
@@ -231,8 +231,8 @@ def test_a_snapshot_lives_seven_days_less_the_age_of_the_oldest_unacknowledged_m
     subscribe(api)
     publish(api, "old")
     age(6 * DAY)
-    made = snapshot(api)
-    left = timestamp_parse(made["expireTime"], field="x") - utcnow()
+    created = snapshot(api)
+    left = timestamp_parse(created["expireTime"], field="x") - utcnow()
     assert DAY - datetime.timedelta(minutes=1) < left <= DAY
     age(datetime.timedelta(hours=23, minutes=1))
     refused = api.put("snapshots/another", {"subscription": WORKER})
@@ -427,7 +427,7 @@ def test_any_history_comes_back_to_what_the_snapshot_had(api: Api, steps: list[s
             acknowledge(api, messages[:count], name)
             for text in texts(messages[:count]):
                 owed.remove(text)
-            rest = [one["ackId"] for one in messages[count:]]
+            rest = [message["ackId"] for message in messages[count:]]
             if rest:
                 api.post(f"subscriptions/{name}:modifyAckDeadline", {"ackIds": rest, "ackDeadlineSeconds": 0})
         elif step == "snapshot" and saved is None:

@@ -18,8 +18,8 @@ def account(api: Api) -> dict[str, Any]:
     body = {"accountId": "pusher", "serviceAccount": {"displayName": "Pusher", "description": "signs"}}
     answer = api.post("serviceAccounts", body)
     assert answer.status == 200, answer
-    made: dict[str, Any] = answer.body
-    return made
+    account: dict[str, Any] = answer.body
+    return account
 
 
 def test_a_new_account_has_an_email_and_a_number(account: dict[str, Any]) -> None:
