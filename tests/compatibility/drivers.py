@@ -171,10 +171,10 @@ class Node:
         service, _, name = method.partition(".")
         return self.act("call", service=service, method=name, request=request)
 
-    def act(self, action: str, **given: Any) -> Fields:
+    def act(self, action: str, **arguments: Any) -> Fields:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"action": action, **given}) + "\n")
+        self._process.stdin.write(json.dumps({"action": action, **arguments}) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, "the Node process ended"

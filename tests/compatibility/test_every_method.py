@@ -33,7 +33,7 @@ def public_methods(kind: type) -> set[str]:
 
 
 @pytest.fixture
-def made(server: GrpcServer) -> None:
+def topic_and_subscription(server: GrpcServer) -> None:
     topic_create(name=TOPIC, topic={})
     subscription_create(name=SUBSCRIPTION, subscription={"topic": TOPIC})
 
@@ -122,7 +122,7 @@ def pubsub_v1_publish() -> None:
     client.transport.close()
 
 
-def test_every_public_method_of_the_publisher_client(made: None) -> None:
+def test_every_public_method_of_the_publisher_client(topic_and_subscription: None) -> None:
     client = pubsub_v1.PublisherClient()
     calls = publisher_calls(client)
     assert set(calls) == public_methods(pubsub_v1.PublisherClient)
@@ -131,7 +131,7 @@ def test_every_public_method_of_the_publisher_client(made: None) -> None:
     client.transport.close()
 
 
-def test_every_public_method_of_the_subscriber_client(made: None) -> None:
+def test_every_public_method_of_the_subscriber_client(topic_and_subscription: None) -> None:
     client = pubsub_v1.SubscriberClient()
     calls = subscriber_calls(client)
     assert set(calls) == public_methods(pubsub_v1.SubscriberClient)
@@ -139,7 +139,7 @@ def test_every_public_method_of_the_subscriber_client(made: None) -> None:
         call()
 
 
-def test_a_closed_subscriber_calls_nobody(made: None) -> None:
+def test_a_closed_subscriber_calls_nobody(topic_and_subscription: None) -> None:
     client = pubsub_v1.SubscriberClient()
     client.close()
     with pytest.raises((ValueError, exceptions.GoogleAPICallError)):

@@ -228,7 +228,7 @@ def test_acknowledgements_of_exactly_once_delivery_are_confirmed(
     collector = Collector(20, lambda message: futures.append(message.ack_with_response()))
     future = subscriber.subscribe(SUBSCRIPTION, callback=collector)
     assert collector.done.wait(30)
-    assert [one.result(timeout=30) for one in futures] == [AcknowledgeStatus.SUCCESS] * 20
+    assert [response.result(timeout=30) for response in futures] == [AcknowledgeStatus.SUCCESS] * 20
     again = collector.messages[0].ack_with_response()
     with pytest.raises(AcknowledgeError) as caught:
         again.result(timeout=60)
@@ -256,7 +256,7 @@ def test_the_node_client_publishes_in_order_and_streams(node: Node) -> None:
     ids = node.act("publish", topic=TOPIC, messages=messages, ordering=True)["ids"]
     assert len(set(ids)) == 20
     received = node.act("stream", subscription=SUBSCRIPTION, count=20)["received"]
-    assert [one["data"] for one in received] == [f"m{number}" for number in range(20)]
+    assert [message["data"] for message in received] == [f"m{number}" for number in range(20)]
     assert received[3]["attributes"] == {"n": "3"}
     wait_for(nothing_left, what="the acknowledgements")
 
@@ -265,7 +265,7 @@ def test_the_node_client_gives_back_and_gets_again(node: Node) -> None:
     make()
     node.act("publish", topic=TOPIC, messages=[{"data": str(number)} for number in range(500)], ordering=False)
     received = node.act("stream", subscription=SUBSCRIPTION, count=500, nacks=7, maxMessages=50)["received"]
-    assert {one["data"] for one in received} == {str(number) for number in range(500)}
+    assert {message["data"] for message in received} == {str(number) for number in range(500)}
     wait_for(nothing_left, what="the acknowledgements")
 
 
@@ -273,5 +273,5 @@ def test_the_node_client_confirms_exactly_once_delivery(node: Node) -> None:
     make(enableExactlyOnceDelivery=True)
     node.act("publish", topic=TOPIC, messages=[{"data": str(number)} for number in range(20)], ordering=False)
     received = node.act("stream", subscription=SUBSCRIPTION, count=20)["received"]
-    assert {one["data"] for one in received} == {str(number) for number in range(20)}
+    assert {message["data"] for message in received} == {str(number) for number in range(20)}
     wait_for(nothing_left, what="the acknowledgements")

@@ -48,10 +48,10 @@ class Stream:
         return next(answer for answer in self._answers if wanted(answer))
 
     def received(self, count: int) -> list[Any]:
-        found: list[Any] = []
-        while len(found) < count:
-            found += self.until(lambda answer: bool(answer.received_messages)).received_messages
-        return found
+        messages: list[Any] = []
+        while len(messages) < count:
+            messages += self.until(lambda answer: bool(answer.received_messages)).received_messages
+        return messages
 
 
 @tries("StreamingPullRequest", "subscription", "streamAckDeadlineSeconds", "ackIds")
@@ -66,11 +66,11 @@ def test_a_stream_brings_messages_until_they_are_acknowledged(shop: Shop) -> Non
         answer = stream.until(lambda answer: bool(answer.received_messages))
         properties = answer.subscription_properties
         assert (properties.exactly_once_delivery_enabled, properties.message_ordering_enabled) == (False, True)
-        [one] = answer.received_messages
+        [first] = answer.received_messages
         assert 400 < seconds_left("l") <= 500
-        stream.send(ack_ids=[one.ack_id])
+        stream.send(ack_ids=[first.ack_id])
         shop.publish("y")
-        assert [two.message.data for two in stream.received(1)] == [b"y"]
+        assert [second.message.data for second in stream.received(1)] == [b"y"]
 
 
 @tries("StreamingPullRequest", "modifyDeadlineAckIds", "modifyDeadlineSeconds")
@@ -78,11 +78,11 @@ def test_a_stream_modifies_deadlines(shop: Shop) -> None:
     shop.subscription()
     shop.publish("x")
     with Stream(shop) as stream:
-        [one] = stream.received(1)
-        stream.send(modify_deadline_ack_ids=[one.ack_id], modify_deadline_seconds=[600])
+        [received] = stream.received(1)
+        stream.send(modify_deadline_ack_ids=[received.ack_id], modify_deadline_seconds=[600])
         wait_for(lambda: 500 < seconds_left("l") <= 600, what="the longer lease")
-        stream.send(modify_deadline_ack_ids=[one.ack_id], modify_deadline_seconds=[0])
-        assert [again.message.data for again in stream.received(1)] == [b"x"]
+        stream.send(modify_deadline_ack_ids=[received.ack_id], modify_deadline_seconds=[0])
+        assert [redelivered.message.data for redelivered in stream.received(1)] == [b"x"]
 
 
 def test_a_stream_that_ends_gives_back_what_its_client_never_touched(shop: Shop) -> None:
@@ -139,11 +139,11 @@ def test_a_stream_has_no_more_outstanding_than_its_client_wants(shop: Shop) -> N
             left = shop.pull()
             assert left, "the stream holds everything"
             shop.nack(left)
-            stream.send(ack_ids=[one.ack_id for one in first])
+            stream.send(ack_ids=[received.ack_id for received in first])
             rest: list[Any] = []
             while len(rest) < 2:
                 rest += stream.received(1)
-                stream.send(ack_ids=[one.ack_id for one in rest])
+                stream.send(ack_ids=[received.ack_id for received in rest])
 
 
 @tries("StreamingPullRequest", "protocolVersion")
@@ -161,15 +161,15 @@ def test_with_exactly_once_delivery_a_stream_confirms(shop: Shop) -> None:
     shop.subscription(enable_exactly_once_delivery=True)
     shop.publish("x")
     with Stream(shop) as stream:
-        [one] = stream.received(1)
-        stream.send(modify_deadline_ack_ids=[one.ack_id], modify_deadline_seconds=[90])
+        [received] = stream.received(1)
+        stream.send(modify_deadline_ack_ids=[received.ack_id], modify_deadline_seconds=[90])
         modified = stream.until(lambda answer: "modify_ack_deadline_confirmation" in answer)
-        assert list(modified.modify_ack_deadline_confirmation.ack_ids) == [one.ack_id]
-        stream.send(ack_ids=[one.ack_id])
+        assert list(modified.modify_ack_deadline_confirmation.ack_ids) == [received.ack_id]
+        stream.send(ack_ids=[received.ack_id])
         acknowledged = stream.until(lambda answer: "acknowledge_confirmation" in answer)
-        assert list(acknowledged.acknowledge_confirmation.ack_ids) == [one.ack_id]
-        stream.send(ack_ids=[one.ack_id], modify_deadline_ack_ids=[one.ack_id], modify_deadline_seconds=[90])
+        assert list(acknowledged.acknowledge_confirmation.ack_ids) == [received.ack_id]
+        stream.send(ack_ids=[received.ack_id], modify_deadline_ack_ids=[received.ack_id], modify_deadline_seconds=[90])
         again = stream.until(lambda answer: "acknowledge_confirmation" in answer)
-        assert list(again.acknowledge_confirmation.invalid_ack_ids) == [one.ack_id]
+        assert list(again.acknowledge_confirmation.invalid_ack_ids) == [received.ack_id]
         late = stream.until(lambda answer: "modify_ack_deadline_confirmation" in answer)
-        assert list(late.modify_ack_deadline_confirmation.invalid_ack_ids) == [one.ack_id]
+        assert list(late.modify_ack_deadline_confirmation.invalid_ack_ids) == [received.ack_id]

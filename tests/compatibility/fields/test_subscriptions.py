@@ -68,7 +68,7 @@ def test_acknowledged_messages_are_kept_if_they_shall_be(shop: Shop, monkeypatch
 
     for name, expected in ((SUBSCRIPTION, []), (keeping, [b"x"])):
         shop.subscriber.seek({"subscription": name, "time": start})
-        assert [one.message.data for one in shop.pull(name)] == expected
+        assert [received.message.data for received in shop.pull(name)] == expected
 
 
 @tries("Subscription", "messageRetentionDuration")
@@ -96,7 +96,7 @@ def test_messages_of_an_ordering_key_come_in_order(shop: Shop) -> None:
     shop.nack(nacked)
     while len(received) < 3:
         batch = shop.pull(count=1)
-        received += [one.message.data for one in batch]
+        received += [entry.message.data for entry in batch]
         shop.ack(batch) if batch else None
     assert received == [b"1", b"2", b"3"]
 
@@ -121,7 +121,7 @@ def test_a_filter_chooses_messages(shop: Shop) -> None:
     shop.subscription(filter='attributes.kind = "new"')
     shop.publish("no", attributes={"kind": "old"})
     shop.publish("yes", attributes={"kind": "new"})
-    assert [one.message.data for one in shop.pull()] == [b"yes"]
+    assert [received.message.data for received in shop.pull()] == [b"yes"]
 
 
 @tries("Subscription", "deadLetterPolicy")
@@ -138,7 +138,7 @@ def test_a_message_goes_to_the_dead_letter_topic_after_its_last_attempt(shop: Sh
 
     def moved() -> bool:
         received = shop.pull()
-        attempts.extend(one.delivery_attempt for one in received)
+        attempts.extend(entry.delivery_attempt for entry in received)
         if received:
             shop.nack(received)
         letters.extend(shop.pull("projects/shop/subscriptions/letters"))

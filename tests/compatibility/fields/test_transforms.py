@@ -27,11 +27,11 @@ def test_a_topic_stores_what_its_functions_make(shop: Shop) -> None:
     javascript_udf = {"function_name": "broken", "code": BROKEN}
     message_transforms = [udf("upper", UPPER), {"javascript_udf": javascript_udf, "disabled": True}]
     name = TOPIC + "-upper"
-    made = shop.topic(name, message_transforms=message_transforms)
+    topic = shop.topic(name, message_transforms=message_transforms)
     shop.subscription(topic=name)
 
-    assert [one.javascript_udf.function_name for one in made.message_transforms] == ["upper", "broken"]
-    assert [one.disabled for one in made.message_transforms] == [False, True]
+    assert [transform.javascript_udf.function_name for transform in topic.message_transforms] == ["upper", "broken"]
+    assert [transform.disabled for transform in topic.message_transforms] == [False, True]
     [message_id] = shop.publish("hello", topic=name)
     [received] = shop.pull()
     assert (received.message.data, dict(received.message.attributes)) == (b"HELLO", {"by": "upper"})

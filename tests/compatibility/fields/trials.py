@@ -68,11 +68,11 @@ class Shop:
             return list(self.subscriber.pull(request).received_messages)
 
     def nack(self, received: list[Any], name: str = SUBSCRIPTION) -> None:
-        ack_ids = [one.ack_id for one in received]
+        ack_ids = [message.ack_id for message in received]
         self.subscriber.modify_ack_deadline({"subscription": name, "ack_ids": ack_ids, "ack_deadline_seconds": 0})
 
     def ack(self, received: list[Any], name: str = SUBSCRIPTION) -> None:
-        self.subscriber.acknowledge({"subscription": name, "ack_ids": [one.ack_id for one in received]})
+        self.subscriber.acknowledge({"subscription": name, "ack_ids": [message.ack_id for message in received]})
 
 
 def seconds_left(kind: str, name: str = SUBSCRIPTION) -> float:
