@@ -48,17 +48,17 @@ def _target_module(thread: threading.Thread) -> str:
 
 def _processes() -> dict[str, str]:
     """Child processes. A zombie counts too: whoever started it has not waited for it."""
-    found = {}
+    processes = {}
     for task in _names(f"{OWN}/task"):
         for pid in _read(f"{OWN}/task/{task}/children").split():
             command = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
-            found[f"process {pid}"] = f"process {pid}: {command[:200] or 'ended, but nobody waited for it'}"
-    return found
+            processes[f"process {pid}"] = f"process {pid}: {command[:200] or 'ended, but nobody waited for it'}"
+    return processes
 
 
 def _descriptors() -> dict[str, str]:
     """Open files, and sockets that listen on a TCP port."""
-    found = {}
+    descriptors = {}
     inodes = {}
     for descriptor in _names(f"{OWN}/fd"):
         try:
@@ -66,13 +66,13 @@ def _descriptors() -> dict[str, str]:
         except OSError:
             continue
         if target.startswith("/") and not target.startswith(("/dev/", "/proc/")) and not _is_kept_open(target):
-            found[f"file {descriptor} {target}"] = f"open file {target}"
+            descriptors[f"file {descriptor} {target}"] = f"open file {target}"
         elif target.startswith("socket:["):
             inodes[target[8:-1]] = descriptor
     for inode, port in _listening_ports() if inodes else ():
         if inode in inodes:
-            found[f"port {port} {inode}"] = f"port {port}, still listened on"
-    return found
+            descriptors[f"port {port} {inode}"] = f"port {port}, still listened on"
+    return descriptors
 
 
 def _listening_ports() -> Iterator[tuple[str, int]]:

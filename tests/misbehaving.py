@@ -66,8 +66,8 @@ class Peer:
 
     @property
     def ssl_object(self) -> ssl.SSLObject:
-        found: ssl.SSLObject = self._writer.get_extra_info("ssl_object")
-        return found
+        ssl_object: ssl.SSLObject = self._writer.get_extra_info("ssl_object")
+        return ssl_object
 
 
 Script = Callable[[Peer], Awaitable[None]]

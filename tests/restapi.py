@@ -30,8 +30,8 @@ class Answer:
     @property
     def fields(self) -> list[str]:
         """The fields that an INVALID_ARGUMENT names."""
-        violations = [detail["fieldViolations"] for detail in self.error.get("details", [])]
-        return [violation["field"] for found in violations for violation in found]
+        details = self.error.get("details", [])
+        return [violation["field"] for detail in details for violation in detail["fieldViolations"]]
 
 
 class Api:

@@ -51,8 +51,8 @@ class Running:
         query = {"draw": 1, "start": 0, "length": 100, "order[0][column]": 0, "columns[0][data]": "name"}
         answer = requests.get(f"{self.flower}/tasks/datatable", params=query, timeout=10)
         answer.raise_for_status()
-        found: list[dict[str, Any]] = answer.json()["data"]
-        return found
+        tasks: list[dict[str, Any]] = answer.json()["data"]
+        return tasks
 
 
 def environment(data: Path, **more: str) -> dict[str, str]:
@@ -92,7 +92,7 @@ def running(environment: dict[str, str], *, stop_with: signal.Signals = signal.S
         process.send_signal(stop_with)
         assert process.wait(timeout=60) == 0
         _, alive = psutil.wait_procs(family, timeout=5)
-        assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
+        assert [child for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
         assert not (data / "redis.sock").exists()
     except BaseException:
         print(it.printed())

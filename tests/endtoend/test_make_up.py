@@ -148,7 +148,7 @@ def test_flower_shows_deliveries_their_retries_and_the_worker(pushhub: Running, 
 
     wait_for(shown, what="the delivery in Flower")
     worker = requests.get(f"{pushhub.flower}/workers", params={"json": 1}, timeout=10).json()["data"]
-    assert {one["hostname"].split("@")[0]: one["status"] for one in worker} == {"push": True, "maintenance": True}
+    assert {row["hostname"].split("@")[0]: row["status"] for row in worker} == {"push": True, "maintenance": True}
 
 
 def test_attempts_become_metrics(pushhub: Running, receiver: Receiver) -> None:
@@ -171,7 +171,7 @@ def test_attempts_become_metrics(pushhub: Running, receiver: Receiver) -> None:
             "interval.endTime": (now + timedelta(minutes=1)).isoformat(),
         }
         answer = requests.get(f"{pushhub.api}/v3/projects/demo/timeSeries", params=query, timeout=10).json()
-        return [one["metric"]["labels"]["response_code"] for one in answer.get("timeSeries", [])]
+        return [series["metric"]["labels"]["response_code"] for series in answer.get("timeSeries", [])]
 
     assert wait_for(counted, timeout_seconds=120, what="the metric") == ["204"]
 
@@ -195,7 +195,7 @@ def test_a_process_that_dies_is_back_and_goes_on_with_its_work(pushhub: Running,
     config = {"topic": "projects/demo/topics/killed", "pushConfig": {"pushEndpoint": receiver.url}}
     pushhub.put("subscriptions/killed", config)
     family = psutil.Process(pushhub.process.pid).children()
-    (worker,) = [one for one in family if "push@" in " ".join(one.cmdline())]
+    (worker,) = [child for child in family if "push@" in " ".join(child.cmdline())]
     worker.kill()
     # When a message is published meanwhile
     pushhub.post("topics/killed:publish", {"messages": [{"data": "eA=="}]})

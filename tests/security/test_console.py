@@ -63,15 +63,15 @@ def test_every_kind_of_page_is_walked(world: World) -> None:
 
 def shown_to(world: World, person: str) -> dict[str, str]:
     """The pages that are answered with 200, by their address."""
-    found = {}
+    pages = {}
     for address in addresses(world, *TENANTS):
         if "logout" in address:
             continue
         response = world.clients[person].get(address)
         assert response.status_code in (200, 302, 403, 404, 405), (address, response.status_code)
         if response.status_code == 200 and "login" not in address:
-            found[address] = response.content.decode()
-    return found
+            pages[address] = response.content.decode()
+    return pages
 
 
 @pytest.mark.any_database
@@ -186,7 +186,7 @@ def test_what_rest_has_no_address_for_is_shown_by_the_same_table(world: World) -
         assert audit == ({project} if project else set())
         assert listed(world, person, Perimeter) == set()
     for tenant in TENANTS:
-        [organization], [folder], [perimeter] = (world.of(tenant, one) for one in (Organization, Folder, Perimeter))
+        [organization], [folder], [perimeter] = (world.of(tenant, model) for model in (Organization, Folder, Perimeter))
         member = member_of("stranger")
         grants.role_grant(organization, role="roles/browser", member=member)
         grants.role_grant(folder, role="roles/accesscontextmanager.policyReader", member=member)

@@ -41,8 +41,8 @@ def strict(transactional_db: None, redis_url: str, live_server: LiveServer) -> I
 
 @pytest.fixture
 def channel(strict: GrpcServer) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(strict.address, compression=grpc.Compression.Gzip) as found:
-        yield found
+    with grpc.insecure_channel(strict.address, compression=grpc.Compression.Gzip) as channel:
+        yield channel
 
 
 @pytest.fixture

@@ -56,22 +56,24 @@ def basic(login: str) -> str:
     return f"Basic {base64.b64encode(login.encode()).decode()}"
 
 
-def asked(made: monitor.Guard, login: str, address: str = "192.0.2.1") -> int:
+def asked(flower_guard: monitor.Guard, login: str, address: str = "192.0.2.1") -> int:
     authorization = basic(login) if login else ""
-    return made.refusal(monitor.GuardedRequest(host="127.0.0.1:5555", authorization=authorization, address=address))
+    return flower_guard.refusal(
+        monitor.GuardedRequest(host="127.0.0.1:5555", authorization=authorization, address=address)
+    )
 
 
 def test_wrong_logins_are_bounded_for_each_address_and_not_for_good() -> None:
     clock = Clock()
-    made = guard(clock)
+    flower_guard = guard(clock)
     for _ in range(monitor.WRONG_LOGINS):
-        assert asked(made, "") == 401, "a browser's first request is no guess"
-        assert asked(made, "admin:wrong") == 401
-    assert asked(made, "admin:wrong") == 429
-    assert asked(made, LOGIN) == 429, "guessing goes on to be refused, right or wrong"
-    assert asked(made, LOGIN, "192.0.2.2") == 0, "nobody else is locked out"
+        assert asked(flower_guard, "") == 401, "a browser's first request is no guess"
+        assert asked(flower_guard, "admin:wrong") == 401
+    assert asked(flower_guard, "admin:wrong") == 429
+    assert asked(flower_guard, LOGIN) == 429, "guessing goes on to be refused, right or wrong"
+    assert asked(flower_guard, LOGIN, "192.0.2.2") == 0, "nobody else is locked out"
     clock.now += WINDOW_SECONDS
-    assert asked(made, LOGIN) == 0
+    assert asked(flower_guard, LOGIN) == 0
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "flower.example.com@evil", "[::1"])
@@ -112,16 +114,18 @@ def test_a_superusers_session_opens_flower_for_as_long_as_it_lasts() -> None:
     clock = Clock()
     superusers = {"root"}
     sessions = monitor.ConsoleSessions(superusers.__contains__, monotonic=clock)
-    made = monitor.Guard(hosts=["127.0.0.1"], logins=[LOGIN], sessions=sessions)
+    flower_guard = monitor.Guard(hosts=["127.0.0.1"], logins=[LOGIN], sessions=sessions)
     asked = monitor.GuardedRequest("127.0.0.1:5555", "192.0.2.1", session_key="root")
-    assert made.refusal(asked) == 0
-    assert made.refusal(replace(asked, session_key="ada")) == 401
-    assert made.refusal(replace(asked, session_key="")) == 401
-    assert made.refusal(replace(asked, authorization=basic("a:b"))) == 401, "a wrong login is refused all the same"
+    assert flower_guard.refusal(asked) == 0
+    assert flower_guard.refusal(replace(asked, session_key="ada")) == 401
+    assert flower_guard.refusal(replace(asked, session_key="")) == 401
+    assert flower_guard.refusal(replace(asked, authorization=basic("a:b"))) == 401, (
+        "a wrong login is refused all the same"
+    )
     superusers.clear()
-    assert made.refusal(asked) == 0
+    assert flower_guard.refusal(asked) == 0
     clock.now += monitor.SESSION_SECONDS
-    assert made.refusal(asked) == 401
+    assert flower_guard.refusal(asked) == 401
 
 
 @pytest.mark.django_db(transaction=True)

@@ -89,14 +89,14 @@ def old_account(project_id: str, email: str) -> tuple[ServiceAccount, dict[str, 
 
 def callable_by(caller: Principal) -> set[str]:
     """The methods that the caller may call on what the project `shop` has."""
-    found = set()
+    methods = set()
     for method in METHODS:
         try:
             authorize(caller, method, names_for(method))
         except PermissionDenied:
             continue
-        found.add(method)
-    return found
+        methods.add(method)
+    return methods
 
 
 # A project's name, at every entrance
@@ -194,12 +194,12 @@ def test_the_number_of_a_project_means_that_project_also_where_an_id_of_old_is_t
     Project.objects.create(project_id="4711")
     shop = Project.objects.create(project_id="shop", number=4711)
     api = Api()
-    made = api.made("/v1/projects/4711/topics/orders")
+    topic = api.made("/v1/projects/4711/topics/orders")
 
-    assert made["name"] == "projects/shop/topics/orders"
+    assert topic["name"] == "projects/shop/topics/orders"
     assert selectors.project_get(project="4711") == shop
     assert selectors.topic_get(name="projects/4711/topics/orders").project == shop
-    assert api.get("/v1/projects/4711/topics").body == {"topics": [made]}
+    assert api.get("/v1/projects/4711/topics").body == {"topics": [topic]}
 
 
 # The takeover as it was found

@@ -56,13 +56,13 @@ HOSTILE = {
 
 @pytest.fixture
 def sandboxes() -> Iterator[Sandboxes]:
-    made = Sandboxes(3)
-    yield made
-    made.close()
+    sandboxes = Sandboxes(3)
+    yield sandboxes
+    sandboxes.close()
 
 
 def run(sandboxes: Sandboxes, function: Function, *data: bytes, project: str = "evil") -> list[object]:
-    return list(sandboxes.run(project, [function], [Input(one, {}, {}) for one in data], seconds=SECONDS))
+    return list(sandboxes.run(project, [function], [Input(payload, {}, {}) for payload in data], seconds=SECONDS))
 
 
 @pytest.mark.parametrize("attack", sorted(HOSTILE))
