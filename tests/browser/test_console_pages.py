@@ -202,4 +202,4 @@ def test_a_script_that_somebody_slips_into_a_page_does_not_run(
         assert attack.partition("<img")[0] in browser.page.content()
         assert browser.page.evaluate("window.attacked") is None
         blocked: list[Any] = browser.page.evaluate("window.violations")
-        assert any("script-src" in one for one in blocked)
+        assert any("script-src" in violation for violation in blocked)
