@@ -42,7 +42,7 @@ def subscription(client: Driver, topic: str) -> str:
 
 
 def pulled(client: Driver, *, count: int) -> list[Any]:
-    """Exactly so many messages, however many pulls that takes."""
+    """Pull until there are exactly `count` messages, and return them."""
     received: list[Any] = []
 
     def enough() -> bool:
@@ -118,7 +118,7 @@ def test_publish_pull_and_acknowledge(client: Driver, subscription: str) -> None
     assert client.call("Subscriber.Pull", subscription=subscription, maxMessages=9, returnImmediately=True) == {}
 
 
-def test_a_deadline_of_nothing_gives_a_message_back(client: Driver, subscription: str) -> None:
+def test_an_ack_deadline_of_zero_nacks_a_message(client: Driver, subscription: str) -> None:
     client.call("Publisher.Publish", topic=TOPIC, messages=[{"data": data("again")}])
     first = pulled(client, count=1)[0]
     client.call(
@@ -129,7 +129,7 @@ def test_a_deadline_of_nothing_gives_a_message_back(client: Driver, subscription
     assert again["ackId"] != first["ackId"]
 
 
-def test_what_is_published_is_pushed(client: Driver, server: GrpcServer, redis_url: str, receiver: Receiver) -> None:
+def test_a_published_message_is_pushed(client: Driver, server: GrpcServer, redis_url: str, receiver: Receiver) -> None:
     client.call("Publisher.CreateTopic", name=TOPIC)
     config = {"pushEndpoint": receiver.url}
     client.call("Subscriber.CreateSubscription", name=SUBSCRIPTION, topic=TOPIC, pushConfig=config)
@@ -210,7 +210,7 @@ def test_refusals(
     assert message in refusal[1]
 
 
-def test_a_pushed_subscription_is_not_pulled(client: Driver, topic: str) -> None:
+def test_a_push_subscription_cannot_be_pulled(client: Driver, topic: str) -> None:
     config = {"pushEndpoint": "https://example.com/push"}
     client.call("Subscriber.CreateSubscription", name=SUBSCRIPTION, topic=topic, pushConfig=config)
     assert refused(client, "Subscriber.Pull", subscription=SUBSCRIPTION, maxMessages=1) == (

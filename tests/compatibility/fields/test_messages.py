@@ -40,7 +40,7 @@ def test_a_message_arrives_as_it_was_published_until_it_is_acknowledged(shop: Sh
 
 
 @tries("PullRequest", "returnImmediately")
-def test_a_pull_waits_for_a_message_unless_it_shall_return_at_once(shop: Shop) -> None:
+def test_a_pull_waits_for_a_message_unless_return_immediately_is_set(shop: Shop) -> None:
     shop.subscription()
     request = {"subscription": SUBSCRIPTION, "max_messages": 1}
     assert shop.pull() == []
@@ -58,7 +58,7 @@ def test_a_pull_waits_for_a_message_unless_it_shall_return_at_once(shop: Shop) -
 
 
 @tries("ModifyAckDeadlineRequest", "subscription", "ackIds", "ackDeadlineSeconds")
-def test_an_ack_deadline_is_extended_and_0_gives_the_message_back(shop: Shop) -> None:
+def test_an_ack_deadline_is_extended_and_a_deadline_of_0_nacks_the_message(shop: Shop) -> None:
     shop.subscription()
     shop.publish("x")
     [received] = shop.pull()

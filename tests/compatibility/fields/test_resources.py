@@ -21,7 +21,7 @@ SNAPSHOT = "projects/shop/snapshots/before"
 @tries("GetTopicRequest", "topic")
 @tries("UpdateTopicRequest", "topic", "updateMask")
 @tries("DeleteTopicRequest", "topic")
-def test_a_topic_is_made_changed_and_deleted(shop: Shop) -> None:
+def test_a_topic_is_created_changed_and_deleted(shop: Shop) -> None:
     shop.topic(TOPIC + "-2", labels={"a": "1"}, message_retention_duration="600s")
     changed = {"name": TOPIC + "-2", "labels": {"a": "2"}}
 
@@ -94,7 +94,7 @@ def test_lists_of_a_topic_come_page_by_page(shop: Shop) -> None:
 @tries("Topic", "messageRetentionDuration")
 @tries("Subscription", "topicMessageRetentionDuration")
 @tries("SeekRequest", "subscription", "time")
-def test_a_topic_keeps_messages_for_those_who_go_back_in_time(shop: Shop) -> None:
+def test_a_topic_retains_messages_for_a_seek_to_an_earlier_time(shop: Shop) -> None:
     start = datetime.now(UTC) - timedelta(seconds=30)
     kept = TOPIC + "-kept"
     shop.topic(kept, message_retention_duration="86400s")
@@ -113,7 +113,7 @@ def test_a_topic_keeps_messages_for_those_who_go_back_in_time(shop: Shop) -> Non
 
 @tries("Topic", "messageStoragePolicy")
 @tries("MessageStoragePolicy", "allowedPersistenceRegions", "enforceInTransit")
-def test_a_message_storage_policy_decides_on_regions(shop: Shop) -> None:
+def test_a_message_storage_policy_allows_and_refuses_regions(shop: Shop) -> None:
     """The server's own region is `local`."""
     message_storage_policy = {"allowed_persistence_regions": ["local"], "enforce_in_transit": True}
     shop.topic(TOPIC + "-here", message_storage_policy=message_storage_policy)

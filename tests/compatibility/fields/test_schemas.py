@@ -35,7 +35,7 @@ def commit(shop: Shop, definition: str = WIDE) -> Any:
 @tries("Schema", "name", "definition", "revisionId", "revisionCreateTime")
 @tries("GetSchemaRequest", "name", "view")
 @tries("DeleteSchemaRequest", "name")
-def test_a_schema_is_made_read_and_deleted(shop: Shop) -> None:
+def test_a_schema_is_created_read_and_deleted(shop: Shop) -> None:
     schema = {"type_": AVRO, "definition": NARROW}
     created = shop.schemas.create_schema({"parent": PROJECT, "schema": schema, "schema_id": "order"})
     assert created.name == NAME
@@ -142,7 +142,7 @@ def test_messages_are_validated(shop: Shop) -> None:
 
 @tries("Topic", "schemaSettings")
 @tries("SchemaSettings", "schema", "encoding", "firstRevisionId", "lastRevisionId")
-def test_a_topic_takes_what_its_schema_allows(shop: Shop) -> None:
+def test_a_topic_accepts_only_messages_that_match_its_schema(shop: Shop) -> None:
     narrow = create(shop)
     wide = commit(shop)
     old, new = '{"id": 7}', '{"id": {"string": "x"}}'

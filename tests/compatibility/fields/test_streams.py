@@ -44,7 +44,7 @@ class Stream:
         self._requests.put(request)
 
     def until(self, wanted: Callable[[Any], bool]) -> Any:
-        """The next answer of this kind; those before it are dropped."""
+        """Return the next answer that matches; earlier answers are dropped."""
         return next(answer for answer in self._answers if wanted(answer))
 
     def received(self, count: int) -> list[Any]:
@@ -85,7 +85,7 @@ def test_a_stream_modifies_deadlines(shop: Shop) -> None:
         assert [redelivered.message.data for redelivered in stream.received(1)] == [b"x"]
 
 
-def test_a_stream_that_ends_gives_back_what_its_client_never_touched(shop: Shop) -> None:
+def test_a_stream_that_ends_releases_the_messages_that_its_client_never_touched(shop: Shop) -> None:
     dead = f"{TOPIC}-dead"
     shop.topic(dead)
     shop.subscription(dead_letter_policy={"dead_letter_topic": dead, "max_delivery_attempts": 5})
@@ -123,7 +123,7 @@ def test_only_unused_leases_are_given_back(shop: Shop, seconds: int) -> None:
 
 
 @tries("StreamingPullRequest", "maxOutstandingMessages", "maxOutstandingBytes")
-def test_a_stream_has_no_more_outstanding_than_its_client_wants(shop: Shop) -> None:
+def test_a_stream_has_no_more_messages_outstanding_than_its_client_allows(shop: Shop) -> None:
     shop.subscription()
     for max_outstanding_messages, max_outstanding_bytes in ((2, 0), (0, 2_500_000)):
         limits = {
@@ -132,7 +132,7 @@ def test_a_stream_has_no_more_outstanding_than_its_client_wants(shop: Shop) -> N
         }
         with Stream(shop, **limits) as stream:
             shop.publish("x" * 1_000_000)
-            first = stream.received(1)  # which tells the server how large messages are
+            first = stream.received(1)  # from which the server learns how large the messages are
             for _ in range(3):
                 shop.publish("x" * 1_000_000)
             first += stream.received(1)

@@ -30,7 +30,7 @@ AT_ONCE = {"minimum_backoff": "0s", "maximum_backoff": "0s"}
 @tries("GetSubscriptionRequest", "subscription")
 @tries("UpdateSubscriptionRequest", "subscription", "updateMask")
 @tries("DeleteSubscriptionRequest", "subscription")
-def test_a_subscription_is_made_changed_and_deleted(shop: Shop) -> None:
+def test_a_subscription_is_created_changed_and_deleted(shop: Shop) -> None:
     shop.subscription(labels={"a": "1"}, ack_deadline_seconds=77)
     changed = {"name": SUBSCRIPTION, "labels": {"a": "2"}}
 
@@ -53,7 +53,9 @@ def test_a_lease_lasts_as_long_as_the_ack_deadline(shop: Shop) -> None:
 
 
 @tries("Subscription", "retainAckedMessages")
-def test_acknowledged_messages_are_kept_if_they_shall_be(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acknowledged_messages_are_kept_if_the_subscription_retains_them(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start = utcnow() - timedelta(seconds=30)
     keeping = SUBSCRIPTION + "-keeping"
     shop.topic(TOPIC + "-kept")
@@ -202,7 +204,7 @@ def test_a_push_config_is_replaced(shop: Shop) -> None:
 @tries("PushConfig", "pushEndpoint", "attributes", "oidcToken", "pubsubWrapper", "noWrapper")
 @tries("OidcToken", "serviceAccountEmail", "audience")
 @tries("NoWrapper", "writeMetadata")
-def test_a_push_looks_as_its_config_says(shop: Shop, receiver: Receiver, redis_url: str) -> None:
+def test_a_push_has_the_form_that_its_config_asks_for(shop: Shop, receiver: Receiver, redis_url: str) -> None:
     account = service_account_create(project="shop", request={"accountId": "pusher"}).email
     oidc_token = {"service_account_email": account, "audience": "the-shop"}
     configs: dict[str, Any] = {
@@ -231,7 +233,7 @@ def test_a_push_looks_as_its_config_says(shop: Shop, receiver: Receiver, redis_u
 
 
 def _claims(request: Request) -> dict[str, Any]:
-    """What the token of a push says, not verified."""
+    """Return the claims of a push's token without verifying it."""
     body = request.headers["authorization"].split(".")[1]
     claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(body + "=="))
     return claims
