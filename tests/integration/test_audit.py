@@ -1,4 +1,4 @@
-"""The audit log: every administrative change, by whom, from where, before and after, and never a secret."""
+"""The audit log: each administrative change with its caller, address and values before and after, without secrets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def api(redis_url: str) -> Api:
 
 
 def entries(resource: str, **conditions: Any) -> list[AuditEntry]:
-    """Oldest first."""
+    """Return the entries about a resource, oldest first."""
     return list(AuditEntry.objects.filter(resource=resource, **conditions).order_by("pk"))
 
 
@@ -70,14 +70,14 @@ def test_a_change_that_fails_leaves_no_entry(api: Api) -> None:
     assert AuditEntry.objects.count() == before
 
 
-def test_a_change_of_nothing_is_none(api: Api) -> None:
+def test_a_patch_that_changes_nothing_leaves_no_entry(api: Api) -> None:
     before = AuditEntry.objects.count()
     patch = {"topic": {"labels": {}}, "updateMask": "labels"}
     assert api.patch("topics/orders", patch).status == 200
     assert AuditEntry.objects.count() == before
 
 
-def test_messages_are_not_administration(api: Api) -> None:
+def test_publishing_and_pulling_leave_no_entries(api: Api) -> None:
     api.made("subscriptions/hello", {"topic": TOPIC})
     before = AuditEntry.objects.count()
     assert api.post("topics/orders:publish", {"messages": [{"data": "aGk="}]}).status == 200
@@ -86,7 +86,7 @@ def test_messages_are_not_administration(api: Api) -> None:
     assert AuditEntry.objects.count() == before
 
 
-def test_a_policy_goes_by_its_resources_name(api: Api) -> None:
+def test_the_entry_of_a_policy_has_its_resources_name(api: Api) -> None:
     grants.role_grant(resource_get(TOPIC), role="roles/pubsub.publisher", member="user:ada@example.com")
     entry = entries(TOPIC, kind="Policy")[-1]
     assert entry.after["bindings"] == [  # type: ignore[index]
@@ -96,7 +96,7 @@ def test_a_policy_goes_by_its_resources_name(api: Api) -> None:
     assert entry.surface == "command"
 
 
-def test_a_call_that_was_not_allowed_is_logged_with_its_caller(api: Api) -> None:
+def test_a_denied_call_is_logged_with_its_caller(api: Api) -> None:
     api.sign_in("eve@example.com")
     assert api.delete("topics/orders").status == 403
     entry = entries(TOPIC, outcome="denied")[0]
@@ -124,7 +124,7 @@ def entries_of(caller: str) -> list[AuditEntry]:
     return list(AuditEntry.objects.filter(caller=caller, outcome="denied").order_by("at", "id"))
 
 
-def test_publishing_and_reading_that_were_not_allowed_do_not_flood_the_log(api: Api) -> None:
+def test_denied_publishes_and_reads_do_not_flood_the_log(api: Api) -> None:
     api.sign_in("eve@example.com")
     before = AuditEntry.objects.count()
     assert api.post("topics/orders:publish", {"messages": [{"data": "aGk="}]}).status == 403
@@ -132,7 +132,7 @@ def test_publishing_and_reading_that_were_not_allowed_do_not_flood_the_log(api: 
     assert AuditEntry.objects.count() == before
 
 
-def test_the_console_is_a_surface(api: Api) -> None:
+def test_changes_in_the_console_are_logged_as_such(api: Api) -> None:
     client = Client()
     client.force_login(User.objects.create_superuser("root", "root@example.com", "a password of some length"))
     project = Project.objects.get()
@@ -142,8 +142,8 @@ def test_the_console_is_a_surface(api: Api) -> None:
     assert entry.method == "POST /admin/subscriptions/topic/add/"
 
 
-def test_secrets_stay_out(api: Api) -> None:
-    """Those that PushHub makes, and those that people put into URLs and, before these were checked, into attributes."""
+def test_entries_hold_no_secrets(api: Api) -> None:
+    """Neither PushHub's own secrets, nor secrets in URLs or, from before attributes were checked, in attributes."""
     api.made("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ENDPOINT + "?token=hunter2"}})
     assert Subscription.objects.get().push_endpoint.endswith("?token=hunter2"), "the row itself is whole"
     Subscription.objects.update(push_attributes={"x-shared-secret": "swordfish"})
@@ -170,7 +170,7 @@ def test_the_projects_of_a_perimeter_are_part_of_it(api: Api) -> None:
     assert (added.before, added.after) == ({"projects": []}, {"projects": ["projects/shop"]})
 
 
-def test_each_model_of_the_control_plane_is_audited_or_says_why_not() -> None:
+def test_each_model_of_the_control_plane_is_audited_or_has_a_reason_not_to_be() -> None:
     models = {model.__name__ for model in apps.get_app_config("subscriptions").get_models()}
     assert {model.__name__ for model in receivers.audited_models()} == {"User", *(models - receivers.NOT_AUDITED)}
 

@@ -1,4 +1,4 @@
-"""docs/compatibility.md is what its script writes, and the script calls done only what is done."""
+"""docs/compatibility.md is the output of its script, and the script calls done only what is done."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_field_that_is_refused_is_not_called_done(script: ModuleType, monkeypa
         "`Expr.expression` |  | refused: INVALID_ARGUMENT",
     ],
 )
-def test_what_the_code_refuses_is_called_refused(script: ModuleType, row: str) -> None:
+def test_a_field_that_the_code_refuses_is_called_refused(script: ModuleType, row: str) -> None:
     assert f"| {row} |" in script.page()
 
 

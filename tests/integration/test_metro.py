@@ -1,4 +1,4 @@
-"""Metro's weak points (docs/design.md#lessons-from-metro) that no other test has: one test for each row, by its number.
+"""Metro's weak points (docs/design.md#lessons-from-metro) that no other file tests: a test for each row, by its number.
 
 The others: 1 and 2 in push/test_delivery.py (killed workers), 5 in api/test_subscriptions.py (every field, every mask),
 9 in push/test_answers.py (redirects) and client/test_dials.py, 10 in push/test_outages.py, 11 in
@@ -23,7 +23,7 @@ from tests.workers import Worker
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 TOPIC = "projects/shop/topics/orders"
-#: What an update may name, beside the two that never change; each with a value of its own.
+#: The fields that an update may name, each with a value other than the default.
 CHANGES: dict[str, Any] = {
     "pushConfig": {"pushEndpoint": "https://a.example", "attributes": {"x-goog-version": "v1"}},
     "ackDeadlineSeconds": 77,
@@ -67,7 +67,7 @@ def test_3_a_subscription_owns_every_message_from_its_create_answer_on(
     publish(api, "before")
     api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
     api.made("subscriptions/pull", {"topic": TOPIC})
-    published = publish(api, "first", "second")  # no worker has been there yet
+    published = publish(api, "first", "second")  # no worker has run yet
     assert pulled(api, "pull") == published
     api.delete("subscriptions/pull")
     with Worker(redis_url):
@@ -146,7 +146,7 @@ def test_8_a_connection_outlives_answers_with_bodies(api: Api, receiver: Receive
     assert len({request.connection for request in receiver.requests}) == 1
 
 
-def test_9_creating_a_subscription_knocks_at_no_door(api: Api, receiver: Receiver) -> None:
+def test_9_creating_a_subscription_connects_to_no_endpoint(api: Api, receiver: Receiver) -> None:
     api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
     api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url + "/other"}})
     assert receiver.connections == 0

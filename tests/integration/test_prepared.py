@@ -1,4 +1,4 @@
-"""Queries whose SQL is made once give what the ORM gives."""
+"""Queries whose SQL is compiled once return the same rows as the ORM."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def project() -> Project:
     return project
 
 
-def test_rows_are_those_of_the_orm_with_their_types(project: Project) -> None:
+def test_rows_have_the_values_and_types_of_the_orm(project: Project) -> None:
     rows = labelled()
     for before in ("topic-2", "topic-1", "topic-9", "a"):
         expected = Topic.objects.filter(project=project, topic_id__lt=before)

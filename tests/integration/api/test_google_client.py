@@ -47,7 +47,7 @@ def iam_projects(transactional_db: None, live_server: LiveServer) -> Iterator[An
 
 
 def refusal(request: Any) -> tuple[int, str, Any]:
-    """The HTTP status, message and details that the client makes of an error."""
+    """Return the HTTP status, the message and the details of the error that the client raises."""
     with pytest.raises(HttpError) as caught:
         request.execute()
     return caught.value.status_code, caught.value.reason, caught.value.error_details
@@ -163,7 +163,7 @@ def test_without_a_principal_the_client_is_refused(projects: Any, settings: Any)
     assert refusal(projects.topics().get(topic=TOPIC))[0] == 401
 
 
-def test_iams_own_client_makes_service_accounts(iam_projects: Any) -> None:
+def test_the_iam_client_creates_service_accounts(iam_projects: Any) -> None:
     accounts = iam_projects.serviceAccounts()
 
     account = accounts.create(name=PROJECT, body={"accountId": "pusher"}).execute()

@@ -34,7 +34,7 @@ def shop(api: Api, redis_url: str) -> Api:
 
 @dataclass(frozen=True)
 class Limit:
-    """A call, its body just within the limit (if there is such) and just over it, and what the latter is told."""
+    """A call, its body just within the limit (if there is one) and just over it, and the error text of the latter."""
 
     call: str
     over: Any
@@ -227,7 +227,9 @@ def called(api: Api, call: str, body: Any) -> Answer:
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_just_over_a_limit_is_refused_in_productions_words_and_just_within_is_taken(shop: Api, name: str) -> None:
+def test_a_value_within_a_limit_is_accepted_and_one_over_it_is_refused_in_productions_words(
+    shop: Api, name: str
+) -> None:
     limit = LIMITS[name]
 
     refused = called(shop, limit.call, limit.over)
@@ -240,7 +242,7 @@ def test_just_over_a_limit_is_refused_in_productions_words_and_just_within_is_ta
 
 def test_data_is_bounded_by_the_request_it_comes_in(shop: Api) -> None:
     """Over REST base64 meets the bound of the body first; gRPC brings the 10 MB as they are."""
-    fits = 10_000_000 - 10  # of which tags and lengths are the rest
+    fits = 10_000_000 - 10  # the rest are tags and lengths
     request = PublishRequest(messages=[{"data": b"A" * fits}])
     assert request.ByteSize() == 10_000_000
     assert len(published_messages_read(request.messages)) == 1
@@ -250,7 +252,7 @@ def test_data_is_bounded_by_the_request_it_comes_in(shop: Api) -> None:
     assert refused.value.message.endswith("You passed 10000001 in the request, but the maximum value is 10000000.")
 
 
-def test_the_bound_counts_what_stands_around_many_small_messages(shop: Api) -> None:
+def test_the_bound_counts_the_encoding_around_many_small_messages(shop: Api) -> None:
     """Keys and values beyond ASCII have more bytes than characters, and each entry has tags and lengths."""
     attributes = {f"key {n}": "ü" * 45 for n in range(100)}
     request = PublishRequest(messages=[{"attributes": attributes} for _ in range(1000)])

@@ -1,4 +1,4 @@
-"""Message transforms over REST: which are taken, and the methods that validate and test them."""
+"""Message transforms over REST: which ones are accepted, and the methods that validate and test them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_the_transforms_of_a_topic_are_replaced_and_cleared(api: Api) -> None:
     assert api.get("topics/orders").body["labels"] == {"team": "shop"}
 
 
-def test_a_valid_transform_is_told_so(api: Api) -> None:
+def test_validating_a_valid_transform_succeeds(api: Api) -> None:
     answer = api.post("/v1/projects/shop:validateMessageTransform", {"messageTransform": udf("echo", ECHO)})
 
     assert (answer.status, answer.body) == (200, {})
@@ -118,7 +118,7 @@ def transformed(text: str, attributes: dict[str, str]) -> dict[str, Any]:
     return {"transformedMessage": {"data": data, "attributes": attributes, "orderingKey": "k"}}
 
 
-def test_a_test_shows_what_each_transform_makes_of_the_message(api: Api) -> None:
+def test_a_test_shows_the_message_after_each_transform(api: Api) -> None:
     transforms = [udf("echo", ECHO), udf("off", "const off = () => null;", disabled=True), udf("mark", MARK)]
 
     assert tried(api, messageTransforms={"messageTransforms": transforms}) == [

@@ -21,7 +21,7 @@ ADA = "user:ada@example.com"
 
 @pytest.fixture
 def token(api: Api, settings: Any) -> str:
-    """An access token of Ada's, who may view the project `shop`; callers without one are nobody."""
+    """Return an access token of Ada, who may view the project `shop`. Anonymous callers are refused."""
     api.made("topics/orders", {"labels": {"team": "shop"}})
     grants.role_grant(resource_get("projects/shop"), role="roles/pubsub.viewer", member=ADA)
     settings.ANONYMOUS = ""
@@ -38,7 +38,7 @@ def test_answers_are_partial_and_pretty_on_demand(api: Api) -> None:
     assert b"\n" not in api.client.get(api.root + "topics/orders").content
 
 
-def test_parameters_without_an_effect_are_taken(api: Api) -> None:
+def test_parameters_without_an_effect_are_accepted(api: Api) -> None:
     query = "key=k&quotaUser=q&uploadType=media&upload_protocol=raw&callback=c&$.xgafv=2"
     assert api.made(f"topics/orders?{query}")["name"] == "projects/shop/topics/orders"
 
@@ -95,8 +95,8 @@ def test_long_responses_are_compressed_for_clients_that_accept_gzip(api: Api) ->
     assert "Content-Encoding" not in compressed(api, api.root + "topics/topic-1", "gzip"), "it is short"
 
 
-def test_what_a_browsers_session_is_shown_is_not_compressed(api: Api) -> None:
-    """Its length must not tell another site's page what it holds."""
+def test_answers_to_a_browsers_session_are_not_compressed(api: Api) -> None:
+    """The length of a compressed answer would tell another site's page what it contains."""
     for number in range(30):
         api.made(f"topics/topic-{number}")
     api.sign_in("root@example.com", is_superuser=True)

@@ -96,7 +96,7 @@ def test_every_field_comes_back(shop: Api) -> None:
 
 @pytest.mark.parametrize("field", sorted(UNSUPPORTED))
 def test_unsupported_fields_are_refused_by_name(shop: Api, field: str) -> None:
-    """Taken silently, an export would lose its messages."""
+    """If the field were ignored, an export would lose its messages."""
     answer = shop.put("subscriptions/export", {"topic": TOPIC, field: UNSUPPORTED[field]})
     assert (answer.status, answer.error["status"]) == (501, "UNIMPLEMENTED")
     assert field in answer.error["message"]
@@ -114,7 +114,7 @@ def test_unsupported_fields_are_refused_by_name(shop: Api, field: str) -> None:
     given_fields=st.sets(st.sampled_from(sorted(FULL))),
     mask=st.sets(st.sampled_from(MUTABLE), min_size=1),
 )
-def test_a_patch_takes_what_its_mask_names_and_leaves_the_rest(
+def test_a_patch_changes_the_fields_of_its_mask_only(
     shop: Api, before: set[str], given_fields: set[str], mask: set[str]
 ) -> None:
     """docs/design.md#lessons-from-metro, row 5: any update in Metro turns ordering off."""
@@ -122,9 +122,9 @@ def test_a_patch_takes_what_its_mask_names_and_leaves_the_rest(
     Subscription.objects.all().delete()
     current = shop.made("subscriptions/any", {"topic": TOPIC, **{field: FULL[field] for field in before}})
     changes = {field: FULL[field] for field in given_fields}
-    # When a patch brings fields, in and out of its mask
+    # When a patch has fields inside and outside of its mask
     patched = shop.patch("subscriptions/any", {"subscription": changes, "updateMask": ",".join(sorted(mask))})
-    # Then what the mask names is replaced or back at its default, and what it doesn't name is as it was
+    # Then the fields of the mask are replaced or reset to their default, and the others are unchanged
     expected = {field: value for field, value in current.items() if field not in mask}
     defaults = dict(DEFAULTS)
     if mask & {"messageRetentionDuration"}:
@@ -150,7 +150,7 @@ def test_a_nested_path_changes_the_endpoint_alone(shop: Api, mask: str) -> None:
     assert patched["pushConfig"] == FULL["pushConfig"] | {"pushEndpoint": "https://example.org/"}
 
 
-def test_a_patch_bumps_the_time_of_change(shop: Api) -> None:
+def test_a_patch_updates_the_time_of_change(shop: Api) -> None:
     shop.made("subscriptions/push", {"topic": TOPIC})
     before = Subscription.objects.get().updated_at
 
@@ -307,13 +307,13 @@ def test_defaults_depend_on_other_fields(shop: Api) -> None:
     assert retry["retryPolicy"] == {"minimumBackoff": "10s", "maximumBackoff": "600s"}
 
 
-def test_a_patch_does_not_mind_what_has_gone_elsewhere_in_the_subscription(shop: Api) -> None:
-    # Given a subscription whose dead letter topic and whose account are deleted by now
+def test_a_patch_ignores_deleted_resources_that_other_fields_refer_to(shop: Api) -> None:
+    # Given a subscription whose dead letter topic and service account have been deleted
     fields = {"topic": TOPIC, "deadLetterPolicy": FULL["deadLetterPolicy"], "pushConfig": FULL["pushConfig"]}
     shop.made("subscriptions/sub", fields)
     shop.delete("topics/dead")
     shop.delete(f"serviceAccounts/{ACCOUNT}")
-    # When something else is patched, then that works
+    # When another field is patched, then the patch succeeds
     patched = shop.patch("subscriptions/sub", {"subscription": {"labels": {"a": "b"}}, "updateMask": "labels"})
     assert patched.body["labels"] == {"a": "b"}
 
@@ -324,7 +324,7 @@ def test_null_is_absent(shop: Api) -> None:
     assert shop.made("subscriptions/sub", body) == named("sub", DEFAULTS)
 
 
-def test_http_endpoints_are_for_where_the_setting_allows_them(shop: Api, settings: Any) -> None:
+def test_http_endpoints_need_the_setting_that_allows_them(shop: Api, settings: Any) -> None:
     body = {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://localhost:8080/"}}
     settings.ALLOW_HTTP = False
     refused = shop.put("subscriptions/sub", body)
@@ -337,7 +337,7 @@ def test_http_endpoints_are_for_where_the_setting_allows_them(shop: Api, setting
     assert shop.put("subscriptions/sub", body).status == 200
 
 
-def test_private_endpoints_are_for_where_the_setting_allows_them(shop: Api, settings: Any) -> None:
+def test_private_endpoints_need_the_setting_that_allows_them(shop: Api, settings: Any) -> None:
     for endpoint in ("https://10.0.0.1/", "https://redis/", "https://127.1/"):
         settings.ALLOW_PRIVATE = False
         refused = shop.put("subscriptions/sub", {"topic": TOPIC, "pushConfig": {"pushEndpoint": endpoint}})
@@ -367,7 +367,7 @@ def test_the_account_of_a_push_config_must_exist_in_the_subscriptions_project(sh
 
 
 def test_the_dead_letter_topic_may_be_the_subscriptions_own(shop: Api) -> None:
-    """Google's Node sample updateDeadLetterPolicy.js sets it, and its test of production passes."""
+    """Google's Node sample updateDeadLetterPolicy.js does this, and its test passes against production."""
     policy = {"deadLetterTopic": TOPIC, "maxDeliveryAttempts": 15}
     assert shop.made("subscriptions/sub", {"topic": TOPIC, "deadLetterPolicy": policy})["deadLetterPolicy"] == policy
 
@@ -381,7 +381,7 @@ def test_pushing_stops_and_starts_again_by_modify_push_config(shop: Api) -> None
     assert shop.get("subscriptions/sub").body["pushConfig"] == {"pushEndpoint": "https://example.com"}
 
 
-def test_modify_push_config_keeps_the_version_that_it_does_not_name(shop: Api) -> None:
+def test_modify_push_config_keeps_the_version_if_it_names_none(shop: Api) -> None:
     shop.made("subscriptions/sub", {"topic": TOPIC, "pushConfig": FULL["pushConfig"]})
 
     shop.post("subscriptions/sub:modifyPushConfig", {"pushConfig": {"pushEndpoint": "https://example.org"}})
@@ -440,7 +440,7 @@ def test_a_list_comes_in_pages_by_name_with_whole_resources(shop: Api) -> None:
     assert second == {"subscriptions": [named("ccc", DEFAULTS)]}
 
 
-def test_a_list_takes_as_many_queries_for_many_as_for_one(
+def test_a_list_takes_the_same_number_of_queries_for_many_rows_as_for_one(
     shop: Api, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     for number in range(20):
@@ -500,7 +500,7 @@ def test_the_data_plane_reads_its_settings_in_one_query(
 
 @pytest.fixture
 def heard() -> Any:
-    """What the signals said: (name of the signal, keyword arguments)."""
+    """Yield the signals that were sent: (name of the signal, keyword arguments)."""
     heard_signals: list[tuple[str, dict[str, Any]]] = []
     listened = {
         "created": signals.subscription_created,

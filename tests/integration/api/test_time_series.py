@@ -25,7 +25,7 @@ LATENCIES = "pubsub.googleapis.com/subscription/push_request_latencies"
 def count(
     minute: int, n: int, *, event: str = "push", kind: str = "ack", code: int = 200, name: str = "subscriptions/orders"
 ) -> None:
-    """Let something happen `n` times, `minute` minutes past noon, each 1000 µs long."""
+    """Count `n` events of 1000 µs each, `minute` minutes past noon."""
     sums = Sums("shop", n, 10 * n, 1000 * n, 1000, {bucket_of(1000): n})
     key = (f"projects/shop/{name}", event, NOON + timedelta(minutes=minute), kind, code, "example.com")
     partials_add([Partial(f"{minute}{event}{kind}{code}{name}", key, sums)], job="test")
@@ -132,7 +132,7 @@ def test_percentiles_come_from_the_distribution(api: Api) -> None:
 
 
 def test_hours_come_from_the_table_of_hours(api: Api) -> None:
-    """Given minutes that are long gone, when hours are asked for, then they are still there."""
+    """Given minutes that have been deleted, when hours are asked for, then the hours are still there."""
     from deliveries.models import MetricMinute
 
     count(1, 5)
@@ -176,7 +176,7 @@ def test_a_filter_chooses_series(api: Api, more: str, expected: list[str]) -> No
     assert [series["resource"]["labels"]["subscription_id"] for series in listed] == expected
 
 
-def test_acks_and_nacks_are_those_of_pushes_and_pulls(api: Api) -> None:
+def test_acks_and_nacks_include_pushes_and_pulls(api: Api) -> None:
     count(1, 3)
     count(1, 2, kind="remote_server_4xx", code=404)
     count(1, 4, event="pull", code=0)
@@ -195,7 +195,7 @@ def test_acks_and_nacks_are_those_of_pushes_and_pulls(api: Api) -> None:
     ]
 
 
-def test_publishes_are_the_topics(api: Api) -> None:
+def test_publishes_count_for_the_topic(api: Api) -> None:
     count(1, 9, event="publish", kind="success", code=0, name="topics/orders")
 
     [series] = ask(api, "pubsub.googleapis.com/topic/send_message_operation_count").body["timeSeries"]
@@ -214,8 +214,8 @@ def test_publishes_are_the_topics(api: Api) -> None:
         ("custom.googleapis.com/pushhub/subscription/push_backoff", "", "0"),
     ],
 )
-def test_gauges_show_how_a_subscription_stood(api: Api, metric: str, aligner: str, expected: Any) -> None:
-    """Given two minutes of gauges, when they are asked for by the hour, then the aligner says what comes of them."""
+def test_gauges_show_the_state_of_a_subscription(api: Api, metric: str, aligner: str, expected: Any) -> None:
+    """Given two minutes of gauges, when they are asked for by the hour, then the aligner combines them."""
     for minute, (undelivered, outstanding, age, window) in enumerate([(8, 5, 20, 100), (3, 4, 10, 101)]):
         GaugeMinute.objects.create(
             project="shop",
@@ -283,7 +283,7 @@ def test_a_project_shows_its_own(api: Api) -> None:
         ({"pageSize": "-1"}, "pageSize"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_by_name(api: Api, query: dict[str, str], field: str) -> None:
+def test_a_bad_parameter_is_refused_by_name(api: Api, query: dict[str, str], field: str) -> None:
     count(1, 1)
 
     answer = ask(api, PUSHES, **query)

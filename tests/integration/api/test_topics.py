@@ -74,7 +74,7 @@ def test_a_patch_changes_the_field_it_names_and_no_other(api: Api, field: str) -
     assert api.get("topics/full").body == cleared
 
 
-def test_snake_case_is_read_as_well(api: Api) -> None:
+def test_snake_case_names_are_accepted(api: Api) -> None:
     topic = api.made("topics/orders", {"message_retention_duration": "600s"})
     patched = api.patch(
         "topics/orders",
@@ -220,7 +220,7 @@ def test_a_patch_is_all_or_nothing(api: Api) -> None:
     assert api.get("topics/orders").body == before
 
 
-def test_a_patch_is_dated(api: Api) -> None:
+def test_a_patch_updates_the_time_of_change(api: Api) -> None:
     api.made("topics/orders")
     before = Topic.objects.get().updated_at
 
@@ -278,7 +278,7 @@ def test_a_bad_page_size_is_refused(api: Api, size: str) -> None:
     assert api.get(f"topics?pageSize={size}").fields == ["pageSize"]
 
 
-def test_a_topic_lists_the_names_of_its_subscriptions_of_any_project(api: Api) -> None:
+def test_a_topic_lists_the_names_of_its_subscriptions_in_all_projects(api: Api) -> None:
     api.made("topics/orders")
     topic = {"topic": "projects/shop/topics/orders"}
     names = ["projects/any/subscriptions/zzz", "projects/shop/subscriptions/one", "projects/shop/subscriptions/two"]
@@ -312,7 +312,7 @@ def test_a_deleted_topic_leaves_its_subscriptions_behind(api: Api) -> None:
     assert subscription["deadLetterPolicy"]["deadLetterTopic"] == "_deleted-topic_"
 
 
-def test_the_end_of_a_topic_is_dated_in_its_subscriptions(api: Api) -> None:
+def test_deleting_a_topic_updates_the_time_of_change_of_its_subscriptions(api: Api) -> None:
     api.made("topics/orders")
     api.made("subscriptions/push", {"topic": "projects/shop/topics/orders"})
     before = Subscription.objects.get().updated_at
@@ -332,14 +332,14 @@ def test_a_topic_of_the_same_name_does_not_get_the_old_ones_subscriptions(api: A
     assert api.get("topics/orders/subscriptions").body == {}
 
 
-def test_a_project_goes_by_its_number_too(api: Api) -> None:
+def test_a_project_can_be_named_by_its_number(api: Api) -> None:
     api.made("topics/orders")
     number = Project.objects.get().number
 
     assert api.get(f"/v1/projects/{number}/topics/orders").body["name"] == "projects/shop/topics/orders"
 
 
-def test_outside_of_development_an_unknown_project_is_not_found(api: Api, settings: Any) -> None:
+def test_an_unknown_project_is_not_found_outside_of_development(api: Api, settings: Any) -> None:
     settings.DEVELOPMENT = False
     api.sign_in("root@example.com", is_superuser=True)
 
@@ -399,7 +399,7 @@ def test_a_body_may_be_gzipped(api: Api) -> None:
     assert answer.body["labels"] == {"a": "b"}
 
 
-def test_a_body_over_the_limit_is_refused_also_when_it_only_inflates_to_that(api: Api, settings: Any) -> None:
+def test_a_body_over_the_limit_is_refused_even_if_only_its_inflated_size_is(api: Api, settings: Any) -> None:
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
     too_large = b'{"labels":{}, "name": "' + b" " * 2000 + b'"}'
 
@@ -411,7 +411,7 @@ def test_a_body_over_the_limit_is_refused_also_when_it_only_inflates_to_that(api
         assert answer.error["message"] == "Request payload size exceeds the limit: 1000 bytes."
 
 
-def test_a_body_that_tells_its_length_is_refused_unread(settings: Any) -> None:
+def test_a_body_whose_stated_length_is_over_the_limit_is_refused_unread(settings: Any) -> None:
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
     stream = io.BytesIO(b"x" * 1001)
 
@@ -421,7 +421,7 @@ def test_a_body_that_tells_its_length_is_refused_unread(settings: Any) -> None:
     assert stream.tell() == 0
 
 
-#: Without the time, so that each process of a test run gives the tests the same names.
+#: Compressed without the time, so that every process of a test run sees the same test names.
 ZIPPED = gzip.compress(b"{}", mtime=0)
 
 
@@ -433,7 +433,7 @@ def test_a_body_in_a_broken_or_unknown_encoding_is_refused(api: Api, encoding: s
     assert api.put("topics/orders", body, **{"Content-Encoding": encoding}).fields == ["body"]
 
 
-def test_a_body_without_a_length_is_refused_and_not_taken_for_an_empty_one(api: Api) -> None:
+def test_a_body_without_a_length_is_refused_and_not_read_as_empty(api: Api) -> None:
     answer = api.put("topics/orders", b"", **{"Transfer-Encoding": "chunked"})
 
     assert (answer.status, answer.fields) == (400, ["body"])

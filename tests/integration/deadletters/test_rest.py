@@ -34,7 +34,7 @@ def test_dead_letters_are_listed_in_pages(api: Api) -> None:
     assert (first["deadLetters"][0]["deliveryAttempts"], first["deadLetters"][0]["reason"]) == (5, "503")
 
 
-def test_they_are_redriven_and_discarded_by_id_or_all_at_a_rate(api: Api) -> None:
+def test_dead_letters_are_redriven_and_discarded_by_id_or_all_at_a_rate(api: Api) -> None:
     source = source_made(api)
     first, second, *_ = letters_made(api, source, 4)
     assert api.post(f"{WORKER}:redriveDeadLetters", {"messageIds": [str(first)]}).body == {"messages": 1}

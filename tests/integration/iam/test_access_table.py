@@ -24,16 +24,16 @@ MATRIX = Path(__file__).parents[2] / "data" / "methods_by_role.txt"
 HTTP_METHODS = ("get", "put", "post", "patch", "delete")
 ANYBODY = "*"
 
-#: What anybody may read without a word about who they are.
+#: Views that need no credentials.
 PUBLIC_VIEWS = {"PemCerts", "JwkCerts", "AccountCerts", "TokenInfo", "OpenidConfiguration", "MethodNotFound"}
-#: What asks for a proof of its own: an assertion, or the token that is to end.
+#: Views that need a proof of their own: an assertion, or the token to revoke.
 PUBLIC_VIEWS |= {"Token", "Revoke"}
-#: Addresses that are not of the API, and ask (or don't) in ways of their own.
+#: Addresses outside of the API, which have permission checks of their own or none.
 OTHER_ADDRESSES = {"", "healthz", "metrics", "readyz", "schema", "docs"}
 
 
 def matrix() -> dict[str, set[str]]:
-    """The methods of each role, as the file has them."""
+    """Return the methods of each role from the file."""
     methods_by_role: dict[str, set[str]] = {}
     role = ""
     for line in MATRIX.read_text().splitlines():
@@ -51,7 +51,7 @@ EXPECTED = matrix()
 
 
 def name_for(method: str, source: str, on: On) -> str:
-    """A resource of the kind that the method is about; snapshots and schemas that aren't there count as the project."""
+    """Return a resource of the method's kind; the project stands for snapshots and schemas that don't exist."""
     kind = PERMISSION_KINDS.get(method.rpartition(".")[2])
     if kind:
         return kind

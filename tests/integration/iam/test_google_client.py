@@ -27,7 +27,7 @@ Client = Callable[..., Any]
 
 @pytest.fixture
 def client(transactional_db: None, redis_url: str, live_server: LiveServer) -> Iterator[Client]:
-    """Makes the client of a service and version."""
+    """Return a function that builds the client of a service and version."""
     api = Api()
     api.made("topics/orders")
     assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
@@ -45,7 +45,7 @@ def client(transactional_db: None, redis_url: str, live_server: LiveServer) -> I
 
 
 def add_binding(resources: Any, name: str, role: str, member: str, *, has_body: bool = True) -> Any:
-    """What `gcloud ... add-iam-policy-binding` does: read, modify, write."""
+    """Do what `gcloud ... add-iam-policy-binding` does: read, modify, write."""
     body = {"body": {}} if has_body else {}
     policy = resources.getIamPolicy(resource=name, **body).execute()
     policy.setdefault("bindings", []).append({"role": role, "members": [member]})

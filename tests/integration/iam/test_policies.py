@@ -1,4 +1,4 @@
-"""getIamPolicy, setIamPolicy and testIamPermissions over REST, and what they are good for."""
+"""getIamPolicy, setIamPolicy and testIamPermissions over REST, and their effect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PUBLISHER = {"role": "roles/pubsub.publisher", "members": [ADA]}
 
 @pytest.fixture
 def ada(api: Api) -> Api:
-    """Ada, who is nobody yet; the project `shop` and its topic `orders` exist."""
+    """Return Ada, who has no role yet; the project `shop` and its topic `orders` exist."""
     api.made("topics/orders")
     api.made("subscriptions/audit", {"topic": "projects/shop/topics/orders"})
     caller = Api()
@@ -138,7 +138,7 @@ def test_everything_in_the_tree_has_a_policy(api: Api, ada: Api) -> None:
         assert held.body == {"permissions": ["pubsub.topics.get"]}, name
 
 
-def test_permissions_come_down_from_the_organization_to_the_topic(ada: Api) -> None:
+def test_permissions_are_inherited_from_the_organization_down_to_the_topic(ada: Api) -> None:
     organization = Organization.objects.create(display_name="Example")
     outer = Folder.objects.create(display_name="Outer", organization=organization)
     inner = Folder.objects.create(display_name="Inner", folder=outer)
@@ -168,7 +168,7 @@ def test_members_of_each_kind_are_recognised(ada: Api, member: str) -> None:
     crew.members.create(member=ADA)
     everybody = Group.objects.create(email="all@example.com")
     everybody.members.create(member="group:crew@example.com")
-    crew.members.create(member="group:all@example.com")  # a circle, which must end
+    crew.members.create(member="group:all@example.com")  # a cycle, which must end
 
     assert ada.get("topics/orders").status == 403
     grant("projects/shop", "roles/viewer", member)
@@ -236,7 +236,7 @@ def test_test_iam_permissions_takes_at_most_100_without_wildcards(ada: Api) -> N
         assert ada.post("topics/orders:testIamPermissions", {"permissions": bad}).status == 400
 
 
-def test_test_iam_permissions_does_not_tell_what_exists(api: Api, ada: Api) -> None:
+def test_test_iam_permissions_does_not_reveal_what_exists(api: Api, ada: Api) -> None:
     asked = {"permissions": ["pubsub.topics.get"]}
 
     assert ada.post("topics/orders:testIamPermissions", asked).body == {}

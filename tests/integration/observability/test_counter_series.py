@@ -38,7 +38,7 @@ def message(size: int = 5, **attributes: str) -> dict[str, Any]:
 
 
 def sample() -> None:
-    """Write what this process has counted to Redis, and add it to the tables."""
+    """Write this process's counters to Redis, and add them to the tables."""
     process_counters = module.counters()
     assert process_counters is not None
     process_counters._flush()
@@ -65,7 +65,7 @@ def series(api: Api, metric: str, **parameters: str) -> dict[str, Any]:
     return values
 
 
-def test_what_pullers_do_becomes_time_series(api: Api, scrape: Scrape) -> None:
+def test_the_calls_of_pullers_become_time_series(api: Api, scrape: Scrape) -> None:
     api.made("topics/orders")
     api.made("subscriptions/pull", {"topic": TOPIC})
     publish(api, message(), message(), message())
@@ -106,7 +106,7 @@ def test_the_nack_of_a_failed_transform_counts_for_no_subscriber(api: Api, scrap
     assert series(api, "subscription/mod_ack_latencies") == {}
 
 
-def test_growth_is_added_once_and_a_lost_counter_begins_again(api: Api, scrape: Scrape) -> None:
+def test_growth_is_added_once_and_a_lost_counter_starts_again_at_zero(api: Api, scrape: Scrape) -> None:
     api.made("topics/orders")
     publish(api, message(100), message(3000))
     sample()
@@ -145,7 +145,7 @@ def test_one_process_samples_at_a_time(api: Api, metrics_on: None) -> None:
     assert not client.exists(LOCK_KEY)
 
 
-def test_messages_that_a_filter_keeps_away_count_as_acknowledged(api: Api, scrape: Scrape) -> None:
+def test_messages_that_a_filter_excludes_count_as_acknowledged(api: Api, scrape: Scrape) -> None:
     api.made("topics/orders")
     api.made("subscriptions/red", {"topic": TOPIC, "filter": 'attributes.colour = "red"'})
     publish(api, message(colour="red"), message(colour="blue"), message())
@@ -165,7 +165,7 @@ def test_a_refused_publish_is_counted_by_its_code(api: Api, metrics_on: None) ->
     assert series(api, "topic/send_request_count") == {"invalid/invalid_argument": 1}
 
 
-def test_what_waits_and_what_is_retained_is_told_by_region(api: Api, scrape: Scrape) -> None:
+def test_the_backlog_and_the_retained_messages_are_reported_by_region(api: Api, scrape: Scrape) -> None:
     api.made("topics/orders", {"messageRetentionDuration": "3600s"})
     api.made("subscriptions/pull", {"topic": TOPIC, "retainAckedMessages": True})
     publish(api, message(10), message(20), message(30))
@@ -183,7 +183,7 @@ def test_what_waits_and_what_is_retained_is_told_by_region(api: Api, scrape: Scr
     assert series(api, "topic/retained_bytes") == {"": 60}
     assert series(api, "snapshot/num_messages") == {"": 2}
     assert series(api, "snapshot/backlog_bytes") == {"": 50}
-    # Those of the subscription and those of the snapshot.
+    # The messages of the subscription and of the snapshot.
     assert series(api, "topic/num_unacked_messages_by_region") == {"local": 4}
     values = scrape()
     labels = 'project="shop",region="local"'

@@ -1,4 +1,4 @@
-"""`/metrics`: what several processes counted, who may read it, and what it forgets."""
+"""`/metrics`: the counters of several processes, who may read them, and when they disappear."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def publish(api: Api, count: int) -> None:
 
 
 def flush() -> None:
-    """Write what this process counted to Redis."""
+    """Write this process's counters to Redis."""
     process_counters = module.counters()
     assert process_counters is not None
     process_counters._flush()
@@ -131,7 +131,7 @@ def test_beyond_the_limit_resources_are_added_up(api: Api, scrape: Scrape, setti
 
 
 @pytest.mark.parametrize("setting", ["HTTP_ADDRESS", "GRPC_ADDRESS"])
-def test_off_loopback_metrics_ask_for_the_token(metrics_on: None, settings: Any, setting: str) -> None:
+def test_metrics_require_the_token_from_other_machines(metrics_on: None, settings: Any, setting: str) -> None:
     setattr(settings, setting, ("0.0.0.0", 8000))
     response = Client().get("/metrics")
     assert (response.status_code, response["WWW-Authenticate"]) == (401, 'Bearer realm="pushhub metrics"')
@@ -140,7 +140,7 @@ def test_off_loopback_metrics_ask_for_the_token(metrics_on: None, settings: Any,
         assert Client().get("/metrics", headers={"Authorization": header}).status_code == status
 
 
-def test_behind_a_proxy_and_with_a_token_loopback_is_asked_too(metrics_on: None, settings: Any) -> None:
+def test_behind_a_proxy_the_token_is_required_from_loopback_too(metrics_on: None, settings: Any) -> None:
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     assert Client().get("/metrics").status_code == 401
     settings.SECURE_PROXY_SSL_HEADER = None

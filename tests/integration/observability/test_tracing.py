@@ -25,7 +25,7 @@ RETRIES = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    """A collector to which this process, and those that the test starts, send their spans."""
+    """Yield a collector to which this process and the processes that the test starts send their spans."""
     with Collector() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")

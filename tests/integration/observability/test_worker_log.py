@@ -62,6 +62,6 @@ def test_json_logs_have_an_event_for_each_attempt_and_no_payload(api: Api, redis
 
 
 def _row(line: str) -> dict[str, Any]:
-    """The object of a line; Celery's banner and redis' notes are no JSON."""
+    """Return the object of a line of JSON; Celery's banner and Redis' messages are not JSON."""
     row: dict[str, Any] = orjson.loads(line) if line.startswith("{") else {}
     return row

@@ -1,4 +1,4 @@
-"""Publish requests that are answered without Django: which they are, and that nobody can tell the difference."""
+"""Publish requests that are answered without Django: which ones are, and that the answers are the same."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def lane() -> Lane:
     return Lane(Subscription.objects.get(subscription_id="pulled").pk, "local")
 
 
-def test_the_answer_has_the_header_fields_of_djangos(api: DirectApi) -> None:
+def test_the_answer_has_the_same_header_fields_as_djangos(api: DirectApi) -> None:
     def fields(**headers: str) -> tuple[set[tuple[str, str]], str]:
         status, fields, content = api.exchange("POST", PUBLISH, BODY, **headers)
         assert status == 200
@@ -176,7 +176,7 @@ def test_publishes_that_are_stored_together_are_told_apart(api: DirectApi, monke
     assert counted == [[1, 3, 2]]
 
 
-def test_publishers_at_once_all_get_ids_of_their_own(api: DirectApi) -> None:
+def test_concurrent_publishers_all_get_ids_of_their_own(api: DirectApi) -> None:
     api.made("topics/other")
     api.made("subscriptions/ordered", {"topic": "projects/shop/topics/orders", "enableMessageOrdering": True})
 
@@ -204,8 +204,8 @@ def test_a_caller_without_credentials_is_left_to_django_where_nobody_is_anonymou
     assert api.outcomes == ["given back", "given back"]
 
 
-def test_what_another_process_changes_holds_from_its_answer_on(redis_url: str) -> None:
-    """The server keeps callers and decisions for a second, and this test changes them meanwhile."""
+def test_a_change_by_another_process_takes_effect_with_its_answer(redis_url: str) -> None:
+    """The server caches callers and decisions for a second, and this test changes them within it."""
     api = Api()
     api.made("topics/orders")
     topic = Topic.objects.get()

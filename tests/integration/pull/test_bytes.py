@@ -1,4 +1,4 @@
-"""A pull is bounded in bytes as well: what does not fit is given back as if it had never been leased."""
+"""A pull is bounded in bytes as well: messages that do not fit are released as if they had never been leased."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_message_that_is_too_large_comes_alone() -> None:
         assert ids(messages_pull(subscription=subscription, max_messages=9, max_bytes=MB)) == [message_id]
 
 
-def test_what_was_given_back_counts_as_never_attempted() -> None:
+def test_a_message_that_was_released_counts_no_attempt() -> None:
     subscription = subscribe(deadLetterPolicy={"deadLetterTopic": DEAD, "maxDeliveryAttempts": 5})
     published = publish(8, MB)
     seen: list[str] = []

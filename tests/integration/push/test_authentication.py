@@ -45,7 +45,7 @@ CALLS: dict[str, Callable[[Api], Answer]] = {
 
 @pytest.fixture
 def shop(api: Api) -> Api:
-    """A topic, a pull subscription, a service account, and a place in an organization."""
+    """Create a topic, a pull subscription and a service account in a project of an organization."""
     api.made("topics/orders")
     api.made("subscriptions/audit", {"topic": ORDERS})
     assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
@@ -57,7 +57,7 @@ def shop(api: Api) -> Api:
 
 @pytest.fixture
 def ada(shop: Api) -> Api:
-    """Who may do everything with Pub/Sub, and nothing with accounts."""
+    """Return a caller who may do everything with Pub/Sub and nothing with service accounts."""
     grant("projects/shop", "roles/pubsub.admin", ADA)
     caller = Api()
     caller.sign_in("ada@example.com")
@@ -227,13 +227,13 @@ def test_a_revoked_grant_stops_pushes_as_nacks_with_reason_token_denied_until_it
         # When the agent loses its role
         revoke("projects/shop", AGENT, agent())
         wait_for(is_refused, what="a nack for want of a token")
-        # Then nothing arrives any more
+        # Then no more pushes arrive
         arrived = len(receiver.requests)
         attempts = Delivery.objects.order_by("pk").last()
         assert attempts is not None
         wait_for(lambda: attempts_of(attempts.pk) >= attempts.attempts + 2, timeout_seconds=60, what="two more nacks")
         assert len(receiver.requests) == arrived
-        # And with the role, all of it does
+        # And with the role back, all messages arrive
         grant("projects/shop", AGENT, agent())
         wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=90, what="the last ack")
 
@@ -245,7 +245,7 @@ def publish() -> None:
 
 
 def is_refused() -> bool:
-    """Publishes on until a message is refused: the worker goes by what it knew for a few seconds."""
+    """Return whether a push was refused; until then publish again, as the worker caches permissions for seconds."""
     if Delivery.objects.filter(last_result="token_denied").exists():
         return True
     if not Delivery.objects.exists():

@@ -139,8 +139,8 @@ def test_without_a_policy_attempts_are_not_reported(api: Api) -> None:
     assert "deliveryAttempt" not in received
 
 
-def test_attempts_are_always_told_where_a_setting_asks_for_it(api: Api) -> None:
-    """As Metro does."""
+def test_attempts_are_always_reported_if_the_setting_asks_for_it(api: Api) -> None:
+    """Metro reports attempts without a dead-letter policy too."""
     api.made("subscriptions/worker", {"topic": TOPIC})
     publish(api)
     with override_settings(DELIVERY_ATTEMPT_ALWAYS=True):
@@ -150,7 +150,7 @@ def test_attempts_are_always_told_where_a_setting_asks_for_it(api: Api) -> None:
         assert pulled(api, "worker")[0]["deliveryAttempt"] == 2
 
 
-def test_a_pushed_message_tells_its_attempt_where_a_setting_asks_for_it(api: Api, redis_url: str) -> None:
+def test_a_push_reports_its_attempt_if_the_setting_asks_for_it(api: Api, redis_url: str) -> None:
     with Receiver() as receiver, Worker(redis_url, PUSHHUB_DELIVERY_ATTEMPT_ALWAYS="on"):
         receiver.script([503])
         api.made("subscriptions/worker", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
@@ -158,7 +158,7 @@ def test_a_pushed_message_tells_its_attempt_where_a_setting_asks_for_it(api: Api
         assert [request.json["deliveryAttempt"] for request in receiver.wait(2)] == [1, 2]
 
 
-def test_a_deleted_dead_letter_topic_takes_nothing_and_deliveries_go_on(api: Api) -> None:
+def test_a_deleted_dead_letter_topic_gets_no_messages_and_deliveries_go_on(api: Api) -> None:
     api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     api.delete("topics/letters")
     publish(api)
@@ -169,7 +169,7 @@ def test_a_deleted_dead_letter_topic_takes_nothing_and_deliveries_go_on(api: Api
     assert api.get("subscriptions/worker").body["deadLetterPolicy"]["deadLetterTopic"] == "_deleted-topic_"
 
 
-def test_a_dead_letter_topic_that_excludes_the_region_takes_nothing_and_deliveries_go_on(api: Api) -> None:
+def test_a_dead_letter_topic_that_excludes_the_region_gets_no_messages_and_deliveries_go_on(api: Api) -> None:
     policy = {"allowedPersistenceRegions": ["eu"], "enforceInTransit": True}
     api.patch("topics/letters", {"topic": {"messageStoragePolicy": policy}, "updateMask": "messageStoragePolicy"})
     api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 TOPIC = "projects/shop/topics/orders"
 NAME = "projects/shop/subscriptions/push"
-#: What our own push client says of every request.
+#: The headers that the push client itself adds to every request.
 PLAIN_HEADERS = {"host", "user-agent", "accept", "accept-encoding", "content-length", "connection", "from"}
 
 
@@ -36,7 +36,7 @@ def pushed(
 ) -> tuple[Request, str]:
     """Publish a message, and return its request and its id."""
     api.made("topics/orders")
-    push_config = {"pushEndpoint": receiver.url, "noWrapper": no_wrapper}  # null is as good as absent
+    push_config = {"pushEndpoint": receiver.url, "noWrapper": no_wrapper}  # null counts as absent
     api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": push_config, **fields})
     answer = api.post("topics/orders:publish", {"messages": [message]})
     with Worker(redis_url):
@@ -137,7 +137,7 @@ def test_the_endpoints_version_is_kept_shown_and_not_sent(api: Api, receiver: Re
     push_config = {"pushEndpoint": receiver.url, "attributes": version}
     subscription = api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": push_config})
     assert subscription["pushConfig"] == push_config
-    # Given a new config that says nothing of the version, then it is as it was
+    # Given a new config without a version, then the version is unchanged
     api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url + "/other"}})
     assert api.get("subscriptions/push").body["pushConfig"]["attributes"] == version
     api.post("topics/orders:publish", {"messages": [of(b"data")]})

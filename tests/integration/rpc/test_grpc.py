@@ -45,7 +45,7 @@ ADA = "user:ada@example.com"
 
 @pytest.fixture
 def strict(transactional_db: None, redis_url: str, live_server: LiveServer) -> Iterator[GrpcServer]:
-    """A server that knows nobody without a token."""
+    """Start a server that refuses callers without a token."""
     with GrpcServer(redis_url, rest=live_server.url, PUSHHUB_ANONYMOUS="", PUSHHUB_DEVELOPMENT="0") as started:
         yield started
 
@@ -82,7 +82,7 @@ def bearer(token: str) -> tuple[tuple[str, str], ...]:
 
 
 class Stream:
-    """One StreamingPull by hand."""
+    """A StreamingPull call, request by request."""
 
     def __init__(self, channel: grpc.Channel, **first: Any) -> None:
         self._requests: queue.Queue[Any] = queue.Queue()
@@ -100,7 +100,7 @@ class Stream:
         self._requests.put(None)
 
     def cancel(self) -> None:
-        """End the call, and the thread of gRPC's that waits for our next request."""
+        """End the call, and gRPC's thread that waits for our next request."""
         self.answers.cancel()
         self.end()
 
@@ -138,7 +138,7 @@ def test_rest_answers_on_the_same_port(server: GrpcServer) -> None:
     assert len(answer.json()["messageIds"]) == 1
 
 
-def test_a_connection_that_says_nothing_or_nonsense_is_no_harm(server: GrpcServer, channel: grpc.Channel) -> None:
+def test_a_connection_that_sends_nothing_or_nonsense_does_no_harm(server: GrpcServer, channel: grpc.Channel) -> None:
     host, _, port = server.address.partition(":")
     with socket.create_connection((host, int(port))) as silent, socket.create_connection((host, int(port))) as odd:
         odd.sendall(b"\x16\x03\x01 PRI * HTTP/2.0 nonsense\r\n\r\n")
@@ -330,7 +330,9 @@ def test_large_messages_count_with_their_true_size_from_the_first_answer_on(chan
 
 
 @pytest.mark.parametrize("end", ["cancel", "end"])
-def test_a_stream_gives_back_what_its_client_never_touched(channel: grpc.Channel, end: str) -> None:
+def test_a_stream_that_ends_releases_the_messages_that_its_client_never_touched(
+    channel: grpc.Channel, end: str
+) -> None:
     topic_create(name=DEAD_TOPIC, topic={})
     make(deadLetterPolicy={"deadLetterTopic": DEAD_TOPIC, "maxDeliveryAttempts": 5})
     publish(channel, "acknowledged", "extended", "nacked", "untouched")
@@ -424,7 +426,7 @@ def test_a_subscription_that_begins_to_push_ends_its_streams(channel: grpc.Chann
     assert stream.refusal()[0] == "FAILED_PRECONDITION"
 
 
-def test_a_server_that_stops_tells_streams_to_go_elsewhere(
+def test_a_server_that_stops_ends_its_streams_as_unavailable(
     transactional_db: None, redis_url: str, live_server: LiveServer
 ) -> None:
     make()
@@ -494,7 +496,7 @@ def test_compressed_requests_are_read(channel: grpc.Channel) -> None:
 
 
 def test_a_keep_alive_ping_is_answered(server: GrpcServer) -> None:
-    """The frames by hand, because gRPC's own clients wait ten seconds before they ping."""
+    """The test writes the frames itself, because gRPC's own clients wait ten seconds before they ping."""
     host, _, port = server.address.partition(":")
     settings_frame, ping = b"\0\0\0\x04\0\0\0\0\0", b"\0\0\x08\x06%s\0\0\0\0are here"
 
@@ -507,8 +509,10 @@ def test_a_keep_alive_ping_is_answered(server: GrpcServer) -> None:
             received += data
 
 
-def test_what_cannot_be_given_back_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Given a Redis that is away when a stream ends, then a warning says that its leases lapse."""
+def test_leases_that_cannot_be_released_are_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Given that Redis is away when a stream ends, then a warning says that its leases lapse."""
 
     def fail(**_: object) -> None:
         raise redis.ConnectionError("away")

@@ -1,4 +1,4 @@
-"""Organizations, folders and groups: made by command and in the console."""
+"""Organizations, folders and groups: created by command and in the console."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_folder_needs_a_parent_that_exists(db: None, parent: str) -> None:
     assert not Folder.objects.exists()
 
 
-def test_making_and_moving_need_permissions(db: None) -> None:
+def test_creating_and_moving_need_permissions(db: None) -> None:
     organization = hierarchy.organization_create(display_name="Example")
     project = Project.objects.create(project_id="shop")
     for refused in (
@@ -110,7 +110,7 @@ def errors(response: Any) -> Any:
     return response.context["adminform"].form.errors
 
 
-def test_the_console_makes_organizations_and_folders_with_an_owner(console: Client) -> None:
+def test_the_console_creates_organizations_and_folders_with_an_owner(console: Client) -> None:
     assert console.post("/admin/subscriptions/organization/add/", {"display_name": "Example"}).status_code == 302
     organization = Organization.objects.get()
     place = {"display_name": "Shops", "organization": organization.pk}
@@ -134,7 +134,7 @@ def group_form(*members: str, email: str = "Crew@Example.com") -> dict[str, str]
     return form | {f"members-{position}-member": member for position, member in enumerate(members)}
 
 
-def test_the_console_makes_groups(console: Client) -> None:
+def test_the_console_creates_groups(console: Client) -> None:
     answer = console.post(
         "/admin/subscriptions/group/add/", group_form("user:Ada@example.com", "group:all@example.com")
     )

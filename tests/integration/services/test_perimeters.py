@@ -23,7 +23,7 @@ ELSEWHERE = "https://example.com/push"
 
 @pytest.fixture
 def api(redis_url: str) -> Api:
-    """`existing` is pushed to a host elsewhere, `waiting` is pulled."""
+    """Create `existing`, which is pushed to another host, and `waiting`, which is pulled."""
     api = Api()
     api.made("topics/orders")
     api.made("subscriptions/existing", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ELSEWHERE}})
@@ -133,9 +133,7 @@ def test_existing_push_subscriptions_cannot_be_updated_for_any_projects_protecte
         ({"pushConfig": {"pushEndpoint": ELSEWHERE}}, "pushConfig"),
     ],
 )
-def test_nothing_of_them_can_be_updated_whether_or_not_it_is_their_push_configuration(
-    api: Api, update: Any, mask: str
-) -> None:
+def test_no_field_of_a_push_subscription_can_be_updated(api: Api, update: Any, mask: str) -> None:
     api.made("topics/letters")
     protect()
     before = stored(Subscription)

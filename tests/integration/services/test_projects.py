@@ -33,7 +33,7 @@ def organization(transactional_db: None) -> Organization:
 
 @pytest.fixture
 def managed(organization: Organization, live_server: LiveServer, settings: Any) -> Iterator[Any]:
-    """Resource Manager's client of Ada, who may make projects in the organization."""
+    """Return Resource Manager's client for Ada, who may create projects in the organization."""
     settings.ANONYMOUS = ""
     credentials = Credentials(access_tokens.access_token_create(member=ADA).token)
     http = google_auth_httplib2.AuthorizedHttp(credentials, http=httplib2.Http())
@@ -81,7 +81,7 @@ def test_the_life_of_a_project(managed: Any, organization: Organization) -> None
     assert managed.get(projectId="web-shop").execute() == changed
 
 
-def test_its_creator_owns_it(managed: Any, organization: Organization) -> None:
+def test_the_creator_of_a_project_owns_it(managed: Any, organization: Organization) -> None:
     managed.create(body={"projectId": "web-shop", "parent": parent_of(organization)}).execute()
 
     policy = managed.getIamPolicy(resource="web-shop", body={}).execute()
@@ -89,7 +89,7 @@ def test_its_creator_owns_it(managed: Any, organization: Organization) -> None:
     assert {"role": "roles/owner", "members": [ADA]} in policy["bindings"]
 
 
-def test_without_a_parent_it_is_the_operators_to_make(managed: Any) -> None:
+def test_only_the_operator_creates_projects_without_a_parent(managed: Any) -> None:
     status, reason = refusal(managed.create(body={"projectId": "web-shop"}))
 
     assert status == 403
@@ -147,7 +147,7 @@ def test_an_existing_id_or_a_missing_parent_creates_no_project(api: Api) -> None
     assert api.post("/v1/projects", missing).error["status"] == "NOT_FOUND"
 
 
-def test_a_deleted_project_takes_no_new_resources(api: Api) -> None:
+def test_a_deleted_project_accepts_no_new_resources(api: Api) -> None:
     topic = api.made("topics/orders")
     assert api.delete("/v1/projects/shop").status == 200
 
@@ -186,7 +186,7 @@ def test_an_update_neither_renames_nor_moves_a_project(api: Api, change: dict[st
         ("projectNumber:x", []),
     ],
 )
-def test_a_filter_lets_through_what_meets_all_its_terms(db: None, text: str, expected: list[str]) -> None:
+def test_a_filter_passes_projects_that_match_all_its_terms(db: None, text: str, expected: list[str]) -> None:
     organization = Organization.objects.create(display_name="example.com")
     folder = Folder.objects.create(display_name="web", organization=organization, number=700)
     Project.objects.create(project_id="alpha-one", folder=folder, labels={"team": "web"})
@@ -203,7 +203,7 @@ def test_a_filter_lets_through_what_meets_all_its_terms(db: None, text: str, exp
 
 
 @pytest.mark.parametrize("text", ["x", "a:b", ":", "id:", "labels.:x", "labels.A B:x", "id:a OR id:b"])
-def test_a_filter_that_is_none_is_refused(api: Api, text: str) -> None:
+def test_a_malformed_filter_is_refused(api: Api, text: str) -> None:
     answer = api.get("/v1/projects?filter=" + text.replace(" ", "%20"))
 
     assert (answer.status, answer.fields) == (400, ["filter"])

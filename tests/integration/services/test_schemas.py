@@ -70,7 +70,7 @@ def publish(api: Api, *data: bytes, topic: str = "orders") -> Answer:
 
 
 def attributes_of(api: Api, answer: Answer) -> list[dict[str, str]]:
-    """What a subscriber gets with the messages of a publish."""
+    """Return the attributes that a subscriber gets with the messages of a publish."""
     assert answer.status == 200, answer
     received = api.post("subscriptions/all:pull", {"maxMessages": 100, "returnImmediately": True}).body
     attributes_by_id = {
@@ -293,7 +293,7 @@ def test_a_message_is_validated(api: Api, type_: str, definition: str, encoding:
     assert api.post("schemas:validateMessage", {"encoding": "JSON"}).fields == ["name"]
 
 
-def test_published_messages_say_what_they_were_checked_against(api: Api) -> None:
+def test_published_messages_name_the_schema_that_they_were_checked_against(api: Api) -> None:
     schema = created(api)
     topic_with(api)
     answer = api.post(
@@ -339,11 +339,11 @@ def test_the_newest_revision_of_the_range_that_matches_is_named(api: Api) -> Non
     assert answer.fields == ["schemaSettings.firstRevisionId"]
 
 
-def test_the_topic_of_a_deleted_schema_shows_that_and_refuses_messages(api: Api) -> None:
+def test_the_topic_of_a_deleted_schema_says_so_and_refuses_messages(api: Api) -> None:
     created(api)
     topic_with(api)
     api.delete("schemas/order")
-    created(api)  # the same name again is another schema
+    created(api)  # a new schema of the same name is another schema
     assert api.get("topics/orders").body["schemaSettings"] == {"schema": DELETED_SCHEMA, "encoding": "JSON"}
     assert publish(api, GOOD).error["status"] == "FAILED_PRECONDITION"
     labels = api.patch("topics/orders", {"topic": {"labels": {"a": "b"}}, "updateMask": "labels"})
@@ -362,7 +362,7 @@ def test_the_topic_of_a_deleted_schema_shows_that_and_refuses_messages(api: Api)
         ({"schema": NAME, "encoding": "JSON", "firstRevisionId": "00000000"}, 404, None),
     ],
 )
-def test_settings_that_cannot_be_are_refused(
+def test_bad_schema_settings_are_refused(
     api: Api, schema_settings: dict[str, str], status: int, field: str | None
 ) -> None:
     created(api)
