@@ -25,7 +25,7 @@ from subscriptions.models.schemas import Schema, SchemaRevision
 from subscriptions.services import hierarchy
 
 TENANTS = ("acme", "zebra")
-#: Who looks, and what they hold: a role on a project, or nothing.
+#: The people who open the pages, and the role that each holds on a project, or none.
 PEOPLE = {
     "superuser": None,
     "owner": ("roles/owner", "acme"),
@@ -38,7 +38,7 @@ PEOPLE = {
 
 @dataclass
 class World:
-    """Two tenants with one of everything each, whose texts contain the tenant's name, and who looks at them."""
+    """Two tenants with one row of everything each, whose texts contain the tenant's name, and the people's clients."""
 
     rows: dict[str, list[Model]] = field(default_factory=dict)
     clients: dict[str, Client] = field(default_factory=dict)
@@ -147,13 +147,13 @@ def console_patterns() -> list[tuple[str, URLPattern]]:
 
 
 def model_of(pattern: str) -> Any:
-    """The model whose pages an address belongs to, if it belongs to any."""
+    """Return the model whose pages an address belongs to, if any."""
     parts = pattern.split("/")
     return apps.all_models.get(parts[2], {}).get(parts[3]) if len(parts) > 3 else None
 
 
 def addresses(world: World, *tenants: str) -> list[str]:
-    """Every address of the console, about every row of the tenants."""
+    """Return every address of the console, for every row of the tenants."""
     unique: dict[str, None] = {}
     for pattern, route in console_patterns():
         for values in chain.from_iterable(
@@ -169,7 +169,7 @@ def addresses(world: World, *tenants: str) -> list[str]:
 
 
 def fillings(world: World, tenant: str, pattern: str, names: list[str]) -> Iterator[dict[str, object]]:
-    """What stands for the parameters of an address; a KeyError is a parameter that this test doesn't know yet."""
+    """Yield values for the parameters of an address; a KeyError means a parameter that this module doesn't know."""
     model = model_of(pattern)
     if "app_label" in pattern or "<url>" in pattern:
         return
