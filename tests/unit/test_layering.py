@@ -1,4 +1,4 @@
-"""Who may import whom; the checker itself is in tests/layering.py."""
+"""Which units may import which; the checker itself is in tests/layering.py."""
 
 from __future__ import annotations
 

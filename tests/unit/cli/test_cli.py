@@ -14,7 +14,7 @@ from subscriptions.cli.verbs import Verb
 
 
 class Recorder:
-    """Answers every call with what it was given, and with some labels."""
+    """Answers every call with its request, and with some labels."""
 
     def __init__(self, **present: Any) -> None:
         self.calls: list[tuple[str, str, Fields]] = []
@@ -30,7 +30,7 @@ class Recorder:
 
 
 def run(verbs: dict[str, Verb], verb: str, *words: str, **present: Any) -> list[tuple[str, str, Fields]]:
-    """The calls that a command line makes, in the project `p`."""
+    """Run a command line in the project `p`, and return the calls that it makes."""
     parser = ArgumentParser()
     for flag in verbs[verb].flags:
         flag.add(parser)

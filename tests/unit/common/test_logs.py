@@ -43,7 +43,7 @@ def test_an_exception_is_part_of_the_line() -> None:
 
 
 @pytest.mark.parametrize(("status", "is_logged"), [(404, False), (409, False), (501, False), (500, True), (503, True)])
-def test_a_clients_error_is_no_warning_and_no_error_of_ours(
+def test_a_clients_error_is_not_logged_as_a_warning_or_an_error(
     status: int, is_logged: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert settings.LOGGING["loggers"]["django.request"]["filters"] == ["client_errors"]

@@ -86,7 +86,7 @@ def test_the_unset_policy_reads_as_acab_and_each_write_moves_the_etag() -> None:
     assert len(set(etags)) == 3
 
 
-def test_a_stale_etag_is_aborted_and_none_wins() -> None:
+def test_a_write_with_a_stale_etag_is_aborted_and_one_without_an_etag_wins() -> None:
     present, before = policies.etag_format(8), policies.etag_format(7)
     policies.etag_check(present, 8)
     policies.etag_check(present.rstrip("="), 8)
@@ -151,7 +151,7 @@ def test_a_role_that_does_not_exist_is_refused(role: str) -> None:
         bound((role, ["allUsers"]))
 
 
-def test_a_user_is_also_of_a_domain_and_everybody() -> None:
+def test_a_user_matches_its_domain_and_everybody() -> None:
     assert standing_for("user:Ada@Example.com") == {
         "user:ada@example.com",
         "domain:example.com",
@@ -161,7 +161,7 @@ def test_a_user_is_also_of_a_domain_and_everybody() -> None:
     assert "domain:shop.iam.gserviceaccount.com" not in standing_for("serviceAccount:a@shop.iam.gserviceaccount.com")
 
 
-def test_a_login_name_is_of_no_domain() -> None:
+def test_a_login_name_has_no_domain() -> None:
     assert standing_for("user:example.com") == {"user:example.com", "allUsers", "allAuthenticatedUsers"}
 
 
@@ -193,7 +193,7 @@ def test_the_service_agent_role_has_identical_permissions_to_token_creator_on_ac
     assert "iam.serviceAccounts.getOpenIdToken" in of_accounts[0]
 
 
-def test_what_the_predefined_roles_hold_as_the_specification_says() -> None:
+def test_the_predefined_roles_hold_the_permissions_of_the_specification() -> None:
     held = {name: role.permissions for name, role in PREDEFINED.items()}
 
     assert held[PUBLISHER] == {"pubsub.topics.publish"}

@@ -1,4 +1,4 @@
-"""The filter of time series: what it says, and where it is wrong."""
+"""The filter of time series: what it means, and where it is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Flower is told of sampled pushes."""
+"""The events of sampled pushes that Flower gets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def flight(message_id: int) -> Flight:
     return Flight(task, str(message_id), batch=None, lane=Lane(7, "local"), finish=lambda _: None)
 
 
-def test_a_success_that_is_shown_says_for_how_many_pushes_it_stands() -> None:
+def test_a_sampled_success_says_how_many_pushes_it_represents() -> None:
     now = 0.0
     events = TaskEvents(None, "push@test")
     events._sample = Sample(1, clock=lambda: now)
@@ -44,7 +44,7 @@ def events_of(events: TaskEvents, kind: str) -> list[dict[str, Any]]:
     return [fields for name, fields in events._waiting if name == kind]
 
 
-def test_a_push_is_told_with_its_subscription_message_and_attempt_and_when_it_is_tried_next() -> None:
+def test_an_event_has_the_subscription_message_attempt_and_next_try_of_its_push() -> None:
     events = TaskEvents(None, "push@test")
     nacked = flight(12345)
     nacked.plan = SimpleNamespace(settings=SimpleNamespace(name="projects/shop/subscriptions/push"))  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""The HTTP server: one request after the other, whatever a client sends, to an application of the test's own."""
+"""The HTTP server with an application of the test's own: one request after the other, whatever a client sends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def echo(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """What the application was told of a request."""
+    """Answer with what the application was told about the request."""
     told = {name: value for name, value in environ.items() if isinstance(value, str)}
     body = orjson.dumps(told | {"body": environ["wsgi.input"].read().decode("latin-1")})
     start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
@@ -62,7 +62,7 @@ def run(test: Callable[[HttpServer], Awaitable[None]], application: Application 
 
 
 def conversation(sent: bytes, application: Application = echo, **options: Any) -> bytes:
-    """All that is answered to a client that sends this and ends its side."""
+    """Return the whole answer to a client that sends these bytes and then closes its side."""
     answers: list[bytes] = []
 
     async def test(server: HttpServer) -> None:
@@ -171,7 +171,7 @@ def test_what_is_not_quite_http_is_refused(sent: bytes) -> None:
     assert conversation(sent).startswith(b"HTTP/1.1 400 Bad Request\r\n")
 
 
-def test_nonsense_after_a_request_does_not_cost_its_answer() -> None:
+def test_a_request_before_nonsense_is_still_answered() -> None:
     answers = conversation(b"GET /first HTTP/1.1\r\nHost: a\r\n\r\nGET /second HTTP/1.1\r\n\r\nnonsense\r\n\r\n")
     assert [part[:6] for part in answers.split(b"HTTP/1.1 ")] == [b"", b"200 OK", b"200 OK"]
     assert b"Connection: close" in answers.partition(b"/first")[2]
@@ -219,7 +219,7 @@ def test_a_body_in_chunks_that_grows_too_large_is_dropped() -> None:
     run(test)
 
 
-def test_who_waits_for_leave_to_send_a_body_gets_it() -> None:
+def test_a_client_that_expects_100_continue_gets_it() -> None:
     async def test(server: HttpServer) -> None:
         client = await connected(server)
         client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\nExpect: 100-continue\r\n\r\n")
@@ -301,12 +301,12 @@ def test_a_client_that_takes_its_answer_slowly_but_steadily_gets_it_all(monkeypa
     run(test, application)
 
 
-def test_an_upgrade_is_not_made() -> None:
+def test_an_upgrade_is_ignored() -> None:
     answer = conversation(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
 
 
-def test_an_old_client_gets_its_answer_and_the_end() -> None:
+def test_a_client_of_http_1_0_gets_its_answer_and_the_connection_ends() -> None:
     assert b"Connection: close\r\n" in conversation(b"GET / HTTP/1.0\r\n\r\n")
     assert b"Connection: keep-alive\r\n" in conversation(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
 
