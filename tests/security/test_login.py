@@ -1,4 +1,4 @@
-"""The console's login: guessing is bounded, whoever guesses, and nobody is locked out for good."""
+"""The console's login: guessing is bounded for every caller, and nobody is locked out permanently."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_REDIS = "unix:///nowhere/redis.sock"
 
 
 class Clock:
-    """A clock that stands until it is moved."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -37,7 +37,7 @@ def ada() -> User:
 
 @pytest.fixture(params=["redis", "no redis"])
 def store(request: pytest.FixtureRequest, redis_url: str, settings: Any, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where attempts are counted: in Redis, and in the process where Redis doesn't answer."""
+    """Return where attempts are counted: in Redis, or in the process if Redis doesn't answer."""
     monkeypatch.setattr(throttle, "local_counters", LocalCounters())
     if request.param == "no redis":
         settings.REDIS_URL = NO_REDIS
@@ -81,7 +81,7 @@ def test_a_browser_that_signed_in_before_is_not_locked_out(ada: User, store: str
     assert attempt(PASSWORD, client=known).status_code == 429, "a stolen cookie guesses no more than others"
 
 
-def test_the_cookie_of_a_browser_is_good_for_its_own_name_only(ada: User, store: str) -> None:
+def test_the_cookie_of_a_browser_is_valid_for_its_own_name_only(ada: User, store: str) -> None:
     User.objects.create_user("bob", "bob@example.com", PASSWORD, is_staff=True)
     bobs = Client()
     assert attempt(PASSWORD, client=bobs, name="bob").status_code == 302
@@ -94,7 +94,7 @@ def test_the_cookie_of_a_browser_is_good_for_its_own_name_only(ada: User, store:
     assert attempt("wrong", client=bobs).status_code == 429
 
 
-def test_signing_in_forgets_the_wrong_passwords_before(ada: User, store: str) -> None:
+def test_signing_in_resets_the_count_of_wrong_passwords(ada: User, store: str) -> None:
     for _ in range(3):
         for _ in range(login.FROM_AN_ADDRESS - 1):
             assert attempt("wrong").status_code == 200
@@ -108,7 +108,7 @@ def test_a_network_of_ipv6_counts_as_one_address(ada: User, store: str) -> None:
     assert attempt(PASSWORD, address="2001:db8:1:3::1").status_code == 302
 
 
-def test_behind_a_proxy_the_address_is_what_the_proxy_saw(ada: User, store: str, settings: Any) -> None:
+def test_behind_a_proxy_the_address_is_the_one_that_the_proxy_saw(ada: User, store: str, settings: Any) -> None:
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
     def forwarded(seen: str) -> int:

@@ -1,4 +1,4 @@
-"""What every HTML page carries, and who may read the documentation of the API."""
+"""The security headers of every HTML page, and who may read the documentation of the API."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ def test_a_nonce_is_used_once(ada: User) -> None:
     assert len(seen) == 5
 
 
-def test_answers_that_are_no_pages_have_no_policy() -> None:
+def test_answers_other_than_pages_have_no_policy() -> None:
     assert "Content-Security-Policy" not in Client().get("/healthz").headers
