@@ -72,7 +72,7 @@ class Api:
     def delete(self, path: str, **headers: str) -> Answer:
         return self.call("DELETE", path, **headers)
 
-    def made(self, path: str, body: Any = None) -> Any:
+    def create(self, path: str, body: Any = None) -> Any:
         """Create the resource at `path` and return it; fail if it cannot be created."""
         answer = self.put(path, body)
         assert answer.status == 200, answer

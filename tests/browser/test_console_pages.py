@@ -32,8 +32,8 @@ def shop(redis_url: str) -> Subscription:
     """A subscription with five minutes of pushes, and a superuser called admin."""
     User.objects.create_superuser("admin", "admin@example.com", PASSWORD)
     api = Api()
-    api.made("topics/orders")
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:40009/"}})
+    api.create("topics/orders")
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:40009/"}})
     assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
     assert api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]}).status == 200
     minute = utcnow().replace(second=0, microsecond=0)

@@ -154,7 +154,7 @@ def test_a_receiver_accepts_only_pushes_that_are_signed_for_it(
 ) -> None:
     program = PROGRAMS[name]
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     for account in ("pusher", "stranger"):
         assert api.post("serviceAccounts", {"accountId": account}).status == 200
     with (
@@ -166,7 +166,7 @@ def test_a_receiver_accepts_only_pushes_that_are_signed_for_it(
         assert isinstance(forwarder, Forwarder)
         for fault, config in CONFIGS.items():
             push = {"pushEndpoint": f"{endpoint.url}/{fault}", **config}
-            api.made(f"subscriptions/{fault}", {"topic": "projects/shop/topics/orders", "pushConfig": push})
+            api.create(f"subscriptions/{fault}", {"topic": "projects/shop/topics/orders", "pushConfig": push})
         published = api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]})
         [message_id] = published.body["messageIds"]
 

@@ -31,7 +31,7 @@ ENDPOINT = "https://example.com/push"
 @pytest.fixture
 def api(redis_url: str) -> Api:
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     api.post("serviceAccounts", {"accountId": "pusher"})
     return api
 
@@ -46,7 +46,7 @@ def the_log() -> str:
 
 
 def test_a_change_over_rest_says_who_what_from_where_before_and_after(api: Api) -> None:
-    api.made("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ENDPOINT}})
+    api.create("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ENDPOINT}})
     api.post("subscriptions/hello:modifyPushConfig", {"pushConfig": {"pushEndpoint": ENDPOINT + "/2"}})
     api.delete("subscriptions/hello")
 
@@ -78,7 +78,7 @@ def test_a_patch_that_changes_nothing_leaves_no_entry(api: Api) -> None:
 
 
 def test_publishing_and_pulling_leave_no_entries(api: Api) -> None:
-    api.made("subscriptions/hello", {"topic": TOPIC})
+    api.create("subscriptions/hello", {"topic": TOPIC})
     before = AuditEntry.objects.count()
     assert api.post("topics/orders:publish", {"messages": [{"data": "aGk="}]}).status == 200
     received = api.post("subscriptions/hello:pull", {"maxMessages": 1}).body["receivedMessages"]
@@ -144,7 +144,7 @@ def test_changes_in_the_console_are_logged_as_such(api: Api) -> None:
 
 def test_entries_hold_no_secrets(api: Api) -> None:
     """Neither PushHub's own secrets, nor secrets in URLs or, from before attributes were checked, in attributes."""
-    api.made("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ENDPOINT + "?token=hunter2"}})
+    api.create("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ENDPOINT + "?token=hunter2"}})
     assert Subscription.objects.get().push_endpoint.endswith("?token=hunter2"), "the row itself is whole"
     Subscription.objects.update(push_attributes={"x-shared-secret": "swordfish"})
     assert api.delete("subscriptions/hello").status == 200
@@ -178,7 +178,7 @@ def test_each_model_of_the_control_plane_is_audited_or_has_a_reason_not_to_be() 
 def test_the_console_shows_entries_and_cannot_change_them(api: Api) -> None:
     client = Client()
     client.force_login(User.objects.create_superuser("root", "root@example.com", "a password of some length"))
-    api.made("subscriptions/hello", {"topic": TOPIC, "labels": {"team": "a"}})
+    api.create("subscriptions/hello", {"topic": TOPIC, "labels": {"team": "a"}})
     (entry,) = entries(HELLO)
     base = "/admin/subscriptions/auditentry/"
     assert HELLO in client.get(base + "?q=hello").content.decode()

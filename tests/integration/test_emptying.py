@@ -19,8 +19,8 @@ def test_every_row_is_deleted_except_those_of_migrations(
 ) -> None:
     monkeypatch.setattr(emptying, "TRUNCATE_EVERY", truncate_every)
     api = Api()
-    api.made("topics/orders")
-    api.made("subscriptions/worker", {"topic": "projects/shop/topics/orders"})
+    api.create("topics/orders")
+    api.create("subscriptions/worker", {"topic": "projects/shop/topics/orders"})
     before = Permission.objects.count(), ContentType.objects.count()
     emptying.tables_empty(connection)
     assert (Permission.objects.count(), ContentType.objects.count()) == before

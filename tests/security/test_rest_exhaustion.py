@@ -57,7 +57,7 @@ def test_a_body_of_millions_of_elements_takes_little_memory(transactional_db: No
 )
 def test_a_body_with_too_many_elements_is_refused(api: Api, body: bytes) -> None:
     assert not has_few_elements(body)
-    api.made("topics/orders")
+    api.create("topics/orders")
     answer = api.post("topics/orders:publish", body)
     assert (answer.status, answer.fields) == (400, ["body"])
     assert "elements" in answer.error["message"]
@@ -80,7 +80,7 @@ def test_a_body_that_only_looks_like_many_elements_is_accepted(body: bytes) -> N
 
 
 def test_a_body_that_nests_too_deeply_is_refused(api: Api) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
     answer = api.post("topics/orders:publish", b'{"messages":' + b"[" * 5000 + b"]" * 5000 + b"}")
     assert (answer.status, answer.fields) == (400, ["body"])
     answer = api.post("topics/orders:publish", b'{"messages":' + b"[" * 900 + b"]" * 900 + b"}")

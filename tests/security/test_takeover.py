@@ -194,7 +194,7 @@ def test_the_number_of_a_project_names_it_even_if_an_older_project_has_that_id(d
     Project.objects.create(project_id="4711")
     shop = Project.objects.create(project_id="shop", number=4711)
     api = Api()
-    topic = api.made("/v1/projects/4711/topics/orders")
+    topic = api.create("/v1/projects/4711/topics/orders")
 
     assert topic["name"] == "projects/shop/topics/orders"
     assert selectors.project_get(project="4711") == shop

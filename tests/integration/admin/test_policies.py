@@ -29,7 +29,7 @@ PUBLISHER = "roles/pubsub.publisher"
 @pytest.fixture
 def api(redis_url: str) -> Api:
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     api.post("serviceAccounts", {"accountId": "pusher"})
     return api
 

@@ -242,8 +242,8 @@ def test_the_console_speaks_chinese_to_who_asks_for_it(admin: Client) -> None:
 def test_message_transforms_are_shown(admin: Client, api: Api, kind: str) -> None:
     code = "function f(m) { return m.data < 'x' ? m : null; }"
     transforms = [{"javascriptUdf": {"functionName": "f", "code": code}, "disabled": True}]
-    api.made("topics/shaped", {"messageTransforms": transforms})
-    api.made("subscriptions/shaped", {"topic": "projects/shop/topics/shaped", "messageTransforms": transforms})
+    api.create("topics/shaped", {"messageTransforms": transforms})
+    api.create("subscriptions/shaped", {"topic": "projects/shop/topics/shaped", "messageTransforms": transforms})
     row: Topic | Subscription = Topic.objects.get(topic_id="shaped")
     if kind == "subscription":
         row = Subscription.objects.get(subscription_id="shaped")

@@ -27,7 +27,7 @@ EMAIL = "pusher@shop.iam.gserviceaccount.com"
 @pytest.fixture
 def api(redis_url: str) -> Api:
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     api.post("serviceAccounts", {"accountId": "pusher"})
     return api
 

@@ -38,8 +38,8 @@ def rows() -> tuple[int, int, int]:
 
 @pytest.fixture
 def shop(api: Api) -> Api:
-    api.made("topics/orders")
-    api.made("subscriptions/sub", {"topic": "projects/shop/topics/orders"})
+    api.create("topics/orders")
+    api.create("subscriptions/sub", {"topic": "projects/shop/topics/orders"})
     return api
 
 

@@ -26,9 +26,9 @@ NAMES_PAGE = "Refer to https://cloud.google.com/pubsub/docs/pubsub-basics#resour
 
 @pytest.fixture
 def shop(api: Api, redis_url: str) -> Api:
-    api.made("topics/orders")
-    api.made("topics/dead")
-    api.made("subscriptions/old", {"topic": TOPIC})
+    api.create("topics/orders")
+    api.create("topics/dead")
+    api.create("subscriptions/old", {"topic": TOPIC})
     return api
 
 
@@ -289,9 +289,9 @@ def test_a_messages_encoded_size_is_that_of_protobuf(messages: list[NewMessage])
 def test_a_full_quota_is_resource_exhausted(
     shop: Api, monkeypatch: pytest.MonkeyPatch, quota: str, path: str, body: dict[str, Any]
 ) -> None:
-    shop.made("subscriptions/second", {"topic": TOPIC})
+    shop.create("subscriptions/second", {"topic": TOPIC})
     for name in ("first", "second"):
-        shop.made(f"snapshots/{name}", {"subscription": f"projects/shop/{OLD}"})
+        shop.create(f"snapshots/{name}", {"subscription": f"projects/shop/{OLD}"})
     monkeypatch.setattr(quota, 2)
 
     answer = shop.put(path, body)
@@ -360,7 +360,7 @@ def test_errors_have_productions_own_texts(shop: Api, call: str, body: Any, stat
 
 
 def test_pulling_from_a_push_subscription_has_productions_own_text(shop: Api) -> None:
-    shop.made("subscriptions/push", sub(pushConfig={"pushEndpoint": "https://a.example"}))
+    shop.create("subscriptions/push", sub(pushConfig={"pushEndpoint": "https://a.example"}))
     answer = shop.post("subscriptions/push:pull", {"maxMessages": 1})
     assert answer.error["status"] == "FAILED_PRECONDITION"
     assert answer.error["message"] == "This method is not supported for this subscription type."

@@ -46,7 +46,7 @@ def test_a_push_that_fails_for_good_is_listed_with_its_reason(api: Api, redis_ur
 
 def test_a_redrive_gives_the_message_back_as_it_was_and_takes_it_off_the_dead_letter_topic(api: Api) -> None:
     source = source_made(api)
-    api.made("subscriptions/other", {"topic": source.topic.name})  # type: ignore[union-attr]
+    api.create("subscriptions/other", {"topic": source.topic.name})  # type: ignore[union-attr]
     attributes = {"lang": "en", "CloudPubSubDeadLetterSourceSubscription": "older"}
     [letter] = letters_made(api, source, 1, attributes=attributes, orderingKey="k")
     assert owed_to("worker") == []
@@ -82,7 +82,7 @@ def test_discarded_dead_letters_are_gone_and_the_log_says_who_did_it(api: Api) -
 
 def test_subscriptions_of_the_dead_letter_topic_that_the_caller_may_not_pull_from_keep_their_copy(api: Api) -> None:
     source = source_made(api)
-    api.made("subscriptions/foreign", {"topic": LETTERS})
+    api.create("subscriptions/foreign", {"topic": LETTERS})
     for name in ("worker", "reader"):
         row = Subscription.objects.get(subscription_id=name)
         grants.role_grant(row, role="roles/pubsub.subscriber", member=ADA.member)

@@ -52,8 +52,8 @@ class SetUp:
         self.other_authority = Authority(other_folder)
         self.receiver = stack.enter_context(Receiver(default=204))
         settings.PUSH_CA_FILE = str(self.authority.ca_file)
-        api.made("topics/orders")
-        api.made("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": self.receiver.url}})
+        api.create("topics/orders")
+        api.create("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": self.receiver.url}})
         self.revive_worker()
 
     @property
@@ -150,7 +150,7 @@ def unserved_region(setup: SetUp) -> None:
 
 
 def filter_without_match(setup: SetUp) -> None:
-    setup.api.made("subscriptions/all", {"topic": TOPIC})
+    setup.api.create("subscriptions/all", {"topic": TOPIC})
     setup.change(filter='attributes.kind = "order"')
     setup.publish(kind="refund")
 

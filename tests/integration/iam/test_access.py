@@ -27,8 +27,8 @@ MESSAGE = {"messages": [{"data": "eA=="}]}
 @pytest.fixture
 def ada(api: Api, redis_url: str) -> Api:
     """Return Ada, who has no role yet; the topic `orders` and its subscription `audit` exist."""
-    api.made("topics/orders")
-    api.made("subscriptions/audit", {"topic": ORDERS})
+    api.create("topics/orders")
+    api.create("subscriptions/audit", {"topic": ORDERS})
     caller = Api()
     caller.sign_in("ada@example.com")
     return caller
@@ -111,7 +111,7 @@ def test_service_accounts_are_hidden_by_email_by_number_and_without_a_project(ap
 
 
 def test_attaching_needs_a_permission_on_the_topic_too(api: Api, ada: Api) -> None:
-    api.made("/v1/projects/depot/topics/stock")
+    api.create("/v1/projects/depot/topics/stock")
     stock = "projects/depot/topics/stock"
     grant("projects/shop", "roles/pubsub.editor")
 
@@ -149,7 +149,7 @@ def test_only_the_topics_owner_may_detach(api: Api, ada: Api) -> None:
 
 
 def test_dead_letters_go_only_where_their_sender_may_publish(api: Api, ada: Api) -> None:
-    api.made("/v1/projects/depot/topics/stock")
+    api.create("/v1/projects/depot/topics/stock")
     grant("projects/shop", "roles/pubsub.editor")
     body = {"topic": ORDERS, "deadLetterPolicy": {"deadLetterTopic": "projects/depot/topics/stock"}}
 
@@ -173,7 +173,7 @@ def test_a_caller_without_credentials_is_asked_for_credentials(api: Api, setting
 
 
 def test_outside_of_development_policies_decide_about_the_anonymous_caller(api: Api, settings: Any) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
     Policy.objects.all().delete()
     settings.DEVELOPMENT = False
     refused = api.get("topics/orders")

@@ -93,8 +93,8 @@ def names_for(method: str) -> dict[str, str]:
 
 @pytest.fixture
 def shop(api: Api) -> Api:
-    api.made("topics/orders")
-    api.made("subscriptions/audit", {"topic": "projects/shop/topics/orders"})
+    api.create("topics/orders")
+    api.create("subscriptions/audit", {"topic": "projects/shop/topics/orders"})
     assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
     return api
 

@@ -29,7 +29,7 @@ Client = Callable[..., Any]
 def client(transactional_db: None, redis_url: str, live_server: LiveServer) -> Iterator[Client]:
     """Return a function that builds the client of a service and version."""
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
     with ExitStack() as stack:
 

@@ -151,7 +151,7 @@ def test_dead_letters_are_journalled(api: Api, folder: Path, redis_url: str) -> 
     quick = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
     with Receiver(default=503) as receiver, Worker(redis_url):
         body = {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}}
-        api.made("subscriptions/push", {**body, "deadLetterPolicy": policy, "retryPolicy": quick})
+        api.create("subscriptions/push", {**body, "deadLetterPolicy": policy, "retryPolicy": quick})
         (message_id,) = publish_one()
         wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="the dead letter")
     close_own()

@@ -28,8 +28,8 @@ def publish(api: Api) -> str:
 
 def subscribe(api: Api, receiver: Receiver) -> None:
     push_config = {"pushEndpoint": f"{receiver.url}?key=url-that-nobody-logs"}
-    api.made("topics/orders")
-    api.made("subscriptions/hello", {"topic": TOPIC, "pushConfig": push_config, "retryPolicy": RETRY_POLICY})
+    api.create("topics/orders")
+    api.create("subscriptions/hello", {"topic": TOPIC, "pushConfig": push_config, "retryPolicy": RETRY_POLICY})
 
 
 def test_an_endpoint_that_fails_and_recovers_is_two_lines(api: Api, redis_url: str) -> None:

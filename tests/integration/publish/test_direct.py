@@ -35,8 +35,8 @@ ADA = "user:ada@example.com"
 @pytest.fixture
 def api(redis_url: str) -> Iterator[DirectApi]:
     with direct_api() as api:
-        api.made("topics/orders")
-        api.made("subscriptions/pulled", {"topic": "projects/shop/topics/orders"})
+        api.create("topics/orders")
+        api.create("subscriptions/pulled", {"topic": "projects/shop/topics/orders"})
         yield api
 
 
@@ -114,7 +114,7 @@ def test_a_topic_with_a_schema_checks_what_is_published_directly(api: DirectApi)
     schema = {"type": "AVRO", "definition": definition}
     assert api.post("schemas?schemaId=numbers", schema).status == 200
     settings = {"schema": "projects/shop/schemas/numbers", "encoding": "JSON"}
-    api.made("topics/checked", {"schemaSettings": settings})
+    api.create("topics/checked", {"schemaSettings": settings})
     answer = api.post("topics/checked:publish", BODY)
     assert (answer.status, api.outcomes) == (400, ["given back"])
     assert not Message.objects.exists()
@@ -128,7 +128,7 @@ def test_a_request_with_many_deliveries_is_given_back(api: DirectApi, monkeypatc
 
 
 def test_filters_are_applied(api: DirectApi) -> None:
-    api.made("subscriptions/some", {"topic": "projects/shop/topics/orders", "filter": 'attributes.a = "2"'})
+    api.create("subscriptions/some", {"topic": "projects/shop/topics/orders", "filter": 'attributes.a = "2"'})
     api.post(PUBLISH, BODY)
     assert Delivery.objects.count() == 1
     api.post(PUBLISH, {"messages": [{"attributes": {"a": "2"}}]})
@@ -177,8 +177,8 @@ def test_publishes_that_are_stored_together_are_told_apart(api: DirectApi, monke
 
 
 def test_concurrent_publishers_all_get_ids_of_their_own(api: DirectApi) -> None:
-    api.made("topics/other")
-    api.made("subscriptions/ordered", {"topic": "projects/shop/topics/orders", "enableMessageOrdering": True})
+    api.create("topics/other")
+    api.create("subscriptions/ordered", {"topic": "projects/shop/topics/orders", "enableMessageOrdering": True})
 
     def publish(number: int) -> list[str]:
         topic = "orders" if number % 2 else "other"
@@ -207,7 +207,7 @@ def test_a_caller_without_credentials_is_left_to_django_where_nobody_is_anonymou
 def test_a_change_by_another_process_takes_effect_with_its_answer(redis_url: str) -> None:
     """The server caches callers and decisions for a second, and this test changes them within it."""
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     topic = Topic.objects.get()
     token = access_token_create(member=ADA).token
 
@@ -226,7 +226,7 @@ def test_a_change_by_another_process_takes_effect_with_its_answer(redis_url: str
         assert publish() == 403
         grants.role_grant(topic, role="roles/pubsub.publisher", member=ADA)
         assert publish() == 200
-        api.made("subscriptions/late", {"topic": topic.name})
+        api.create("subscriptions/late", {"topic": topic.name})
         assert (publish(), Delivery.objects.count()) == (200, 1)
         grants.role_revoke(topic, role="roles/pubsub.publisher", member=ADA)
         assert publish() == 403

@@ -170,7 +170,7 @@ def test_a_missing_topic_is_not_found_whatever_is_published(api: Api) -> None:
 
 
 def test_an_attributes_value_may_hold_any_character(api: Api) -> None:
-    api.made("subscriptions/reader", {"topic": TOPIC})
+    api.create("subscriptions/reader", {"topic": TOPIC})
     attributes = {"a": "\0 and \u2028", "b": "ü"}
     assert publish(api, {"attributes": attributes}).status == 200
     answer = api.post("subscriptions/reader:pull", {"maxMessages": 1, "returnImmediately": True})

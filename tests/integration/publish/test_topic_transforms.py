@@ -35,7 +35,7 @@ def api(redis_url: str) -> Api:
 
 
 def topic(api: Api, *transforms: dict[str, Any], **fields: Any) -> None:
-    api.made("topics/orders", {"messageTransforms": list(transforms), **fields})
+    api.create("topics/orders", {"messageTransforms": list(transforms), **fields})
 
 
 def publish(api: Api, *data: str, **fields: Any) -> Answer:

@@ -35,7 +35,7 @@ class Puller:
         self.api = api
         self.path = f"subscriptions/{name}"
         api.put("topics/orders", {})
-        api.made(self.path, {"topic": TOPIC} | fields)
+        api.create(self.path, {"topic": TOPIC} | fields)
 
     def pull(self, count: int = 100) -> list[dict[str, Any]]:
         answer = self.api.post(f"{self.path}:pull", {"maxMessages": count, "returnImmediately": True})
@@ -265,7 +265,7 @@ def test_a_publish_wakes_a_puller_that_waits(puller: Puller) -> None:
 
 def test_pulling_needs_a_pull_subscription(api: Api) -> None:
     api.put("topics/orders", {})
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:1024/"}})
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:1024/"}})
     answer = api.post("subscriptions/push:pull", {"maxMessages": 1})
     assert answer.error["status"] == "FAILED_PRECONDITION"
     assert answer.error["message"] == "This method is not supported for this subscription type."

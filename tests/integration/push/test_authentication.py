@@ -46,8 +46,8 @@ CALLS: dict[str, Callable[[Api], Answer]] = {
 @pytest.fixture
 def shop(api: Api) -> Api:
     """Create a topic, a pull subscription and a service account in a project of an organization."""
-    api.made("topics/orders")
-    api.made("subscriptions/audit", {"topic": ORDERS})
+    api.create("topics/orders")
+    api.create("subscriptions/audit", {"topic": ORDERS})
     assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
     organization = Organization.objects.create(display_name="Example", number=1)
     folder = Folder.objects.create(display_name="Shops", organization=organization, number=2)
@@ -196,7 +196,7 @@ def test_this_signing_service_account_must_have_get_open_id_token_on_the_account
 
 
 def test_the_agent_of_another_project_signs_nothing_here(shop: Api) -> None:
-    shop.made("/v1/projects/depot/topics/any")
+    shop.create("/v1/projects/depot/topics/any")
     revoke("projects/shop", AGENT, agent())
 
     grant("projects/shop", CREATOR, f"serviceAccount:{Project.objects.get(project_id='depot').service_agent}")
@@ -215,10 +215,10 @@ def test_a_revoked_grant_stops_pushes_as_nacks_with_reason_token_denied_until_it
     redis_url: str, receiver: Receiver
 ) -> None:
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
     signed: dict[str, Any] = {**SIGNED, "pushEndpoint": receiver.url}
-    api.made("subscriptions/push", {"topic": ORDERS, "pushConfig": signed})
+    api.create("subscriptions/push", {"topic": ORDERS, "pushConfig": signed})
 
     with Worker(redis_url):
         # Given pushes that are signed with a token the worker keeps for an hour

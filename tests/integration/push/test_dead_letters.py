@@ -33,9 +33,9 @@ QUICK = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
 def api(redis_url: str) -> Api:
     """Create a dead-letter topic `letters` with a pull subscription."""
     api = Api()
-    api.made("topics/orders")
-    api.made("topics/letters")
-    api.made("subscriptions/letters", {"topic": LETTERS})
+    api.create("topics/orders")
+    api.create("topics/letters")
+    api.create("subscriptions/letters", {"topic": LETTERS})
     return api
 
 
@@ -66,7 +66,7 @@ def letter(api: Api) -> Any:
 def pushed(api: Api, receiver: Receiver, **fields: Any) -> None:
     config = {"pushEndpoint": receiver.url}
     body = {"topic": TOPIC, "pushConfig": config, "deadLetterPolicy": POLICY, "retryPolicy": QUICK, **fields}
-    api.made("subscriptions/worker", body)
+    api.create("subscriptions/worker", body)
 
 
 def test_after_the_maximum_of_attempts_a_pushed_message_goes_to_the_dead_letter_topic(api: Api, redis_url: str) -> None:
@@ -120,7 +120,7 @@ def test_a_key_goes_on_after_its_dead_letter(api: Api, redis_url: str) -> None:
 
 
 def test_a_pulled_message_counts_nacks_and_is_forwarded(api: Api) -> None:
-    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     publish(api)
     for attempt in range(1, 6):
         (received,) = pulled(api, "worker")
@@ -133,7 +133,7 @@ def test_a_pulled_message_counts_nacks_and_is_forwarded(api: Api) -> None:
 
 
 def test_without_a_policy_attempts_are_not_reported(api: Api) -> None:
-    api.made("subscriptions/worker", {"topic": TOPIC})
+    api.create("subscriptions/worker", {"topic": TOPIC})
     publish(api)
     (received,) = pulled(api, "worker")
     assert "deliveryAttempt" not in received
@@ -141,7 +141,7 @@ def test_without_a_policy_attempts_are_not_reported(api: Api) -> None:
 
 def test_attempts_are_always_reported_if_the_setting_asks_for_it(api: Api) -> None:
     """Metro reports attempts without a dead-letter policy too."""
-    api.made("subscriptions/worker", {"topic": TOPIC})
+    api.create("subscriptions/worker", {"topic": TOPIC})
     publish(api)
     with override_settings(DELIVERY_ATTEMPT_ALWAYS=True):
         (received,) = pulled(api, "worker")
@@ -153,13 +153,13 @@ def test_attempts_are_always_reported_if_the_setting_asks_for_it(api: Api) -> No
 def test_a_push_reports_its_attempt_if_the_setting_asks_for_it(api: Api, redis_url: str) -> None:
     with Receiver() as receiver, Worker(redis_url, PUSHHUB_DELIVERY_ATTEMPT_ALWAYS="on"):
         receiver.script([503])
-        api.made("subscriptions/worker", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+        api.create("subscriptions/worker", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
         publish(api)
         assert [request.json["deliveryAttempt"] for request in receiver.wait(2)] == [1, 2]
 
 
 def test_a_deleted_dead_letter_topic_gets_no_messages_and_deliveries_go_on(api: Api) -> None:
-    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     api.delete("topics/letters")
     publish(api)
     for _ in range(8):
@@ -172,7 +172,7 @@ def test_a_deleted_dead_letter_topic_gets_no_messages_and_deliveries_go_on(api: 
 def test_a_dead_letter_topic_that_excludes_the_region_gets_no_messages_and_deliveries_go_on(api: Api) -> None:
     policy = {"allowedPersistenceRegions": ["eu"], "enforceInTransit": True}
     api.patch("topics/letters", {"topic": {"messageStoragePolicy": policy}, "updateMask": "messageStoragePolicy"})
-    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     publish(api)
     for _ in range(8):
         received = pulled(api, "worker")
@@ -182,7 +182,7 @@ def test_a_dead_letter_topic_that_excludes_the_region_gets_no_messages_and_deliv
 
 
 def test_outside_development_the_service_agent_needs_both_permissions(api: Api) -> None:
-    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     agent = service_agent(Project.objects.get()).member
 
     def usable() -> bool:
@@ -204,7 +204,7 @@ def test_outside_development_the_service_agent_needs_both_permissions(api: Api) 
 
 
 def test_without_the_permissions_delivery_goes_on_for_ever(api: Api) -> None:
-    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     publish(api)
     with override_settings(DEVELOPMENT=False):
         subscriber = resource_get(SUBSCRIPTION)
@@ -220,7 +220,7 @@ def test_a_message_settled_elsewhere_meanwhile_is_not_forwarded(api: Api) -> Non
     """The settler tries again after a failure half-way; a deleted delivery must not become a second dead letter."""
     from deliveries.deadletters.forwarding import dead_letters_forward
 
-    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     message_id = int(publish(api))
     row = Subscription.objects.get(subscription_id="worker")
     first = dead_letters_forward(subscription_id=row.pk, region="local", attempts={message_id: 5})

@@ -22,12 +22,12 @@ TOPIC = "projects/shop/topics/orders"
 @pytest.fixture
 def api(redis_url: str) -> Api:
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     return api
 
 
 def subscribe(api: Api, name: str, filter: str, **fields: Any) -> None:
-    subscription = api.made(f"subscriptions/{name}", {"topic": TOPIC, "filter": filter, **fields})
+    subscription = api.create(f"subscriptions/{name}", {"topic": TOPIC, "filter": filter, **fields})
     assert subscription["filter"] == filter
 
 
@@ -48,7 +48,7 @@ def pulled(api: Api, name: str) -> list[str]:
 def test_only_matching_messages_are_delivered_and_the_rest_counts_as_acknowledged(api: Api) -> None:
     subscribe(api, "orders", 'attributes.kind = "order"')
     subscribe(api, "others", 'attributes.kind != "order"')
-    api.made("subscriptions/everything", {"topic": TOPIC})
+    api.create("subscriptions/everything", {"topic": TOPIC})
     publish(api, "order", "return", "order", "note")
     assert pulled(api, "orders") == ["order", "order"]
     assert pulled(api, "others") == ["return", "note"]

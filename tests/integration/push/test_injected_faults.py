@@ -176,14 +176,16 @@ def receiver(api: Api) -> Iterator[Receiver]:
         return 204
 
     for topic in ("orders", "doomed", "letters"):
-        api.made(f"topics/{topic}")
+        api.create(f"topics/{topic}")
     with Receiver(answer) as receiver:
         config = {"pushConfig": {"pushEndpoint": receiver.url}}
-        api.made("subscriptions/push", {"topic": TOPIC, **config})
-        api.made("subscriptions/paged", {"topic": TOPIC, **config})
+        api.create("subscriptions/push", {"topic": TOPIC, **config})
+        api.create("subscriptions/paged", {"topic": TOPIC, **config})
         policy = {"deadLetterTopic": LETTERS, "maxDeliveryAttempts": 5}
         quick = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
-        api.made("subscriptions/doomed", {"topic": DOOMED, "deadLetterPolicy": policy, "retryPolicy": quick, **config})
+        api.create(
+            "subscriptions/doomed", {"topic": DOOMED, "deadLetterPolicy": policy, "retryPolicy": quick, **config}
+        )
         yield receiver
 
 

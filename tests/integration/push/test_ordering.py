@@ -317,7 +317,7 @@ def test_pushes_of_a_key_arrive_in_publish_order_through_nacks_and(
     api = Api()
     api.put("topics/orders", {})
     push = {"pushConfig": {"pushEndpoint": receiver.url}}
-    api.made("subscriptions/push", {"topic": TOPIC, "enableMessageOrdering": True} | push)
+    api.create("subscriptions/push", {"topic": TOPIC, "enableMessageOrdering": True} | push)
     with Worker(redis_url) as worker:
         for number in range(10):
             for key in "abc":

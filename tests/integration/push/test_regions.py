@@ -31,8 +31,8 @@ TOPIC = "projects/shop/topics/orders"
 @pytest.fixture
 def waiting(api: Api, redis_url: str, receiver: Receiver) -> list[str]:
     """Messages of the region `local`."""
-    api.made("topics/orders")
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+    api.create("topics/orders")
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
     return publish(5)
 
 
@@ -92,8 +92,8 @@ def test_the_audit_warns_of_a_region_with_messages_and_no_worker(
 
 
 def test_a_region_that_only_pullers_use_needs_no_worker(api: Api, redis_url: str) -> None:
-    api.made("topics/orders")
-    api.made("subscriptions/pull", {"topic": TOPIC})
+    api.create("topics/orders")
+    api.create("subscriptions/pull", {"topic": TOPIC})
     publish(5)
     last_served("local", seconds_ago=100)
     reconcile.audit()

@@ -41,9 +41,9 @@ QUICK = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
 @pytest.fixture
 def api(redis_url: str) -> Api:
     api = Api()
-    api.made("topics/orders")
-    api.made("topics/letters")
-    api.made("subscriptions/letters", {"topic": LETTERS})
+    api.create("topics/orders")
+    api.create("topics/letters")
+    api.create("subscriptions/letters", {"topic": LETTERS})
     return api
 
 
@@ -54,7 +54,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def subscribe(api: Api, **fields: Any) -> None:
-    api.made("subscriptions/worker", {"topic": TOPIC, "messageTransforms": TRANSFORMS, **fields})
+    api.create("subscriptions/worker", {"topic": TOPIC, "messageTransforms": TRANSFORMS, **fields})
 
 
 def publish(api: Api, *texts: str, **fields: Any) -> list[str]:

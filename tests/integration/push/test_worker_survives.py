@@ -43,9 +43,9 @@ def test_a_subscription_deleted_during_the_last_attempt_stops_no_other(api: Api,
     with Receiver(fail) as failing, Receiver() as healthy, Worker(redis_url) as worker:
         # Given the fifth of five attempts, still outstanding
         for topic in ("orders", "letters", "neighbours"):
-            api.made(f"topics/{topic}")
-        api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": failing.url}, **DEAD_LETTERS})
-        api.made("subscriptions/healthy", {"topic": neighbours, "pushConfig": {"pushEndpoint": healthy.url}})
+            api.create(f"topics/{topic}")
+        api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": failing.url}, **DEAD_LETTERS})
+        api.create("subscriptions/healthy", {"topic": neighbours, "pushConfig": {"pushEndpoint": healthy.url}})
         publish(TOPIC, b"x")
         failing.wait(5)
         # When the subscription is deleted before the endpoint answers

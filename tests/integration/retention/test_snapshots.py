@@ -37,7 +37,7 @@ DAY = datetime.timedelta(days=1)
 @pytest.fixture
 def api(redis_url: str) -> Api:
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     return api
 
 
@@ -48,7 +48,7 @@ def boundary(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def subscribe(api: Api, name: str = "worker", **fields: Any) -> None:
-    api.made(f"subscriptions/{name}", {"topic": TOPIC, **fields})
+    api.create(f"subscriptions/{name}", {"topic": TOPIC, **fields})
 
 
 def publish(api: Api, *texts: str, **fields: Any) -> None:
@@ -102,7 +102,7 @@ def seek(api: Api, name: str = "worker", **to: str) -> None:
 
 
 def snapshot(api: Api, name: str = "before", **fields: Any) -> Any:
-    return api.made(f"snapshots/{name}", {"subscription": WORKER, **fields})
+    return api.create(f"snapshots/{name}", {"subscription": WORKER, **fields})
 
 
 def sweep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,8 +371,8 @@ def test_bad_seeks_are_refused_and_change_nothing(api: Api, path: str, body: Any
     subscribe(api)
     publish(api, "waiting")
     snapshot(api)
-    api.made("topics/returns")
-    api.made("subscriptions/stranger", {"topic": "projects/shop/topics/returns"})
+    api.create("topics/returns")
+    api.create("subscriptions/stranger", {"topic": "projects/shop/topics/returns"})
     subscribe(api, "detached")
     api.post("subscriptions/detached:detach")
     before = list(Delivery.objects.filter(subscription__subscription_id="worker").values())
@@ -432,7 +432,7 @@ def test_any_history_comes_back_to_what_the_snapshot_had(api: Api, steps: list[s
                 api.post(f"subscriptions/{name}:modifyAckDeadline", {"ackIds": rest, "ackDeadlineSeconds": 0})
         elif step == "snapshot" and saved is None:
             body = {"subscription": f"projects/shop/subscriptions/{name}"}
-            api.made(f"snapshots/{kept}", body)
+            api.create(f"snapshots/{kept}", body)
             saved = list(owed)
         elif step == "seek" and saved is not None:
             seek(api, name, snapshot=f"projects/shop/snapshots/{kept}")

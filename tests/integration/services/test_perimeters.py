@@ -25,9 +25,9 @@ ELSEWHERE = "https://example.com/push"
 def api(redis_url: str) -> Api:
     """Create `existing`, which is pushed to another host, and `waiting`, which is pulled."""
     api = Api()
-    api.made("topics/orders")
-    api.made("subscriptions/existing", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ELSEWHERE}})
-    api.made("subscriptions/waiting", {"topic": TOPIC})
+    api.create("topics/orders")
+    api.create("subscriptions/existing", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ELSEWHERE}})
+    api.create("subscriptions/waiting", {"topic": TOPIC})
     return api
 
 
@@ -134,7 +134,7 @@ def test_existing_push_subscriptions_cannot_be_updated_for_any_projects_protecte
     ],
 )
 def test_no_field_of_a_push_subscription_can_be_updated(api: Api, update: Any, mask: str) -> None:
-    api.made("topics/letters")
+    api.create("topics/letters")
     protect()
     before = stored(Subscription)
     assert refused(api.patch("subscriptions/existing", {"subscription": update, "updateMask": mask}))

@@ -148,7 +148,7 @@ def test_an_existing_id_or_a_missing_parent_creates_no_project(api: Api) -> None
 
 
 def test_a_deleted_project_accepts_no_new_resources(api: Api) -> None:
-    topic = api.made("topics/orders")
+    topic = api.create("topics/orders")
     assert api.delete("/v1/projects/shop").status == 200
 
     assert api.put("topics/more").error["status"] == "FAILED_PRECONDITION"

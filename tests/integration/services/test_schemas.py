@@ -80,8 +80,8 @@ def attributes_of(api: Api, answer: Answer) -> list[dict[str, str]]:
 
 
 def topic_with(api: Api, **settings: str) -> None:
-    api.made("topics/orders", {"schemaSettings": {"schema": NAME, "encoding": "JSON", **settings}})
-    api.made("subscriptions/all", {"topic": "projects/shop/topics/orders"})
+    api.create("topics/orders", {"schemaSettings": {"schema": NAME, "encoding": "JSON", **settings}})
+    api.create("subscriptions/all", {"topic": "projects/shop/topics/orders"})
 
 
 def test_a_schema_is_created_read_listed_and_deleted(api: Api) -> None:
@@ -223,7 +223,7 @@ def test_a_compiled_definition_checks_messages(api: Api) -> None:
     assert api.post("schemas?schemaId=order", COMPILED_SCHEMA).body["compiledProtoSchema"] == COMPILED
     assert api.get("schemas/order").body["compiledProtoSchema"] == COMPILED
     assert "compiledProtoSchema" not in api.get("schemas").body["schemas"][0]
-    api.made("topics/orders", {"schemaSettings": {"schema": NAME, "encoding": "JSON"}})
+    api.create("topics/orders", {"schemaSettings": {"schema": NAME, "encoding": "JSON"}})
 
     good = encoded(b'{"id": "7", "item": {"at": "2026-01-01T00:00:00Z"}}')
     assert api.post("topics/orders:publish", {"messages": [{"data": good}]}).status == 200
@@ -372,7 +372,7 @@ def test_bad_schema_settings_are_refused(
 
 
 def test_a_publish_without_a_schema_makes_no_more_queries(api: Api, django_assert_max_num_queries: Any) -> None:
-    api.made("topics/plain")
+    api.create("topics/plain")
     publish(api, b"warm", topic="plain")
     topic = Topic.objects.select_related("project").get(topic_id="plain")
     with django_assert_max_num_queries(8) as queries:
@@ -382,7 +382,7 @@ def test_a_publish_without_a_schema_makes_no_more_queries(api: Api, django_asser
 
 def test_a_topic_needs_a_permission_on_its_schema(api: Api) -> None:
     created(api)
-    api.made("topics/plain")
+    api.create("topics/plain")
     api.sign_in("ada@example.com")
     shop, schema = project_get(project="shop"), schema_get(name=NAME)
     role = role_create(

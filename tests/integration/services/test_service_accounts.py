@@ -47,7 +47,7 @@ def test_an_account_is_found_by_email_and_by_number_with_and_without_its_project
 
 
 def test_an_account_is_not_found_under_another_project(api: Api, account: dict[str, Any]) -> None:
-    api.made("/v1/projects/other/topics/any")
+    api.create("/v1/projects/other/topics/any")
 
     assert api.get(f"/v1/projects/other/serviceAccounts/{EMAIL}").status == 404
 
