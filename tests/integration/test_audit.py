@@ -145,7 +145,7 @@ def test_changes_in_the_console_are_logged_as_such(api: Api) -> None:
 def test_entries_hold_no_secrets(api: Api) -> None:
     """Neither PushHub's own secrets, nor secrets in URLs or, from before attributes were checked, in attributes."""
     api.create("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ENDPOINT + "?token=hunter2"}})
-    assert Subscription.objects.get().push_endpoint.endswith("?token=hunter2"), "the row itself is whole"
+    assert Subscription.objects.get().push_endpoint.endswith("?token=hunter2"), "the row itself still has the token"
     Subscription.objects.update(push_attributes={"x-shared-secret": "swordfish"})
     assert api.delete("subscriptions/hello").status == 200
     User.objects.create_user("ada", password="correct horse battery")

@@ -179,7 +179,7 @@ def test_rows_without_a_rest_address_are_shown_by_the_same_table_of_methods(worl
         held = PEOPLE[person]
         project = held[1] if held else ""
         for model in (Organization, Folder):
-            assert listed(world, person, model) == set(), "nobody holds a role on one"
+            assert listed(world, person, model) == set(), "nobody holds a role on any of them"
         audit = {
             row.resource.split("/")[1] for row in AuditEntry.objects.filter(pk__in=listed(world, person, AuditEntry))
         }

@@ -55,9 +55,9 @@ def test_wrong_passwords_from_one_address_are_bounded(ada: User, store: str) -> 
     refused = attempt("wrong")
     assert refused.status_code == 429
     assert "Too many wrong passwords" in refused.content.decode()
-    assert attempt(PASSWORD).status_code == 429, "the right one is refused as well, or guessing would go on"
+    assert attempt(PASSWORD).status_code == 429, "the right password is refused as well, or guessing could go on"
     assert attempt(PASSWORD, address="192.0.2.2").status_code == 302, "others are not locked out"
-    assert attempt("wrong", name="bob").status_code == 200, "another name counts by itself"
+    assert attempt("wrong", name="bob").status_code == 200, "another name has a count of its own"
 
 
 def test_wrong_passwords_from_many_addresses_are_bounded(ada: User, store: str) -> None:
@@ -78,7 +78,7 @@ def test_a_browser_that_signed_in_before_is_not_locked_out(ada: User, store: str
     known.cookies.pop("pushhub_session")
     for _ in range(login.FROM_A_KNOWN_BROWSER):
         assert attempt("wrong", client=known).status_code == 200
-    assert attempt(PASSWORD, client=known).status_code == 429, "a stolen cookie guesses no more than others"
+    assert attempt(PASSWORD, client=known).status_code == 429, "a stolen cookie allows no more guesses"
 
 
 def test_the_cookie_of_a_browser_is_valid_for_its_own_name_only(ada: User, store: str) -> None:
@@ -116,7 +116,7 @@ def test_behind_a_proxy_the_address_is_the_one_that_the_proxy_saw(ada: User, sto
         return Client().post(LOGIN, data, headers={"X-Forwarded-For": seen}, REMOTE_ADDR="127.0.0.1").status_code
 
     for number in range(login.FROM_AN_ADDRESS):
-        assert forwarded(f"10.0.0.{number}, 192.0.2.1") == 200, "what the client itself sends changes nothing"
+        assert forwarded(f"10.0.0.{number}, 192.0.2.1") == 200, "the header that the client itself sends has no effect"
     assert forwarded("10.0.0.99, 192.0.2.1") == 429
     assert forwarded("192.0.2.1, 192.0.2.2") == 200
 
@@ -145,4 +145,6 @@ def test_there_are_never_more_counters_than_buckets() -> None:
     seen = {throttle.bucket_of(f"name {number}", secret="s") for number in range(3000)}
     assert all(0 <= bucket < BUCKETS for bucket in seen)
     assert len(seen) > 2800, "names rarely meet"
-    assert throttle.bucket_of("a", secret="s") != throttle.bucket_of("a", secret="t"), "and nobody can aim"
+    assert throttle.bucket_of("a", secret="s") != throttle.bucket_of("a", secret="t"), (
+        "nobody can choose the bucket of another name"
+    )

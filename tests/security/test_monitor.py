@@ -67,11 +67,11 @@ def test_wrong_logins_are_bounded_per_address_until_the_window_ends() -> None:
     clock = Clock()
     flower_guard = guard(clock)
     for _ in range(monitor.WRONG_LOGINS):
-        assert asked(flower_guard, "") == 401, "a browser's first request is no guess"
+        assert asked(flower_guard, "") == 401, "a browser's first request is not a guess"
         assert asked(flower_guard, "admin:wrong") == 401
     assert asked(flower_guard, "admin:wrong") == 429
-    assert asked(flower_guard, LOGIN) == 429, "guessing goes on to be refused, right or wrong"
-    assert asked(flower_guard, LOGIN, "192.0.2.2") == 0, "nobody else is locked out"
+    assert asked(flower_guard, LOGIN) == 429, "even the right login is refused after too many guesses"
+    assert asked(flower_guard, LOGIN, "192.0.2.2") == 0, "no other address is locked out"
     clock.now += WINDOW_SECONDS
     assert asked(flower_guard, LOGIN) == 0
 
@@ -197,7 +197,7 @@ def test_all_of_flower_asks_for_its_login_and_for_a_known_host_and_its_pages_car
     assert "WWW-Authenticate" not in browsers.headers
     scripts = re.findall(r"<script(?![^>]* src)[^>]*>(.*?)</script>", page.text, re.S)
     assert scripts
-    assert set(scripts) <= set(monitor.INLINE_SCRIPTS), "or the policy would block Flower's own"
+    assert set(scripts) <= set(monitor.INLINE_SCRIPTS), "otherwise the policy would block Flower's own scripts"
     policy = page.headers["Content-Security-Policy"]
     assert "script-src 'self' 'sha256-" in policy
     assert "default-src 'none'" in policy

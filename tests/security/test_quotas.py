@@ -91,9 +91,9 @@ def test_throughput_is_counted_in_kilobytes_and_each_request_as_one_at_least(
     settings.QUOTA_PUBLISHER_KB_PER_MINUTE = 3
     assert [publish(shop, size).status for size in (1500, 10, 10)] == [200, 200, 429]
     a_minute_later(redis_url)
-    assert publish(shop, 30_000).status == 200, "with a full bucket also what is larger than the bucket"
+    assert publish(shop, 30_000).status == 200, "a full bucket also allows a request that is larger than the bucket"
     a_minute_later(redis_url)
-    assert publish(shop).status == 429, "which is then paid for"
+    assert publish(shop).status == 429, "the bucket has to fill up first"
 
 
 def test_an_ordering_key_has_a_throughput_of_its_own(shop: Api, settings: Any) -> None:

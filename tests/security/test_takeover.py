@@ -384,7 +384,7 @@ def test_a_cached_decision_does_not_apply_to_the_next_account_of_the_address(sho
     assert access.resources_granting(old, "resourcemanager.projects.get") == {("project", shop.pk)}
     Policy.objects.update(bindings=[])  # as in another process: no cache here is cleared
 
-    assert access.allowed(old, "resourcemanager.projects.get", shop), "it is known for a second"
+    assert access.allowed(old, "resourcemanager.projects.get", shop), "the decision is cached for a second"
     assert not access.allowed(new, "resourcemanager.projects.get", shop)
     assert access.resources_granting(new, "resourcemanager.projects.get") == set()
     assert callable_by(new) == EXPECTED["*"]

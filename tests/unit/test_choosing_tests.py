@@ -65,7 +65,7 @@ def test_the_last_line_of_a_failed_run_says_how_to_repeat_it(
 def test_a_keyword_that_matches_nothing_is_an_error() -> None:
     assert runner.report({"sqlite": 5, "postgresql": 5}) == 5
     assert runner.report({"sqlite": 0, "postgresql": 5}) == 0
-    assert runner.report({}) == 1, "the one database that was asked for is missing"
+    assert runner.report({}) == 1, "the requested database is missing"
 
 
 def test_missing_programs_are_named_with_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:

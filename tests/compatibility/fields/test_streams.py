@@ -115,11 +115,11 @@ def test_only_unused_leases_are_given_back(shop: Shop, seconds: int) -> None:
     make_due("l")
     [second] = messages_pull(subscription=subscription, max_messages=1, lease_seconds=300)
     leases_give_back(subscription=subscription, ends_ms={first.ack_id: second.ends_ms})
-    assert messages_pull(subscription=subscription, max_messages=1) == [], "an older lease is another one"
+    assert messages_pull(subscription=subscription, max_messages=1) == [], "ending an older lease releases nothing"
     leases_give_back(subscription=subscription, ends_ms={second.ack_id: second.ends_ms})
     [third] = messages_pull(subscription=subscription, max_messages=1)
     leases = ack_ids_read(subscription, [second.ack_id, third.ack_id])
-    assert [lease.attempt for lease in leases] == [2, 2], "the lease that was given back is no attempt"
+    assert [lease.attempt for lease in leases] == [2, 2], "the released lease counts no attempt"
 
 
 @tries("StreamingPullRequest", "maxOutstandingMessages", "maxOutstandingBytes")

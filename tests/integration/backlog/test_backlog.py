@@ -133,7 +133,7 @@ def test_an_offer_beyond_the_limit_spills_and_a_page_brings_the_rest_in_order(ba
     offer(backlog, *ids(14))
     offer(backlog, *ids(2, start=14))
     state = lane_state(backlog, LANE)
-    assert (state.spilled, state.cursor) == (True, FIRST + 10), "what follows a spill is refused too"
+    assert (state.spilled, state.cursor) == (True, FIRST + 10), "deliveries after a spill are refused too"
     seen = []
     for batch in range(6):
         reply = fetch(backlog, batch=str(batch))

@@ -90,7 +90,7 @@ def test_callers_with_the_permission_learn_that_a_resource_does_not_exist(ada: A
 
     assert ada.get("topics/absent").status == 404
     assert ada.get("subscriptions/absent").status == 404
-    assert is_denied(ada.post("topics/absent:publish", MESSAGE)), "not a permission that she has"
+    assert is_denied(ada.post("topics/absent:publish", MESSAGE)), "she does not have this permission"
 
 
 def test_a_role_on_one_topic_reveals_nothing_about_others(ada: Api) -> None:

@@ -121,7 +121,7 @@ def test_a_nack_in_the_middle_delivers_it_and_the_later_ones_again(puller: Pulle
     others = publish("o", 2)
     assert len(puller.pull()) == 7
     puller.nack("k3")
-    assert puller.pull() == ["k3", "k4", "k5"], "in their order, while k1 and k2 and another key are outstanding"
+    assert puller.pull() == ["k3", "k4", "k5"], "the order holds while k1, k2 and another key are outstanding"
     puller.ack("k1", "k2", "k3", "k4", "k5", *others)
     assert owed() == 0
 
@@ -280,7 +280,7 @@ def test_messages_that_a_stream_releases_come_first_and_cost_no_attempt(redis_ur
     puller.ack("k1")
     puller.extend(60, "k2")
     puller.give_back("k1", "k2", "k3", "k4")
-    assert other.pull() == [], "k2 was touched, and its puller may be working on it"
+    assert other.pull() == [], "a puller touched k2 and may be working on it"
     puller.ack("k2")
     assert other.pull() == ["k3", "k4", "k5"]
     assert set(other.attempts.values()) == {1}

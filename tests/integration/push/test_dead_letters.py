@@ -192,7 +192,7 @@ def test_outside_development_the_service_agent_needs_both_permissions(api: Api) 
         )
         return dead_letter_topic_usable(source) is not None
 
-    assert usable(), "in development a policy does what it says"
+    assert usable(), "policies apply in development too"
     with override_settings(DEVELOPMENT=False):
         assert not usable()
         grants.role_grant(resource_get(LETTERS), role="roles/pubsub.publisher", member=agent)

@@ -553,4 +553,4 @@ def test_the_audit_repairs_settings_whose_notice_got_lost(
     # Then Redis has all settings of the subscription
     assert limits_of("push") == IN_REDIS
     assert state_of("ordered").ordered
-    assert reconcile.audit() == 0, "what agrees is left alone"
+    assert reconcile.audit() == 0, "settings that agree are not written"

@@ -159,7 +159,7 @@ def test_a_snapshot_serves_other_subscriptions_of_the_topic(api: Api) -> None:
     assert taken(api, "other") == ["one", "two"]
     seek(api, "other", snapshot=KEPT)
     assert taken(api, "other") == ["one", "two"]
-    assert taken(api) == ["one", "two"], "its neighbour is as it was"
+    assert taken(api) == ["one", "two"], "the other subscription is unchanged"
 
 
 def test_a_publish_that_commits_late_belongs_to_the_snapshot(api: Api) -> None:
@@ -274,7 +274,7 @@ def test_seek_marks_older_messages_as_acknowledged(api: Api) -> None:
 def test_seek_to_a_future_time_purges_and_later_publishes_are_delivered(api: Api) -> None:
     subscribe(api, retainAckedMessages=True)
     publish(api, "a", "b")
-    assert len(received(api)) == 2, "leased, not acknowledged"
+    assert len(received(api)) == 2, "the message is leased and not acknowledged"
     seek(api, time=timestamp_format(utcnow() + DAY))
     assert not Delivery.objects.exists()
     publish(api, "new")

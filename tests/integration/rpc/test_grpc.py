@@ -312,7 +312,7 @@ def test_bytes_outstanding_are_bounded(channel: grpc.Channel) -> None:
     first = stream.messages(1)
     more = next(stream.answers).received_messages if len(first) == 1 else ()
     held = [*first, *more]
-    assert len(held) == 2, "one more while there is room for anything, as production does"
+    assert len(held) == 2, "the stream sends one more message while it has any room, as production does"
     stream.send(ack_ids=[message.ack_id for message in held])
     assert stream.messages(1)
     stream.cancel()

@@ -42,7 +42,7 @@ def test_commands_create_a_tree(db: None, capsys: pytest.CaptureFixture[str]) ->
     assert project.parent is not None
     assert project.parent.name == inner
     assert project.created_at.date().isoformat() == "2020-02-29"
-    assert grants.policy_get(project) == {"etag": "ACAB"}, "nobody owns it, and its agent needs a grant"
+    assert grants.policy_get(project) == {"etag": "ACAB"}, "nobody owns the project, and its agent needs a grant"
 
 
 def test_roles_are_granted_and_revoked_by_command(db: None) -> None:
@@ -81,7 +81,7 @@ def test_creating_and_moving_need_permissions(db: None) -> None:
     grants.role_grant(organization, role="roles/resourcemanager.folderAdmin", member=ADA.member)
     folder = hierarchy.folder_create(display_name="Mine", parent=organization, caller=ADA)
 
-    assert access.allowed(ADA, "resourcemanager.projects.create", folder), "who makes a folder owns it"
+    assert access.allowed(ADA, "resourcemanager.projects.create", folder), "the creator of a folder owns it"
     grants.role_grant(project, role="roles/owner", member=ADA.member)
     assert hierarchy.project_move(project=project, parent=folder, caller=ADA).parent == folder
 

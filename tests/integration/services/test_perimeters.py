@@ -199,7 +199,7 @@ def test_perimeters_by_command(api: Api, capsys: pytest.CaptureFixture[str]) -> 
         call_command("perimeter", "create", "crown jewels", "shop")
     with pytest.raises(CommandError, match="none"):
         call_command("perimeter", "create", "another", "none")
-    assert Perimeter.objects.count() == 1, "nothing is left of what failed"
+    assert Perimeter.objects.count() == 1, "the failed request left no rows"
     call_command("perimeter", "delete", "crown jewels")
     assert create(api, ELSEWHERE).status == 200
     with pytest.raises(CommandError, match="no perimeter"):

@@ -250,7 +250,7 @@ def test_bindings_are_added_and_removed() -> None:
     bindings = [{"role": "roles/viewer", "members": ["user:a@x"]}]
     added = run(topics.VERBS, "add-iam-policy-binding", *words, bindings=bindings)[-1][2]["policy"]
     assert added["bindings"] == [{"role": "roles/viewer", "members": ["user:a@x", "user:b@x"]}]
-    assert added["etag"] == "x", "what others change meanwhile is not lost"
+    assert added["etag"] == "x", "with the etag, no change by others in the meantime is lost"
     removed = run(topics.VERBS, "remove-iam-policy-binding", *words, bindings=added["bindings"])[-1][2]["policy"]
     assert removed["bindings"] == [{"role": "roles/viewer", "members": ["user:a@x"]}]
     with pytest.raises(CliError, match="not found"):

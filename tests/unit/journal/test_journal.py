@@ -126,7 +126,7 @@ def test_the_journal_of_a_killed_process_is_sealed_by_another(tmp_path: Path, ca
 
     assert message_ids(tmp_path) == [MESSAGE_ID + number for number in range(500)]
     assert files.journals(tmp_path) == []
-    assert not caplog.records, "a torn end is no fault"
+    assert not caplog.records, "a truncated end is not an error"
 
 
 def test_sealing_again_writes_the_same_file(tmp_path: Path) -> None:
