@@ -30,7 +30,7 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class Selection:
-    """The tests that somebody asked for; everything where `words` is empty."""
+    """The tests that ONLY chooses: all of them if `words` is empty."""
 
     words: tuple[str, ...] = ()
 
@@ -48,12 +48,12 @@ class Selection:
         return [*(["-k", " ".join(keywords)] if keywords else []), *tiers]
 
     def is_for(self, database: str) -> bool:
-        """Whether any of the paths runs on `database`."""
+        """Return whether any of the paths runs on `database`."""
         paths = [word for word in self.words if (ROOT / word.partition("::")[0]).exists()]
         return database == "sqlite" or not paths or any(path.startswith(POSTGRESQL_TIERS) for path in paths)
 
     def workers(self) -> int:
-        """Two processes more than there are cores, as tests spend half of their time waiting; 0 for a single test."""
+        """Return the cores plus two, as tests spend half of their time waiting; 0 for a single test."""
         return 0 if any("::" in word for word in self.words) else (os.cpu_count() or 1) + 2
 
 
@@ -64,7 +64,7 @@ def pytest_command(database: str, selection: Selection) -> list[str]:
 
 
 def run_on(database: str, selection: Selection) -> int:
-    """Run the selected tests on `database`; pytest's exit status."""
+    """Run the selected tests on `database` and return pytest's exit status."""
     command = pytest_command(database, selection)
     if database == "sqlite":
         return subprocess.run(command, check=False, cwd=ROOT).returncode
@@ -74,13 +74,13 @@ def run_on(database: str, selection: Selection) -> int:
 
 
 def failed_on(database: str) -> list[str]:
-    """The ids of the tests that failed last on `database`."""
+    """Return the ids of the tests that failed last on `database`."""
     path = ROOT / ".pytest_cache" / database / "v" / "cache" / "lastfailed"
     return sorted(json.loads(path.read_text())) if path.exists() else []
 
 
 def repeat_command(failures: dict[str, list[str]]) -> str:
-    """The shortest command that runs just the failed tests again."""
+    """Return the shortest command that runs only the failed tests again."""
     tests = sorted({test for failed in failures.values() for test in failed})
     is_plain = not any(character in test for test in tests for character in "$'\"\\ ")
     only = " ".join(tests) if len(tests) <= MOST_NAMED and is_plain else "failed"
@@ -110,7 +110,7 @@ def main() -> int:
 
 
 def report(statuses: dict[str, int]) -> int:
-    """Say how to repeat what failed; the exit status of it all."""
+    """Print how to repeat the failed tests, and return the exit status of the whole run."""
     if set(statuses.values()) == {NONE_SELECTED}:
         print("no test matches ONLY", file=sys.stderr)
         return NONE_SELECTED

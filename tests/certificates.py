@@ -1,4 +1,4 @@
-"""A certificate authority for tests, made anew in memory and written to a temporary folder."""
+"""A certificate authority for tests, created in memory and written to a temporary folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAY = datetime.timedelta(days=1)
 
 
 class Authority:
-    """Issues server certificates. `ca_file` is what a client is to trust."""
+    """Issues server certificates. A client trusts them through `ca_file`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

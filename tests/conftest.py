@@ -1,4 +1,4 @@
-"""Fixtures every tier shares: a real Redis, a scriptable receiver, markers by folder, and no skipping in CI."""
+"""Fixtures that every tier shares: a real Redis, a scriptable receiver, markers by folder, and no skipping in CI."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def private_keys() -> Iterator[PrivateKeys]:
 
 @pytest.fixture(autouse=True)
 def private_keys_again(private_keys: PrivateKeys) -> None:
-    """Let each test begin with the first of the shared RSA keys."""
+    """Start each test at the first of the shared RSA keys."""
     private_keys.begin_again()
 
 

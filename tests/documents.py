@@ -1,4 +1,4 @@
-"""What documents say of each other: links, citations in code and the anchors that both lead to."""
+"""Links between documents, citations of documents in code, and the anchors that both lead to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-#: Folders whose files are looked at, beside the files at the top.
+#: Folders whose files are checked, besides the files at the top.
 FOLDERS = (".ci", "bench", "deliveries", "docs", "pushhub", "subscriptions", "tests")
 SUFFIXES = frozenset({".lua", ".md", ".py", ".toml", ".txt", ".yaml", ".yml"})
 NAMES = frozenset({"Dockerfile", "Makefile", "run"})
@@ -29,7 +29,7 @@ FILE_PATH = re.compile(
 BASES = tuple(
     ROOT / name for name in ("", "deliveries", "subscriptions", "pushhub", "tests", "tests/integration", "tests/unit")
 )
-#: Documents of its makers that no reader of the repository has.
+#: Documents that only the authors have; readers of the repository cannot open them.
 UNAVAILABLE = re.compile(
     r"\b(?:DESIGN|SPARK|LESSONS|REVIEW|STYLE)\.md\b|\bpubsub-spec\b|\b[Tt]he seeds\b|\(seeds\b|\bfounding document"
 )
@@ -109,5 +109,5 @@ def slug(heading: str) -> str:
 
 
 def without_code_blocks(text: str) -> str:
-    """Return Markdown without its fenced code, in which brackets and hashes mean other things."""
+    """Return Markdown without its fenced code, where brackets and hashes are neither links nor headings."""
     return CODE_BLOCK.sub("", text)

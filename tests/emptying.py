@@ -1,6 +1,6 @@
 """Emptying the database after a test that commits.
 
-Django's flush deletes every permission and content type and makes them anew, 50 ms of CPU after each of thousands of
+Django's flush deletes every permission and content type and creates them again, 50 ms of CPU after each of thousands of
 tests, and its TRUNCATE takes PostgreSQL 100 ms however little is in the tables.
 """
 
@@ -13,7 +13,7 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import TransactionTestCase
 
-#: Tables whose rows migrating makes, and no test changes.
+#: Tables whose rows come from migrations and that no test changes.
 UNCHANGED = frozenset({"django_content_type", "auth_permission"})
 #: Deleted rows take room in PostgreSQL's tables, as autovacuum is off. Every so often, TRUNCATE gives it back.
 TRUNCATE_EVERY = 100
@@ -27,7 +27,7 @@ def tables_empty(connection: BaseDatabaseWrapper) -> None:
     statements = [f"DELETE FROM {table}" for table in tables]
     if connection.vendor == "postgresql":
         is_turn = next(_turns) % TRUNCATE_EVERY == 0
-        # What a process still writes after the test waits, and then refers to rows that are gone.
+        # A process that still writes after the test has to wait, and its rows then refer to rows that are gone.
         lock = f"LOCK TABLE {', '.join(tables)} IN SHARE ROW EXCLUSIVE MODE"
         statements = [f"TRUNCATE {', '.join(tables)}"] if is_turn else ["; ".join([lock, *statements])]
     with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
@@ -36,7 +36,7 @@ def tables_empty(connection: BaseDatabaseWrapper) -> None:
 
 
 def fixture_teardown(case: Any) -> None:
-    """What TransactionTestCase calls after each of its tests, in place of the command `flush`."""
+    """Empty the database; TransactionTestCase calls this after each test in place of the command `flush`."""
     for alias in case._databases_names(include_mirrors=False):
         tables_empty(connections[alias])
 

@@ -1,7 +1,7 @@
-"""Checks who imports whom, from the source alone (docs/architecture.md has the picture).
+"""Checks which unit imports which, from the source alone (docs/architecture.md has the picture).
 
 A *unit* is a folder of an app, or a module at the app's root. Each unit has a layer and imports its own layer and lower
-ones only, and no two units import each other, not even by way of others. The modules of the HTTP client, which is a
+layers only, and no two units import each other, directly or through others. The modules of the HTTP client, which is a
 library of its own, do not import each other in a cycle either, not even for type checkers.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 APPS = ("subscriptions", "deliveries")
 
-#: What every part of PushHub may import of `pushhub`. All else in it is wiring, which nothing outside it imports.
+#: The modules of `pushhub` that every part may import. The others are wiring, which only `pushhub` imports.
 OPEN_TO_ALL = frozenset({"common", "environment"})
 
 #: The units of each app by layer, lowest first.
@@ -43,7 +43,7 @@ LAYERS: dict[str, tuple[frozenset[str], ...]] = {
 }
 SURFACES = frozenset({"admin", "api", "cli", "console", "management", "rpc", "tasks"})
 
-#: What the data plane may import of the control plane, and what only its surfaces may.
+#: The units of the control plane that the data plane may import, and those that only its surfaces may import.
 OPEN_TO_DELIVERIES = frozenset(
     {"audit", "iam", "identity", "models", "quotas", "resources", "selectors", "services", "signals", "transforms"}
 )
@@ -67,7 +67,7 @@ OPEN_TO_PURE = ("pushhub.common", *PURE)
 CLIENT = "deliveries.client"
 #: The only module that may import the HTTP client.
 CLIENT_ADAPTER = "deliveries.push.httpclient"
-#: Where Spark's executors run there is neither Django nor Redis.
+#: Spark's executors run without Django and Redis.
 TRANSFORMS = ("deliveries.pipeline.counting.transforms", "deliveries.journal.schemas")
 FRAMEWORKS = frozenset({"django", "redis", "celery", "kombu", "rest_framework"})
 
@@ -84,7 +84,7 @@ class Import:
 def imports_of(
     importer: str, source: str, *, is_package: bool = False, for_type_checkers: bool = False
 ) -> Iterator[Import]:
-    """Return every import in a module's source, wherever it stands.
+    """Return every import in a module's source, at any depth.
 
     Imports that only a type checker sees are left out unless `for_type_checkers` is set.
     """
@@ -131,7 +131,7 @@ def all_imports(modules: Mapping[str, str]) -> Iterator[Import]:
 
 
 def violations(modules: Mapping[str, str]) -> list[str]:
-    """Return a line for each import that goes the wrong way, and for each unit without a layer."""
+    """Return a line for each forbidden import, and for each unit without a layer."""
     lines = [
         f"{import_.importer}:{import_.line} imports {import_.imported}: {reason}"
         for import_ in all_imports(modules)

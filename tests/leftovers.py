@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import redis
 
-#: All this is asked twice for each of thousands of tests: plain strings are several times as fast as Path.
+#: These files are read twice for each of thousands of tests; plain strings are several times as fast as Path.
 OWN = "/proc/self"
 #: The state of a listening socket in /proc/net/tcp.
 LISTEN = "0A"
@@ -18,17 +18,17 @@ KEPT_OPEN = ("/test.sqlite3", "/etilqs_")
 
 
 def holdings() -> dict[str, str]:
-    """Everything that this process holds now: a key that stays the same while it is held, and words for people."""
+    """Return descriptions of everything that this process holds, each by a key that stays the same."""
     return {**_threads(), **_processes(), **_descriptors(), **_temporary_files()}
 
 
 def since(before: dict[str, str], *, redis_url: str = "") -> list[str]:
-    """What this process holds now and did not hold then, and the keys in its Redis, in words."""
+    """Describe what this process holds now and did not hold then, and the keys in its Redis."""
     return [words for key, words in holdings().items() if key not in before] + _redis_keys(redis_url)
 
 
 def _redis_keys(redis_url: str) -> list[str]:
-    """Whatever is in Redis: the fixture `redis_url` empties it after each test."""
+    """Return the keys in Redis, which the fixture `redis_url` empties after each test."""
     if not redis_url:
         return []
     with redis.Redis.from_url(redis_url) as client:
@@ -36,29 +36,29 @@ def _redis_keys(redis_url: str) -> list[str]:
 
 
 def _threads() -> dict[str, str]:
-    """Threads, without those that py4j keeps for each connection that Spark has opened."""
+    """Return the threads, except those that py4j keeps for each of Spark's connections."""
     ours = [thread for thread in threading.enumerate() if not _target_module(thread).startswith("py4j")]
     return {f"thread {thread.ident}": f"thread {thread.name!r}" for thread in ours}
 
 
 def _target_module(thread: threading.Thread) -> str:
-    """The module of what a thread runs."""
+    """Return the module of the function that a thread runs."""
     return str(getattr(getattr(thread, "_target", None), "__module__", ""))
 
 
 def _processes() -> dict[str, str]:
-    """Child processes. A zombie counts too: whoever started it has not waited for it."""
-    found = {}
+    """Return the child processes. A zombie counts too, as nobody has waited for it."""
+    processes = {}
     for task in _names(f"{OWN}/task"):
         for pid in _read(f"{OWN}/task/{task}/children").split():
             command = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
-            found[f"process {pid}"] = f"process {pid}: {command[:200] or 'ended, but nobody waited for it'}"
-    return found
+            processes[f"process {pid}"] = f"process {pid}: {command[:200] or 'ended, but nobody waited for it'}"
+    return processes
 
 
 def _descriptors() -> dict[str, str]:
-    """Open files, and sockets that listen on a TCP port."""
-    found = {}
+    """Return the open files, and the sockets that listen on a TCP port."""
+    descriptors = {}
     inodes = {}
     for descriptor in _names(f"{OWN}/fd"):
         try:
@@ -66,13 +66,13 @@ def _descriptors() -> dict[str, str]:
         except OSError:
             continue
         if target.startswith("/") and not target.startswith(("/dev/", "/proc/")) and not _is_kept_open(target):
-            found[f"file {descriptor} {target}"] = f"open file {target}"
+            descriptors[f"file {descriptor} {target}"] = f"open file {target}"
         elif target.startswith("socket:["):
             inodes[target[8:-1]] = descriptor
     for inode, port in _listening_ports() if inodes else ():
         if inode in inodes:
-            found[f"port {port} {inode}"] = f"port {port}, still listened on"
-    return found
+            descriptors[f"port {port} {inode}"] = f"port {port}, still listened on"
+    return descriptors
 
 
 def _listening_ports() -> Iterator[tuple[str, int]]:

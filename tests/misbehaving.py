@@ -6,7 +6,7 @@
 
     async with Misbehaving(hang_up) as server: ...
 
-A script runs once a connection; when it ends the connection is closed.
+A script runs once per connection; when it ends, the connection is closed.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Peer:
         self._writer = writer
 
     async def head(self) -> bytes:
-        """The head of the next request; its body is left in the socket."""
+        """Return the head of the next request; its body is left in the socket."""
         head = await self._reader.readuntil(b"\r\n\r\n")
         self._server.heads.append(head)
         return head
 
     async def request(self) -> bytes:
-        """The next request, whole."""
+        """Return the next request with its body."""
         head = await self.head()
         length = next(line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
         body = await self._reader.readexactly(int(length.partition(b":")[2]))
@@ -54,20 +54,20 @@ class Peer:
         self.sent += len(data)
 
     async def hang(self) -> None:
-        """Until the client hangs up; whatever it sends is dropped."""
+        """Wait until the client hangs up, and drop what it sends."""
         while await self._reader.read(65536):
             pass
 
     def reset(self) -> None:
-        """Ends the connection with RST in place of FIN."""
+        """End the connection with RST in place of FIN."""
         sock: socket.socket = self._writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
 
     @property
     def ssl_object(self) -> ssl.SSLObject:
-        found: ssl.SSLObject = self._writer.get_extra_info("ssl_object")
-        return found
+        ssl_object: ssl.SSLObject = self._writer.get_extra_info("ssl_object")
+        return ssl_object
 
 
 Script = Callable[[Peer], Awaitable[None]]
@@ -124,7 +124,7 @@ class Misbehaving:
 
 
 def answering(*answers: bytes) -> Script:
-    """Answers each request of a connection with the next of the answers, the last one for ever."""
+    """Return a script that answers each request of a connection with the next answer, and repeats the last one."""
 
     async def script(peer: Peer) -> None:
         position = 0

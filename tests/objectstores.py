@@ -10,7 +10,7 @@ SECRET = "a-secret-that-nothing-may-show"
 
 
 def s3_environment(port: int) -> Mapping[str, str]:
-    """The variables by which any program finds the server of that port."""
+    """Return the environment variables that lead a program to the server on that port."""
     return {
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -22,7 +22,7 @@ def s3_environment(port: int) -> Mapping[str, str]:
 
 @contextmanager
 def s3_server(port: int) -> Iterator[None]:
-    """An S3 server with an empty bucket."""
+    """Start an S3 server with an empty bucket."""
     import boto3
     import requests
     from moto.server import ThreadedMotoServer

@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nothing listened on a moment ago."""
+    """Return a port of 127.0.0.1 on which nothing listened a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def wait_for(condition: Callable[[], T], *, timeout_seconds: float = 180, what: str = "the condition") -> T:
-    """The first true answer of `condition`; asks every 10 ms and fails after `timeout_seconds`."""
+    """Return the first true result of `condition`, which is called every 10 ms; fail after `timeout_seconds`."""
     give_up = time.monotonic() + timeout_seconds
     while True:
         answer = condition()

@@ -1,4 +1,4 @@
-"""Starts push workers from a process that has imported their libraries already: a third of the time of a new Python.
+"""Starts push workers from a process with their libraries imported, in a third of the time of a new Python process.
 
 A worker is forked from that process, which holds no thread and none of PushHub's modules, and reads its own environment
 like any other. Everything after the imports is what `celery worker` does.
@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver
 
-#: The libraries that a worker imports, of those that need no settings.
+#: The libraries that a worker imports and that need no settings.
 LIBRARIES = (
     "asyncio",
     "celery.apps.worker",
@@ -91,7 +91,7 @@ class CeleryProcess:
 
 
 def _celery(arguments: list[str], first: str, environment: dict[str, str], log: str) -> None:
-    """The forked process: take on the environment and the log, run `first`, then become `celery`."""
+    """Run in the forked process: take on the environment and the log, run `first`, then become `celery`."""
     os.environ.clear()
     os.environ.update(environment)
     output = os.open(log, os.O_WRONLY | os.O_APPEND)

@@ -1,4 +1,4 @@
-"""RSA keys for tests. A new one costs 50 to 100 ms of CPU, so the keys of the tests before serve again."""
+"""RSA keys for tests. A new key costs 50 to 100 ms of CPU, so tests share the same keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 @cache
 def loaded_key(pem: str) -> rsa.RSAPrivateKey:
-    """The key in a PEM text. Each loading checks the key, which costs as much as a new one."""
+    """Return the key of a PEM text. Loading checks the key, which costs as much as a new key, so results are cached."""
     key = load_pem_private_key(pem.encode(), password=None)
     assert isinstance(key, rsa.RSAPrivateKey)
     return key

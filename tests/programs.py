@@ -12,7 +12,7 @@ IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
 
 def postgresql_programs() -> Path | None:
-    """The folder of `initdb` and `pg_ctl`: that of the newest Debian package, or the one on the path."""
+    """Return the folder of `initdb` and `pg_ctl`: that of the newest Debian package, or else the one on the PATH."""
     packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
     on_path = shutil.which("initdb")
     initdb = packaged[-1] if packaged else Path(on_path) if on_path else None
@@ -25,7 +25,7 @@ def _has_shells() -> bool:
 
 @dataclass(frozen=True)
 class Program:
-    """A program, the tests that need it, whether it is there, and the words that get it on Debian."""
+    """A program, the tests that need it, whether it is installed, and the command that installs it on Debian."""
 
     tests: str
     is_there: Callable[[], bool]
@@ -48,7 +48,7 @@ PROGRAMS = (
 
 
 def left_out() -> str:
-    """One line that names the tests which this machine cannot run, and how to change that; empty if there are none."""
+    """Return a line that names the tests which this machine cannot run and how to change that, or an empty text."""
     missing = [program for program in PROGRAMS if not program.is_there()]
     if not missing:
         return ""

@@ -47,12 +47,12 @@ class Answer:
     hang_up: bool = False
 
 
-#: A status, an answer, or what decides on one by the request.
+#: A status, an answer, or a function that returns one for a request.
 Script = int | Answer | Callable[[Request], "int | Answer"]
 
 
 class Receiver:
-    """The endpoint. `answers` are used up first, one a request; after them every request gets `default`."""
+    """The endpoint. Each request gets the next of `answers`, and `default` once they are used up."""
 
     def __init__(self, default: Script = 204) -> None:
         self.default = default
@@ -82,7 +82,7 @@ class Receiver:
 
     @property
     def connections(self) -> int:
-        """How many were opened, whether or not a request came over them."""
+        """Return how many connections were opened, with or without a request."""
         return self._connections
 
     @property
@@ -90,12 +90,12 @@ class Receiver:
         return f"http://127.0.0.1:{self.port}/push"
 
     def script(self, answers: Iterable[Script]) -> None:
-        """Answer the coming requests with these, in order of arrival."""
+        """Answer the next requests with these, in order of arrival."""
         with self._lock:
             self._answers.extend(answers)
 
     def wait(self, count: int, *, timeout_seconds: float = 20) -> list[Request]:
-        """The requests so far, once there are at least `count` of them."""
+        """Return the requests so far, once there are at least `count` of them."""
         wait_for(
             lambda: len(self.requests) >= count,
             timeout_seconds=timeout_seconds,
@@ -168,7 +168,7 @@ class Receiver:
                     self.wfile.write(answer.body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """The records are the log."""
+                """Log nothing, as the receiver records its requests."""
 
         return Handler
 
@@ -199,4 +199,4 @@ class _Server(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up in the middle is what some tests are about."""
+        """Ignore clients that hang up in the middle, which some tests do on purpose."""

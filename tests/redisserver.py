@@ -1,4 +1,4 @@
-"""A redis-server of a test's own, to be stopped and started at will; it keeps nothing across that."""
+"""A redis-server of a test's own, which the test may stop and start; it keeps nothing across a restart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.ports import wait_for
 
 
 class RedisServer:
-    """Started on entry, stopped on exit."""
+    """A redis-server that is started on entry and stopped on exit."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

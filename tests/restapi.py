@@ -1,4 +1,4 @@
-"""A caller of the REST API in the test's own process, and the fixtures that the tiers around it share."""
+"""A caller of the REST API in the test's own process, and the fixtures that several tiers share."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Answer:
 
     @property
     def fields(self) -> list[str]:
-        """The fields that an INVALID_ARGUMENT names."""
-        violations = [detail["fieldViolations"] for detail in self.error.get("details", [])]
-        return [violation["field"] for found in violations for violation in found]
+        """Return the fields that an INVALID_ARGUMENT names."""
+        details = self.error.get("details", [])
+        return [violation["field"] for detail in details for violation in detail["fieldViolations"]]
 
 
 class Api:
@@ -43,7 +43,7 @@ class Api:
         self.client = Client(raise_request_exception=False)
 
     def sign_in(self, email: str, *, is_superuser: bool = False) -> None:
-        """Call as a member of staff from now on: `user:{email}`."""
+        """Make all later calls as a member of staff, `user:{email}`."""
         user = User.objects.create(username=email, email=email, is_staff=True, is_superuser=is_superuser)
         self.client.force_login(user)
 
@@ -72,15 +72,15 @@ class Api:
     def delete(self, path: str, **headers: str) -> Answer:
         return self.call("DELETE", path, **headers)
 
-    def made(self, path: str, body: Any = None) -> Any:
-        """The resource created at `path`, which must work."""
+    def create(self, path: str, body: Any = None) -> Any:
+        """Create the resource at `path` and return it; fail if it cannot be created."""
         answer = self.put(path, body)
         assert answer.status == 200, answer
         return answer.body
 
 
 def staff_client(name: str) -> Client:
-    """The console as `user:{name}@example.com` sees it, who has all of Django's permissions."""
+    """Return a console client of `user:{name}@example.com`, who has all of Django's permissions."""
     user = User.objects.create_user(name, f"{name}@example.com", is_staff=True)
     user.user_permissions.set(Permission.objects.all())
     client = Client()
@@ -89,7 +89,7 @@ def staff_client(name: str) -> Client:
 
 
 def exit_code(command: BaseCommand, line: str) -> int:
-    """How a command line ends. Nothing of it is kept, so that its connection to the server closes."""
+    """Return the exit code of a command line. No reference is kept, so that its connection to the server closes."""
     try:
         command.run_from_argv(["manage.py", *line.split()])
     except SystemExit as end:
@@ -99,7 +99,7 @@ def exit_code(command: BaseCommand, line: str) -> int:
 
 @pytest.fixture(autouse=True)
 def no_decisions_of_the_test_before() -> None:
-    """The rows they were about are gone, and their numbers may be given anew."""
+    """Forget cached decisions and callers, as a new row may get the number of a deleted one."""
     access.forget_decisions()
     recent_callers.clear()
 

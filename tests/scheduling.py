@@ -1,7 +1,7 @@
 """Which tests share one of pytest-xdist's processes, and in which order they begin.
 
-Spark, a deployment and each client start once. What takes minutes begins first, so that nothing long is left to one
-process at the end while the others have nothing to do.
+Spark, a deployment and each client start once. The longest tests begin first, so that at the end no process still runs
+a long test while the others have nothing to do.
 """
 
 from __future__ import annotations

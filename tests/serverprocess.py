@@ -1,4 +1,4 @@
-"""A server process of a test's own: its log, its stop, and what it printed when the test failed."""
+"""A server process of a test's own: its log, its stop, and its output when the test fails."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ class ServerProcess:
         return Path(self._log.name).read_text(errors="replace")
 
     def stop(self) -> int:
-        """Warm shutdown; returns the exit code."""
+        """Shut the server down warmly and return the exit code."""
         self.process.terminate()
         return self.process.wait(timeout=60)

@@ -11,12 +11,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
-KEPT = {"PUSHHUB_DATABASE_URL"}  # given by tests/with_postgresql.py
+KEPT = {"PUSHHUB_DATABASE_URL"}  # set by tests/with_postgresql.py
 
 for name in [name for name in os.environ if name.startswith("PUSHHUB_") and name not in KEPT]:
     del os.environ[name]
 
-# Where the machine keeps temporary files: also for processes of this run, which inherit the TMPDIR set below.
+# The machine's folder for temporary files, also in processes of this run, which inherit the TMPDIR set below.
 TEMPORARY = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
 DATA = Path(tempfile.mkdtemp(prefix="pushhub-test-", dir=TEMPORARY))
 atexit.register(shutil.rmtree, DATA, ignore_errors=True)
@@ -33,8 +33,8 @@ os.environ.update(
     PUSHHUB_ALLOW_HTTP="1",
     PUSHHUB_ALLOW_PRIVATE="1",
     PUSHHUB_ANONYMOUS="user:developer@localhost",
-    PUSHHUB_JOURNAL="off",  # the tests of the journal switch it on
-    PUSHHUB_METRICS="off",  # and those of the metrics switch these on
+    PUSHHUB_JOURNAL="off",  # the tests of the journal switch it on themselves
+    PUSHHUB_METRICS="off",  # the tests of the metrics switch them on themselves
 )
 
 from pushhub.settings import *  # noqa: E402, F403

@@ -25,7 +25,7 @@ from subscriptions.models.schemas import Schema, SchemaRevision
 from subscriptions.services import hierarchy
 
 TENANTS = ("acme", "zebra")
-#: Who looks, and what they hold: a role on a project, or nothing.
+#: The people who open the pages, and the role that each holds on a project, or none.
 PEOPLE = {
     "superuser": None,
     "owner": ("roles/owner", "acme"),
@@ -38,7 +38,7 @@ PEOPLE = {
 
 @dataclass
 class World:
-    """Two tenants with one of everything each, whose texts contain the tenant's name, and who looks at them."""
+    """Two tenants with one row of everything each, whose texts contain the tenant's name, and the people's clients."""
 
     rows: dict[str, list[Model]] = field(default_factory=dict)
     clients: dict[str, Client] = field(default_factory=dict)
@@ -49,29 +49,29 @@ class World:
 
 def world_of_tenants() -> World:
     """Store both tenants and sign everybody in. It needs a database and a Redis."""
-    made = World()
+    world = World()
     for number, tenant in enumerate(TENANTS, start=1):
-        made.rows[tenant] = tenant_made(tenant, number)
+        world.rows[tenant] = tenant_made(tenant, number)
     staff = DjangoGroup.objects.create(name="staff")
     staff.permissions.set(Permission.objects.all())
     for person, held in PEOPLE.items():
-        made.clients[person] = Client()
+        world.clients[person] = Client()
         if person == "anonymous":
             continue
         user = User.objects.create(
             username=person, email=f"{person}@example.com", is_staff=True, is_superuser=person == "superuser"
         )
         user.groups.add(staff)
-        made.clients[person].force_login(user)
+        world.clients[person].force_login(user)
         if held:
             role, project = held
             grants.role_grant(Project.objects.get(project_id=project), role=role, member=member_of(person))
     for tenant in TENANTS:
-        made.rows[tenant] += Policy.objects.filter(
+        world.rows[tenant] += Policy.objects.filter(
             kind="project", resource_pk=Project.objects.get(project_id=tenant).pk
         )
     access.forget_decisions()
-    return made
+    return world
 
 
 def member_of(person: str) -> str:
@@ -141,20 +141,20 @@ def patterns(resolver: URLResolver, prefix: str) -> Iterator[tuple[str, URLPatte
 
 
 def console_patterns() -> list[tuple[str, URLPattern]]:
-    [console] = [one for one in get_resolver().url_patterns if str(one.pattern) == "admin/"]
+    [console] = [pattern for pattern in get_resolver().url_patterns if str(pattern.pattern) == "admin/"]
     assert isinstance(console, URLResolver)
     return list(patterns(console, "/admin/"))
 
 
 def model_of(pattern: str) -> Any:
-    """The model whose pages an address belongs to, if it belongs to any."""
+    """Return the model whose pages an address belongs to, if any."""
     parts = pattern.split("/")
     return apps.all_models.get(parts[2], {}).get(parts[3]) if len(parts) > 3 else None
 
 
 def addresses(world: World, *tenants: str) -> list[str]:
-    """Every address of the console, about every row of the tenants."""
-    found: dict[str, None] = {}
+    """Return every address of the console, for every row of the tenants."""
+    unique: dict[str, None] = {}
     for pattern, route in console_patterns():
         for values in chain.from_iterable(
             fillings(world, tenant, pattern, sorted(route.pattern.converters)) for tenant in tenants
@@ -163,13 +163,13 @@ def addresses(world: World, *tenants: str) -> list[str]:
             for name, converter in route.pattern.converters.items():
                 word = {"IntConverter": "int", "PathConverter": "path", "StringConverter": ""}[type(converter).__name__]
                 address = address.replace(f"<{word}:{name}>" if word else f"<{name}>", str(values[name]))
-            found[address] = None
-    assert len(found) > 90
-    return list(found)
+            unique[address] = None
+    assert len(unique) > 90
+    return list(unique)
 
 
 def fillings(world: World, tenant: str, pattern: str, names: list[str]) -> Iterator[dict[str, object]]:
-    """What stands for the parameters of an address; a KeyError is a parameter that this test doesn't know yet."""
+    """Yield values for the parameters of an address; a KeyError means a parameter that this module doesn't know."""
     model = model_of(pattern)
     if "app_label" in pattern or "<url>" in pattern:
         return

@@ -10,7 +10,7 @@ from tests.serverprocess import ServerProcess
 
 
 class WebServer(ServerProcess):
-    """One web server; `settings` are more environment variables."""
+    """One web server; `settings` are additional environment variables."""
 
     def __init__(self, redis_url: str, **settings: str) -> None:
         self.address = ("127.0.0.1", free_port())

@@ -1,6 +1,6 @@
 """Runs a command with PUSHHUB_DATABASE_URL naming a throw-away PostgreSQL: python -m tests.with_postgresql COMMAND...
 
-The cluster lives in a temporary folder, listens on a UNIX socket there and nowhere else, and is gone afterwards.
+The cluster lives in a temporary folder, listens on a UNIX socket there and nowhere else, and is removed afterwards.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 
 from tests.programs import postgresql_programs
 
-#: PostgreSQL refuses to run as root; where the tests do, it runs as the user its package made.
+#: PostgreSQL refuses to run as root; if the tests run as root, it runs as the user of its package.
 UNPRIVILEGED = "postgres"
 
 
 def as_server(command: list[str]) -> None:
-    """Run one of the server's programs as a user it agrees to."""
+    """Run one of the server's programs as a user that it accepts."""
     prefix = ["runuser", "-u", UNPRIVILEGED, "--"] if os.geteuid() == 0 else []
     subprocess.run([*prefix, *command], check=True, stdout=subprocess.DEVNULL, cwd="/")
 
@@ -32,8 +32,8 @@ def run(command: list[str], *, bin_folder: Path) -> int:
             os.chown(folder, pwd.getpwnam(UNPRIVILEGED).pw_uid, -1)
         initdb = ["--auth=trust", "--username=pushhub", "--encoding=UTF8", "--no-sync", "--no-instructions"]
         as_server([str(bin_folder / "initdb"), f"--pgdata={data}", *initdb])
-        # The tests keep nothing across a crash of the machine, so that one thing is not waited for.
-        # Compiling queries takes longer than running them on a few rows.
+        # The tests need no data after a crash of the machine, so writes need not wait for the disk. Compiling a query
+        # takes longer than running it on a few rows.
         options = (
             f"-c listen_addresses= -c unix_socket_directories={folder} -c max_connections=200 "
             "-c fsync=off -c full_page_writes=off -c autovacuum=off -c jit=off"

@@ -67,13 +67,13 @@ class Worker:
         return Path(self._log.name).read_text(errors="replace")
 
     def celery(self, *arguments: str) -> str:
-        """What a `celery` command, such as `inspect active` or `control revoke ID`, prints about this worker."""
+        """Return what a `celery` command, such as `inspect active` or `control revoke ID`, prints about this worker."""
         with tempfile.NamedTemporaryFile(suffix=".log") as output:
             CeleryProcess(["-A", "pushhub", *arguments], environment=self._env, log=output.name).wait(timeout=60)
             return output.read().decode()
 
     def stop(self) -> int:
-        """Warm shutdown; returns the exit code."""
+        """Shut the worker down warmly and return the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()

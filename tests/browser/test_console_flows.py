@@ -45,7 +45,7 @@ CUT_OFF = """
 def api(redis_url: str) -> Api:
     User.objects.create_superuser("admin", "admin@example.com", PASSWORD)
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     return api
 
 

@@ -32,8 +32,8 @@ def shop(redis_url: str) -> Subscription:
     """A subscription with five minutes of pushes, and a superuser called admin."""
     User.objects.create_superuser("admin", "admin@example.com", PASSWORD)
     api = Api()
-    api.made("topics/orders")
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:40009/"}})
+    api.create("topics/orders")
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:40009/"}})
     assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
     assert api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]}).status == 200
     minute = utcnow().replace(second=0, microsecond=0)
@@ -202,4 +202,4 @@ def test_a_script_that_somebody_slips_into_a_page_does_not_run(
         assert attack.partition("<img")[0] in browser.page.content()
         assert browser.page.evaluate("window.attacked") is None
         blocked: list[Any] = browser.page.evaluate("window.violations")
-        assert any("script-src" in one for one in blocked)
+        assert any("script-src" in violation for violation in blocked)

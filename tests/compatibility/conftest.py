@@ -1,4 +1,4 @@
-"""The servers that clients meet, and the clients."""
+"""The servers that the clients call, and the clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.grpcservers import GrpcServer
 
 @pytest.fixture(scope="session")
 def node_modules() -> Path:
-    """The npm client as the lock file of the Node cases says."""
+    """Install the npm client in the versions of the Node cases' lock file."""
     return packages.node_modules(Path(__file__).parent / "clients" / "node")
 
 

@@ -72,7 +72,7 @@ REST = {
 
 
 class Refused(Exception):
-    """What a client makes of an error: the canonical code and the message."""
+    """An error as a client reports it: the canonical code and the message."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -95,14 +95,14 @@ class PythonGrpc:
     def __init__(self) -> None:
         self.publisher = pubsub_v1.PublisherClient()
         self.subscriber = pubsub_v1.SubscriberClient()
-        # This one does not know the variable.
+        # This client does not read the variable.
         channel = grpc.insecure_channel(os.environ["PUBSUB_EMULATOR_HOST"])
         self.schemas = GeneratedSchemas(transport=SchemaTransport(channel=channel))
 
     def call(self, method: str, **request: Any) -> Fields:
         service, _, name = method.partition(".")
         word = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
-        # Of publish, the generated method, which the client hides behind its batches.
+        # For publish, the generated method, which the client hides behind its batches.
         kind, client = {
             "Publisher": (GeneratedPublisher, self.publisher),
             "Subscriber": (GeneratedSubscriber, self.subscriber),
@@ -171,10 +171,10 @@ class Node:
         service, _, name = method.partition(".")
         return self.act("call", service=service, method=name, request=request)
 
-    def act(self, action: str, **given: Any) -> Fields:
+    def act(self, action: str, **arguments: Any) -> Fields:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"action": action, **given}) + "\n")
+        self._process.stdin.write(json.dumps({"action": action, **arguments}) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, "the Node process ended"
@@ -199,7 +199,7 @@ def channel_ready(address: str) -> None:
 
 
 def _message(name: str, request: Fields) -> Any:
-    """The request of a method as the client's own type."""
+    """Return the request of a method as the client's own type."""
     if name in ("GetIamPolicy", "SetIamPolicy", "TestIamPermissions"):
         return ParseDict(request, getattr(iam_policy_pb2, f"{name}Request")())
     kinds = {"CreateTopic": "Topic", "CreateSubscription": "Subscription"}

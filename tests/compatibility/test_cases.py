@@ -42,22 +42,22 @@ def subscription(client: Driver, topic: str) -> str:
 
 
 def pulled(client: Driver, *, count: int) -> list[Any]:
-    """Exactly so many messages, however many pulls that takes."""
-    found: list[Any] = []
+    """Pull until there are exactly `count` messages, and return them."""
+    received: list[Any] = []
 
     def enough() -> bool:
-        answer = client.call("Subscriber.Pull", subscription=SUBSCRIPTION, maxMessages=count - len(found))
-        found.extend(answer.get("receivedMessages", []))
-        return len(found) >= count
+        answer = client.call("Subscriber.Pull", subscription=SUBSCRIPTION, maxMessages=count - len(received))
+        received.extend(answer.get("receivedMessages", []))
+        return len(received) >= count
 
     wait_for(enough, what=f"{count} messages")
-    return found
+    return received
 
 
 def test_the_life_of_a_topic(client: Driver) -> None:
-    made = client.call("Publisher.CreateTopic", name=TOPIC, labels={"team": "shop"})
-    assert made == {"name": TOPIC, "labels": {"team": "shop"}, "state": "ACTIVE"}
-    assert client.call("Publisher.GetTopic", topic=TOPIC) == made
+    topic = client.call("Publisher.CreateTopic", name=TOPIC, labels={"team": "shop"})
+    assert topic == {"name": TOPIC, "labels": {"team": "shop"}, "state": "ACTIVE"}
+    assert client.call("Publisher.GetTopic", topic=TOPIC) == topic
     changed = client.call("Publisher.UpdateTopic", topic={"name": TOPIC, "labels": {"team": "b"}}, updateMask="labels")
     assert changed["labels"] == {"team": "b"}
     client.call("Publisher.DeleteTopic", topic=TOPIC)
@@ -66,7 +66,7 @@ def test_the_life_of_a_topic(client: Driver) -> None:
 
 def test_the_life_of_a_push_subscription(client: Driver, topic: str) -> None:
     config = {"pushEndpoint": "https://example.com/push", "attributes": {"x-goog-version": "v1"}}
-    made = client.call(
+    created = client.call(
         "Subscriber.CreateSubscription",
         name=SUBSCRIPTION,
         topic=topic,
@@ -75,9 +75,9 @@ def test_the_life_of_a_push_subscription(client: Driver, topic: str) -> None:
         retryPolicy={"minimumBackoff": "10s", "maximumBackoff": "600s"},
         messageRetentionDuration="1200s",
     )
-    assert made["pushConfig"] == config
-    assert (made["ackDeadlineSeconds"], made["messageRetentionDuration"]) == (20, "1200s")
-    assert made["retryPolicy"] == {"minimumBackoff": "10s", "maximumBackoff": "600s"}
+    assert created["pushConfig"] == config
+    assert (created["ackDeadlineSeconds"], created["messageRetentionDuration"]) == (20, "1200s")
+    assert created["retryPolicy"] == {"minimumBackoff": "10s", "maximumBackoff": "600s"}
     update = {"name": SUBSCRIPTION, "ackDeadlineSeconds": 33}
     changed = client.call("Subscriber.UpdateSubscription", subscription=update, updateMask="ackDeadlineSeconds")
     assert (changed["ackDeadlineSeconds"], changed["pushConfig"]) == (33, config)
@@ -110,15 +110,15 @@ def test_publish_pull_and_acknowledge(client: Driver, subscription: str) -> None
     messages = [{"data": data("one"), "attributes": {"lang": "en"}}, {"data": data("two")}, {"attributes": {"a": "b"}}]
     ids = client.call("Publisher.Publish", topic=TOPIC, messages=messages)["messageIds"]
     received = pulled(client, count=3)
-    by_id = {one["message"]["messageId"]: one["message"] for one in received}
+    by_id = {entry["message"]["messageId"]: entry["message"] for entry in received}
     assert [by_id[message_id].get("data") for message_id in ids] == [data("one"), data("two"), None]
     assert by_id[ids[0]]["attributes"] == {"lang": "en"}
     assert by_id[ids[0]]["publishTime"]
-    client.call("Subscriber.Acknowledge", subscription=subscription, ackIds=[one["ackId"] for one in received])
+    client.call("Subscriber.Acknowledge", subscription=subscription, ackIds=[entry["ackId"] for entry in received])
     assert client.call("Subscriber.Pull", subscription=subscription, maxMessages=9, returnImmediately=True) == {}
 
 
-def test_a_deadline_of_nothing_gives_a_message_back(client: Driver, subscription: str) -> None:
+def test_an_ack_deadline_of_zero_nacks_a_message(client: Driver, subscription: str) -> None:
     client.call("Publisher.Publish", topic=TOPIC, messages=[{"data": data("again")}])
     first = pulled(client, count=1)[0]
     client.call(
@@ -129,7 +129,7 @@ def test_a_deadline_of_nothing_gives_a_message_back(client: Driver, subscription
     assert again["ackId"] != first["ackId"]
 
 
-def test_what_is_published_is_pushed(client: Driver, server: GrpcServer, redis_url: str, receiver: Receiver) -> None:
+def test_a_published_message_is_pushed(client: Driver, server: GrpcServer, redis_url: str, receiver: Receiver) -> None:
     client.call("Publisher.CreateTopic", name=TOPIC)
     config = {"pushEndpoint": receiver.url}
     client.call("Subscriber.CreateSubscription", name=SUBSCRIPTION, topic=TOPIC, pushConfig=config)
@@ -205,12 +205,12 @@ def test_policies(client: Driver, topic: str) -> None:
 def test_refusals(
     client: Driver, topic: str, method: str, request_fields: dict[str, Any], code: str, message: str
 ) -> None:
-    found = refused(client, method, **request_fields)
-    assert found[0] == code
-    assert message in found[1]
+    refusal = refused(client, method, **request_fields)
+    assert refusal[0] == code
+    assert message in refusal[1]
 
 
-def test_a_pushed_subscription_is_not_pulled(client: Driver, topic: str) -> None:
+def test_a_push_subscription_cannot_be_pulled(client: Driver, topic: str) -> None:
     config = {"pushEndpoint": "https://example.com/push"}
     client.call("Subscriber.CreateSubscription", name=SUBSCRIPTION, topic=topic, pushConfig=config)
     assert refused(client, "Subscriber.Pull", subscription=SUBSCRIPTION, maxMessages=1) == (
@@ -228,8 +228,8 @@ def test_a_made_up_ack_id_is_refused(client: Driver, subscription: str) -> None:
 def test_snapshots_and_seek(client: Driver, subscription: str) -> None:
     client.call("Publisher.Publish", topic=TOPIC, messages=[{"data": data("kept")}])
     name = f"{PROJECT}/snapshots/before"
-    made = client.call("Subscriber.CreateSnapshot", name=name, subscription=subscription, labels={"team": "a"})
-    assert (made["name"], made["topic"], made["labels"]) == (name, TOPIC, {"team": "a"})
+    snapshot = client.call("Subscriber.CreateSnapshot", name=name, subscription=subscription, labels={"team": "a"})
+    assert (snapshot["name"], snapshot["topic"], snapshot["labels"]) == (name, TOPIC, {"team": "a"})
     assert client.call("Subscriber.GetSnapshot", snapshot=name)["topic"] == TOPIC
     received = pulled(client, count=1)
     client.call("Subscriber.Acknowledge", subscription=subscription, ackIds=[received[0]["ackId"]])
@@ -244,9 +244,9 @@ def test_the_life_of_a_schema(client: Driver) -> None:
     definition = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}'
     schema = {"type": "AVRO", "definition": definition}
     name = f"{PROJECT}/schemas/orders"
-    made = client.call("SchemaService.CreateSchema", parent=PROJECT, schemaId="orders", schema=schema)
-    assert (made["name"], made["definition"]) == (name, definition)
-    first = made["revisionId"]
+    created = client.call("SchemaService.CreateSchema", parent=PROJECT, schemaId="orders", schema=schema)
+    assert (created["name"], created["definition"]) == (name, definition)
+    first = created["revisionId"]
     wider = definition.replace("]}", ', {"name": "s", "type": "string", "default": ""}]}')
     committed = client.call(
         "SchemaService.CommitSchema", name=name, schema={"name": name, "type": "AVRO", "definition": wider}

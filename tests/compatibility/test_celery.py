@@ -22,7 +22,7 @@ TASKS = 40
 
 @contextmanager
 def worker(environment: dict[str, str]) -> Iterator[None]:
-    """Run a worker, which is told to stop at the end and finishes its task."""
+    """Run a worker; at the end it is told to stop, and finishes its task."""
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             [sys.executable, "-W", "ignore", *WORKER], cwd=FOLDER, env=environment, stdout=log, stderr=log
@@ -38,7 +38,7 @@ def worker(environment: dict[str, str]) -> Iterator[None]:
             process.wait(timeout=60)
 
 
-def test_every_task_is_run_though_the_worker_is_replaced(server: GrpcServer, tmp_path: Path) -> None:
+def test_every_task_runs_although_the_worker_is_replaced(server: GrpcServer, tmp_path: Path) -> None:
     orders = tmp_path / "orders"
     orders.touch()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO", "PUSHHUB"))}

@@ -18,12 +18,12 @@ from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
 
 FOLDER = Path(__file__).parent / "clients"
-#: What every client does.
+#: The cases that every client runs.
 CASES = (
     *("publish", "ordered", "streaming", "exactly-once", "dead-letters", "schemas", "iam", "tracing", "idle"),
     "shutdown",
 )
-#: How long the case `idle` is idle. Longer times than a test can wait are for people.
+#: Seconds that the case `idle` waits. Longer pauses are tested by hand.
 IDLE_SECONDS = os.environ.get("IDLE_SECONDS", "1")
 
 
@@ -48,7 +48,7 @@ def _rust() -> list[str]:
     return [str(packages.rust_program(FOLDER / "rust"))]
 
 
-#: How to build and start each program, and what it does beyond CASES.
+#: How to build and start each program, and the cases that it runs besides CASES.
 PROGRAMS: dict[str, tuple[Callable[[], list[str]], tuple[str, ...]]] = {
     "python": (_python, ()),
     "node": (_node, ()),

@@ -1,4 +1,4 @@
-"""The receivers of docs/receivers: each takes what PushHub signed for it, and nothing else."""
+"""The receivers of docs/receivers: each accepts the pushes that PushHub signed for it, and no others."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "wrong-email": {"oidcToken": {"serviceAccountEmail": STRANGER, "audience": AUDIENCE}},
 }
 FAULTS = CONFIGS.keys() - {"none"}
-#: What a receiver answers.
+#: The statuses with which a receiver may answer, by fault.
 EXPECTED = {"none": {204}, "no-token": {401}, "wrong-audience": {401}, "foreign-key": {401}, "wrong-email": {403}}
-#: What the receivers get of the environment beside their settings.
+#: The environment variables that the receivers get besides their settings.
 INHERITED = ("PATH", "HOME", "LANG", "JAVA_HOME")
 
 
@@ -149,12 +149,12 @@ class Forwarder:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_receiver_takes_pushes_that_are_signed_for_it_and_no_others(
+def test_a_receiver_accepts_only_pushes_that_are_signed_for_it(
     transactional_db: None, live_server: LiveServer, redis_url: str, name: str
 ) -> None:
     program = PROGRAMS[name]
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     for account in ("pusher", "stranger"):
         assert api.post("serviceAccounts", {"accountId": account}).status == 200
     with (
@@ -166,7 +166,7 @@ def test_a_receiver_takes_pushes_that_are_signed_for_it_and_no_others(
         assert isinstance(forwarder, Forwarder)
         for fault, config in CONFIGS.items():
             push = {"pushEndpoint": f"{endpoint.url}/{fault}", **config}
-            api.made(f"subscriptions/{fault}", {"topic": "projects/shop/topics/orders", "pushConfig": push})
+            api.create(f"subscriptions/{fault}", {"topic": "projects/shop/topics/orders", "pushConfig": push})
         published = api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]})
         [message_id] = published.body["messageIds"]
 

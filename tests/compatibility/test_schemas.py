@@ -47,17 +47,19 @@ def test_every_method_of_the_schema_client(client: pubsub_v1.SchemaServiceClient
     assert not client.get_schema(request={"name": NAME, "view": SchemaView.BASIC}).definition
     listed = list(client.list_schemas(request={"parent": PARENT, "view": SchemaView.FULL}))
     assert listed == [third]
-    revisions = [one.revision_id for one in client.list_schema_revisions(request={"name": NAME, "page_size": 2})]
+    revisions = [
+        revision.revision_id for revision in client.list_schema_revisions(request={"name": NAME, "page_size": 2})
+    ]
     assert revisions == [first.revision_id, second.revision_id, third.revision_id]
     assert client.delete_schema_revision(request={"name": f"{NAME}@{third.revision_id}"}).definition == WIDER
     client.validate_schema(parent=PARENT, schema=schema())
     with pytest.raises(exceptions.InvalidArgument):
         client.validate_schema(parent=PARENT, schema=schema("{"))
     for spec in ({"name": NAME}, {"schema": schema(WIDER)}):
-        given = {"parent": PARENT, "encoding": Encoding.JSON, **spec}
-        client.validate_message(request={**given, "message": b'{"id":{"long":7}}'})
+        request = {"parent": PARENT, "encoding": Encoding.JSON, **spec}
+        client.validate_message(request={**request, "message": b'{"id":{"long":7}}'})
         with pytest.raises(exceptions.InvalidArgument, match="message.id must be"):
-            client.validate_message(request={**given, "message": b'{"id":"seven"}'})
+            client.validate_message(request={**request, "message": b'{"id":"seven"}'})
     client.delete_schema(name=NAME)
     with pytest.raises(exceptions.NotFound):
         client.get_schema(name=NAME)

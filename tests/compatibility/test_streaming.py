@@ -135,7 +135,7 @@ def test_a_nacked_message_comes_again(
     wait_for(nothing_left, what="the acknowledgement")
 
 
-def test_flow_control_holds_back_what_the_client_has_no_room_for(
+def test_flow_control_holds_back_messages_that_the_client_has_no_room_for(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
     make()
@@ -178,7 +178,7 @@ def test_messages_of_a_key_come_in_order(
 def test_many_messages_of_a_key_are_streamed_in_order_to_two_clients(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
-    """As Google's integration tests for Go do, which one message at a time would take too long."""
+    """Google's integration tests for Go do the same; one message at a time would take too long."""
     make(enableMessageOrdering=True)
     keys, count = ("a", "b", "c", "d"), 400
     futures = [
@@ -197,10 +197,10 @@ def test_many_messages_of_a_key_are_streamed_in_order_to_two_clients(
     wait_for(nothing_left, what="the acknowledgements")
 
 
-def test_a_client_that_stops_leaves_nothing_for_its_leases_to_lapse(
+def test_the_leases_of_a_client_that_stops_are_released_at_once(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
-    """Messages are on their way to it when it stops, which it has never seen."""
+    """When the client stops, messages that it has never seen are on their way to it."""
     make()
     publish(publisher, [str(number) for number in range(100)])
     first = pubsub_v1.types.StreamingPullRequest(subscription=SUBSCRIPTION, stream_ack_deadline_seconds=600)
@@ -228,7 +228,7 @@ def test_acknowledgements_of_exactly_once_delivery_are_confirmed(
     collector = Collector(20, lambda message: futures.append(message.ack_with_response()))
     future = subscriber.subscribe(SUBSCRIPTION, callback=collector)
     assert collector.done.wait(30)
-    assert [one.result(timeout=30) for one in futures] == [AcknowledgeStatus.SUCCESS] * 20
+    assert [response.result(timeout=30) for response in futures] == [AcknowledgeStatus.SUCCESS] * 20
     again = collector.messages[0].ack_with_response()
     with pytest.raises(AcknowledgeError) as caught:
         again.result(timeout=60)
@@ -243,7 +243,7 @@ def test_a_missing_subscription_ends_the_stream_with_its_error(subscriber: pubsu
         future.result(timeout=30)
 
 
-def test_a_pushed_subscription_cannot_be_streamed(subscriber: pubsub_v1.SubscriberClient) -> None:
+def test_a_push_subscription_cannot_be_streamed(subscriber: pubsub_v1.SubscriberClient) -> None:
     make(pushConfig={"pushEndpoint": "https://example.com/push"})
     future = subscriber.subscribe(SUBSCRIPTION, callback=print)
     with pytest.raises(exceptions.FailedPrecondition):
@@ -256,16 +256,16 @@ def test_the_node_client_publishes_in_order_and_streams(node: Node) -> None:
     ids = node.act("publish", topic=TOPIC, messages=messages, ordering=True)["ids"]
     assert len(set(ids)) == 20
     received = node.act("stream", subscription=SUBSCRIPTION, count=20)["received"]
-    assert [one["data"] for one in received] == [f"m{number}" for number in range(20)]
+    assert [message["data"] for message in received] == [f"m{number}" for number in range(20)]
     assert received[3]["attributes"] == {"n": "3"}
     wait_for(nothing_left, what="the acknowledgements")
 
 
-def test_the_node_client_gives_back_and_gets_again(node: Node) -> None:
+def test_the_node_client_gets_nacked_messages_again(node: Node) -> None:
     make()
     node.act("publish", topic=TOPIC, messages=[{"data": str(number)} for number in range(500)], ordering=False)
     received = node.act("stream", subscription=SUBSCRIPTION, count=500, nacks=7, maxMessages=50)["received"]
-    assert {one["data"] for one in received} == {str(number) for number in range(500)}
+    assert {message["data"] for message in received} == {str(number) for number in range(500)}
     wait_for(nothing_left, what="the acknowledgements")
 
 
@@ -273,5 +273,5 @@ def test_the_node_client_confirms_exactly_once_delivery(node: Node) -> None:
     make(enableExactlyOnceDelivery=True)
     node.act("publish", topic=TOPIC, messages=[{"data": str(number)} for number in range(20)], ordering=False)
     received = node.act("stream", subscription=SUBSCRIPTION, count=20)["received"]
-    assert {one["data"] for one in received} == {str(number) for number in range(20)}
+    assert {message["data"] for message in received} == {str(number) for number in range(20)}
     wait_for(nothing_left, what="the acknowledgements")

@@ -23,7 +23,7 @@ COMMAND = [sys.executable, "-m", "pushhub.runtime.supervisor"]
 
 @dataclass(frozen=True)
 class Running:
-    """A PushHub that was started: where it is, what it prints, the processes it is made of."""
+    """A running PushHub: its addresses, its output and its processes."""
 
     environment: dict[str, str]
     process: subprocess.Popen[bytes]
@@ -47,16 +47,16 @@ class Running:
         requests.post(f"{self.api}/v1/projects/demo/{path}", json=body, timeout=10).raise_for_status()
 
     def flower_tasks(self) -> list[dict[str, Any]]:
-        """What Flower's page of tasks shows."""
+        """Return the rows of Flower's page of tasks."""
         query = {"draw": 1, "start": 0, "length": 100, "order[0][column]": 0, "columns[0][data]": "name"}
         answer = requests.get(f"{self.flower}/tasks/datatable", params=query, timeout=10)
         answer.raise_for_status()
-        found: list[dict[str, Any]] = answer.json()["data"]
-        return found
+        tasks: list[dict[str, Any]] = answer.json()["data"]
+        return tasks
 
 
 def environment(data: Path, **more: str) -> dict[str, str]:
-    """That of a newcomer, but for the ports and the data folder, and without the rollup's Java unless `more` asks."""
+    """Return a newcomer's environment with free ports, this data folder, and the rollup only if `more` asks for it."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
     clean.pop("DJANGO_SETTINGS_MODULE", None)
     return {
@@ -77,7 +77,7 @@ def running(environment: dict[str, str], *, stop_with: signal.Signals = signal.S
     data.mkdir(exist_ok=True)
     log = data / "log"
     with log.open("wb") as output:
-        # The files must be for their owner alone, also where the umask keeps nothing from anybody.
+        # Only the owner may read the files, even where the umask allows everybody.
         process = subprocess.Popen(COMMAND, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, umask=0)
     it = Running(environment, process, log)
     try:
@@ -92,7 +92,7 @@ def running(environment: dict[str, str], *, stop_with: signal.Signals = signal.S
         process.send_signal(stop_with)
         assert process.wait(timeout=60) == 0
         _, alive = psutil.wait_procs(family, timeout=5)
-        assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
+        assert [child for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
         assert not (data / "redis.sock").exists()
     except BaseException:
         print(it.printed())

@@ -1,4 +1,4 @@
-"""`pushhub emulator`: what a developer's test suite does with it."""
+"""`pushhub emulator`: the way a developer's test suite uses it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_it_says_the_line_that_test_containers_wait_for(emulator: Emulator) -> N
     assert f"PUBSUB_EMULATOR_HOST={emulator.host_port}\n" in emulator.printed
 
 
-def test_resources_of_the_start_are_there_and_messages_are_pulled(emulator: Emulator) -> None:
+def test_resources_named_at_the_start_exist_and_messages_are_pulled(emulator: Emulator) -> None:
     with pubsub_v1.PublisherClient() as publisher, pubsub_v1.SubscriberClient() as subscriber:
         assert [topic.name for topic in publisher.list_topics(project="projects/other")] == [
             "projects/other/topics/news"
@@ -58,7 +58,7 @@ def test_resources_of_the_start_are_there_and_messages_are_pulled(emulator: Emul
         assert [(item.message.data, dict(item.message.attributes)) for item in pulled] == [(b"one", {"kind": "a"})]
 
 
-def test_messages_are_pushed_and_a_refused_one_comes_again(emulator: Emulator, receiver: Receiver) -> None:
+def test_messages_are_pushed_and_a_refused_message_is_pushed_again(emulator: Emulator, receiver: Receiver) -> None:
     receiver.script([503, 204])
     with pubsub_v1.PublisherClient() as publisher, pubsub_v1.SubscriberClient() as subscriber:
         subscriber.create_subscription(
@@ -87,7 +87,7 @@ def test_a_small_time_scale_shortens_the_wait_for_a_retry(receiver: Receiver, mo
             wait_for(lambda: len(receiver.requests) == 2, what="the second attempt")
 
 
-def test_a_reset_leaves_the_resources_of_the_start_alone(emulator: Emulator) -> None:
+def test_a_reset_keeps_the_resources_named_at_the_start(emulator: Emulator) -> None:
     with pubsub_v1.PublisherClient() as publisher, pubsub_v1.SubscriberClient() as subscriber:
         publisher.create_topic(name="projects/demo/topics/extra")
         publisher.publish(ORDERS, b"old").result(timeout=60)
@@ -113,7 +113,7 @@ def test_rest_and_the_console_need_no_credentials(emulator: Emulator) -> None:
     assert requests.get(f"{emulator.console_url}/v1/{ORDERS}", timeout=30).status_code == 200
 
 
-def test_a_data_folder_keeps_everything_over_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_folder_keeps_everything_across_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for life in ("first", "second"):
         with Emulator(projects=["demo,orders:billing"], data_dir=tmp_path / "data") as emulator:
             monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator.host_port)
@@ -125,7 +125,7 @@ def test_a_data_folder_keeps_everything_over_a_restart(tmp_path: Path, monkeypat
                     assert [item.message.data for item in pulled] == [b"kept"]
 
 
-def test_an_address_in_reach_of_others_is_said_aloud() -> None:
+def test_an_address_that_other_machines_reach_is_warned_of() -> None:
     command = [sys.executable, "-m", "pushhub.emulator", "--host-port=0.0.0.0:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -144,7 +144,7 @@ def test_an_address_in_reach_of_others_is_said_aloud() -> None:
         ("--time-scale=0", "PUSHHUB_TIME_SCALE='0.0': give a number above 0"),
     ],
 )
-def test_what_is_wrong_is_one_line(option: str, reason: str) -> None:
+def test_a_wrong_option_is_reported_in_one_line(option: str, reason: str) -> None:
     command = [sys.executable, "-m", "pushhub.emulator", "--host-port=127.0.0.1:0", option]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode != 0

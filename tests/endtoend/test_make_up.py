@@ -23,14 +23,14 @@ from tests.receiver import Receiver
 
 @pytest.fixture(scope="module")
 def pushhub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    # Without Spark it would be installed, from the network.
+    # If Spark were missing, it would be installed from the network.
     spark = "off" if needs.missing() else "on"
     with running(environment(tmp_path_factory.mktemp("up"), PUSHHUB_JOURNAL="on", PUSHHUB_SPARK=spark)) as it:
         yield it
 
 
 def readme_lines(pushhub: Running, *, receiver_port: int) -> str:
-    """The README's round trip as it stands there, but for the two ports."""
+    """Return the lines of the README's round trip, with the two ports replaced."""
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     (block,) = [block for block in blocks if "curl" in block]
     assert len(block.splitlines()) <= 10
@@ -59,7 +59,7 @@ def test_the_readme_lines_bring_a_verified_message(pushhub: Running, tmp_path: P
     assert re.search(r"^ +lang = en\n +Hello, PushHub!$", printed, re.M)
 
 
-def test_everything_that_is_ready_is_named_with_its_place(pushhub: Running) -> None:
+def test_every_service_that_is_ready_is_named_with_its_address(pushhub: Running) -> None:
     printed = pushhub.printed()
     for line in [
         f"ready: embedded Redis at {pushhub.environment['PUSHHUB_DATA']}/redis.sock",
@@ -79,8 +79,8 @@ def test_the_embedded_redis_is_named_with_its_version(pushhub: Running) -> None:
     assert re.search(r"^ pushhub +\| Redis 8\.\d+\.\d+$", pushhub.printed(), re.M)
 
 
-def test_what_is_in_the_data_folder_is_for_its_owner_alone(pushhub: Running) -> None:
-    """PushHub was started with a umask that keeps nothing from anybody."""
+def test_only_the_owner_can_read_the_data_folder(pushhub: Running) -> None:
+    """PushHub was started with a umask that allows everybody everything."""
     folder = Path(pushhub.environment["PUSHHUB_DATA"])
     modes = {path: path.lstat().st_mode & 0o777 for path in [folder, *folder.rglob("*")]}
     assert len(modes) > 8
@@ -102,7 +102,7 @@ def test_the_admin_login_is_shown_once_and_opens_the_admin(pushhub: Running) -> 
         form = {"username": "admin", "password": password, "csrfmiddlewaretoken": token}
         entered = session.post(login, data=form, headers={"Referer": login}, timeout=10)
         assert "Log out" in entered.text
-        # In Chinese as well, for whoever asks
+        # In Chinese as well, if the browser asks for it
         token = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', entered.text)[0]
         form = {"language": "zh-hans", "csrfmiddlewaretoken": token, "next": "/admin/"}
         switched = session.post(f"{pushhub.api}/i18n/setlang/", data=form, headers={"Referer": login}, timeout=10)
@@ -114,7 +114,7 @@ def test_the_admin_login_is_shown_once_and_opens_the_admin(pushhub: Running) -> 
 def _holds(path: Path, text: str) -> bool:
     try:
         return path.is_file() and text.encode() in path.read_bytes()
-    except FileNotFoundError:  # the journal's files come and go
+    except FileNotFoundError:  # the journal creates and removes files all the time
         return False
 
 
@@ -134,11 +134,11 @@ def test_flower_shows_deliveries_their_retries_and_the_worker(pushhub: Running, 
     pushhub.put("topics/watched", {})
     config = {"topic": "projects/demo/topics/watched", "pushConfig": {"pushEndpoint": receiver.url}}
     pushhub.put("subscriptions/watched", config)
-    # When a message goes there
+    # When a message is pushed to it
     pushhub.post("topics/watched:publish", {"messages": [{"data": "eA=="}]})
     receiver.wait(2)
 
-    # Then Flower shows its task: done, after one retry, by the push worker
+    # Then Flower shows that the push worker has done its task after one retry
     def shown() -> bool:
         return any(
             task["state"] == "SUCCESS" and task["retries"] == 1 and task["worker"].startswith("push@")
@@ -148,11 +148,11 @@ def test_flower_shows_deliveries_their_retries_and_the_worker(pushhub: Running, 
 
     wait_for(shown, what="the delivery in Flower")
     worker = requests.get(f"{pushhub.flower}/workers", params={"json": 1}, timeout=10).json()["data"]
-    assert {one["hostname"].split("@")[0]: one["status"] for one in worker} == {"push": True, "maintenance": True}
+    assert {row["hostname"].split("@")[0]: row["status"] for row in worker} == {"push": True, "maintenance": True}
 
 
 def test_attempts_become_metrics(pushhub: Running, receiver: Receiver) -> None:
-    """Given Java, as the rollup is then started too: when a message is pushed, then it is counted, by and by."""
+    """Given Java, so that the rollup runs too, when a message is pushed, then it is counted after a while."""
     if missing := needs.missing():
         pytest.skip(missing)
     assert "ready: rollup of metrics from " in pushhub.printed()
@@ -171,7 +171,7 @@ def test_attempts_become_metrics(pushhub: Running, receiver: Receiver) -> None:
             "interval.endTime": (now + timedelta(minutes=1)).isoformat(),
         }
         answer = requests.get(f"{pushhub.api}/v3/projects/demo/timeSeries", params=query, timeout=10).json()
-        return [one["metric"]["labels"]["response_code"] for one in answer.get("timeSeries", [])]
+        return [series["metric"]["labels"]["response_code"] for series in answer.get("timeSeries", [])]
 
     assert wait_for(counted, timeout_seconds=120, what="the metric") == ["204"]
 
@@ -195,7 +195,7 @@ def test_a_process_that_dies_is_back_and_goes_on_with_its_work(pushhub: Running,
     config = {"topic": "projects/demo/topics/killed", "pushConfig": {"pushEndpoint": receiver.url}}
     pushhub.put("subscriptions/killed", config)
     family = psutil.Process(pushhub.process.pid).children()
-    (worker,) = [one for one in family if "push@" in " ".join(one.cmdline())]
+    (worker,) = [child for child in family if "push@" in " ".join(child.cmdline())]
     worker.kill()
     # When a message is published meanwhile
     pushhub.post("topics/killed:publish", {"messages": [{"data": "eA=="}]})

@@ -29,7 +29,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fresh virtual environment with the wheel that was built from the source distribution.
 
-    What PushHub depends on is that of the checkout, as fetching it again would take minutes.
+    It uses the checkout's installed dependencies, as fetching them again would take minutes.
     """
     folder = tmp_path_factory.mktemp("package")
     tracked = run("git", "ls-files", cwd=ROOT).splitlines()
@@ -77,7 +77,7 @@ def test_the_command_is_there(environment: Path, tmp_path: Path) -> None:
 
 
 def test_the_package_allows_the_versions_that_are_tested() -> None:
-    """pyproject.toml has ranges, requirements.txt the version of each that the tests run with."""
+    """pyproject.toml has ranges; requirements.txt has the version of each dependency that the tests run with."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     allowed = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
     ranges = {requirement.name: requirement for requirement in map(Requirement, allowed)}

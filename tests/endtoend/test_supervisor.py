@@ -52,7 +52,7 @@ def script(name: str, source: str, *, is_ready: bool = True, is_base: bool = Fal
 
 
 def turn_until(crew: Crew, output: io.StringIO, *texts: str) -> str:
-    """Everything printed until all the texts are among it."""
+    """Run the crew until all the texts were printed, and return everything printed."""
 
     def have_come() -> bool:
         crew.turn(0.02)
@@ -63,7 +63,7 @@ def turn_until(crew: Crew, output: io.StringIO, *texts: str) -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and that nobody collects does not."""
+    """Return whether a process runs. A zombie does not."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -119,7 +119,7 @@ def test_children_that_a_dead_process_leaves_are_ended(crew: Crew, output: io.St
     wait_for(lambda: not is_alive(int(pid.read_text())))
 
 
-def test_what_cannot_start_at_all_is_given_up(crew: Crew) -> None:
+def test_a_process_that_never_starts_is_given_up(crew: Crew) -> None:
     crew.start(script("one", "raise SystemExit(3)", is_ready=False))
     with pytest.raises(StartError, match=r"the one ended 3 times \(status 3\) and was never ready"):
         wait_for(lambda: crew.turn(0.05))
@@ -134,7 +134,7 @@ def test_an_optional_process_that_cannot_start_is_given_up_alone(crew: Crew, out
     assert crew.is_ready()
 
 
-def test_a_stop_waits_for_what_takes_its_time_and_ends_the_base_last(crew: Crew, output: io.StringIO) -> None:
+def test_a_stop_waits_for_slow_processes_and_ends_the_base_last(crew: Crew, output: io.StringIO) -> None:
     slow = textwrap.dedent("""
         import signal, sys, time
         def end(*_):
@@ -173,8 +173,8 @@ def test_a_supervisor_that_is_killed_takes_its_processes_with_it(tmp_path: Path)
     wait_for(lambda: not is_alive(int(pid.read_text())), what="the end of the process")
 
 
-def test_asked_twice_the_stop_waits_for_nobody(crew: Crew, output: io.StringIO) -> None:
-    # Given a process that does not listen, and ends by itself in the end
+def test_a_stop_that_is_asked_for_twice_waits_for_no_process(crew: Crew, output: io.StringIO) -> None:
+    # Given a process that ignores the signal, and would end by itself later
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('hello', flush=True); "
     crew.start(script("one", deaf + "time.sleep(15); print('went by itself', flush=True)"))
     turn_until(crew, output, "hello")
@@ -184,7 +184,7 @@ def test_asked_twice_the_stop_waits_for_nobody(crew: Crew, output: io.StringIO) 
     timer.start()
     crew.stop()
     timer.join()
-    # Then it does not get that far
+    # Then it is killed before that
     assert "went by itself" not in output.getvalue()
 
 
@@ -223,7 +223,7 @@ def test_a_database_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stdout + ended.stderr
 
 
-def test_what_an_earlier_version_left_open_is_closed(tmp_path: Path) -> None:
+def test_files_that_an_earlier_version_left_readable_are_closed_to_others(tmp_path: Path) -> None:
     (tmp_path / "redis").mkdir(mode=0o755)
     outside = tmp_path.parent / "outside"
     for path in (tmp_path / "pushhub.sqlite3", tmp_path / "redis" / "redis.log", outside):
@@ -244,8 +244,8 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize("name", ["DATA", "SECRET_KEY", "SECRET_KEY_FILE"])
-def test_the_key_is_made_where_none_is_given(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the development mode off too, which `make up` may be asked for."""
+def test_a_secret_key_is_created_if_none_is_set(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This also holds with the development mode off, which `make up` allows."""
     (tmp_path / "given").write_text("a key")
     for variable in ("PUSHHUB_ANONYMOUS", "PUSHHUB_SECRET_KEY", "PUSHHUB_SECRET_KEY_FILE", "PYTHONUNBUFFERED"):
         monkeypatch.setenv(variable, "")

@@ -1,4 +1,4 @@
-"""The audit log: every administrative change, by whom, from where, before and after, and never a secret."""
+"""The audit log: each administrative change with its caller, address and values before and after, without secrets."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ ENDPOINT = "https://example.com/push"
 @pytest.fixture
 def api(redis_url: str) -> Api:
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     api.post("serviceAccounts", {"accountId": "pusher"})
     return api
 
 
-def entries(resource: str, **found: Any) -> list[AuditEntry]:
-    """Oldest first."""
-    return list(AuditEntry.objects.filter(resource=resource, **found).order_by("pk"))
+def entries(resource: str, **conditions: Any) -> list[AuditEntry]:
+    """Return the entries about a resource, oldest first."""
+    return list(AuditEntry.objects.filter(resource=resource, **conditions).order_by("pk"))
 
 
 def the_log() -> str:
@@ -46,21 +46,21 @@ def the_log() -> str:
 
 
 def test_a_change_over_rest_says_who_what_from_where_before_and_after(api: Api) -> None:
-    api.made("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ENDPOINT}})
+    api.create("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ENDPOINT}})
     api.post("subscriptions/hello:modifyPushConfig", {"pushConfig": {"pushEndpoint": ENDPOINT + "/2"}})
     api.delete("subscriptions/hello")
 
-    made, changed, gone = entries(HELLO)
+    created, changed, deleted = entries(HELLO)
 
-    assert [entry.action for entry in (made, changed, gone)] == ["create", "update", "delete"]
-    assert {entry.caller for entry in (made, changed, gone)} == {"user:developer@localhost"}
-    assert (made.surface, made.address) == ("rest", "127.0.0.1")
-    assert made.method == "google.pubsub.v1.Subscriber.CreateSubscription"
+    assert [entry.action for entry in (created, changed, deleted)] == ["create", "update", "delete"]
+    assert {entry.caller for entry in (created, changed, deleted)} == {"user:developer@localhost"}
+    assert (created.surface, created.address) == ("rest", "127.0.0.1")
+    assert created.method == "google.pubsub.v1.Subscriber.CreateSubscription"
     assert changed.method == "google.pubsub.v1.Subscriber.ModifyPushConfig"
-    assert (made.before, made.after["push_endpoint"]) == (None, ENDPOINT)  # type: ignore[index]
+    assert (created.before, created.after["push_endpoint"]) == (None, ENDPOINT)  # type: ignore[index]
     assert changed.before["push_endpoint"] == ENDPOINT  # type: ignore[index]
     assert changed.after["push_endpoint"] == ENDPOINT + "/2"  # type: ignore[index]
-    assert (gone.before["push_endpoint"], gone.after) == (ENDPOINT + "/2", None)  # type: ignore[index]
+    assert (deleted.before["push_endpoint"], deleted.after) == (ENDPOINT + "/2", None)  # type: ignore[index]
 
 
 def test_a_change_that_fails_leaves_no_entry(api: Api) -> None:
@@ -70,15 +70,15 @@ def test_a_change_that_fails_leaves_no_entry(api: Api) -> None:
     assert AuditEntry.objects.count() == before
 
 
-def test_a_change_of_nothing_is_none(api: Api) -> None:
+def test_a_patch_that_changes_nothing_leaves_no_entry(api: Api) -> None:
     before = AuditEntry.objects.count()
     patch = {"topic": {"labels": {}}, "updateMask": "labels"}
     assert api.patch("topics/orders", patch).status == 200
     assert AuditEntry.objects.count() == before
 
 
-def test_messages_are_not_administration(api: Api) -> None:
-    api.made("subscriptions/hello", {"topic": TOPIC})
+def test_publishing_and_pulling_leave_no_entries(api: Api) -> None:
+    api.create("subscriptions/hello", {"topic": TOPIC})
     before = AuditEntry.objects.count()
     assert api.post("topics/orders:publish", {"messages": [{"data": "aGk="}]}).status == 200
     received = api.post("subscriptions/hello:pull", {"maxMessages": 1}).body["receivedMessages"]
@@ -86,7 +86,7 @@ def test_messages_are_not_administration(api: Api) -> None:
     assert AuditEntry.objects.count() == before
 
 
-def test_a_policy_goes_by_its_resources_name(api: Api) -> None:
+def test_the_entry_of_a_policy_has_its_resources_name(api: Api) -> None:
     grants.role_grant(resource_get(TOPIC), role="roles/pubsub.publisher", member="user:ada@example.com")
     entry = entries(TOPIC, kind="Policy")[-1]
     assert entry.after["bindings"] == [  # type: ignore[index]
@@ -96,7 +96,7 @@ def test_a_policy_goes_by_its_resources_name(api: Api) -> None:
     assert entry.surface == "command"
 
 
-def test_a_call_that_was_not_allowed_is_logged_with_its_caller(api: Api) -> None:
+def test_a_denied_call_is_logged_with_its_caller(api: Api) -> None:
     api.sign_in("eve@example.com")
     assert api.delete("topics/orders").status == 403
     entry = entries(TOPIC, outcome="denied")[0]
@@ -109,8 +109,8 @@ def test_denied_calls_create_a_bounded_number_of_entries_per_caller(api: Api, mo
     api.sign_in("eve@example.com")
     for number in range(8):
         assert api.delete(f"topics/topic-{number}").status == 403
-    found = entries_of("user:eve@example.com")
-    assert [entry.left_out for entry in found] == [0, 0, 5]
+    denials = entries_of("user:eve@example.com")
+    assert [entry.left_out for entry in denials] == [0, 0, 5]
     mallory = Api()
     mallory.sign_in("mallory@example.com")
     assert mallory.delete("topics/orders").status == 403
@@ -124,7 +124,7 @@ def entries_of(caller: str) -> list[AuditEntry]:
     return list(AuditEntry.objects.filter(caller=caller, outcome="denied").order_by("at", "id"))
 
 
-def test_publishing_and_reading_that_were_not_allowed_do_not_flood_the_log(api: Api) -> None:
+def test_denied_publishes_and_reads_do_not_flood_the_log(api: Api) -> None:
     api.sign_in("eve@example.com")
     before = AuditEntry.objects.count()
     assert api.post("topics/orders:publish", {"messages": [{"data": "aGk="}]}).status == 403
@@ -132,7 +132,7 @@ def test_publishing_and_reading_that_were_not_allowed_do_not_flood_the_log(api: 
     assert AuditEntry.objects.count() == before
 
 
-def test_the_console_is_a_surface(api: Api) -> None:
+def test_changes_in_the_console_are_logged_as_such(api: Api) -> None:
     client = Client()
     client.force_login(User.objects.create_superuser("root", "root@example.com", "a password of some length"))
     project = Project.objects.get()
@@ -142,16 +142,16 @@ def test_the_console_is_a_surface(api: Api) -> None:
     assert entry.method == "POST /admin/subscriptions/topic/add/"
 
 
-def test_secrets_stay_out(api: Api) -> None:
-    """Those that PushHub makes, and those that people put into URLs and, before these were checked, into attributes."""
-    api.made("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ENDPOINT + "?token=hunter2"}})
-    assert Subscription.objects.get().push_endpoint.endswith("?token=hunter2"), "the row itself is whole"
+def test_entries_hold_no_secrets(api: Api) -> None:
+    """Neither PushHub's own secrets, nor secrets in URLs or, from before attributes were checked, in attributes."""
+    api.create("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ENDPOINT + "?token=hunter2"}})
+    assert Subscription.objects.get().push_endpoint.endswith("?token=hunter2"), "the row itself still has the token"
     Subscription.objects.update(push_attributes={"x-shared-secret": "swordfish"})
     assert api.delete("subscriptions/hello").status == 200
     User.objects.create_user("ada", password="correct horse battery")
     token = access_tokens.access_token_create(member="user:ada@example.com").token
     key = api.post("serviceAccounts/pusher@shop.iam.gserviceaccount.com/keys").body
-    made = keys.signing_key()
+    signing_key = keys.signing_key()
 
     log = the_log()
 
@@ -159,7 +159,7 @@ def test_secrets_stay_out(api: Api) -> None:
     for secret in ("hunter2", "swordfish", "battery", token, key["privateKeyData"][:60], "PRIVATE KEY"):
         assert secret not in log, secret
     assert str(User.objects.get(username="ada").password) not in log
-    assert made.kid in log
+    assert signing_key.kid in log
 
 
 def test_the_projects_of_a_perimeter_are_part_of_it(api: Api) -> None:
@@ -170,7 +170,7 @@ def test_the_projects_of_a_perimeter_are_part_of_it(api: Api) -> None:
     assert (added.before, added.after) == ({"projects": []}, {"projects": ["projects/shop"]})
 
 
-def test_each_model_of_the_control_plane_is_audited_or_says_why_not() -> None:
+def test_each_model_of_the_control_plane_is_audited_or_has_a_reason_not_to_be() -> None:
     models = {model.__name__ for model in apps.get_app_config("subscriptions").get_models()}
     assert {model.__name__ for model in receivers.audited_models()} == {"User", *(models - receivers.NOT_AUDITED)}
 
@@ -178,7 +178,7 @@ def test_each_model_of_the_control_plane_is_audited_or_says_why_not() -> None:
 def test_the_console_shows_entries_and_cannot_change_them(api: Api) -> None:
     client = Client()
     client.force_login(User.objects.create_superuser("root", "root@example.com", "a password of some length"))
-    api.made("subscriptions/hello", {"topic": TOPIC, "labels": {"team": "a"}})
+    api.create("subscriptions/hello", {"topic": TOPIC, "labels": {"team": "a"}})
     (entry,) = entries(HELLO)
     base = "/admin/subscriptions/auditentry/"
     assert HELLO in client.get(base + "?q=hello").content.decode()

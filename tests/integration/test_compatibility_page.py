@@ -1,4 +1,4 @@
-"""docs/compatibility.md is what its script writes, and the script calls done only what is done."""
+"""docs/compatibility.md is the output of its script, and the script calls done only what is done."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_field_that_is_refused_is_not_called_done(script: ModuleType, monkeypa
         "`Expr.expression` |  | refused: INVALID_ARGUMENT",
     ],
 )
-def test_what_the_code_refuses_is_called_refused(script: ModuleType, row: str) -> None:
+def test_a_field_that_the_code_refuses_is_called_refused(script: ModuleType, row: str) -> None:
     assert f"| {row} |" in script.page()
 
 
@@ -57,5 +57,7 @@ def test_a_method_without_a_route_is_not_called_done(script: ModuleType, monkeyp
     served = script.operations()
     gone = ("POST", "v1/projects/*/topics/*:publish")
     assert gone in served
-    monkeypatch.setattr(script, "operations", lambda: {key: one for key, one in served.items() if key != gone})
+    monkeypatch.setattr(
+        script, "operations", lambda: {key: operation for key, operation in served.items() if key != gone}
+    )
     assert "| `topics.publish` | `POST` | no |" in script.page()

@@ -1,4 +1,4 @@
-"""What tests commit is gone after them, and what migrating makes is still there."""
+"""Rows that a test commits are deleted after it, and rows from migrations are kept."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.restapi import Api
 
 
 @pytest.mark.parametrize("truncate_every", [1, 1_000_000])
-def test_every_row_goes_but_what_migrating_makes(
+def test_every_row_is_deleted_except_those_of_migrations(
     transactional_db: None, redis_url: str, monkeypatch: pytest.MonkeyPatch, truncate_every: int
 ) -> None:
     monkeypatch.setattr(emptying, "TRUNCATE_EVERY", truncate_every)
     api = Api()
-    api.made("topics/orders")
-    api.made("subscriptions/worker", {"topic": "projects/shop/topics/orders"})
+    api.create("topics/orders")
+    api.create("subscriptions/worker", {"topic": "projects/shop/topics/orders"})
     before = Permission.objects.count(), ContentType.objects.count()
     emptying.tables_empty(connection)
     assert (Permission.objects.count(), ContentType.objects.count()) == before

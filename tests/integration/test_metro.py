@@ -1,4 +1,4 @@
-"""Metro's weak points (docs/design.md#lessons-from-metro) that no other test has: one test for each row, by its number.
+"""Metro's weak points (docs/design.md#lessons-from-metro) that no other file tests: a test for each row, by its number.
 
 The others: 1 and 2 in push/test_delivery.py (killed workers), 5 in api/test_subscriptions.py (every field, every mask),
 9 in push/test_answers.py (redirects) and client/test_dials.py, 10 in push/test_outages.py, 11 in
@@ -23,7 +23,7 @@ from tests.workers import Worker
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 TOPIC = "projects/shop/topics/orders"
-#: What an update may name, beside the two that never change; each with a value of its own.
+#: The fields that an update may name, each with a value other than the default.
 CHANGES: dict[str, Any] = {
     "pushConfig": {"pushEndpoint": "https://a.example", "attributes": {"x-goog-version": "v1"}},
     "ackDeadlineSeconds": 77,
@@ -38,10 +38,10 @@ CHANGES: dict[str, Any] = {
 
 @pytest.fixture
 def api(redis_url: str) -> Api:
-    found = Api()
-    found.made("topics/orders")
-    found.made("topics/dead")
-    return found
+    shop = Api()
+    shop.create("topics/orders")
+    shop.create("topics/dead")
+    return shop
 
 
 def publish(api: Api, *texts: str, **fields: Any) -> list[str]:
@@ -54,7 +54,7 @@ def publish(api: Api, *texts: str, **fields: Any) -> list[str]:
 
 def pulled(api: Api, name: str) -> list[str]:
     body = api.post(f"subscriptions/{name}:pull", {"maxMessages": 100, "returnImmediately": True}).body
-    return [one["message"]["messageId"] for one in body.get("receivedMessages", [])]
+    return [entry["message"]["messageId"] for entry in body.get("receivedMessages", [])]
 
 
 def settled() -> None:
@@ -65,9 +65,9 @@ def test_3_a_subscription_owns_every_message_from_its_create_answer_on(
     api: Api, receiver: Receiver, redis_url: str
 ) -> None:
     publish(api, "before")
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
-    api.made("subscriptions/pull", {"topic": TOPIC})
-    published = publish(api, "first", "second")  # no worker has been there yet
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+    api.create("subscriptions/pull", {"topic": TOPIC})
+    published = publish(api, "first", "second")  # no worker has run yet
     assert pulled(api, "pull") == published
     api.delete("subscriptions/pull")
     with Worker(redis_url):
@@ -76,8 +76,8 @@ def test_3_a_subscription_owns_every_message_from_its_create_answer_on(
 
 
 def test_4_an_ordered_subscription_leaves_its_neighbours_window_alone(api: Api) -> None:
-    api.made("subscriptions/ordered", {"topic": TOPIC, "enableMessageOrdering": True})
-    api.made("subscriptions/plain", {"topic": TOPIC})
+    api.create("subscriptions/ordered", {"topic": TOPIC, "enableMessageOrdering": True})
+    api.create("subscriptions/plain", {"topic": TOPIC})
     published = publish(api, *"abcdefghij", orderingKey="one")
     assert pulled(api, "ordered")[:1] == published[:1]
     assert pulled(api, "plain") == published
@@ -86,8 +86,8 @@ def test_4_an_ordered_subscription_leaves_its_neighbours_window_alone(api: Api) 
 @pytest.mark.parametrize("field", CHANGES)
 def test_5_no_update_of_one_field_changes_another_or_the_neighbour(api: Api, field: str) -> None:
     fixed = {"topic": TOPIC, "enableMessageOrdering": True, "filter": 'attributes.kind = "order"'}
-    before = api.made("subscriptions/one", fixed)
-    neighbour = api.made("subscriptions/two", fixed)
+    before = api.create("subscriptions/one", fixed)
+    neighbour = api.create("subscriptions/two", fixed)
     changed = api.patch("subscriptions/one", {"subscription": {field: CHANGES[field]}, "updateMask": field}).body
     assert changed == {**before, field: CHANGES[field]}
     assert api.get("subscriptions/one").body == changed
@@ -99,22 +99,22 @@ def test_5_no_update_of_one_field_changes_another_or_the_neighbour(api: Api, fie
 
 
 def test_5_ordering_is_still_kept_after_updates(api: Api) -> None:
-    api.made("subscriptions/ordered", {"topic": TOPIC, "enableMessageOrdering": True})
+    api.create("subscriptions/ordered", {"topic": TOPIC, "enableMessageOrdering": True})
     api.patch("subscriptions/ordered", {"subscription": {"labels": {"a": "b"}}, "updateMask": "labels"})
     api.post("subscriptions/ordered:modifyPushConfig", {"pushConfig": {}})
     published = publish(api, "1", orderingKey="k") + publish(api, "2", orderingKey="k")
     first = api.post("subscriptions/ordered:pull", {"maxMessages": 1}).body["receivedMessages"]
-    assert [one["message"]["messageId"] for one in first] == published[:1]
+    assert [entry["message"]["messageId"] for entry in first] == published[:1]
     api.post("subscriptions/ordered:modifyAckDeadline", {"ackIds": [first[0]["ackId"]], "ackDeadlineSeconds": 0})
     again = api.post("subscriptions/ordered:pull", {"maxMessages": 1}).body["receivedMessages"]
-    assert [one["message"]["messageId"] for one in again] == published[:1]
+    assert [entry["message"]["messageId"] for entry in again] == published[:1]
 
 
 @pytest.mark.parametrize("policy", [{"minimumBackoff": "1s"}, {"maximumBackoff": "60s"}, {}])
 def test_6_a_retry_policy_with_one_bound_gets_the_other(api: Api, policy: dict[str, str]) -> None:
-    made = api.made("subscriptions/one", {"topic": TOPIC, "retryPolicy": policy})
-    assert made["retryPolicy"] == {"minimumBackoff": "10s", "maximumBackoff": "600s", **policy}
-    assert api.get("subscriptions/one").body == made
+    subscription = api.create("subscriptions/one", {"topic": TOPIC, "retryPolicy": policy})
+    assert subscription["retryPolicy"] == {"minimumBackoff": "10s", "maximumBackoff": "600s", **policy}
+    assert api.get("subscriptions/one").body == subscription
 
 
 @pytest.mark.parametrize("header", ["Basic bm9jb2xvbg==", "Basic", "Bearer", "Bearer  ", ":", "nocolon", "Basic %%%"])
@@ -125,10 +125,10 @@ def test_6_a_malformed_authorization_is_refused_and_harms_nothing(api: Api, head
 
 def test_7_deadlines_are_each_subscriptions_own(api: Api) -> None:
     for name, seconds in (("short", 10), ("long", 600), ("middle", 60)):
-        api.made(f"subscriptions/{name}", {"topic": TOPIC, "ackDeadlineSeconds": seconds})
+        api.create(f"subscriptions/{name}", {"topic": TOPIC, "ackDeadlineSeconds": seconds})
     keys = {row.subscription_id: row.pk for row in Subscription.objects.all()}
-    found = push_settings(keys.values())
-    assert {name: found[key].ack_deadline_seconds for name, key in keys.items()} == {
+    settings_by_key = push_settings(keys.values())
+    assert {name: settings_by_key[key].ack_deadline_seconds for name, key in keys.items()} == {
         "short": 10,
         "long": 600,
         "middle": 60,
@@ -138,7 +138,7 @@ def test_7_deadlines_are_each_subscriptions_own(api: Api) -> None:
 def test_8_a_connection_outlives_answers_with_bodies(api: Api, receiver: Receiver, redis_url: str) -> None:
     errors = iter([503, 500])
     receiver.default = lambda _: Answer(next(errors, 204), body=b"an explanation, at some length" * 20)
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
     publish(api, "message")
     with Worker(redis_url):
         settled()
@@ -146,8 +146,8 @@ def test_8_a_connection_outlives_answers_with_bodies(api: Api, receiver: Receive
     assert len({request.connection for request in receiver.requests}) == 1
 
 
-def test_9_creating_a_subscription_knocks_at_no_door(api: Api, receiver: Receiver) -> None:
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+def test_9_creating_a_subscription_connects_to_no_endpoint(api: Api, receiver: Receiver) -> None:
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
     api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url + "/other"}})
     assert receiver.connections == 0
 
@@ -155,7 +155,7 @@ def test_9_creating_a_subscription_knocks_at_no_door(api: Api, receiver: Receive
 def test_deliveryattempt_is_always_present_when_the_setting_asks_for_it(
     api: Api, receiver: Receiver, redis_url: str
 ) -> None:
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
     publish(api, "message")
     with Worker(redis_url, PUSHHUB_DELIVERY_ATTEMPT_ALWAYS="on"):
         settled()

@@ -17,7 +17,7 @@ Migrate = Callable[[str], Any]
 
 @pytest.fixture
 def migrate() -> Iterator[Migrate]:
-    """Brings the tables of `deliveries` to a migration, and returns the models of that time."""
+    """Return a function that migrates the tables of `deliveries` and returns the models of that migration."""
 
     def to(name: str) -> Any:
         executor = MigrationExecutor(connection)
@@ -28,8 +28,8 @@ def migrate() -> Iterator[Migrate]:
     to(latest)
 
 
-def test_jobs_begun_before_there_were_parts_go_on_where_they_were(migrate: Migrate) -> None:
-    """Else a replay that is resumed after the upgrade would publish messages a second time under its id."""
+def test_jobs_from_before_parts_existed_continue_where_they_were(migrate: Migrate) -> None:
+    """Otherwise a replay that is resumed after the upgrade would publish messages a second time under its id."""
     jobs = migrate("0006_publish_jobs").get_model("deliveries", "PublishJob").objects
     spec = {"topic": "projects/shop/topics/orders", "subscription": "projects/shop/subscriptions/push"}
     jobs.create(job_id="replay", kind="replay", spec=spec, position=7, published=3, rejected=0)

@@ -1,4 +1,4 @@
-"""Queries whose SQL is made once give what the ORM gives."""
+"""Queries whose SQL is compiled once return the same rows as the ORM."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def labelled() -> PreparedRows:
 
 @pytest.fixture
 def project() -> Project:
-    made = Project.objects.create(project_id="project-1")
+    project = Project.objects.create(project_id="project-1")
     for number in range(3):
-        Topic.objects.create(project=made, topic_id=f"topic-{number}", labels={"number": str(number)})
-    return made
+        Topic.objects.create(project=project, topic_id=f"topic-{number}", labels={"number": str(number)})
+    return project
 
 
-def test_rows_are_those_of_the_orm_with_their_types(project: Project) -> None:
+def test_rows_have_the_values_and_types_of_the_orm(project: Project) -> None:
     rows = labelled()
     for before in ("topic-2", "topic-1", "topic-9", "a"):
         expected = Topic.objects.filter(project=project, topic_id__lt=before)
@@ -85,10 +85,10 @@ def test_parsed_rows_are_forgotten_before_they_become_too_many(
 
 @pytest.mark.django_db(transaction=True)
 def test_each_thread_asks_by_its_own_connection(project: Project) -> None:
-    rows, found = labelled(), []
+    rows, row_counts = labelled(), []
 
     def ask() -> None:
-        found.append(len(list(rows("project-1", "topic-9"))))
+        row_counts.append(len(list(rows("project-1", "topic-9"))))
         connections.close_all()
 
     rows("project-1", "topic-9")
@@ -97,17 +97,17 @@ def test_each_thread_asks_by_its_own_connection(project: Project) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [3, 3, 3]
+    assert row_counts == [3, 3, 3]
 
 
 def test_a_topic_is_whole_and_can_be_saved(project: Project) -> None:
     expected = Topic.objects.select_related("project").get(topic_id="topic-1")
-    found = topic_get(name="projects/project-1/topics/topic-1")
-    assert {field.attname: getattr(found, field.attname) for field in Topic._meta.concrete_fields} == {
+    topic = topic_get(name="projects/project-1/topics/topic-1")
+    assert {field.attname: getattr(topic, field.attname) for field in Topic._meta.concrete_fields} == {
         field.attname: getattr(expected, field.attname) for field in Topic._meta.concrete_fields
     }
-    assert found.project == expected.project and found.project.number == expected.project.number
-    found.labels = {"a": "b"}
-    found.save()
+    assert topic.project == expected.project and topic.project.number == expected.project.number
+    topic.labels = {"a": "b"}
+    topic.save()
     assert Topic.objects.get(topic_id="topic-1").labels == {"a": "b"}
     assert Topic.objects.count() == 3

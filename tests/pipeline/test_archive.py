@@ -61,13 +61,13 @@ def read(root: Path) -> list[dict[str, Any]]:
         return []
     with duckdb.connect() as duck:
         duck.execute("SET TimeZone = 'UTC'")
-        found = duck.execute(
+        result = duck.execute(
             "SELECT project, topic, message_id, publish_time, data, attributes, ordering_key, dt"
             " FROM read_parquet(?, hive_partitioning = true) ORDER BY message_id",
             [paths],
         )
-        names = [column[0] for column in found.description or []]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        names = [column[0] for column in result.description or []]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
 def assert_archived(root: Path, ids: list[str]) -> None:
@@ -105,9 +105,9 @@ def stored(topic: str, count: int, *, age_seconds: float) -> list[str]:
     ids = list(range(first, first + count))
     pk = topic_get(name=topic).pk
     statements.messages_insert(
-        [(one, pk, "local", f"{topic} {number}".encode(), "", "") for number, one in enumerate(ids)]
+        [(message_id, pk, "local", f"{topic} {number}".encode(), "", "") for number, message_id in enumerate(ids)]
     )
-    return [str(one) for one in ids]
+    return [str(message_id) for message_id in ids]
 
 
 def test_messages_of_a_publisher_whose_clock_is_behind_are_archived_before_they_go(
@@ -135,21 +135,21 @@ def test_a_message_that_is_acknowledged_at_once_is_archived(spark: SparkSession,
     settings.ARCHIVING = True
     topic_create(name=ORDERS, topic={})
     subscription_create(name="projects/shop/subscriptions/worker", subscription={"topic": ORDERS})
-    [one] = message_publish(topic=topic_get(name=ORDERS), messages=[NewMessage(f"{ORDERS} 0".encode(), {}, "k")])
+    [message_id] = message_publish(topic=topic_get(name=ORDERS), messages=[NewMessage(f"{ORDERS} 0".encode(), {}, "k")])
     Delivery.objects.all().delete()
 
     sweep.settled_sweep()
     assert Archiver(tmp_path, session=spark).run().messages == 1
     sweep.settled_sweep()
 
-    assert_archived(tmp_path, [one])
+    assert_archived(tmp_path, [message_id])
     assert not Message.objects.exists()
 
 
 def test_messages_of_a_write_that_was_killed_stay(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
     """Given messages that a run has claimed and not written, then they are not let go."""
     settings.ARCHIVING = True
-    ids = [int(one) for one in publish(ORDERS, 5)]
+    ids = [int(message_id) for message_id in publish(ORDERS, 5)]
     write = ArchiveLeftover.objects.create(token="0123456789ab")
     statements.archived_insert(write_id=write.pk, message_ids=ids)
 
@@ -186,8 +186,8 @@ def test_files_that_are_not_its_own_are_left_alone(spark: SparkSession, tmp_path
     archiver.run()
 
     assert ours | theirs <= set(tmp_path.rglob("*.parquet"))
-    found = files.adopt(tmp_path)
-    assert {tmp_path / path for path, _ in found.foreign} == theirs
+    adopted = files.adopt(tmp_path)
+    assert {tmp_path / path for path, _ in adopted.foreign} == theirs
     assert_archived(tmp_path, ids)
 
 
@@ -211,8 +211,8 @@ def test_a_database_older_than_the_archive_deletes_nothing(spark: SparkSession, 
     assert (tmp_path / compacted.path).exists()
     assert files.verify(tmp_path).missing == sorted(row.path for row in before)
 
-    found = files.adopt(tmp_path)
-    assert (found.added, sorted(found.dropped)) == ([compacted.path], sorted(row.path for row in before))
+    adopted = files.adopt(tmp_path)
+    assert (adopted.added, sorted(adopted.dropped)) == ([compacted.path], sorted(row.path for row in before))
     assert archiver.run().messages == 0
     assert_archived(tmp_path, ids)
 

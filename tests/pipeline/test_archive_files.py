@@ -32,9 +32,9 @@ def archive_file(root: Path, name: str, ids: list[int]) -> str:
     rows = len(ids)
     columns: dict[str, list[Any]] = {
         "topic": ["projects/shop/topics/orders"] * rows,
-        "message_id": [str(one) for one in ids],
+        "message_id": [str(message_id) for message_id in ids],
         "publish_time": [0] * rows,
-        "data": [one.to_bytes(8, "big") * 20 for one in ids],
+        "data": [message_id.to_bytes(8, "big") * 20 for message_id in ids],
         "attributes": [""] * rows,
         "ordering_key": [""] * rows,
     }
@@ -82,13 +82,13 @@ def test_verify_names_what_is_missing_damaged_and_unknown(tmp_path: Path) -> Non
     manifest_row(tmp_path, f"{FOLDER}/5-6-eeeeeeeeeeee-0.parquet", [5, 6])
     pages_damage(tmp_path / damaged)
 
-    found = verify(tmp_path)
+    report = verify(tmp_path)
 
-    assert (found.files, found.messages) == (1, 9)
-    assert found.missing == [f"{FOLDER}/5-6-eeeeeeeeeeee-0.parquet"]
-    assert [path for path, _ in found.damaged] == [damaged, short]
-    assert found.damaged[1][1] == "it has 2 rows instead of 3"
-    assert found.unknown == [unknown]
+    assert (report.files, report.messages) == (1, 9)
+    assert report.missing == [f"{FOLDER}/5-6-eeeeeeeeeeee-0.parquet"]
+    assert [path for path, _ in report.damaged] == [damaged, short]
+    assert report.damaged[1][1] == "it has 2 rows instead of 3"
+    assert report.unknown == [unknown]
     assert len(paths()) == 4, "nothing is changed"
 
 
@@ -106,16 +106,17 @@ def test_adopt_takes_each_message_once_and_deletes_no_file(tmp_path: Path) -> No
     manifest_row(tmp_path, replaced, [*range(1, 21)])
     manifest_row(tmp_path, damaged, [*range(100, 900)])
     manifest_row(tmp_path, f"{FOLDER}/5-6-eeeeeeeeeeee-0.parquet", [5, 6])
-    statements.messages_insert([(one, 1, "local", b"x", "", "") for one in (40, 45, 60)])
+    statements.messages_insert([(message_id, 1, "local", b"x", "", "") for message_id in (40, 45, 60)])
     ArchivedMessage.objects.create(message_id=60, write_id=0)
     before = set(tmp_path.rglob("*.parquet"))
 
-    found = adopt(tmp_path)
+    adopted = adopt(tmp_path)
 
     assert paths() == {whole, overlapping}
-    assert (sorted(found.added), found.redundant, found.repeated) == (sorted([whole, overlapping]), [replaced], 10)
-    assert sorted(found.dropped) == sorted([damaged, f"{FOLDER}/5-6-eeeeeeeeeeee-0.parquet"])
-    assert [path for path, _ in found.foreign] == [f"{FOLDER}/part-0.parquet"]
+    assert sorted(adopted.added) == sorted([whole, overlapping])
+    assert (adopted.redundant, adopted.repeated) == ([replaced], 10)
+    assert sorted(adopted.dropped) == sorted([damaged, f"{FOLDER}/5-6-eeeeeeeeeeee-0.parquet"])
+    assert [path for path, _ in adopted.foreign] == [f"{FOLDER}/part-0.parquet"]
     assert set(tmp_path.rglob("*.parquet")) == before
     row = ArchiveFile.objects.get(path=overlapping)
     assert (row.first_id, row.last_id, row.rows) == (31, 50, 20)

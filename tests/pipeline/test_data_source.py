@@ -70,7 +70,7 @@ def test_an_archive_in_a_bucket_is_written_compacted_and_read(spark: SparkSessio
     chosen = frame.where("message_id > '" + ids[4] + "'").select("message_id", "attributes")
     rows = sorted(chosen.collect())
     assert [(row.message_id, row.attributes) for row in rows] == [
-        (one, {"n": str(number)}) for number, one in enumerate(ids) if number > 4
+        (message_id, {"n": str(number)}) for number, message_id in enumerate(ids) if number > 4
     ]
     assert SECRET not in plan_of(chosen)
 

@@ -86,7 +86,7 @@ def numbers(name: str = WORKER) -> list[int]:
     received = messages_pull(subscription=subscription_get(name=name), max_messages=1000)
     import base64
 
-    return [json.loads(base64.b64decode(one.message["data"]))["n"] for one in received]
+    return [json.loads(base64.b64decode(pulled.message["data"]))["n"] for pulled in received]
 
 
 def test_a_replay_to_a_topic_publishes_each_message_once_in_order(

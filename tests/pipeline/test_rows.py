@@ -25,12 +25,12 @@ def read(
     return list(rows_read(path, form=form, columns=columns, dialect=dialect))
 
 
-def datas(found: list[Row]) -> list[str]:
-    return [row.data.decode() for row in found if not row.reason]
+def datas(parsed_rows: list[Row]) -> list[str]:
+    return [row.data.decode() for row in parsed_rows if not row.reason]
 
 
-def reasons(found: list[Row]) -> list[str]:
-    return [row.reason for row in found if row.reason]
+def reasons(parsed_rows: list[Row]) -> list[str]:
+    return [row.reason for row in parsed_rows if row.reason]
 
 
 def test_a_field_with_newlines_and_quotes_is_one_message(tmp_path: Path) -> None:
@@ -52,18 +52,18 @@ def test_a_field_with_newlines_and_quotes_is_one_message(tmp_path: Path) -> None
     ],
 )
 def test_a_malformed_line_of_csv_is_rejected_and_the_others_are_not(tmp_path: Path, line: bytes, reason: str) -> None:
-    found = read(tmp_path / "a.csv", b"body,kind,key\nfirst,,\n" + line + b"\nlast,,\n")
+    parsed_rows = read(tmp_path / "a.csv", b"body,kind,key\nfirst,,\n" + line + b"\nlast,,\n")
 
-    assert datas(found) == ["first", "last"]
-    [rejected] = [row for row in found if row.reason]
+    assert datas(parsed_rows) == ["first", "last"]
+    [rejected] = [row for row in parsed_rows if row.reason]
     assert rejected.reason.startswith(reason)
     assert rejected.text == line.decode(errors="replace") + "\n"
 
 
 def test_a_quote_that_never_ends_is_rejected_with_the_lines_that_it_takes(tmp_path: Path) -> None:
-    found = read(tmp_path / "a.csv", b'body,kind,key\nfirst,,\n"open,k,o\nx,y,z\n')
-    assert datas(found) == ["first"]
-    assert reasons(found) == ["line 3 to 4: it is not CSV: unexpected end of data"]
+    parsed_rows = read(tmp_path / "a.csv", b'body,kind,key\nfirst,,\n"open,k,o\nx,y,z\n')
+    assert datas(parsed_rows) == ["first"]
+    assert reasons(parsed_rows) == ["line 3 to 4: it is not CSV: unexpected end of data"]
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ def test_a_quote_that_never_ends_is_rejected_with_the_lines_that_it_takes(tmp_pa
     ],
 )
 def test_a_malformed_line_of_json_is_rejected_and_the_others_are_not(tmp_path: Path, line: bytes, reason: str) -> None:
-    found = read(tmp_path / "a.json", b'{"body": "first"}\n' + line + b'\n\n{"body": "last"}', form="json")
+    parsed_rows = read(tmp_path / "a.json", b'{"body": "first"}\n' + line + b'\n\n{"body": "last"}', form="json")
 
-    assert datas(found) == ["first", "last"]
-    [why] = reasons(found)
+    assert datas(parsed_rows) == ["first", "last"]
+    [why] = reasons(parsed_rows)
     assert why.startswith(reason)
 
 
@@ -105,11 +105,11 @@ def test_a_row_that_is_too_long_ends_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, head: bytes
 ) -> None:
     monkeypatch.setattr(rows, "MAX_ROW_BYTES", 1000)
-    found = read(tmp_path / "a", head + b'"' + b"x\n" * 600 + b"y" * 2000, form=form)
+    parsed_rows = read(tmp_path / "a", head + b'"' + b"x\n" * 600 + b"y" * 2000, form=form)
 
-    assert datas(found) == ["first"]
-    assert "longer than 1,000 bytes; the rest of the file was not read" in reasons(found)[-1]
-    assert all(len(row.text) <= rows.SHOWN_CHARACTERS for row in found)
+    assert datas(parsed_rows) == ["first"]
+    assert "longer than 1,000 bytes; the rest of the file was not read" in reasons(parsed_rows)[-1]
+    assert all(len(row.text) <= rows.SHOWN_CHARACTERS for row in parsed_rows)
 
 
 @pytest.mark.parametrize(
@@ -243,29 +243,29 @@ def test_objects_of_json_may_take_several_lines(
 ) -> None:
     """Given objects one after the other or in an array, then each is a message as it was written."""
     monkeypatch.setattr(jsonvalues, "CHUNK_BYTES", chunk)
-    found = read(tmp_path / "a.json", content, form="json", columns=Columns(), dialect=MULTI_LINE)
-    assert [row.data for row in found] == [b'{"a": 1}', b'{\n  "a": "}{\\\\\\" ]"\n}', b'{"a": {"b": [{}]}}']
-    assert not any(row.reason for row in found)
+    parsed_rows = read(tmp_path / "a.json", content, form="json", columns=Columns(), dialect=MULTI_LINE)
+    assert [row.data for row in parsed_rows] == [b'{"a": 1}', b'{\n  "a": "}{\\\\\\" ]"\n}', b'{"a": {"b": [{}]}}']
+    assert not any(row.reason for row in parsed_rows)
 
 
 def test_what_is_no_object_is_rejected_and_the_others_are_not(tmp_path: Path) -> None:
     content = b'{"body": 1}\n{\n "body": 2,\n}\nnonsense\n{"other": 3}\n{"body": "\xff"}\n{"body": 4}\n{"body":\n5'
-    found = read(tmp_path / "a.json", content, form="json", columns=Columns(data="body"), dialect=MULTI_LINE)
+    parsed_rows = read(tmp_path / "a.json", content, form="json", columns=Columns(data="body"), dialect=MULTI_LINE)
 
-    assert datas(found) == ["1", "4"]
-    assert [reason.split(": ")[0] for reason in reasons(found)] == [
+    assert datas(parsed_rows) == ["1", "4"]
+    assert [reason.split(": ")[0] for reason in reasons(parsed_rows)] == [
         "line 2 to 4", "line 5", "line 6", "line 7", "line 9 to 10",
     ]  # fmt: skip
     assert [word in reason for word, reason in zip(
-        ["not JSON", "not JSON", "no field 'body'", "not UTF-8", "does not end"], reasons(found), strict=True
+        ["not JSON", "not JSON", "no field 'body'", "not UTF-8", "does not end"], reasons(parsed_rows), strict=True
     )] == [True] * 5  # fmt: skip
-    assert [row.text for row in found if row.reason][1] == "nonsense"
+    assert [row.text for row in parsed_rows if row.reason][1] == "nonsense"
 
 
 def test_an_object_that_is_too_long_ends_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "MAX_ROW_BYTES", 100)
     monkeypatch.setattr(jsonvalues, "CHUNK_BYTES", 10)
     content = b'[{"body": 1}, {"body": "' + b"x" * 200 + b'"}, {"body": 2}]'
-    found = read(tmp_path / "a.json", content, form="json", columns=Columns(data="body"), dialect=MULTI_LINE)
-    assert datas(found) == ["1"]
-    assert "it does not end, or is too long; the rest of the file was not read" in reasons(found)[0]
+    parsed_rows = read(tmp_path / "a.json", content, form="json", columns=Columns(data="body"), dialect=MULTI_LINE)
+    assert datas(parsed_rows) == ["1"]
+    assert "it does not end, or is too long; the rest of the file was not read" in reasons(parsed_rows)[0]

@@ -1,4 +1,4 @@
-"""Who may not act as a subscription's account neither takes the account's token out nor sends its pushes elsewhere."""
+"""A caller without actAs on a subscription's account can neither remove its token nor redirect its pushes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def stored() -> dict[str, Any]:
 
 @pytest.fixture
 def token(redis_url: str) -> str:
-    """Mallory's, who may do everything with Pub/Sub and act as an account of hers; `signed` pushes as another one."""
+    """Return a token of Mallory, who administers Pub/Sub and may act as `mallorys`; `signed` pushes as `pusher`."""
     project_create(project_id="shop")
     topic_create(name=TOPIC, topic={})
     for account_id in ("pusher", "mallorys"):
@@ -109,7 +109,7 @@ def over_grpc(address: str, token: str, mask: str, update: dict[str, Any]) -> tu
 
 
 @pytest.mark.parametrize("update", UPDATES)
-def test_rest_refuses_each_update_without_act_as_on_the_present_account_and_takes_it_with(
+def test_rest_refuses_each_update_without_act_as_on_the_present_account_and_accepts_it_with(
     token: str, update: str
 ) -> None:
     before = stored()
@@ -124,7 +124,7 @@ def test_rest_refuses_each_update_without_act_as_on_the_present_account_and_take
     assert over_rest(token, *UPDATES[update]) == ("OK", "")
 
 
-def test_so_does_grpc(server: GrpcServer, token: str) -> None:
+def test_grpc_refuses_each_update_without_act_as_on_the_present_account(server: GrpcServer, token: str) -> None:
     before = stored()
 
     for update, call in UPDATES.items():
@@ -149,7 +149,7 @@ def test_act_as_on_the_present_account_alone_does_not_put_another_in_its_place(t
 
 
 def test_an_account_that_is_deleted_meanwhile_needs_act_as_on_the_project(token: str) -> None:
-    """It may be undeleted, and then the subscription would be signed again."""
+    """The account may be undeleted, and then the pushes would be signed again."""
     service_accounts.service_account_delete(name=f"projects/shop/serviceAccounts/{PUSHER}")
 
     assert over_rest(token, *UPDATES["redirect and strip"])[0] == "PERMISSION_DENIED"
@@ -159,11 +159,11 @@ def test_an_account_that_is_deleted_meanwhile_needs_act_as_on_the_project(token:
 
 @pytest.fixture
 def staff(token: str) -> Client:
-    """Mallory in the console, with every page of it."""
+    """Return a console client of Mallory, who may open every page."""
     return staff_client("mallory")
 
 
-def test_so_does_the_console(staff: Client) -> None:
+def test_the_console_refuses_each_update_without_act_as_on_the_present_account(staff: Client) -> None:
     pk = Subscription.objects.get().pk
     before = stored()
 
@@ -178,7 +178,7 @@ def test_so_does_the_console(staff: Client) -> None:
     assert stored() == before
 
 
-def test_so_does_the_command_line(
+def test_the_command_line_refuses_each_update_without_act_as_on_the_present_account(
     token: str, live_server: LiveServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PUSHHUB_URL", live_server.url)
@@ -199,7 +199,7 @@ def test_so_does_the_command_line(
 
 @pytest.fixture
 def owner(token: str) -> str:
-    """Mallory's token, who owns the project by now, which is protected."""
+    """Return a token of Mallory, who now owns the project; a perimeter protects it."""
     grant("projects/shop", "roles/owner")
     Perimeter.objects.create(title="crown jewels").projects.add(Project.objects.get())
     return token
@@ -213,7 +213,7 @@ def test_rest_updates_nothing_of_a_push_subscription_in_a_perimeter(owner: str, 
     assert stored() == before
 
 
-def test_neither_does_grpc(server: GrpcServer, owner: str) -> None:
+def test_grpc_updates_nothing_of_a_push_subscription_in_a_perimeter(server: GrpcServer, owner: str) -> None:
     before = stored()
 
     for update, call in UPDATES.items():
@@ -221,7 +221,7 @@ def test_neither_does_grpc(server: GrpcServer, owner: str) -> None:
     assert stored() == before
 
 
-def test_neither_does_the_console_for_a_superuser(owner: str) -> None:
+def test_the_console_updates_nothing_of_a_push_subscription_in_a_perimeter_for_a_superuser(owner: str) -> None:
     client = Client()
     client.force_login(User.objects.create_superuser("root"))
     pk = Subscription.objects.get().pk

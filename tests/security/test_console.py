@@ -1,6 +1,6 @@
 """The console shows a person what REST answers to the same person, and changes nothing that REST would refuse.
 
-The addresses come from the console's own registry and patterns, so a page that is added later is walked as well.
+The addresses come from the console's own registry and patterns, so pages that are added later are tested as well.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from tests.tenants import PEOPLE, TENANTS, World, addresses, console_patterns, m
 
 pytestmark = pytest.mark.django_db
 
-#: Their pages are of the whole deployment, and so for superusers.
+#: Their pages concern the whole deployment, so only superusers may open them.
 OF_THE_DEPLOYMENT = {"SigningKey", "Group", "Segment", "ArchiveFile", "User"}
-#: Every page that somebody else than a superuser may open, and the methods that it stands for.
+#: Every page that callers other than superusers may open, and the API methods that it stands for.
 OF_TENANTS = {
     *("Project", "Topic", "Subscription", "Snapshot", "ServiceAccount", "ServiceAccountKey", "AccessToken", "Policy"),
     *("RoleResource", "Organization", "Folder", "Perimeter", "AuditEntry", "Message", "Delivery", "PublishJob"),
@@ -58,20 +58,20 @@ def test_every_kind_of_page_is_walked(world: World) -> None:
     assert len(regular) == 2, "the index of an app, and Django's last resort for addresses without a slash"
 
 
-# What is shown
+# What the pages show
 
 
 def shown_to(world: World, person: str) -> dict[str, str]:
-    """The pages that are answered with 200, by their address."""
-    found = {}
+    """Return the pages that are answered with 200, by their address."""
+    pages = {}
     for address in addresses(world, *TENANTS):
         if "logout" in address:
             continue
         response = world.clients[person].get(address)
         assert response.status_code in (200, 302, 403, 404, 405), (address, response.status_code)
         if response.status_code == 200 and "login" not in address:
-            found[address] = response.content.decode()
-    return found
+            pages[address] = response.content.decode()
+    return pages
 
 
 @pytest.mark.any_database
@@ -105,7 +105,7 @@ def test_superusers_see_everything(world: World) -> None:
 
 
 def listed(world: World, person: str, model: type[Model]) -> set[int | str]:
-    """The primary keys on the console's list of a model; nothing where the list is refused."""
+    """Return the primary keys on the console's list of a model; none if the list is refused."""
     address = f"/admin/{model._meta.app_label}/{model._meta.model_name}/"
     response = world.clients[person].get(address)
     if response.status_code != 200:
@@ -113,7 +113,7 @@ def listed(world: World, person: str, model: type[Model]) -> set[int | str]:
     return {row.pk for row in response.context["cl"].queryset}
 
 
-#: What REST is asked about a row, by the kind of row; the caller sees it unless the answer is 403.
+#: The REST request about a row, by the kind of row; the caller sees the row unless the answer is 403.
 ASKED: dict[type[Model], Callable[[Any], tuple[str, str, Any]]] = {
     Project: lambda row: ("GET", row.name, None),
     Topic: lambda row: ("GET", row.name, None),
@@ -154,7 +154,7 @@ def test_a_list_has_the_rows_that_rest_shows_to_the_same_person(world: World, pe
 
 
 @pytest.mark.parametrize("person", ["owner", "viewer", "neighbour", "stranger"])
-def test_the_pages_about_a_row_open_for_those_whom_rest_answers(world: World, person: str) -> None:
+def test_the_pages_about_a_row_open_for_callers_whom_rest_answers(world: World, person: str) -> None:
     client = world.clients[person]
     api = Api()
     api.client = client
@@ -174,19 +174,19 @@ def test_the_pages_about_a_row_open_for_those_whom_rest_answers(world: World, pe
             assert (client.get(address).status_code == 200) == (answer.status == 200), (address, answer)
 
 
-def test_what_rest_has_no_address_for_is_shown_by_the_same_table(world: World) -> None:
+def test_rows_without_a_rest_address_are_shown_by_the_same_table_of_methods(world: World) -> None:
     for person in ("owner", "viewer", "neighbour", "stranger"):
         held = PEOPLE[person]
         project = held[1] if held else ""
         for model in (Organization, Folder):
-            assert listed(world, person, model) == set(), "nobody holds a role on one"
+            assert listed(world, person, model) == set(), "nobody holds a role on any of them"
         audit = {
             row.resource.split("/")[1] for row in AuditEntry.objects.filter(pk__in=listed(world, person, AuditEntry))
         }
         assert audit == ({project} if project else set())
         assert listed(world, person, Perimeter) == set()
     for tenant in TENANTS:
-        [organization], [folder], [perimeter] = (world.of(tenant, one) for one in (Organization, Folder, Perimeter))
+        [organization], [folder], [perimeter] = (world.of(tenant, model) for model in (Organization, Folder, Perimeter))
         member = member_of("stranger")
         grants.role_grant(organization, role="roles/browser", member=member)
         grants.role_grant(folder, role="roles/accesscontextmanager.policyReader", member=member)
@@ -200,11 +200,11 @@ def test_what_rest_has_no_address_for_is_shown_by_the_same_table(world: World) -
             assert both.pk not in listed(world, "stranger", Perimeter), "it would show the neighbour's project"
 
 
-# What is done
+# What the pages change
 
 
 def stored(world: World, tenant: str) -> dict[str, Any]:
-    """Every column of every row of a tenant, and the number of rows of every model of ours."""
+    """Return every column of every row of a tenant, and the number of rows of each of PushHub's models."""
     rows = {
         f"{type(row).__name__} {row.pk}": type(row)._default_manager.filter(pk=row.pk).values().first()
         for row in world.rows[tenant]
@@ -220,13 +220,13 @@ def stored(world: World, tenant: str) -> dict[str, Any]:
 
 
 def counted() -> dict[str, int]:
-    """What there is of everything, but for entries about refused calls and what a page notes about itself."""
+    """Count the rows of every model except the audit log, which records refused calls too."""
     models = [*apps.get_app_config("subscriptions").get_models(), *apps.get_app_config("deliveries").get_models(), User]
     return {model.__name__: model._default_manager.count() for model in models if model is not AuditEntry}
 
 
 def changes_for(world: World, tenant: str, address: str) -> Iterator[dict[str, Any]]:
-    """What a person might send to an address to change something."""
+    """Yield the forms that a person might send to an address to change something."""
     model = model_of(address)
     if address.endswith("/delete/"):
         yield {"post": "yes"}
@@ -253,7 +253,7 @@ def changes_for(world: World, tenant: str, address: str) -> Iterator[dict[str, A
 
 
 def form_of(world: World, address: str, tenant: str) -> dict[str, Any]:
-    """A form as the superuser sees it, with another text in each field that takes one, about a tenant's rows."""
+    """Return a form as the superuser sees it, about a tenant's rows, with another text in each text field."""
     page = world.clients["superuser"].get(address)
     if page.context is None or "adminform" not in page.context:
         return {}
@@ -296,8 +296,8 @@ def test_nothing_is_changed_without_the_permission(world: World, person: str, te
     assert len(sent) > 100
 
 
-def test_the_owner_changes_what_is_the_owners(world: World) -> None:
-    """The walk above would see nothing if its forms were wrong: the owner's are taken."""
+def test_the_owner_can_change_the_owners_rows(world: World) -> None:
+    """The test above would notice nothing if its forms were wrong, so this one sees the owner's forms accepted."""
     owner = world.clients["owner"]
     [topic], [account] = world.of("acme", Topic), world.of("acme", ServiceAccount)
     for row in (topic, account):
@@ -312,7 +312,7 @@ def test_the_owner_changes_what_is_the_owners(world: World) -> None:
 
 
 def test_staff_do_not_join_groups_or_become_superusers(world: World) -> None:
-    """A group's member holds whatever policies grant to the group, and a superuser everything."""
+    """A group's member holds every role of the group, and a superuser every permission."""
     for person in ("owner", "stranger"):
         client = world.clients[person]
         [group] = world.of("acme", Group)
@@ -333,7 +333,7 @@ def test_staff_do_not_join_groups_or_become_superusers(world: World) -> None:
 # Lookups in the query string
 
 
-def test_a_lookup_that_is_no_filter_of_the_page_is_refused(world: World) -> None:
+def test_a_lookup_that_the_page_does_not_offer_as_a_filter_is_refused(world: World) -> None:
     """Otherwise `?private_key__regex=^a` and its like would guess a hidden column letter by letter."""
     root = world.clients["superuser"]
     request = request_of(root)
@@ -363,11 +363,11 @@ def request_of(client: Client) -> Any:
     return client.get("/admin/").wsgi_request
 
 
-# The mechanism at the root
+# The mechanism behind the pages
 
 
 def test_every_page_is_a_page_of_the_console() -> None:
-    """A model that is registered newly has to be put down here, and so thought about."""
+    """A newly registered model has to be added here, so that its access is considered."""
     assert isinstance(admin.site, ConsoleSite) or isinstance(admin.site._wrapped, ConsoleSite)  # type: ignore[attr-defined]
     for model, page in REGISTRY.items():
         assert isinstance(page, ConsoleAdmin), model
@@ -378,7 +378,7 @@ def test_every_page_is_a_page_of_the_console() -> None:
     assert ours == OF_THE_DEPLOYMENT
 
 
-def test_a_page_registered_without_a_word_about_access_is_for_superusers(world: World) -> None:
+def test_a_page_registered_without_an_access_rule_is_for_superusers(world: World) -> None:
     site = ConsoleSite()
     site.register(Topic)
     request = request_of(world.clients["owner"])
@@ -391,7 +391,7 @@ def test_a_page_registered_without_a_word_about_access_is_for_superusers(world: 
 
 @pytest.mark.parametrize("role", ["roles/owner", "roles/iam.securityReviewer"])
 def test_a_list_decides_as_a_single_row_does(world: World, role: str) -> None:
-    """Rows chosen by one query are those that the table of methods lets through one by one."""
+    """The rows that one query chooses are the rows that the table of methods allows one by one."""
     caller = Principal(member_of("stranger"))
     places = [row for row in world.rows["acme"] if type(row).__name__ in tree.KINDS]
     grants.role_grant(Topic.objects.get(topic_id="zebra-topic"), role="roles/pubsub.subscriber", member=caller.member)
@@ -416,7 +416,9 @@ def test_a_list_decides_as_a_single_row_does(world: World, role: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["owner", "neighbour", "viewer", "stranger"])
-def test_many_deliveries_are_chosen_as_few_are(world: World, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_deliveries_are_chosen_by_the_same_rule_as_few(
+    world: World, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     request, page = request_of(world.clients[name]), REGISTRY[Delivery]
     few = set(page.get_queryset(request))
     monkeypatch.setattr(delivery_pages, "MANY_DELIVERIES", 0)
@@ -440,7 +442,7 @@ def test_every_page_is_in_the_sidebar() -> None:
     assert listed == {model._meta.label_lower for model in REGISTRY}
 
 
-def test_a_project_of_another_tenant_is_neither_offered_nor_taken(world: World) -> None:
+def test_a_project_of_another_tenant_is_neither_offered_nor_accepted(world: World) -> None:
     client = world.clients["owner"]
     assert client.get("/admin/").context["project_switcher"]["offered"] == ["acme"]
     assert client.post("/admin/choose-project/", {"project": "zebra"}).status_code == 404
@@ -457,7 +459,7 @@ def test_a_chosen_project_limits_the_lists_to_it(world: World) -> None:
     assert len(listed(world, "superuser", Topic)) == 2
 
 
-def test_the_project_switcher_leads_nowhere_but_into_the_console(world: World) -> None:
+def test_the_project_switcher_only_redirects_into_the_console(world: World) -> None:
     for address in ("https://evil.test/admin/", "//evil.test/admin/", "/v1/projects", "javascript:alert(1)"):
         answer = world.clients["owner"].post("/admin/choose-project/", {"project": "acme", "next": address})
         assert answer.headers["Location"] == "/admin/", address

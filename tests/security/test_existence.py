@@ -1,4 +1,4 @@
-"""Nobody learns whether something of another tenant exists unless they may use it, wherever a request refers to it."""
+"""A caller learns whether another tenant's resource exists only if the caller may use it, whatever the request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.restapi import Api, staff_client
 pytestmark = pytest.mark.django_db(transaction=True)
 
 EVE = "user:eve@example.com"
-#: What Eve holds on her own project `shop`: everything, but for acting as its accounts and seeing them.
+#: Eve's roles on her own project `shop`: everything except acting as its accounts and seeing them.
 OWN_ROLES = ("roles/pubsub.admin", "roles/resourcemanager.projectIamAdmin")
 REVISION = "12345678"
 SERVICE_ACCOUNT = "pushConfig.oidcToken.serviceAccountEmail"
@@ -43,9 +43,9 @@ AVRO = {"type": "AVRO", "definition": '{"type": "record", "name": "R", "fields":
 
 @dataclass(frozen=True)
 class Reference:
-    """A request that refers to something of the project `depot`, or to something that isn't there.
+    """A request that refers to a resource of the project `depot`, or to one that doesn't exist.
 
-    `request` is the request in proto JSON, for gRPC as it stands; `{}` in it stands for what is referred to.
+    `request` is the request in proto JSON, which gRPC gets unchanged; `{}` in it stands for the resource's name.
     """
 
     method: str
@@ -53,10 +53,10 @@ class Reference:
     request: dict[str, Any]
     existing: str
     missing: str
-    #: The role that lets Eve use what exists, and on what.
+    #: The role that lets Eve use the resource that exists, and the resource that it is granted on.
     role: str
     level: str = "projects/depot"
-    #: What REST has in the address alone.
+    #: Fields that REST has in the address only.
     in_address: tuple[str, ...] = ()
 
 
@@ -218,7 +218,7 @@ KINDS = {
 
 @pytest.fixture
 def eve(redis_url: str) -> str:
-    """The token of Eve, who has the project `shop`; `depot` is another tenant's."""
+    """Return the token of Eve, who has the project `shop`; `depot` is another tenant's."""
     shop = project_create(project_id="shop")
     project_create(project_id="depot")
     topic_create(name=ORDERS, topic={})
@@ -238,7 +238,7 @@ def eve(redis_url: str) -> str:
 
 
 def filled(value: Any, reference: str) -> Any:
-    """The request with what it refers to."""
+    """Return the request with the name of the resource filled in."""
     if isinstance(value, dict):
         return {key: filled(inner, reference) for key, inner in value.items()}
     return value.replace("{}", reference) if isinstance(value, str) else value
@@ -252,7 +252,7 @@ def existing_of(reference: Reference) -> str:
 
 
 def over_rest(token: str, reference: Reference, to: str) -> str:
-    """The answer's status and text, or OK."""
+    """Send the request over REST; return the answer's status and text, or OK."""
     body = {field: value for field, value in reference.request.items() if field not in reference.in_address}
     answer = Api().call(*reference.rest, filled(body, to), Authorization=f"Bearer {token}")
     return "OK" if answer.status == 200 else repr(answer.body)
@@ -288,7 +288,7 @@ def test_over_rest(eve: str, word: str) -> None:
     assert is_denied(there)
     assert not_there == there.replace(existing, reference.missing)
     assert rows() == before
-    # And who may use what exists is told what doesn't.
+    # And a caller who may use the resource learns which one doesn't exist.
     grants.role_grant(resource_get(reference.level), role=reference.role, member=EVE)
     assert not is_denied(over_rest(eve, reference, reference.missing))
     assert over_rest(eve, reference, reference.missing) != "OK"
@@ -322,7 +322,7 @@ NAMED = [
 
 
 def refusal(method: str, place: int, named: list[tuple[str, str, str]]) -> str:
-    """Why Eve may not call `method` on what stands at `place` of the names, written with the first of each."""
+    """Return why Eve may not call `method` on the names in column `place`, rewritten to those of the first column."""
     requested = names_for(method)
     for source in requested:
         for words in named:
@@ -338,7 +338,7 @@ def refusal(method: str, place: int, named: list[tuple[str, str, str]]) -> str:
 
 
 @pytest.mark.parametrize("project", ["depot", "nowhere"])
-def test_each_method_refuses_what_exists_and_what_does_not_in_the_same_words(eve: str, project: str) -> None:
+def test_each_method_refuses_existing_and_missing_resources_in_the_same_words(eve: str, project: str) -> None:
     depot = resource_get("projects/depot")
     assert isinstance(depot, Project)
     custom_roles.role_create(depot, {"roleId": "packer", "role": {}})
@@ -365,7 +365,7 @@ def test_an_account_of_another_project_is_refused_as_one_that_does_not_exist(eve
     assert not_there == there.replace(foreign, absent)
 
 
-# What only REST has
+# Requests that only REST has
 
 
 def by_parent(kind: str) -> Callable[[Api, str], Any]:
@@ -460,7 +460,7 @@ def test_a_schemas_owner_is_not_told_which_topic_allows_a_revision(eve: str) -> 
 
 @pytest.fixture
 def staff(eve: str) -> Client:
-    """Eve in the console, with every page of it."""
+    """Return a console client of Eve, who may open every page."""
     return staff_client("eve")
 
 

@@ -1,4 +1,4 @@
-"""gRPC requests that are cheap to send and dear to take: small when compressed, large or many objects when read."""
+"""gRPC requests that are cheap to send and expensive to read: small when compressed, then large or many objects."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ PublishRequest = pubsub.PublishRequest.pb()
 
 @pytest.fixture
 def strict(transactional_db: None, redis_url: str, live_server: LiveServer) -> Iterator[GrpcServer]:
-    """A server that knows nobody without a token."""
+    """Start a server that refuses callers without a token."""
     with GrpcServer(redis_url, rest=live_server.url, PUSHHUB_ANONYMOUS="", PUSHHUB_DEVELOPMENT="0") as started:
         yield started
 
 
 @pytest.fixture
 def channel(strict: GrpcServer) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(strict.address, compression=grpc.Compression.Gzip) as found:
-        yield found
+    with grpc.insecure_channel(strict.address, compression=grpc.Compression.Gzip) as channel:
+        yield channel
 
 
 @pytest.fixture
 def publisher() -> tuple[tuple[str, str], ...]:
-    """The metadata of a caller who may publish to the topic."""
+    """Return the call metadata of a caller who may publish to the topic."""
     project_create(project_id="shop")
     topic_create(name=TOPIC, topic={})
     grants.role_grant(resource_get(TOPIC), role="roles/pubsub.publisher", member=ADA)
@@ -55,7 +55,7 @@ def publisher() -> tuple[tuple[str, str], ...]:
 
 
 def peak_mb(server: GrpcServer) -> float:
-    """The most memory that the process ever had."""
+    """Return the most memory that the process ever held, in MB."""
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
@@ -69,7 +69,7 @@ def code_of(call: Callable[..., object], *arguments: object, **options: object) 
 
 
 @pytest.mark.parametrize("metadata", [(), (("authorization", "Bearer nonsense"),)], ids=["nobody", "a bad token"])
-def test_what_a_stranger_sends_is_never_read(
+def test_the_request_of_a_stranger_is_never_read(
     strict: GrpcServer, channel: grpc.Channel, metadata: tuple[tuple[str, str], ...]
 ) -> None:
     publish = channel.unary_unary(PUBLISH)
@@ -109,7 +109,7 @@ def test_a_known_caller_cannot_make_millions_of_objects(
     assert peak_mb(strict) - before < 200, "each took 550 MB before"
 
 
-def test_what_inflates_to_more_than_a_request_may_have_is_not_inflated(
+def test_a_request_that_would_inflate_beyond_the_limit_is_not_inflated(
     strict: GrpcServer, channel: grpc.Channel, publisher: tuple[tuple[str, str], ...]
 ) -> None:
     publish = channel.unary_unary(PUBLISH)
@@ -141,7 +141,7 @@ def test_services_for_everybody_read_small_requests_only(channel: grpc.Channel, 
 
 
 def test_calls_without_a_request_cost_their_caller_alone(strict: GrpcServer) -> None:
-    """As many as a caller may have under way, and more: others are answered meanwhile, and they after those ended."""
+    """While a caller has more open calls than allowed, others are answered, and the caller is once its calls end."""
     project_create(project_id="shop")
     topic_create(name=TOPIC, topic={})
     tokens = []
@@ -192,7 +192,7 @@ def test_a_request_that_does_not_come_in_time_is_given_up(
             never.set()
 
 
-def test_fields_are_counted_wherever_they_are() -> None:
+def test_fields_are_counted_at_every_depth() -> None:
     kind = PublishRequest
     fields_check(kind, EMPTY_MESSAGES[: 2 * MOST_FIELDS])
     inside = b"\x12\x00" * MOST_FIELDS
@@ -214,7 +214,7 @@ def test_the_largest_publish_requests_have_few_enough_fields() -> None:
         fields_check(PublishRequest, PublishRequest(messages=messages).SerializeToString())
 
 
-def test_bytes_that_break_off_are_left_to_the_parser() -> None:
+def test_truncated_bytes_are_left_to_the_parser() -> None:
     data = PublishRequest(messages=[{"data": b"x" * 1_000_000}]).SerializeToString()
     for end in (len(data) - 1, 300_000):
         fields_check(PublishRequest, data[:end])

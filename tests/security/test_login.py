@@ -1,4 +1,4 @@
-"""The console's login: guessing is bounded, whoever guesses, and nobody is locked out for good."""
+"""The console's login: guessing is bounded for every caller, and nobody is locked out permanently."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_REDIS = "unix:///nowhere/redis.sock"
 
 
 class Clock:
-    """A clock that stands until it is moved."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -37,7 +37,7 @@ def ada() -> User:
 
 @pytest.fixture(params=["redis", "no redis"])
 def store(request: pytest.FixtureRequest, redis_url: str, settings: Any, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where attempts are counted: in Redis, and in the process where Redis doesn't answer."""
+    """Return where attempts are counted: in Redis, or in the process if Redis doesn't answer."""
     monkeypatch.setattr(throttle, "local_counters", LocalCounters())
     if request.param == "no redis":
         settings.REDIS_URL = NO_REDIS
@@ -55,9 +55,9 @@ def test_wrong_passwords_from_one_address_are_bounded(ada: User, store: str) -> 
     refused = attempt("wrong")
     assert refused.status_code == 429
     assert "Too many wrong passwords" in refused.content.decode()
-    assert attempt(PASSWORD).status_code == 429, "the right one is refused as well, or guessing would go on"
+    assert attempt(PASSWORD).status_code == 429, "the right password is refused as well, or guessing could go on"
     assert attempt(PASSWORD, address="192.0.2.2").status_code == 302, "others are not locked out"
-    assert attempt("wrong", name="bob").status_code == 200, "another name counts by itself"
+    assert attempt("wrong", name="bob").status_code == 200, "another name has a count of its own"
 
 
 def test_wrong_passwords_from_many_addresses_are_bounded(ada: User, store: str) -> None:
@@ -78,10 +78,10 @@ def test_a_browser_that_signed_in_before_is_not_locked_out(ada: User, store: str
     known.cookies.pop("pushhub_session")
     for _ in range(login.FROM_A_KNOWN_BROWSER):
         assert attempt("wrong", client=known).status_code == 200
-    assert attempt(PASSWORD, client=known).status_code == 429, "a stolen cookie guesses no more than others"
+    assert attempt(PASSWORD, client=known).status_code == 429, "a stolen cookie allows no more guesses"
 
 
-def test_the_cookie_of_a_browser_is_good_for_its_own_name_only(ada: User, store: str) -> None:
+def test_the_cookie_of_a_browser_is_valid_for_its_own_name_only(ada: User, store: str) -> None:
     User.objects.create_user("bob", "bob@example.com", PASSWORD, is_staff=True)
     bobs = Client()
     assert attempt(PASSWORD, client=bobs, name="bob").status_code == 302
@@ -94,7 +94,7 @@ def test_the_cookie_of_a_browser_is_good_for_its_own_name_only(ada: User, store:
     assert attempt("wrong", client=bobs).status_code == 429
 
 
-def test_signing_in_forgets_the_wrong_passwords_before(ada: User, store: str) -> None:
+def test_signing_in_resets_the_count_of_wrong_passwords(ada: User, store: str) -> None:
     for _ in range(3):
         for _ in range(login.FROM_AN_ADDRESS - 1):
             assert attempt("wrong").status_code == 200
@@ -108,7 +108,7 @@ def test_a_network_of_ipv6_counts_as_one_address(ada: User, store: str) -> None:
     assert attempt(PASSWORD, address="2001:db8:1:3::1").status_code == 302
 
 
-def test_behind_a_proxy_the_address_is_what_the_proxy_saw(ada: User, store: str, settings: Any) -> None:
+def test_behind_a_proxy_the_address_is_the_one_that_the_proxy_saw(ada: User, store: str, settings: Any) -> None:
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
     def forwarded(seen: str) -> int:
@@ -116,7 +116,7 @@ def test_behind_a_proxy_the_address_is_what_the_proxy_saw(ada: User, store: str,
         return Client().post(LOGIN, data, headers={"X-Forwarded-For": seen}, REMOTE_ADDR="127.0.0.1").status_code
 
     for number in range(login.FROM_AN_ADDRESS):
-        assert forwarded(f"10.0.0.{number}, 192.0.2.1") == 200, "what the client itself sends changes nothing"
+        assert forwarded(f"10.0.0.{number}, 192.0.2.1") == 200, "the header that the client itself sends has no effect"
     assert forwarded("10.0.0.99, 192.0.2.1") == 429
     assert forwarded("192.0.2.1, 192.0.2.2") == 200
 
@@ -145,4 +145,6 @@ def test_there_are_never_more_counters_than_buckets() -> None:
     seen = {throttle.bucket_of(f"name {number}", secret="s") for number in range(3000)}
     assert all(0 <= bucket < BUCKETS for bucket in seen)
     assert len(seen) > 2800, "names rarely meet"
-    assert throttle.bucket_of("a", secret="s") != throttle.bucket_of("a", secret="t"), "and nobody can aim"
+    assert throttle.bucket_of("a", secret="s") != throttle.bucket_of("a", secret="t"), (
+        "nobody can choose the bucket of another name"
+    )

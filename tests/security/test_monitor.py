@@ -1,4 +1,4 @@
-"""Flower: nothing of it without its login, no host but ours, and no endless guessing."""
+"""Flower: no page without its login, only our own host names, and bounded guessing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.ports import free_port, wait_for
 pytestmark = pytest.mark.any_database
 
 LOGIN = "admin:correct horse"
-#: Every kind of handler of Flower's: pages, its API, and what it shows without a login.
+#: An address of every kind of handler of Flower: pages, its API, and what it would show without a login.
 PATHS = [
     "/",
     "/workers",
@@ -38,7 +38,7 @@ PATHS = [
 
 
 class Clock:
-    """A clock that stands until it is moved."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -56,22 +56,24 @@ def basic(login: str) -> str:
     return f"Basic {base64.b64encode(login.encode()).decode()}"
 
 
-def asked(made: monitor.Guard, login: str, address: str = "192.0.2.1") -> int:
+def asked(flower_guard: monitor.Guard, login: str, address: str = "192.0.2.1") -> int:
     authorization = basic(login) if login else ""
-    return made.refusal(monitor.GuardedRequest(host="127.0.0.1:5555", authorization=authorization, address=address))
+    return flower_guard.refusal(
+        monitor.GuardedRequest(host="127.0.0.1:5555", authorization=authorization, address=address)
+    )
 
 
-def test_wrong_logins_are_bounded_for_each_address_and_not_for_good() -> None:
+def test_wrong_logins_are_bounded_per_address_until_the_window_ends() -> None:
     clock = Clock()
-    made = guard(clock)
+    flower_guard = guard(clock)
     for _ in range(monitor.WRONG_LOGINS):
-        assert asked(made, "") == 401, "a browser's first request is no guess"
-        assert asked(made, "admin:wrong") == 401
-    assert asked(made, "admin:wrong") == 429
-    assert asked(made, LOGIN) == 429, "guessing goes on to be refused, right or wrong"
-    assert asked(made, LOGIN, "192.0.2.2") == 0, "nobody else is locked out"
+        assert asked(flower_guard, "") == 401, "a browser's first request is not a guess"
+        assert asked(flower_guard, "admin:wrong") == 401
+    assert asked(flower_guard, "admin:wrong") == 429
+    assert asked(flower_guard, LOGIN) == 429, "even the right login is refused after too many guesses"
+    assert asked(flower_guard, LOGIN, "192.0.2.2") == 0, "no other address is locked out"
     clock.now += WINDOW_SECONDS
-    assert asked(made, LOGIN) == 0
+    assert asked(flower_guard, LOGIN) == 0
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "flower.example.com@evil", "[::1"])
@@ -83,7 +85,7 @@ def test_an_unknown_host_is_refused_whatever_the_login(host: str) -> None:
 @pytest.mark.parametrize(
     "authorization", ["Basic", "Basic !", "Bearer x", "basic " + basic(LOGIN)[6:], basic(LOGIN) + "x"]
 )
-def test_nothing_but_the_login_opens(authorization: str) -> None:
+def test_only_the_login_opens_flower(authorization: str) -> None:
     asked = monitor.GuardedRequest(host="flower.example.com", authorization=authorization, address="192.0.2.1")
     assert guard().refusal(asked) == 401
 
@@ -101,7 +103,7 @@ def test_nothing_but_the_login_opens(authorization: str) -> None:
     ],
 )
 def test_no_page_of_another_origin_changes_anything(origin: str, fetch_site: str, status: int) -> None:
-    """Also where no login is asked for: any web page reaches what listens on loopback."""
+    """This also holds without a login, as any web page can reach a server on loopback."""
     asked = monitor.GuardedRequest("127.0.0.1:5555", "127.0.0.1", method="POST", origin=origin, fetch_site=fetch_site)
     open_guard = monitor.Guard(hosts=["127.0.0.1"], logins=[], asks_for_login=False)
     assert open_guard.refusal(asked) == status
@@ -112,16 +114,18 @@ def test_a_superusers_session_opens_flower_for_as_long_as_it_lasts() -> None:
     clock = Clock()
     superusers = {"root"}
     sessions = monitor.ConsoleSessions(superusers.__contains__, monotonic=clock)
-    made = monitor.Guard(hosts=["127.0.0.1"], logins=[LOGIN], sessions=sessions)
+    flower_guard = monitor.Guard(hosts=["127.0.0.1"], logins=[LOGIN], sessions=sessions)
     asked = monitor.GuardedRequest("127.0.0.1:5555", "192.0.2.1", session_key="root")
-    assert made.refusal(asked) == 0
-    assert made.refusal(replace(asked, session_key="ada")) == 401
-    assert made.refusal(replace(asked, session_key="")) == 401
-    assert made.refusal(replace(asked, authorization=basic("a:b"))) == 401, "a wrong login is refused all the same"
+    assert flower_guard.refusal(asked) == 0
+    assert flower_guard.refusal(replace(asked, session_key="ada")) == 401
+    assert flower_guard.refusal(replace(asked, session_key="")) == 401
+    assert flower_guard.refusal(replace(asked, authorization=basic("a:b"))) == 401, (
+        "a wrong login is refused all the same"
+    )
     superusers.clear()
-    assert made.refusal(asked) == 0
+    assert flower_guard.refusal(asked) == 0
     clock.now += monitor.SESSION_SECONDS
-    assert made.refusal(asked) == 401
+    assert flower_guard.refusal(asked) == 401
 
 
 @pytest.mark.django_db(transaction=True)
@@ -140,7 +144,7 @@ def test_only_an_active_superuser_of_the_console_counts() -> None:
     assert not monitor.is_superuser_session(root)
 
 
-def test_a_retry_is_shown_with_its_time_and_what_is_left_until_then() -> None:
+def test_a_retry_is_shown_with_its_time_and_the_time_left() -> None:
     def shown(at: datetime) -> str:
         task = Task(uuid="1", eta="2026-11-22T08:31:12.250+00:00")
         return str(monitor.task_format(task, clock=lambda: at).eta)
@@ -152,7 +156,7 @@ def test_a_retry_is_shown_with_its_time_and_what_is_left_until_then() -> None:
 
 @pytest.fixture
 def flower(redis_url: str) -> Iterator[str]:
-    """Flower as it is started in production, with a login."""
+    """Start Flower as in production, with a login."""
     port = free_port()
     environment = {
         **os.environ,
@@ -193,7 +197,7 @@ def test_all_of_flower_asks_for_its_login_and_for_a_known_host_and_its_pages_car
     assert "WWW-Authenticate" not in browsers.headers
     scripts = re.findall(r"<script(?![^>]* src)[^>]*>(.*?)</script>", page.text, re.S)
     assert scripts
-    assert set(scripts) <= set(monitor.INLINE_SCRIPTS), "or the policy would block Flower's own"
+    assert set(scripts) <= set(monitor.INLINE_SCRIPTS), "otherwise the policy would block Flower's own scripts"
     policy = page.headers["Content-Security-Policy"]
     assert "script-src 'self' 'sha256-" in policy
     assert "default-src 'none'" in policy

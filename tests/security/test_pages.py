@@ -1,4 +1,4 @@
-"""What every HTML page carries, and who may read the documentation of the API."""
+"""The security headers of every HTML page, and who may read the documentation of the API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_documentation_asks_for_a_login_in_production(ada: User, production:
     assert refused.headers["Location"].startswith("/admin/login/?next=/")
     somebody = Client()
     somebody.force_login(User.objects.create_user("bob"))
-    assert somebody.get(path).status_code == 302, "a user who is no member of staff"
+    assert somebody.get(path).status_code == 302, "this user is not a member of staff"
     staff = Client()
     staff.force_login(ada)
     assert staff.get(path).status_code == 200
@@ -43,7 +43,7 @@ def test_every_page_has_a_strict_policy(ada: User, path: str) -> None:
     policy = client.get(path).headers["Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'")
     assert "unsafe" not in policy and "*" not in policy and "http" not in policy
-    assert ("'nonce-" in policy) == (path == "/docs"), "only where a page has a style of its own"
+    assert ("'nonce-" in policy) == (path == "/docs"), "only pages with a style of their own need this"
 
 
 def test_a_nonce_is_used_once(ada: User) -> None:
@@ -51,5 +51,5 @@ def test_a_nonce_is_used_once(ada: User) -> None:
     assert len(seen) == 5
 
 
-def test_answers_that_are_no_pages_have_no_policy() -> None:
+def test_answers_other_than_pages_have_no_policy() -> None:
     assert "Content-Security-Policy" not in Client().get("/healthz").headers

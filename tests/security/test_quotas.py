@@ -1,4 +1,4 @@
-"""Quotas of projects: who is over one is refused in Cloud Pub/Sub's words, and nobody else notices."""
+"""Quotas of projects: a project over its quota is refused in Cloud Pub/Sub's words, and no other project notices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALL = [quotas.ADMINISTRATOR, quotas.PUBLISH_REQUESTS, quotas.PUBLISHER, quotas.S
 
 @pytest.fixture
 def shop(api: Api, redis_url: str, settings: Any) -> Api:
-    """A topic and a subscription, with quotas that are all lifted."""
+    """Create a topic and a subscription, without any quota."""
     api.put("topics/orders")
     api.put("subscriptions/worker", {"topic": "projects/shop/topics/orders"})
     settings.QUOTAS = True
@@ -42,7 +42,7 @@ def publish(api: Api, size: int = 5, *, key: str = "", topic: str = "topics/orde
 
 
 def a_minute_later(redis_url: str) -> None:
-    """Every bucket was last looked at a minute earlier than it was."""
+    """Let a minute pass for every bucket."""
     with redis.Redis.from_url(redis_url) as client:
         for key in client.scan_iter(match="ph:quota:*"):
             client.hincrbyfloat(key, "bt", -60_000)
@@ -91,9 +91,9 @@ def test_throughput_is_counted_in_kilobytes_and_each_request_as_one_at_least(
     settings.QUOTA_PUBLISHER_KB_PER_MINUTE = 3
     assert [publish(shop, size).status for size in (1500, 10, 10)] == [200, 200, 429]
     a_minute_later(redis_url)
-    assert publish(shop, 30_000).status == 200, "with a full bucket also what is larger than the bucket"
+    assert publish(shop, 30_000).status == 200, "a full bucket also allows a request that is larger than the bucket"
     a_minute_later(redis_url)
-    assert publish(shop).status == 429, "which is then paid for"
+    assert publish(shop).status == 429, "the bucket has to fill up first"
 
 
 def test_an_ordering_key_has_a_throughput_of_its_own(shop: Api, settings: Any) -> None:
@@ -113,7 +113,7 @@ def test_a_refused_request_takes_nothing_of_its_other_quotas(shop: Api, settings
     assert publish(shop).status == 200
 
 
-def test_administration_has_a_quota_and_moving_messages_is_none(shop: Api, settings: Any) -> None:
+def test_administration_has_a_quota_that_moving_messages_does_not_use(shop: Api, settings: Any) -> None:
     settings.QUOTA_ADMINISTRATOR_PER_MINUTE = 1
     assert shop.get("topics/orders").status == 200
     answer = shop.put("topics/more")
@@ -125,7 +125,7 @@ def test_administration_has_a_quota_and_moving_messages_is_none(shop: Api, setti
 
 
 def test_a_call_that_is_not_allowed_takes_nothing_of_a_quota(shop: Api, settings: Any) -> None:
-    """Or strangers could use up another tenant's quota."""
+    """Otherwise strangers could use up another tenant's quota."""
     settings.QUOTA_ADMINISTRATOR_PER_MINUTE = 1
     eve = Api()
     eve.sign_in("eve@example.com")

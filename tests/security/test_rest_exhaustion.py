@@ -1,4 +1,4 @@
-"""JSON that is cheap to send and dear to take: many small elements, deep ones, and gzip of much."""
+"""JSON that is cheap to send and expensive to read: many small elements, deep nesting, and highly compressed bodies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EMPTY_OBJECTS = b'{"messages":[' + b"{}," * 3_400_000 + b"{}]}"
 
 
 def peak_mb(pid: int) -> float:
-    """The most memory that the children of a process ever had."""
+    """Return the most memory that the children of a process ever held, in MB."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return (
         sum(int(Path(f"/proc/{child}/status").read_text().partition("VmHWM:")[2].split()[0]) for child in children)
@@ -55,9 +55,9 @@ def test_a_body_of_millions_of_elements_takes_little_memory(transactional_db: No
     ],
     ids=["objects", "lists", "nested objects", "no JSON", "strings", "an escaped backslash"],
 )
-def test_what_has_many_elements_is_refused(api: Api, body: bytes) -> None:
+def test_a_body_with_too_many_elements_is_refused(api: Api, body: bytes) -> None:
     assert not has_few_elements(body)
-    api.made("topics/orders")
+    api.create("topics/orders")
     answer = api.post("topics/orders:publish", body)
     assert (answer.status, answer.fields) == (400, ["body"])
     assert "elements" in answer.error["message"]
@@ -75,12 +75,12 @@ def test_what_has_many_elements_is_refused(api: Api, body: bytes) -> None:
     ],
     ids=["separators in a string", "escaped quotes", "a backslash at the end", "no end", "a long list", "messages"],
 )
-def test_what_only_looks_like_it_is_not(body: bytes) -> None:
+def test_a_body_that_only_looks_like_many_elements_is_accepted(body: bytes) -> None:
     assert has_few_elements(body)
 
 
-def test_depth_is_refused(api: Api) -> None:
-    api.made("topics/orders")
+def test_a_body_that_nests_too_deeply_is_refused(api: Api) -> None:
+    api.create("topics/orders")
     answer = api.post("topics/orders:publish", b'{"messages":' + b"[" * 5000 + b"]" * 5000 + b"}")
     assert (answer.status, answer.fields) == (400, ["body"])
     answer = api.post("topics/orders:publish", b'{"messages":' + b"[" * 900 + b"]" * 900 + b"}")

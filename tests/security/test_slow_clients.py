@@ -50,13 +50,13 @@ def ports(redis_url: str, **settings: str) -> Iterator[Ports]:
 
 @pytest.fixture(scope="module")
 def patient(django_db_setup: None, redis_server: str) -> Iterator[Ports]:
-    """Servers that cut nobody off while a test runs."""
+    """Start servers that cut no client off while a test runs."""
     with ports(redis_server, **PATIENT) as started:
         yield started
 
 
 def received(client: socket.socket) -> bytes:
-    """Everything until the server ends the connection."""
+    """Return everything that the server sends until it ends the connection."""
     data = b""
     with contextlib.suppress(ConnectionError):
         while more := client.recv(65536):
@@ -65,7 +65,7 @@ def received(client: socket.socket) -> bytes:
 
 
 def answer(client: socket.socket) -> bytes:
-    """One answer of /healthz."""
+    """Request /healthz and return the answer."""
     client.sendall(WHOLE)
     data = b""
     while not data.endswith(b"}"):
@@ -99,7 +99,7 @@ def test_a_request_that_is_completed_late_is_answered(patient: Ports) -> None:
             assert received(client).startswith(b"HTTP/1.1 200 ")
 
 
-def test_who_takes_too_long_is_cut_off(transactional_db: None, redis_url: str) -> None:
+def test_a_client_that_takes_too_long_is_cut_off(transactional_db: None, redis_url: str) -> None:
     short = {"PUSHHUB_HEAD_SECONDS": "1", "PUSHHUB_BODY_SECONDS": "1", "PUSHHUB_IDLE_SECONDS": "1"}
     with ports(redis_url, **short) as started:
         for port in started.both:
@@ -132,7 +132,7 @@ def test_a_body_that_drips_is_cut_off(transactional_db: None, redis_url: str) ->
 
 
 @pytest.mark.parametrize("port", ["web", "grpc"])
-def test_one_address_has_so_many_connections_and_leaves_the_rest_to_others(
+def test_one_address_has_a_bounded_number_of_connections_and_leaves_the_rest_to_others(
     transactional_db: None, redis_url: str, port: str
 ) -> None:
     with (

@@ -54,7 +54,7 @@ REFUSED_IDS = ["gcp-sa-pubsub", "gcp-sa-other", "compute-system", "web-google-1"
 
 @pytest.fixture
 def shop(db: None) -> Project:
-    """The victim: a project with an account, for which its service agent may sign."""
+    """Create the victim: a project with an account, for which its service agent may sign."""
     project = project_create(project_id="shop")
     service_accounts.service_account_create(project="shop", request={"accountId": "pusher"})
     return project
@@ -62,7 +62,7 @@ def shop(db: None) -> Project:
 
 @pytest.fixture
 def thief(settings: Any, shop: Project) -> Api:
-    """May create projects in an organization of their own, and nothing else."""
+    """Return a caller who may create projects in an organization of their own, and nothing else."""
     organization = Organization.objects.create(display_name="thieves.example", number=7)
     grants.role_grant(organization, role="roles/resourcemanager.projectCreator", member=THIEF)
     caller = Api()
@@ -75,7 +75,7 @@ def project_body(project_id: str) -> dict[str, Any]:
 
 
 def old_account(project_id: str, email: str) -> tuple[ServiceAccount, dict[str, str]]:
-    """An account as it could be made before such names were refused, with the key file of its thief."""
+    """Create an account whose name would be refused today, with a key file that its thief holds."""
     project = Project.objects.filter(project_id=project_id).first() or Project.objects.create(project_id=project_id)
     account = ServiceAccount.objects.create(project=project, email="made-for-a-key@shop.iam.gserviceaccount.com")
     key = account_keys.service_account_key_create(name=account.name, request={})
@@ -88,18 +88,18 @@ def old_account(project_id: str, email: str) -> tuple[ServiceAccount, dict[str, 
 
 
 def callable_by(caller: Principal) -> set[str]:
-    """The methods that the caller may call on what the project `shop` has."""
-    found = set()
+    """Return the methods that the caller may call on the resources of the project `shop`."""
+    methods = set()
     for method in METHODS:
         try:
             authorize(caller, method, names_for(method))
         except PermissionDenied:
             continue
-        found.add(method)
-    return found
+        methods.add(method)
+    return methods
 
 
-# A project's name, at every entrance
+# A project's name, on every surface
 
 
 def by_rest(project_id: str) -> None:
@@ -148,7 +148,7 @@ ENTRANCES: list[Callable[[str], None]] = [
 
 @pytest.mark.parametrize("entrance", ENTRANCES, ids=lambda entrance: entrance.__name__)
 @pytest.mark.parametrize("project_id", REFUSED_IDS)
-def test_no_entrance_makes_a_project_that_could_be_taken_for_another(
+def test_no_surface_creates_a_project_that_could_be_mistaken_for_another(
     db: None, entrance: Callable[[str], None], project_id: str
 ) -> None:
     entrance(project_id)
@@ -157,7 +157,7 @@ def test_no_entrance_makes_a_project_that_could_be_taken_for_another(
 
 
 @pytest.mark.parametrize("project_id", REFUSED_IDS)
-def test_neither_does_its_first_use_over_grpc(server: GrpcServer, project_id: str) -> None:
+def test_its_first_use_over_grpc_creates_no_such_project(server: GrpcServer, project_id: str) -> None:
     with pubsub_v1.PublisherClient() as publisher, pytest.raises(exceptions.InvalidArgument):
         publisher.create_topic(name=f"projects/{project_id}/topics/orders")
     with pubsub_v1.PublisherClient() as publisher, pytest.raises(exceptions.InvalidArgument):
@@ -168,7 +168,7 @@ def test_neither_does_its_first_use_over_grpc(server: GrpcServer, project_id: st
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("project_id", REFUSED_IDS)
-def test_neither_does_the_command_line(
+def test_the_command_line_creates_no_such_project(
     live_server: LiveServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], project_id: str
 ) -> None:
     monkeypatch.setenv("PUSHHUB_URL", live_server.url)
@@ -178,7 +178,7 @@ def test_neither_does_the_command_line(
     assert not Project.objects.exists()
 
 
-def test_an_id_that_differs_in_letter_case_from_one_of_old_is_taken(db: None) -> None:
+def test_an_id_that_differs_from_an_existing_one_only_in_case_is_refused(db: None) -> None:
     Project.objects.create(project_id="SHOP")
 
     with pytest.raises(AlreadyExists):
@@ -189,23 +189,23 @@ def test_an_id_that_differs_in_letter_case_from_one_of_old_is_taken(db: None) ->
     assert Project.objects.count() == 1
 
 
-def test_the_number_of_a_project_means_that_project_also_where_an_id_of_old_is_the_same(db: None) -> None:
-    """Else whoever has the id would read what is sent to the number."""
+def test_the_number_of_a_project_names_it_even_if_an_older_project_has_that_id(db: None) -> None:
+    """Otherwise the owner of the id would read messages that are sent to the number."""
     Project.objects.create(project_id="4711")
     shop = Project.objects.create(project_id="shop", number=4711)
     api = Api()
-    made = api.made("/v1/projects/4711/topics/orders")
+    topic = api.create("/v1/projects/4711/topics/orders")
 
-    assert made["name"] == "projects/shop/topics/orders"
+    assert topic["name"] == "projects/shop/topics/orders"
     assert selectors.project_get(project="4711") == shop
     assert selectors.topic_get(name="projects/4711/topics/orders").project == shop
-    assert api.get("/v1/projects/4711/topics").body == {"topics": [made]}
+    assert api.get("/v1/projects/4711/topics").body == {"topics": [topic]}
 
 
-# The takeover as it was found
+# The takeover as it was reported
 
 
-def test_who_may_create_projects_does_not_get_a_key_of_another_projects_service_agent(
+def test_a_caller_who_may_create_projects_gets_no_key_of_another_projects_service_agent(
     thief: Api, shop: Project
 ) -> None:
     refused = thief.post("/v1/projects", project_body("gcp-sa-pubsub"))
@@ -218,7 +218,7 @@ def test_who_may_create_projects_does_not_get_a_key_of_another_projects_service_
 
 
 @pytest.mark.parametrize("case", ["gcp-sa-pubsub", "GCP-SA-PUBSUB", "gcp-sa-other"])
-def test_a_project_of_old_with_the_name_gets_no_account_and_an_account_of_old_no_key(shop: Project, case: str) -> None:
+def test_an_older_project_of_that_name_gets_no_account_and_an_older_account_no_key(shop: Project, case: str) -> None:
     project = Project.objects.create(project_id=case)
 
     with pytest.raises(FailedPrecondition):
@@ -241,7 +241,7 @@ def test_a_project_of_old_with_the_name_gets_no_account_and_an_account_of_old_no
     assert not AccessToken.objects.exists()
 
 
-# An account of old that looks like the service agent of shop
+# An older account that looks like the service agent of shop
 
 
 @pytest.fixture(params=["gcp-sa-pubsub", "GCP-SA-PUBSUB"])
@@ -250,7 +250,9 @@ def look_alike(request: pytest.FixtureRequest, shop: Project) -> tuple[ServiceAc
     return old_account(request.param, address)
 
 
-def test_its_jwt_and_its_tokens_are_those_of_nobody(look_alike: tuple[ServiceAccount, dict[str, str]]) -> None:
+def test_the_jwt_and_the_tokens_of_the_old_account_authenticate_nobody(
+    look_alike: tuple[ServiceAccount, dict[str, str]],
+) -> None:
     account, key = look_alike
     token = access_tokens.account_token_create(account=account).token
     orphan = access_tokens.account_token_create(account=account)
@@ -266,8 +268,8 @@ def test_its_jwt_and_its_tokens_are_those_of_nobody(look_alike: tuple[ServiceAcc
         exchange.token_grant({"grant_type": GRANT, "assertion": assertion})
 
 
-def test_no_push_is_signed_in_its_name(look_alike: tuple[ServiceAccount, dict[str, str]]) -> None:
-    """A receiver would take the address in the token for the service agent's."""
+def test_no_push_is_signed_in_the_name_of_the_old_account(look_alike: tuple[ServiceAccount, dict[str, str]]) -> None:
+    """A receiver would mistake the address in the token for the service agent's."""
     account, _ = look_alike
 
     with pytest.raises(tokens.TokenDenied, match="account_disabled"):
@@ -276,7 +278,7 @@ def test_no_push_is_signed_in_its_name(look_alike: tuple[ServiceAccount, dict[st
     assert account_keys.certificates_of(account.email) == {}
 
 
-def test_even_as_a_known_caller_it_may_do_nothing_that_the_agent_may(
+def test_even_as_a_known_caller_the_old_account_may_do_nothing_that_the_agent_may(
     look_alike: tuple[ServiceAccount, dict[str, str]], shop: Project
 ) -> None:
     account, _ = look_alike
@@ -294,12 +296,12 @@ def test_even_as_a_known_caller_it_may_do_nothing_that_the_agent_may(
         assert callable_by(imposter) == EXPECTED["*"], imposter
 
 
-# A project of old whose id differs in letter case
+# An older project whose id differs only in case
 
 
 @pytest.fixture
 def twin(shop: Project) -> tuple[ServiceAccount, dict[str, str]]:
-    """An account of `SHOP`, while shop's own is an owner of shop."""
+    """Create an account of `SHOP`, while shop's own account is an owner of shop."""
     grants.role_grant(shop, role="roles/owner", member=f"serviceAccount:{PUSHER}")
     return old_account("SHOP", "pusher@SHOP.iam.gserviceaccount.com")
 
@@ -317,7 +319,7 @@ def test_an_account_of_the_twin_is_not_the_account_of_shop(twin: tuple[ServiceAc
 
 
 @pytest.mark.django_db(transaction=True)
-def test_over_no_surface(server: GrpcServer, settings: Any) -> None:
+def test_the_twins_account_is_not_the_account_of_shop_over_any_surface(server: GrpcServer, settings: Any) -> None:
     topic_create(name="projects/shop/topics/orders", topic={})
     service_accounts.service_account_create(project="shop", request={"accountId": "pusher"})
     shop = Project.objects.get()
@@ -343,10 +345,10 @@ def test_over_no_surface(server: GrpcServer, settings: Any) -> None:
     assert (by_grpc(token), by_rest(token)) == ("PERMISSION_DENIED", 403)
 
 
-# One address after another
+# Accounts that get an address after each other
 
 
-def test_a_new_account_begins_with_nothing_that_was_left_to_its_address(shop: Project) -> None:
+def test_a_new_account_inherits_no_grants_of_its_address(shop: Project) -> None:
     """Groups take members that don't exist, and a policy may be written while an account is deleted."""
     member = "serviceAccount:newcomer@shop.iam.gserviceaccount.com"
     GroupMember.objects.create(group=Group.objects.create(email="crew@example.com"), member=member)
@@ -362,7 +364,7 @@ def test_a_new_account_begins_with_nothing_that_was_left_to_its_address(shop: Pr
     assert {"role": "roles/owner", "members": [THIEF]} in policy.bindings
 
 
-def test_neither_does_one_whose_project_a_policy_named_before_there_was_one(shop: Project) -> None:
+def test_an_account_of_a_new_project_inherits_no_grants_from_before_the_project(shop: Project) -> None:
     member = "serviceAccount:deployer@future.iam.gserviceaccount.com"
     grants.role_grant(shop, role="roles/owner", member=member)
 
@@ -373,16 +375,16 @@ def test_neither_does_one_whose_project_a_policy_named_before_there_was_one(shop
     assert not any(member in binding["members"] for policy in Policy.objects.all() for binding in policy.bindings)
 
 
-def test_what_was_decided_of_an_account_is_not_good_for_the_next_one_of_its_address(shop: Project) -> None:
+def test_a_cached_decision_does_not_apply_to_the_next_account_of_the_address(shop: Project) -> None:
     grants.role_grant(shop, role="roles/viewer", member=f"serviceAccount:{PUSHER}")
     old = Principal(f"serviceAccount:{PUSHER}", unique_id="1")
     new = Principal(f"serviceAccount:{PUSHER}", unique_id="2")
     assert access.allowed(old, "resourcemanager.projects.get", shop)
     assert "google.cloudresourcemanager.v1.GetProject" in callable_by(old)
     assert access.resources_granting(old, "resourcemanager.projects.get") == {("project", shop.pk)}
-    Policy.objects.update(bindings=[])  # as another process would: nothing here is told to forget
+    Policy.objects.update(bindings=[])  # as in another process: no cache here is cleared
 
-    assert access.allowed(old, "resourcemanager.projects.get", shop), "it is known for a second"
+    assert access.allowed(old, "resourcemanager.projects.get", shop), "the decision is cached for a second"
     assert not access.allowed(new, "resourcemanager.projects.get", shop)
     assert access.resources_granting(new, "resourcemanager.projects.get") == set()
     assert callable_by(new) == EXPECTED["*"]
@@ -399,7 +401,7 @@ def test_a_policy_binds_no_agent_of_a_project_that_does_not_exist(shop: Project,
         grants.role_grant(shop, role=CREATOR, member=member)
 
 
-# What is there already
+# Accounts and projects that exist already
 
 
 def test_migrate_reports_what_clashes_and_changes_nothing(

@@ -1,4 +1,4 @@
-"""Hostile functions in message transforms: they fail, at a bounded cost, and touch nobody else."""
+"""Hostile functions in message transforms: they fail at a bounded cost and affect no other project."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.ports import wait_for
 pytestmark = pytest.mark.any_database
 
 SECONDS = 60.0
-#: Starts a sandbox, writes its process id, and dies without a word to it.
+#: Starts a sandbox, writes its process id, and dies without stopping it.
 PARENT = """
 import os
 from subscriptions.transforms.functions import Function
@@ -56,17 +56,17 @@ HOSTILE = {
 
 @pytest.fixture
 def sandboxes() -> Iterator[Sandboxes]:
-    made = Sandboxes(3)
-    yield made
-    made.close()
+    sandboxes = Sandboxes(3)
+    yield sandboxes
+    sandboxes.close()
 
 
 def run(sandboxes: Sandboxes, function: Function, *data: bytes, project: str = "evil") -> list[object]:
-    return list(sandboxes.run(project, [function], [Input(one, {}, {}) for one in data], seconds=SECONDS))
+    return list(sandboxes.run(project, [function], [Input(payload, {}, {}) for payload in data], seconds=SECONDS))
 
 
 @pytest.mark.parametrize("attack", sorted(HOSTILE))
-def test_a_hostile_function_fails_and_the_next_message_does_not(sandboxes: Sandboxes, attack: str) -> None:
+def test_a_hostile_function_fails_and_the_next_message_succeeds(sandboxes: Sandboxes, attack: str) -> None:
     assert isinstance(run(sandboxes, Function("f", HOSTILE[attack]), b"x")[0], Failed)
 
     assert run(sandboxes, GOOD, b"x") == [Transformed(b"x", {"seen": "undefined"})]
@@ -108,7 +108,7 @@ def test_nothing_passes_from_one_project_or_function_to_another(sandboxes: Sandb
     assert run(sandboxes, GOOD, b"x", project="good") == [Transformed(b"x", {"seen": "undefined"})]
 
 
-def test_games_with_prototypes_reach_only_the_function_itself(sandboxes: Sandboxes) -> None:
+def test_changed_prototypes_affect_only_the_function_itself(sandboxes: Sandboxes) -> None:
     code = """
         JSON.parse = JSON.stringify = Object.keys = Object.freeze = () => { throw new Error("gone"); };
         Object.prototype.toJSON = Array.prototype.toJSON = String.prototype.toJSON = () => "polluted";

@@ -1,4 +1,4 @@
-"""`make test ONLY=...` runs what it names, and a failed run says how to repeat just what failed."""
+"""`make test ONLY=...` runs the tests that it names, and a failed run says how to repeat the failed tests."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def test_the_last_line_of_a_failed_run_says_how_to_repeat_it(
 def test_a_keyword_that_matches_nothing_is_an_error() -> None:
     assert runner.report({"sqlite": 5, "postgresql": 5}) == 5
     assert runner.report({"sqlite": 0, "postgresql": 5}) == 0
-    assert runner.report({}) == 1, "the one database that was asked for is missing"
+    assert runner.report({}) == 1, "the requested database is missing"
 
 
-def test_what_a_machine_lacks_is_named_with_the_command_that_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_programs_are_named_with_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = programs.Program("the tests on PostgreSQL", lambda: False, "apt-get install postgresql")
     there = programs.Program("the tests in a browser", lambda: True, "apt-get install chromium")
     monkeypatch.setattr(programs, "PROGRAMS", (missing, there))

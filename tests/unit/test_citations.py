@@ -20,7 +20,7 @@ from tests.documents import (
     without_code_blocks,
 )
 
-#: These files have examples of what must not be cited, and of names of files.
+#: These files contain examples of forbidden citations and of file names.
 EXAMPLES = {Path(__file__), ROOT / "tests" / "documents.py", ROOT / "tests" / "unit" / "test_choosing_tests.py"}
 FILES = [path for path in files_with_citations() if path not in EXAMPLES]
 MARKDOWN = [path for path in FILES if path.suffix == ".md"]
@@ -32,7 +32,7 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def test_every_kind_of_file_is_looked_at() -> None:
+def test_every_kind_of_file_is_checked() -> None:
     names = {relative(path) for path in FILES}
     assert {"Makefile", "pyproject.toml", "docker-compose.yml", "manage.py", ".ci/run", "CONTRIBUTING.md"} <= names
     assert {Path(name).suffix for name in names} >= {".py", ".lua", ".md", ".toml", ".yml"}
@@ -110,7 +110,7 @@ def test_headings_have_githubs_anchors(heading: str, anchor: str) -> None:
     assert slug(heading) == anchor
 
 
-def test_a_heading_that_stands_twice_has_two_anchors(tmp_path: Path) -> None:
+def test_a_repeated_heading_has_two_anchors(tmp_path: Path) -> None:
     document = tmp_path / "page.md"
     document.write_text('# A\n\n# A\n\n<a id="b"></a>\n')
     assert anchors_of(document) == {"a", "a-1", "b"}

@@ -23,12 +23,12 @@ READERS = re.compile(rf'env\.({KINDS})\(\s*"([A-Z_]+)"')
 
 
 def settings_read() -> dict[str, bool]:
-    """Every setting the code reads, with whether it may be given by a file."""
-    found: dict[str, bool] = {}
+    """Return every setting that the code reads, and whether a file may hold it."""
+    settings: dict[str, bool] = {}
     for path in (ROOT / "pushhub").rglob("*.py"):
         for reader, name in READERS.findall(path.read_text(encoding="utf-8")):
-            found[f"PUSHHUB_{name}"] = reader == "secret"
-    return found
+            settings[f"PUSHHUB_{name}"] = reader == "secret"
+    return settings
 
 
 def test_docs_settings_names_every_setting_and_no_other() -> None:
@@ -61,8 +61,8 @@ def test_docs_push_client_names_every_nack_reason_and_the_specification_every_re
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
-    found: dict[str, Any] = yaml.safe_load(text)
-    return found
+    services: dict[str, Any] = yaml.safe_load(text)
+    return services
 
 
 def test_the_compose_file_has_the_form_compose_reads(compose: dict[str, Any]) -> None:
@@ -99,7 +99,7 @@ def test_the_compose_file_holds_no_secret_and_sets_what_is_read(compose: dict[st
                 assert not re.search(r"://[^/@]*:[^/@]*@", str(value)), name
 
 
-def test_the_image_holds_what_runs_and_starts_as_nobody_special() -> None:
+def test_the_image_holds_every_program_that_runs_and_starts_without_privileges() -> None:
     lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
     copied = {line.split()[1] for line in lines if line.startswith("COPY") and "--from" not in line}
     assert copied == {"requirements.txt", "manage.py", "pushhub", "subscriptions", "deliveries"}
@@ -133,7 +133,9 @@ def test_every_row_of_the_threat_model_names_tests_that_exist() -> None:
         assert [name for name in named if not (ROOT / "tests" / name).exists()] == [], row
 
 
-def test_what_runs_on_the_cluster_of_the_compose_file_can_be_read_there(compose: dict[str, Any]) -> None:
+def test_executors_of_the_compose_file_have_what_their_driver_has(
+    compose: dict[str, Any],
+) -> None:
     """Executors run the image of their driver, know its secret and have its folders."""
     services = compose["services"]
     worker = services["spark-worker"]

@@ -1,4 +1,4 @@
-"""The readers of settings, and the settings that refuse to go together."""
+"""The readers of settings, and the settings that contradict each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from pushhub import environment as env
 
 
-def test_a_secret_may_lie_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_secret_may_be_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("from the file\n")
     monkeypatch.setenv("PUSHHUB_X", "from the environment")
     assert env.secret("X") == "from the environment"
@@ -38,7 +38,7 @@ def test_an_address_is_read(monkeypatch: pytest.MonkeyPatch, word: str, address:
 
 
 @pytest.mark.parametrize("word", ["8000", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:http"])
-def test_what_is_no_address_is_refused(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+def test_a_malformed_address_is_refused(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
     monkeypatch.setenv("PUSHHUB_X", word)
     with pytest.raises(env.SettingError, match="PUSHHUB_X=.*give host:port, for example 127.0.0.1:1"):
         env.listen_address("X", "127.0.0.1:1")
@@ -56,7 +56,7 @@ def test_numbers_switches_and_ports_are_refused_by_name(monkeypatch: pytest.Monk
     [("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("localhost", True),
      ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("example.com", False), ("127.0.0.1.example.com", False)],
 )  # fmt: skip
-def test_loopback_is_what_other_machines_cannot_reach(host: str, is_loopback: bool) -> None:
+def test_loopback_addresses_are_recognised(host: str, is_loopback: bool) -> None:
     assert env.is_loopback(host) is is_loopback
 
 
@@ -66,13 +66,16 @@ def test_urls_are_those_of_this_machine() -> None:
 
 
 def manage(tmp_path: Path, **settings: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
-    clean.pop("DJANGO_SETTINGS_MODULE", None)
-    given = {"PUSHHUB_DATA": str(tmp_path), **{f"PUSHHUB_{name}": value for name, value in settings.items()}}
+    other_environment = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
+    other_environment.pop("DJANGO_SETTINGS_MODULE", None)
+    pushhub_environment = {
+        "PUSHHUB_DATA": str(tmp_path),
+        **{f"PUSHHUB_{name}": value for name, value in settings.items()},
+    }
     source = "from django.conf import settings; print(settings.REDIS_URL, settings.DATABASES['default']['PASSWORD'])"
     return subprocess.run(
         [sys.executable, "manage.py", "shell", "--no-imports", "-c", source],
-        env={**clean, **given}, capture_output=True, text=True, timeout=60, check=False,
+        env={**other_environment, **pushhub_environment}, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
 
@@ -88,7 +91,7 @@ def manage(tmp_path: Path, **settings: str) -> subprocess.CompletedProcess[str]:
         ({"SECRET_KEY_FILE": "/nonexistent"}, "PUSHHUB_SECRET_KEY_FILE='/nonexistent': No such file"),
     ],
 )
-def test_settings_that_cannot_be_used_are_one_line(tmp_path: Path, settings: dict[str, str], line: str) -> None:
+def test_unusable_settings_are_reported_in_one_line(tmp_path: Path, settings: dict[str, str], line: str) -> None:
     done = manage(tmp_path, **settings)
     assert done.returncode == 1
     assert done.stderr.startswith(line)

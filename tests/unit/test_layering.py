@@ -1,4 +1,4 @@
-"""Who may import whom; the checker itself is in tests/layering.py."""
+"""Which units may import which; the checker itself is in tests/layering.py."""
 
 from __future__ import annotations
 
@@ -106,5 +106,5 @@ def test_the_checker_lets_a_right_import_pass(module: str, line: str) -> None:
 
 def test_relative_imports_are_resolved() -> None:
     source = "from . import a\nfrom .b import c\nfrom .. import d"
-    assert [one.imported for one in imports_of("x.y.z", source)] == ["x.y.a", "x.y.b.c", "x.d"]
-    assert [one.imported for one in imports_of("x.y", source, is_package=True)] == ["x.y.a", "x.y.b.c", "x.d"]
+    assert [edge.imported for edge in imports_of("x.y.z", source)] == ["x.y.a", "x.y.b.c", "x.d"]
+    assert [edge.imported for edge in imports_of("x.y", source, is_package=True)] == ["x.y.a", "x.y.b.c", "x.d"]

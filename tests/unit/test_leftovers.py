@@ -1,4 +1,4 @@
-"""What the check after each test sees: everything that a test may forget, and nothing that was there before."""
+"""The check after each test reports everything that a test may leave behind, and nothing that existed before."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def a_process() -> Iterator[str]:
     code = "print(flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None
-        process.stdout.readline()  # a process that has just been forked has no command line yet
+        process.stdout.readline()  # a newly forked process has no command line yet
         yield f"process {process.pid}: {sys.executable} -c {code}"
         process.stdin.write(b"\n")
 
@@ -57,7 +57,7 @@ def a_temporary_file() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("thing", [a_process, a_thread, an_open_file, a_port, a_temporary_file])
-def test_what_a_test_forgets_is_named_until_it_is_gone(thing: object) -> None:
+def test_a_leftover_is_named_until_it_is_gone(thing: object) -> None:
     before = leftovers.holdings()
     with thing() as words:  # type: ignore[operator]
         assert words in leftovers.since(before)

@@ -23,7 +23,7 @@ def test_long_groups_begin_first_and_then_those_with_the_most_tests() -> None:
     cluster, archive = "tests/pipeline/test_cluster.py::test_a", "tests/pipeline/test_archive.py::test_a"
     rollup = "tests/pipeline/test_rollup.py::test_a"
     collected = [item(nodeid) for nodeid in (few, *many, archive, cluster, rollup)]
-    assert [each.nodeid for each in ordered(collected)] == [archive, rollup, cluster, *many, few]
+    assert [item.nodeid for item in ordered(collected)] == [archive, rollup, cluster, *many, few]
 
 
 def test_every_long_group_exists() -> None:

@@ -1,4 +1,4 @@
-"""No field is called done that no test tries."""
+"""Every field that is called done is tried by a test."""
 
 from __future__ import annotations
 

@@ -27,45 +27,45 @@ def test_a_message_arrives_as_it_was_published_until_it_is_acknowledged(shop: Sh
         shop.publisher.publish({"topic": TOPIC + "-2", "messages": messages})
 
     request = {"subscription": SUBSCRIPTION, "max_messages": 1}
-    [one] = shop.subscriber.pull(request).received_messages
-    [two] = shop.subscriber.pull(request).received_messages
+    [first] = shop.subscriber.pull(request).received_messages
+    [second] = shop.subscriber.pull(request).received_messages
 
-    got = one.message
-    assert (got.data, dict(got.attributes), got.ordering_key) == (b"one", {"a": "b"}, "k")
-    assert [got.message_id, two.message.message_id] == message_ids
-    assert before.timestamp() - 1 < got.publish_time.timestamp() < datetime.now(UTC).timestamp() + 1
-    shop.subscriber.acknowledge({"subscription": SUBSCRIPTION, "ack_ids": [one.ack_id]})
-    shop.nack([one, two])
+    message = first.message
+    assert (message.data, dict(message.attributes), message.ordering_key) == (b"one", {"a": "b"}, "k")
+    assert [message.message_id, second.message.message_id] == message_ids
+    assert before.timestamp() - 1 < message.publish_time.timestamp() < datetime.now(UTC).timestamp() + 1
+    shop.subscriber.acknowledge({"subscription": SUBSCRIPTION, "ack_ids": [first.ack_id]})
+    shop.nack([first, second])
     assert [again.message.data for again in shop.pull()] == [b"two"]
 
 
 @tries("PullRequest", "returnImmediately")
-def test_a_pull_waits_for_a_message_unless_it_shall_return_at_once(shop: Shop) -> None:
+def test_a_pull_waits_for_a_message_unless_return_immediately_is_set(shop: Shop) -> None:
     shop.subscription()
     request = {"subscription": SUBSCRIPTION, "max_messages": 1}
     assert shop.pull() == []
-    found: list[bytes] = []
+    payloads: list[bytes] = []
 
     def wait() -> None:
         answer = shop.subscriber.pull({**request, "return_immediately": False}, timeout=60)
-        found.extend(one.message.data for one in answer.received_messages)
+        payloads.extend(received.message.data for received in answer.received_messages)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
     shop.publish("late")
     waiting.join(timeout=60)
-    assert found == [b"late"]
+    assert payloads == [b"late"]
 
 
 @tries("ModifyAckDeadlineRequest", "subscription", "ackIds", "ackDeadlineSeconds")
-def test_an_ack_deadline_is_extended_and_0_gives_the_message_back(shop: Shop) -> None:
+def test_an_ack_deadline_is_extended_and_a_deadline_of_0_nacks_the_message(shop: Shop) -> None:
     shop.subscription()
     shop.publish("x")
-    [one] = shop.pull()
-    request = {"subscription": SUBSCRIPTION, "ack_ids": [one.ack_id]}
+    [received] = shop.pull()
+    request = {"subscription": SUBSCRIPTION, "ack_ids": [received.ack_id]}
 
     shop.subscriber.modify_ack_deadline({**request, "ack_deadline_seconds": 600})
     assert 500 < seconds_left("l") <= 600
 
     shop.subscriber.modify_ack_deadline({**request, "ack_deadline_seconds": 0})
-    assert [again.message.data for again in shop.pull()] == [b"x"]
+    assert [redelivered.message.data for redelivered in shop.pull()] == [b"x"]

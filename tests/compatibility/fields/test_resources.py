@@ -21,7 +21,7 @@ SNAPSHOT = "projects/shop/snapshots/before"
 @tries("GetTopicRequest", "topic")
 @tries("UpdateTopicRequest", "topic", "updateMask")
 @tries("DeleteTopicRequest", "topic")
-def test_a_topic_is_made_changed_and_deleted(shop: Shop) -> None:
+def test_a_topic_is_created_changed_and_deleted(shop: Shop) -> None:
     shop.topic(TOPIC + "-2", labels={"a": "1"}, message_retention_duration="600s")
     changed = {"name": TOPIC + "-2", "labels": {"a": "2"}}
 
@@ -57,10 +57,10 @@ def test_lists_of_a_project_come_page_by_page(shop: Shop) -> None:
         ),
     ):
         first, second = _pages(method, {"project": "projects/shop", "page_size": 1})
-        assert [one.name for page in (first, second) for one in of(page)] == expected
+        assert [resource.name for page in (first, second) for resource in of(page)] == expected
         assert first.next_page_token and not second.next_page_token
         third = next(iter(method({"project": "projects/shop", "page_token": first.next_page_token}).pages))
-        assert [one.name for one in of(third)] == expected[1:]
+        assert [resource.name for resource in of(third)] == expected[1:]
 
 
 def _pages(method: Any, request: dict[str, Any]) -> list[Any]:
@@ -94,7 +94,7 @@ def test_lists_of_a_topic_come_page_by_page(shop: Shop) -> None:
 @tries("Topic", "messageRetentionDuration")
 @tries("Subscription", "topicMessageRetentionDuration")
 @tries("SeekRequest", "subscription", "time")
-def test_a_topic_keeps_messages_for_those_who_go_back_in_time(shop: Shop) -> None:
+def test_a_topic_retains_messages_for_a_seek_to_an_earlier_time(shop: Shop) -> None:
     start = datetime.now(UTC) - timedelta(seconds=30)
     kept = TOPIC + "-kept"
     shop.topic(kept, message_retention_duration="86400s")
@@ -105,7 +105,7 @@ def test_a_topic_keeps_messages_for_those_who_go_back_in_time(shop: Shop) -> Non
         shop.ack(shop.pull(name), name)
         shop.subscriber.seek({"subscription": name, "time": start})
 
-    assert [one.message.data for one in shop.pull("projects/shop/subscriptions/of-orders-kept")] == [b"x"]
+    assert [received.message.data for received in shop.pull("projects/shop/subscriptions/of-orders-kept")] == [b"x"]
     assert shop.pull("projects/shop/subscriptions/of-orders") == []
     got = shop.subscriber.get_subscription({"subscription": "projects/shop/subscriptions/of-orders-kept"})
     assert got.topic_message_retention_duration.days == 1
@@ -113,7 +113,7 @@ def test_a_topic_keeps_messages_for_those_who_go_back_in_time(shop: Shop) -> Non
 
 @tries("Topic", "messageStoragePolicy")
 @tries("MessageStoragePolicy", "allowedPersistenceRegions", "enforceInTransit")
-def test_a_message_storage_policy_decides_on_regions(shop: Shop) -> None:
+def test_a_message_storage_policy_allows_and_refuses_regions(shop: Shop) -> None:
     """The server's own region is `local`."""
     message_storage_policy = {"allowed_persistence_regions": ["local"], "enforce_in_transit": True}
     shop.topic(TOPIC + "-here", message_storage_policy=message_storage_policy)
@@ -132,7 +132,7 @@ def test_a_message_storage_policy_decides_on_regions(shop: Shop) -> None:
     change = {"name": TOPIC + "-there", "message_storage_policy": {"allowed_persistence_regions": ["eu"]}}
     shop.publisher.update_topic({"topic": change, "update_mask": {"paths": ["message_storage_policy"]}})
     shop.publish("x", topic=TOPIC + "-there")
-    assert [one.message.data for one in shop.pull(name)] == [b"x"]
+    assert [received.message.data for received in shop.pull(name)] == [b"x"]
 
 
 @tries("CreateSnapshotRequest", "name", "subscription", "labels")
@@ -150,7 +150,7 @@ def test_a_snapshot_brings_back_what_was_not_acknowledged(shop: Shop) -> None:
 
     shop.subscriber.seek({"subscription": SUBSCRIPTION, "snapshot": SNAPSHOT})
 
-    assert [one.message.data for one in shop.pull()] == [b"x"]
+    assert [received.message.data for received in shop.pull()] == [b"x"]
     changed = {"name": SNAPSHOT, "labels": {"a": "2"}}
     shop.subscriber.update_snapshot({"snapshot": changed, "update_mask": "labels"})
     got = shop.subscriber.get_snapshot({"snapshot": SNAPSHOT})

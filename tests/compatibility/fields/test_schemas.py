@@ -22,29 +22,29 @@ AVRO = Schema.Type.AVRO
 
 
 def create(shop: Shop, definition: str = NARROW, schema_id: str = "order") -> Any:
-    given = {"type_": AVRO, "definition": definition}
-    return shop.schemas.create_schema({"parent": PROJECT, "schema": given, "schema_id": schema_id})
+    schema = {"type_": AVRO, "definition": definition}
+    return shop.schemas.create_schema({"parent": PROJECT, "schema": schema, "schema_id": schema_id})
 
 
 def commit(shop: Shop, definition: str = WIDE) -> Any:
-    given = {"name": NAME, "type_": AVRO, "definition": definition}
-    return shop.schemas.commit_schema({"name": NAME, "schema": given})
+    schema = {"name": NAME, "type_": AVRO, "definition": definition}
+    return shop.schemas.commit_schema({"name": NAME, "schema": schema})
 
 
 @tries("CreateSchemaRequest", "parent", "schema", "schemaId")
 @tries("Schema", "name", "definition", "revisionId", "revisionCreateTime")
 @tries("GetSchemaRequest", "name", "view")
 @tries("DeleteSchemaRequest", "name")
-def test_a_schema_is_made_read_and_deleted(shop: Shop) -> None:
-    given = {"type_": AVRO, "definition": NARROW}
-    made = shop.schemas.create_schema({"parent": PROJECT, "schema": given, "schema_id": "order"})
-    assert made.name == NAME
+def test_a_schema_is_created_read_and_deleted(shop: Shop) -> None:
+    schema = {"type_": AVRO, "definition": NARROW}
+    created = shop.schemas.create_schema({"parent": PROJECT, "schema": schema, "schema_id": "order"})
+    assert created.name == NAME
 
     full = shop.schemas.get_schema({"name": NAME, "view": SchemaView.FULL})
     basic = shop.schemas.get_schema({"name": NAME, "view": SchemaView.BASIC})
 
     assert (full.definition, basic.definition) == (NARROW, "")
-    assert full.revision_id == made.revision_id != ""
+    assert full.revision_id == created.revision_id != ""
     assert abs((datetime.now(UTC) - full.revision_create_time).total_seconds()) < 3600
     shop.schemas.delete_schema({"name": NAME})
     with pytest.raises(exceptions.NotFound):
@@ -86,11 +86,14 @@ def test_schemas_are_listed_page_by_page(shop: Shop) -> None:
     create(shop)
     create(shop, schema_id="parcel")
     first, second = shop.schemas.list_schemas({"parent": PROJECT, "page_size": 1, "view": SchemaView.FULL}).pages
-    assert [one.name for page in (first, second) for one in page.schemas] == [NAME, "projects/shop/schemas/parcel"]
+    assert [schema.name for page in (first, second) for schema in page.schemas] == [
+        NAME,
+        "projects/shop/schemas/parcel",
+    ]
     assert first.schemas[0].definition == NARROW
     request = {"parent": PROJECT, "page_token": first.next_page_token, "view": SchemaView.BASIC}
     [rest] = shop.schemas.list_schemas(request).pages
-    assert [(one.name, one.definition) for one in rest.schemas] == [("projects/shop/schemas/parcel", "")]
+    assert [(schema.name, schema.definition) for schema in rest.schemas] == [("projects/shop/schemas/parcel", "")]
 
 
 @tries("CommitSchemaRequest", "name", "schema")
@@ -108,12 +111,12 @@ def test_revisions_are_committed_rolled_back_listed_and_deleted(shop: Shop) -> N
 
     pages = list(shop.schemas.list_schema_revisions({"name": NAME, "page_size": 2, "view": SchemaView.FULL}).pages)
 
-    assert [[one.definition for one in page.schemas] for page in pages] == [[NARROW, WIDE], [NARROW]]
+    assert [[revision.definition for revision in page.schemas] for page in pages] == [[NARROW, WIDE], [NARROW]]
     request = {"name": NAME, "page_token": pages[0].next_page_token, "view": SchemaView.BASIC}
     [rest] = shop.schemas.list_schema_revisions(request).pages
-    assert [one.definition for one in rest.schemas] == [""]
+    assert [revision.definition for revision in rest.schemas] == [""]
     shop.schemas.delete_schema_revision({"name": f"{NAME}@{committed.revision_id}"})
-    left = {one.revision_id for one in shop.schemas.list_schema_revisions({"name": NAME})}
+    left = {revision.revision_id for revision in shop.schemas.list_schema_revisions({"name": NAME})}
     assert left == {back.revision_id, narrow.revision_id}
 
 
@@ -122,7 +125,7 @@ def test_the_deprecated_revision_id_still_names_the_revision(shop: Shop) -> None
     narrow = create(shop)
     commit(shop)
     shop.schemas.delete_schema_revision({"name": NAME, "revision_id": narrow.revision_id})
-    assert [one.definition for one in shop.schemas.list_schema_revisions({"name": NAME, "view": 2})] == [WIDE]
+    assert [revision.definition for revision in shop.schemas.list_schema_revisions({"name": NAME, "view": 2})] == [WIDE]
 
 
 @tries("ValidateMessageRequest", "parent", "name", "schema", "message", "encoding")
@@ -133,13 +136,13 @@ def test_messages_are_validated(shop: Shop) -> None:
     for wrong in ({"message": b'{"id": "x"}'}, {"encoding": Encoding.BINARY}, {"parent": "shop"}):
         with pytest.raises(exceptions.InvalidArgument):
             shop.schemas.validate_message({**request, **wrong})
-    given = {"parent": PROJECT, "schema": {"type_": AVRO, "definition": WIDE}, "encoding": Encoding.JSON}
-    shop.schemas.validate_message({**given, "message": b'{"id": {"string": "x"}}'})
+    inline = {"parent": PROJECT, "schema": {"type_": AVRO, "definition": WIDE}, "encoding": Encoding.JSON}
+    shop.schemas.validate_message({**inline, "message": b'{"id": {"string": "x"}}'})
 
 
 @tries("Topic", "schemaSettings")
 @tries("SchemaSettings", "schema", "encoding", "firstRevisionId", "lastRevisionId")
-def test_a_topic_takes_what_its_schema_allows(shop: Shop) -> None:
+def test_a_topic_accepts_only_messages_that_match_its_schema(shop: Shop) -> None:
     narrow = create(shop)
     wide = commit(shop)
     old, new = '{"id": 7}', '{"id": {"string": "x"}}'
@@ -150,8 +153,8 @@ def test_a_topic_takes_what_its_schema_allows(shop: Shop) -> None:
         "binary": {"encoding": Encoding.BINARY},
     }.items():
         topic = f"projects/shop/topics/{name}"
-        given = {"schema": NAME, "encoding": Encoding.JSON, **schema_settings}
-        shop.publisher.create_topic({"name": topic, "schema_settings": given})
+        settings = {"schema": NAME, "encoding": Encoding.JSON, **schema_settings}
+        shop.publisher.create_topic({"name": topic, "schema_settings": settings})
         takes[name] = [text for text in (old, new) if taken(shop, topic, text)]
     assert takes == {"first": [new], "last": [old], "binary": []}
 

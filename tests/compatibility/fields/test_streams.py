@@ -44,14 +44,14 @@ class Stream:
         self._requests.put(request)
 
     def until(self, wanted: Callable[[Any], bool]) -> Any:
-        """The next answer of this kind; those before it are dropped."""
+        """Return the next answer that matches; earlier answers are dropped."""
         return next(answer for answer in self._answers if wanted(answer))
 
     def received(self, count: int) -> list[Any]:
-        found: list[Any] = []
-        while len(found) < count:
-            found += self.until(lambda answer: bool(answer.received_messages)).received_messages
-        return found
+        messages: list[Any] = []
+        while len(messages) < count:
+            messages += self.until(lambda answer: bool(answer.received_messages)).received_messages
+        return messages
 
 
 @tries("StreamingPullRequest", "subscription", "streamAckDeadlineSeconds", "ackIds")
@@ -66,11 +66,11 @@ def test_a_stream_brings_messages_until_they_are_acknowledged(shop: Shop) -> Non
         answer = stream.until(lambda answer: bool(answer.received_messages))
         properties = answer.subscription_properties
         assert (properties.exactly_once_delivery_enabled, properties.message_ordering_enabled) == (False, True)
-        [one] = answer.received_messages
+        [first] = answer.received_messages
         assert 400 < seconds_left("l") <= 500
-        stream.send(ack_ids=[one.ack_id])
+        stream.send(ack_ids=[first.ack_id])
         shop.publish("y")
-        assert [two.message.data for two in stream.received(1)] == [b"y"]
+        assert [second.message.data for second in stream.received(1)] == [b"y"]
 
 
 @tries("StreamingPullRequest", "modifyDeadlineAckIds", "modifyDeadlineSeconds")
@@ -78,14 +78,14 @@ def test_a_stream_modifies_deadlines(shop: Shop) -> None:
     shop.subscription()
     shop.publish("x")
     with Stream(shop) as stream:
-        [one] = stream.received(1)
-        stream.send(modify_deadline_ack_ids=[one.ack_id], modify_deadline_seconds=[600])
+        [received] = stream.received(1)
+        stream.send(modify_deadline_ack_ids=[received.ack_id], modify_deadline_seconds=[600])
         wait_for(lambda: 500 < seconds_left("l") <= 600, what="the longer lease")
-        stream.send(modify_deadline_ack_ids=[one.ack_id], modify_deadline_seconds=[0])
-        assert [again.message.data for again in stream.received(1)] == [b"x"]
+        stream.send(modify_deadline_ack_ids=[received.ack_id], modify_deadline_seconds=[0])
+        assert [redelivered.message.data for redelivered in stream.received(1)] == [b"x"]
 
 
-def test_a_stream_that_ends_gives_back_what_its_client_never_touched(shop: Shop) -> None:
+def test_a_stream_that_ends_releases_the_messages_that_its_client_never_touched(shop: Shop) -> None:
     dead = f"{TOPIC}-dead"
     shop.topic(dead)
     shop.subscription(dead_letter_policy={"dead_letter_topic": dead, "max_delivery_attempts": 5})
@@ -115,15 +115,15 @@ def test_only_unused_leases_are_given_back(shop: Shop, seconds: int) -> None:
     make_due("l")
     [second] = messages_pull(subscription=subscription, max_messages=1, lease_seconds=300)
     leases_give_back(subscription=subscription, ends_ms={first.ack_id: second.ends_ms})
-    assert messages_pull(subscription=subscription, max_messages=1) == [], "an older lease is another one"
+    assert messages_pull(subscription=subscription, max_messages=1) == [], "ending an older lease releases nothing"
     leases_give_back(subscription=subscription, ends_ms={second.ack_id: second.ends_ms})
     [third] = messages_pull(subscription=subscription, max_messages=1)
     leases = ack_ids_read(subscription, [second.ack_id, third.ack_id])
-    assert [lease.attempt for lease in leases] == [2, 2], "the lease that was given back is no attempt"
+    assert [lease.attempt for lease in leases] == [2, 2], "the released lease counts no attempt"
 
 
 @tries("StreamingPullRequest", "maxOutstandingMessages", "maxOutstandingBytes")
-def test_a_stream_has_no_more_outstanding_than_its_client_wants(shop: Shop) -> None:
+def test_a_stream_has_no_more_messages_outstanding_than_its_client_allows(shop: Shop) -> None:
     shop.subscription()
     for max_outstanding_messages, max_outstanding_bytes in ((2, 0), (0, 2_500_000)):
         limits = {
@@ -132,18 +132,18 @@ def test_a_stream_has_no_more_outstanding_than_its_client_wants(shop: Shop) -> N
         }
         with Stream(shop, **limits) as stream:
             shop.publish("x" * 1_000_000)
-            first = stream.received(1)  # which tells the server how large messages are
+            first = stream.received(1)  # from which the server learns how large the messages are
             for _ in range(3):
                 shop.publish("x" * 1_000_000)
             first += stream.received(1)
             left = shop.pull()
             assert left, "the stream holds everything"
             shop.nack(left)
-            stream.send(ack_ids=[one.ack_id for one in first])
+            stream.send(ack_ids=[received.ack_id for received in first])
             rest: list[Any] = []
             while len(rest) < 2:
                 rest += stream.received(1)
-                stream.send(ack_ids=[one.ack_id for one in rest])
+                stream.send(ack_ids=[received.ack_id for received in rest])
 
 
 @tries("StreamingPullRequest", "protocolVersion")
@@ -161,15 +161,15 @@ def test_with_exactly_once_delivery_a_stream_confirms(shop: Shop) -> None:
     shop.subscription(enable_exactly_once_delivery=True)
     shop.publish("x")
     with Stream(shop) as stream:
-        [one] = stream.received(1)
-        stream.send(modify_deadline_ack_ids=[one.ack_id], modify_deadline_seconds=[90])
+        [received] = stream.received(1)
+        stream.send(modify_deadline_ack_ids=[received.ack_id], modify_deadline_seconds=[90])
         modified = stream.until(lambda answer: "modify_ack_deadline_confirmation" in answer)
-        assert list(modified.modify_ack_deadline_confirmation.ack_ids) == [one.ack_id]
-        stream.send(ack_ids=[one.ack_id])
+        assert list(modified.modify_ack_deadline_confirmation.ack_ids) == [received.ack_id]
+        stream.send(ack_ids=[received.ack_id])
         acknowledged = stream.until(lambda answer: "acknowledge_confirmation" in answer)
-        assert list(acknowledged.acknowledge_confirmation.ack_ids) == [one.ack_id]
-        stream.send(ack_ids=[one.ack_id], modify_deadline_ack_ids=[one.ack_id], modify_deadline_seconds=[90])
+        assert list(acknowledged.acknowledge_confirmation.ack_ids) == [received.ack_id]
+        stream.send(ack_ids=[received.ack_id], modify_deadline_ack_ids=[received.ack_id], modify_deadline_seconds=[90])
         again = stream.until(lambda answer: "acknowledge_confirmation" in answer)
-        assert list(again.acknowledge_confirmation.invalid_ack_ids) == [one.ack_id]
+        assert list(again.acknowledge_confirmation.invalid_ack_ids) == [received.ack_id]
         late = stream.until(lambda answer: "modify_ack_deadline_confirmation" in answer)
-        assert list(late.modify_ack_deadline_confirmation.invalid_ack_ids) == [one.ack_id]
+        assert list(late.modify_ack_deadline_confirmation.invalid_ack_ids) == [received.ack_id]

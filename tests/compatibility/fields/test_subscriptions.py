@@ -30,7 +30,7 @@ AT_ONCE = {"minimum_backoff": "0s", "maximum_backoff": "0s"}
 @tries("GetSubscriptionRequest", "subscription")
 @tries("UpdateSubscriptionRequest", "subscription", "updateMask")
 @tries("DeleteSubscriptionRequest", "subscription")
-def test_a_subscription_is_made_changed_and_deleted(shop: Shop) -> None:
+def test_a_subscription_is_created_changed_and_deleted(shop: Shop) -> None:
     shop.subscription(labels={"a": "1"}, ack_deadline_seconds=77)
     changed = {"name": SUBSCRIPTION, "labels": {"a": "2"}}
 
@@ -53,7 +53,9 @@ def test_a_lease_lasts_as_long_as_the_ack_deadline(shop: Shop) -> None:
 
 
 @tries("Subscription", "retainAckedMessages")
-def test_acknowledged_messages_are_kept_if_they_shall_be(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acknowledged_messages_are_kept_if_the_subscription_retains_them(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start = utcnow() - timedelta(seconds=30)
     keeping = SUBSCRIPTION + "-keeping"
     shop.topic(TOPIC + "-kept")
@@ -68,7 +70,7 @@ def test_acknowledged_messages_are_kept_if_they_shall_be(shop: Shop, monkeypatch
 
     for name, expected in ((SUBSCRIPTION, []), (keeping, [b"x"])):
         shop.subscriber.seek({"subscription": name, "time": start})
-        assert [one.message.data for one in shop.pull(name)] == expected
+        assert [received.message.data for received in shop.pull(name)] == expected
 
 
 @tries("Subscription", "messageRetentionDuration")
@@ -96,7 +98,7 @@ def test_messages_of_an_ordering_key_come_in_order(shop: Shop) -> None:
     shop.nack(nacked)
     while len(received) < 3:
         batch = shop.pull(count=1)
-        received += [one.message.data for one in batch]
+        received += [entry.message.data for entry in batch]
         shop.ack(batch) if batch else None
     assert received == [b"1", b"2", b"3"]
 
@@ -121,7 +123,7 @@ def test_a_filter_chooses_messages(shop: Shop) -> None:
     shop.subscription(filter='attributes.kind = "new"')
     shop.publish("no", attributes={"kind": "old"})
     shop.publish("yes", attributes={"kind": "new"})
-    assert [one.message.data for one in shop.pull()] == [b"yes"]
+    assert [received.message.data for received in shop.pull()] == [b"yes"]
 
 
 @tries("Subscription", "deadLetterPolicy")
@@ -138,7 +140,7 @@ def test_a_message_goes_to_the_dead_letter_topic_after_its_last_attempt(shop: Sh
 
     def moved() -> bool:
         received = shop.pull()
-        attempts.extend(one.delivery_attempt for one in received)
+        attempts.extend(entry.delivery_attempt for entry in received)
         if received:
             shop.nack(received)
         letters.extend(shop.pull("projects/shop/subscriptions/letters"))
@@ -202,7 +204,7 @@ def test_a_push_config_is_replaced(shop: Shop) -> None:
 @tries("PushConfig", "pushEndpoint", "attributes", "oidcToken", "pubsubWrapper", "noWrapper")
 @tries("OidcToken", "serviceAccountEmail", "audience")
 @tries("NoWrapper", "writeMetadata")
-def test_a_push_looks_as_its_config_says(shop: Shop, receiver: Receiver, redis_url: str) -> None:
+def test_a_push_has_the_form_that_its_config_asks_for(shop: Shop, receiver: Receiver, redis_url: str) -> None:
     account = service_account_create(project="shop", request={"accountId": "pusher"}).email
     oidc_token = {"service_account_email": account, "audience": "the-shop"}
     configs: dict[str, Any] = {
@@ -231,7 +233,7 @@ def test_a_push_looks_as_its_config_says(shop: Shop, receiver: Receiver, redis_u
 
 
 def _claims(request: Request) -> dict[str, Any]:
-    """What the token of a push says, not verified."""
+    """Return the claims of a push's token without verifying it."""
     body = request.headers["authorization"].split(".")[1]
     claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(body + "=="))
     return claims

@@ -23,15 +23,15 @@ def udf(function_name: str, code: str, **fields: Any) -> dict[str, Any]:
 @tries("Topic", "messageTransforms")
 @tries("MessageTransform", "javascriptUdf", "disabled")
 @tries("JavaScriptUDF", "functionName", "code")
-def test_a_topic_stores_what_its_functions_make(shop: Shop) -> None:
+def test_a_topic_stores_the_messages_that_its_functions_return(shop: Shop) -> None:
     javascript_udf = {"function_name": "broken", "code": BROKEN}
     message_transforms = [udf("upper", UPPER), {"javascript_udf": javascript_udf, "disabled": True}]
     name = TOPIC + "-upper"
-    made = shop.topic(name, message_transforms=message_transforms)
+    topic = shop.topic(name, message_transforms=message_transforms)
     shop.subscription(topic=name)
 
-    assert [one.javascript_udf.function_name for one in made.message_transforms] == ["upper", "broken"]
-    assert [one.disabled for one in made.message_transforms] == [False, True]
+    assert [transform.javascript_udf.function_name for transform in topic.message_transforms] == ["upper", "broken"]
+    assert [transform.disabled for transform in topic.message_transforms] == [False, True]
     [message_id] = shop.publish("hello", topic=name)
     [received] = shop.pull()
     assert (received.message.data, dict(received.message.attributes)) == (b"HELLO", {"by": "upper"})
@@ -44,7 +44,7 @@ def test_a_topic_stores_what_its_functions_make(shop: Shop) -> None:
 
 
 @tries("Subscription", "messageTransforms")
-def test_a_subscription_delivers_what_its_functions_make(shop: Shop) -> None:
+def test_a_subscription_delivers_the_messages_that_its_functions_return(shop: Shop) -> None:
     message_transforms = [udf("noTests", NO_TESTS), udf("upper", UPPER)]
     shop.subscription(message_transforms=message_transforms)
     shop.publish("test", "hello")

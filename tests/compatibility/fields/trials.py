@@ -1,4 +1,4 @@
-"""Which test tries which field, and the clients that the tests use: Google's generated ones, without their batching."""
+"""Records which test tries which field, and holds the tests' clients: Google's generated ones, without batching."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 TOPIC = "projects/shop/topics/orders"
 SUBSCRIPTION = "projects/shop/subscriptions/worker"
 
-#: The fields that some test tries, as docs/compatibility.md names them.
+#: The fields that at least one test tries, by their names in docs/compatibility.md.
 tried: set[str] = set()
 
 
@@ -64,19 +64,19 @@ class Shop:
     def pull(self, name: str = SUBSCRIPTION, count: int = 100) -> list[Any]:
         request = {"subscription": name, "max_messages": count, "return_immediately": True}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of return_immediately
+            warnings.simplefilter("ignore", DeprecationWarning)  # return_immediately is deprecated
             return list(self.subscriber.pull(request).received_messages)
 
     def nack(self, received: list[Any], name: str = SUBSCRIPTION) -> None:
-        ack_ids = [one.ack_id for one in received]
+        ack_ids = [message.ack_id for message in received]
         self.subscriber.modify_ack_deadline({"subscription": name, "ack_ids": ack_ids, "ack_deadline_seconds": 0})
 
     def ack(self, received: list[Any], name: str = SUBSCRIPTION) -> None:
-        self.subscriber.acknowledge({"subscription": name, "ack_ids": [one.ack_id for one in received]})
+        self.subscriber.acknowledge({"subscription": name, "ack_ids": [message.ack_id for message in received]})
 
 
 def seconds_left(kind: str, name: str = SUBSCRIPTION) -> float:
-    """How long the last lease ("l") or retry ("z") of a subscription goes on, by Redis' own clock."""
+    """Return the seconds until the last lease ("l") or retry ("z") of a subscription ends, by Redis' own clock."""
     client, key = default_backlog().client, _key(kind, name)
     seconds, microseconds = client.time()
     [(_, ends_ms)] = client.zrange(key, -1, -1, withscores=True)
@@ -84,7 +84,7 @@ def seconds_left(kind: str, name: str = SUBSCRIPTION) -> float:
 
 
 def make_due(kind: str, name: str = SUBSCRIPTION) -> None:
-    """Let every lease or retry of a subscription end now, as time would."""
+    """Let every lease or retry of a subscription end now, as if its time had passed."""
     client, key = default_backlog().client, _key(kind, name)
     for member in client.zrange(key, 0, -1):
         client.zadd(key, {member: 1})

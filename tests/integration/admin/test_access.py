@@ -24,7 +24,7 @@ ADMIN = "/admin/subscriptions/"
 def ada(redis_url: str) -> Client:
     """A member of staff with all of Django's permissions; the topic `orders` and the account `pusher` exist."""
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     api.post("serviceAccounts", {"accountId": "pusher"})
     user = User.objects.create_user("ada", "ada@example.com", is_staff=True)
     user.user_permissions.set(Permission.objects.all())

@@ -32,8 +32,8 @@ NOW = utcnow().replace(second=0, microsecond=0)
 @pytest.fixture
 def subscription(redis_url: str) -> Subscription:
     api = Api()
-    api.made("topics/orders")
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:40009/"}})
+    api.create("topics/orders")
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:40009/"}})
     return Subscription.objects.get()
 
 

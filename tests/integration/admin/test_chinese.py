@@ -59,12 +59,12 @@ class Texts(HTMLParser):
 
 def english_in(page: str) -> set[str]:
     """The English of a page that is no name: names have a slash, a dot, a hyphen, a colon, an at sign or a tenant."""
-    found = set()
+    english = set()
     for text in Texts(page).texts:
         words = " ".join(word for word in text.split() if not re.search(r"[/@_:.=-]|^\W*$", word.strip(".:,?!;()…")))
         if ENGLISH.search(NAMES.sub("", words)) and not any(tenant in text for tenant in TENANTS):
-            found.add(text)
-    return found
+            english.add(text)
+    return english
 
 
 def strange_times_in(page: str) -> set[str]:

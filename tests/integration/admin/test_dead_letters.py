@@ -146,7 +146,7 @@ def test_dead_letters_of_another_subscription_are_not_moved_by_their_ids(api: Ap
     """The address names a subscription of the reader's own; the ids are those of somebody else."""
     source = source_made(api)
     [letter] = letters_made(api, source, 1)
-    api.made("subscriptions/own", {"topic": source.topic.name})  # type: ignore[union-attr]
+    api.create("subscriptions/own", {"topic": source.topic.name})  # type: ignore[union-attr]
     own = Subscription.objects.select_related("project").get(subscription_id="own")
     editor = person("eddy", "roles/pubsub.editor", own)
     assert act(editor, own, do="discard", letter=[letter], confirmed="yes").status_code == 200

@@ -15,21 +15,25 @@ from django.utils import translation
 pytestmark = pytest.mark.any_database
 
 TRANSLATED = re.compile("^ID$|[\u4e00-\u9fff]")
-OURS = {model: made for model, made in admin.site._registry.items() if model.__module__.split(".")[0] != "django"}
+OURS = {
+    model: model_admin
+    for model, model_admin in admin.site._registry.items()
+    if model.__module__.split(".")[0] != "django"
+}
 
 
 def request() -> HttpRequest:
-    made = HttpRequest()
-    made.user = User(is_superuser=True, is_staff=True, is_active=True)
-    return made
+    request = HttpRequest()
+    request.user = User(is_superuser=True, is_staff=True, is_active=True)
+    return request
 
 
-def shown(made: Any) -> set[str]:
+def shown(model_admin: Any) -> set[str]:
     """What a model's list has columns of, and its page labels, where that has no form of its own."""
-    columns = {name for name in made.get_list_display(request()) if name != "__str__"}
-    has_page = made.get_list_display_links(request(), [""]) and not made.has_change_permission(request())
-    is_plain = has_page and type(made).get_form is admin.ModelAdmin.get_form
-    return columns | (set(flatten_fieldsets(made.get_fieldsets(request()))) if is_plain else set())
+    columns = {name for name in model_admin.get_list_display(request()) if name != "__str__"}
+    has_page = model_admin.get_list_display_links(request(), [""]) and not model_admin.has_change_permission(request())
+    is_plain = has_page and type(model_admin).get_form is admin.ModelAdmin.get_form
+    return columns | (set(flatten_fieldsets(model_admin.get_fieldsets(request()))) if is_plain else set())
 
 
 @pytest.mark.parametrize("model", OURS, ids=lambda model: model._meta.label)

@@ -47,7 +47,7 @@ def folder(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> It
 @pytest.fixture
 def api(redis_url: str) -> Api:
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     return api
 
 
@@ -73,8 +73,8 @@ def test_the_way_of_a_message_is_told_while_it_waits_and_after_the_ack(
     api: Api, client: Client, redis_url: str, receiver: Receiver, folder: Path
 ) -> None:
     receiver.script([503])
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
-    api.made("subscriptions/pull", {"topic": TOPIC})
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+    api.create("subscriptions/pull", {"topic": TOPIC})
     message_id = publish(api)
     waiting = ways(client, message_id)
     assert waiting[PUSH]["state"] == "outstanding", "it holds a token from the moment it is in the queue"
@@ -94,8 +94,8 @@ def test_rest_and_the_command_line_say_what_the_page_says(
 ) -> None:
     """Given a message acked at the second attempt, REST and `messages describe` tell its way."""
     receiver.script([503])
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
-    api.made("subscriptions/pull", {"topic": TOPIC})
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+    api.create("subscriptions/pull", {"topic": TOPIC})
     message_id = publish(api, attributes={"colour": "red"})
     with Worker(redis_url):
         wait_for(lambda: not Delivery.objects.filter(subscription__subscription_id="push").exists(), timeout_seconds=60)
@@ -130,7 +130,7 @@ def test_a_message_that_is_not_there_is_not_found(api: Api, folder: Path, messag
 
 
 def test_a_caller_without_a_role_is_told_of_no_message(api: Api, folder: Path) -> None:
-    api.made("subscriptions/pull", {"topic": TOPIC})
+    api.create("subscriptions/pull", {"topic": TOPIC})
     message_id = publish(api)
     api.sign_in("ada@example.com")
     assert api.get(f"messages/{message_id}").status == 404
@@ -140,7 +140,7 @@ def test_a_caller_without_a_role_is_told_of_no_message(api: Api, folder: Path) -
 
 
 def test_a_search_finds_by_attribute_and_key_and_leads_to_the_message_by_id(api: Api, client: Client) -> None:
-    api.made("subscriptions/pull", {"topic": TOPIC})
+    api.create("subscriptions/pull", {"topic": TOPIC})
     red, blue = publish(api, attributes={"colour": "red"}), publish(api, orderingKey="blue")
 
     def searched(term: str) -> set[int]:
@@ -152,7 +152,7 @@ def test_a_search_finds_by_attribute_and_key_and_leads_to_the_message_by_id(api:
 
 
 def test_a_message_is_published_again_under_a_new_id(api: Api, client: Client) -> None:
-    api.made("subscriptions/pull", {"topic": TOPIC})
+    api.create("subscriptions/pull", {"topic": TOPIC})
     message_id = publish(api, attributes={"a": "b"}, orderingKey="k")
     client.post(f"/admin/deliveries/message/replay/{message_id}/")
     copy = Message.objects.exclude(pk=message_id).get()
@@ -164,8 +164,8 @@ def test_a_message_is_published_again_under_a_new_id(api: Api, client: Client) -
 def test_a_reader_sees_the_way_to_those_subscriptions_only_that_it_may_pull(
     api: Api, client: Client, redis_url: str, receiver: Receiver, folder: Path
 ) -> None:
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
-    api.made("subscriptions/pull", {"topic": TOPIC})
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+    api.create("subscriptions/pull", {"topic": TOPIC})
     message_id = publish(api)
     with Worker(redis_url):
         wait_for(lambda: receiver.requests, timeout_seconds=60)

@@ -55,8 +55,8 @@ def gauge(resource: str = PUSH, *, minutes_ago: int = 0, backoff_ms: int = 0, un
 
 
 def failing_subscription(api: Api) -> None:
-    api.made("topics/orders")
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:40009/"}})
+    api.create("topics/orders")
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:40009/"}})
     assert api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]}).status == 200
 
 
@@ -166,7 +166,7 @@ def test_the_page_costs_as_many_queries_with_many_subscriptions_as_with_few(api:
     counts: list[Any] = []
     for more in (0, 30):
         for number in range(more):
-            api.made(f"subscriptions/sub-{number}", {"topic": TOPIC})
+            api.create(f"subscriptions/sub-{number}", {"topic": TOPIC})
             gauge(f"projects/shop/subscriptions/sub-{number}", undelivered=1)
         client.get("/admin/")
         with CaptureQueriesContext(connection) as queries:

@@ -29,7 +29,7 @@ PUBLISHER = "roles/pubsub.publisher"
 @pytest.fixture
 def api(redis_url: str) -> Api:
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     api.post("serviceAccounts", {"accountId": "pusher"})
     return api
 
@@ -52,8 +52,8 @@ def ada(api: Api) -> Client:
 
 
 def bindings() -> list[Any]:
-    found: list[Any] = grants.policy_get(resource_get(TOPIC)).get("bindings", [])
-    return found
+    bindings: list[Any] = grants.policy_get(resource_get(TOPIC)).get("bindings", [])
+    return bindings
 
 
 def unsign(account: ServiceAccount) -> None:
@@ -154,8 +154,8 @@ def test_what_is_granted_or_made_above_is_shown_to_those_who_may_read_it_there(a
 
 
 def test_a_page_is_found_by_the_resources_name(admin: Client) -> None:
-    found = admin.get(f"{ADMIN}policy/of/", {"resource": f" {TOPIC}/"})
-    assert found["Location"] == PAGE
+    response = admin.get(f"{ADMIN}policy/of/", {"resource": f" {TOPIC}/"})
+    assert response["Location"] == PAGE
     assert admin.get(f"{ADMIN}policy/of/", {"resource": "nonsense"})["Location"] == f"{ADMIN}policy/"
     assert admin.get(f"{ADMIN}policy/of/projects/shop/topics/none/").status_code == 404
     for listed in ("topic", "project", "serviceaccount"):
@@ -178,8 +178,8 @@ def test_choosing_an_account_says_whether_the_service_agent_may_sign_and_one_but
         admin.get(add).content.decode()
     )
 
-    made = admin.post(add, form(), follow=True)
-    assert "token_denied" in made.content.decode(), "said when it is saved"
+    response = admin.post(add, form(), follow=True)
+    assert "token_denied" in response.content.decode(), "said when it is saved"
     row = Subscription.objects.get()
     change = f"{ADMIN}subscription/{row.pk}/change/"
     button = f"{ADMIN}subscription/{row.pk}/grant-agent/"

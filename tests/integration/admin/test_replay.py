@@ -27,10 +27,10 @@ FORM = {
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """What would have been started, on a machine that has Spark."""
-    found: list[tuple[str, int]] = []
-    monkeypatch.setattr(publishjobs, "start", lambda job, rate: found.append((job.job_id, rate)))
+    started: list[tuple[str, int]] = []
+    monkeypatch.setattr(publishjobs, "start", lambda job, rate: started.append((job.job_id, rate)))
     monkeypatch.setattr(publishjobs.needs, "missing", lambda: "")
-    return found
+    return started
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_replay_is_begun_and_its_progress_shown(admin: Client, started: list[t
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("fields", "said"),
     [
         ({"filter": "attributes.kind = order"}, "character 19"),
         ({"until": "2026-11-19 00:00:00"}, "ends before it begins"),
@@ -88,9 +88,9 @@ def test_a_replay_is_begun_and_its_progress_shown(admin: Client, started: list[t
     ],
 )
 def test_what_cannot_be_replayed_is_refused_and_nothing_begun(
-    admin: Client, started: list[tuple[str, int]], given: dict[str, Any], said: str
+    admin: Client, started: list[tuple[str, int]], fields: dict[str, Any], said: str
 ) -> None:
-    page = admin.post(f"{PAGE}replay/", FORM | given)
+    page = admin.post(f"{PAGE}replay/", FORM | fields)
     assert page.status_code == 200
     assert said in page.content.decode()
     assert (started, PublishJob.objects.count()) == ([], 0)

@@ -66,14 +66,14 @@ def errors(response: Any) -> dict[str, list[str]]:
 def test_a_subscription_made_in_the_console_is_that_of_the_api(admin: Client, api: Api) -> None:
     response = admin.post("/admin/subscriptions/subscription/add/", form(minimum_backoff="1s", maximum_backoff="9s"))
     assert response.status_code == 302, errors(response)
-    made = api.get("subscriptions/hello").body
-    assert made["topic"] == TOPIC
-    assert made["pushConfig"] == {
+    subscription = api.get("subscriptions/hello").body
+    assert subscription["topic"] == TOPIC
+    assert subscription["pushConfig"] == {
         "pushEndpoint": "https://example.com/push",
         "oidcToken": {"serviceAccountEmail": "pusher@shop.iam.gserviceaccount.com", "audience": "aud"},
     }
-    assert (made["ackDeadlineSeconds"], made["labels"]) == (20, {"team": "a"})
-    assert made["retryPolicy"] == {"minimumBackoff": "1s", "maximumBackoff": "9s"}
+    assert (subscription["ackDeadlineSeconds"], subscription["labels"]) == (20, {"team": "a"})
+    assert subscription["retryPolicy"] == {"minimumBackoff": "1s", "maximumBackoff": "9s"}
     assert default_backlog().lanes(), "the data plane heard of it"
 
 
@@ -112,8 +112,8 @@ def test_exactly_once_delivery_and_expiration_are_set_and_changed(admin: Client,
     fields = form(push_endpoint="", service_account="", audience="", expiration="86400s")
     response = admin.post("/admin/subscriptions/subscription/add/", {**fields, "enable_exactly_once_delivery": "on"})
     assert response.status_code == 302, errors(response)
-    made = api.get("subscriptions/hello").body
-    assert (made["enableExactlyOnceDelivery"], made["expirationPolicy"]) == (True, {"ttl": "86400s"})
+    subscription = api.get("subscriptions/hello").body
+    assert (subscription["enableExactlyOnceDelivery"], subscription["expirationPolicy"]) == (True, {"ttl": "86400s"})
     url = f"/admin/subscriptions/subscription/{Subscription.objects.get().pk}/change/"
     assert list(errors(admin.post(url, {**fields, "expiration": "5s"}))) == ["expiration"]
     assert admin.post(url, {**fields, "expiration": ""}).status_code == 302
@@ -242,8 +242,8 @@ def test_the_console_speaks_chinese_to_who_asks_for_it(admin: Client) -> None:
 def test_message_transforms_are_shown(admin: Client, api: Api, kind: str) -> None:
     code = "function f(m) { return m.data < 'x' ? m : null; }"
     transforms = [{"javascriptUdf": {"functionName": "f", "code": code}, "disabled": True}]
-    api.made("topics/shaped", {"messageTransforms": transforms})
-    api.made("subscriptions/shaped", {"topic": "projects/shop/topics/shaped", "messageTransforms": transforms})
+    api.create("topics/shaped", {"messageTransforms": transforms})
+    api.create("subscriptions/shaped", {"topic": "projects/shop/topics/shaped", "messageTransforms": transforms})
     row: Topic | Subscription = Topic.objects.get(topic_id="shaped")
     if kind == "subscription":
         row = Subscription.objects.get(subscription_id="shaped")

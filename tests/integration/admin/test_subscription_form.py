@@ -27,7 +27,7 @@ EMAIL = "pusher@shop.iam.gserviceaccount.com"
 @pytest.fixture
 def api(redis_url: str) -> Api:
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     api.post("serviceAccounts", {"accountId": "pusher"})
     return api
 
@@ -93,8 +93,8 @@ def test_all_errors_are_told_at_once_each_at_its_field_and_in_words(admin: Clien
         filter="nonsense",
         new_dead_letter_topic="no",
     )
-    found = errors(admin.post(ADD, sent))
-    assert {field: texts[0] for field, texts in found.items() if field not in ("filter",)} == {
+    texts_by_field = errors(admin.post(ADD, sent))
+    assert {field: texts[0] for field, texts in texts_by_field.items() if field not in ("filter",)} == {
         "subscription_id": "Use 3 to 255 letters, digits and any of - . _ ~ + %, beginning with a letter, and not with "
         "“goog”.",
         "topic": "Choose a topic, or name a new one.",
@@ -111,8 +111,8 @@ def test_all_errors_are_told_at_once_each_at_its_field_and_in_words(admin: Clien
         "new_dead_letter_topic": "Use 3 to 255 letters, digits and any of - . _ ~ + %, beginning with a letter, and "
         "not with “goog”.",
     }
-    assert "filter" in found
-    assert all(len(texts) == 1 for texts in found.values()), found
+    assert "filter" in texts_by_field
+    assert all(len(texts) == 1 for texts in texts_by_field.values()), texts_by_field
     assert not Subscription.objects.exists()
 
 
@@ -133,9 +133,9 @@ def test_all_errors_are_told_at_once_each_at_its_field_and_in_words(admin: Clien
 )
 def test_an_endpoint_that_would_be_refused_is_named_at_once(admin: Client, settings: Any, url: str, text: str) -> None:
     settings.ALLOW_HTTP, settings.ALLOW_PRIVATE, settings.ALLOWED_NETWORKS = False, False, ()
-    found = errors(admin.post(ADD, form(delivery_type="push", push_endpoint=url)))
-    assert list(found) == ["push_endpoint"]
-    assert found["push_endpoint"][0].startswith(text)
+    texts_by_field = errors(admin.post(ADD, form(delivery_type="push", push_endpoint=url)))
+    assert list(texts_by_field) == ["push_endpoint"]
+    assert texts_by_field["push_endpoint"][0].startswith(text)
     if url:
         assert admin.get(CHECK, {"url": url}).json()["text"].startswith(text)
 
@@ -178,17 +178,17 @@ def test_only_what_applies_to_the_delivery_type_is_taken(admin: Client, api: Api
 
 def test_a_duration_that_is_none_is_named(admin: Client) -> None:
     for text in ("soon", "5x", "1d-", "1 2"):
-        found = errors(admin.post(ADD, form(expiration=text)))
-        assert found == {"expiration": ["Enter a duration such as 30s, 10m, 12h or 7d."]}, text
+        texts_by_field = errors(admin.post(ADD, form(expiration=text)))
+        assert texts_by_field == {"expiration": ["Enter a duration such as 30s, 10m, 12h or 7d."]}, text
 
 
 def test_durations_are_written_as_people_write_them(admin: Client, api: Api) -> None:
     sent = form(message_retention="1d12h", expiration="45D", minimum_backoff="0.5s", maximum_backoff="2 m")
     assert admin.post(ADD, sent).status_code == 302
-    made = api.get("subscriptions/hello").body
-    assert made["messageRetentionDuration"] == "129600s"
-    assert made["expirationPolicy"] == {"ttl": "3888000s"}
-    assert made["retryPolicy"] == {"minimumBackoff": "0.500s", "maximumBackoff": "120s"}
+    subscription = api.get("subscriptions/hello").body
+    assert subscription["messageRetentionDuration"] == "129600s"
+    assert subscription["expirationPolicy"] == {"ttl": "3888000s"}
+    assert subscription["retryPolicy"] == {"minimumBackoff": "0.500s", "maximumBackoff": "120s"}
     shown = admin.get(f"/admin/subscriptions/subscription/{Subscription.objects.get().pk}/change/")
     initial = shown.context["adminform"].form.initial
     assert [initial[name] for name in ("message_retention", "expiration", "minimum_backoff", "maximum_backoff")] == [
@@ -244,8 +244,8 @@ def test_what_cannot_be_made_is_told_at_its_field_and_nothing_is_made(
 ) -> None:
     before = (Topic.objects.count(), ServiceAccount.objects.count(), Policy.objects.count())
     push = {"delivery_type": "push", "push_endpoint": "https://example.com/", "new_dead_letter_topic": "letters"}
-    found = errors(admin.post(ADD, form(**{**push, "grant_dead_letters": "on", **fields})))
-    assert list(found) == [place]
+    texts_by_field = errors(admin.post(ADD, form(**{**push, "grant_dead_letters": "on", **fields})))
+    assert list(texts_by_field) == [place]
     assert (Topic.objects.count(), ServiceAccount.objects.count(), Policy.objects.count()) == before
     assert not Subscription.objects.exists()
 
@@ -255,8 +255,8 @@ def test_an_account_that_may_not_be_acted_as_is_named_and_can_be_granted_by_who_
     creator = ("roles/pubsub.editor", project)
     push = {"delivery_type": "push", "push_endpoint": "https://example.com/", "service_account": EMAIL}
     eddy = person("eddy", creator, ("roles/iam.serviceAccountViewer", project))
-    found = errors(eddy.post(ADD, form(**push, grant_act_as="on")))
-    assert found == {
+    texts_by_field = errors(eddy.post(ADD, form(**push, grant_act_as="on")))
+    assert texts_by_field == {
         "service_account": [
             f"You need the permission iam.serviceAccounts.actAs on projects/shop/serviceAccounts/{EMAIL}."
         ]
@@ -283,8 +283,8 @@ def test_who_may_create_nothing_else_is_offered_nothing_else(api: Api) -> None:
     assert bob.post(ADD, form(new_topic="fresh")).status_code == 302
     assert not Topic.objects.filter(topic_id="fresh").exists()
     letters = Topic.objects.create(project=project, topic_id="letters")
-    found = errors(bob.post(ADD, form(subscription_id="again", dead_letter_topic=letters.pk)))
-    assert found == {
+    texts_by_field = errors(bob.post(ADD, form(subscription_id="again", dead_letter_topic=letters.pk)))
+    assert texts_by_field == {
         "dead_letter_topic": ["You need the permission pubsub.topics.publish on projects/shop/topics/letters."]
     }
 

@@ -29,7 +29,7 @@ TOPIC = "projects/shop/topics/orders"
 @pytest.fixture
 def api(redis_url: str) -> Api:
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     return api
 
 
@@ -41,7 +41,7 @@ def client() -> Client:
 
 
 def push_subscription(api: Api, endpoint: str) -> Subscription:
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": endpoint}})
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": endpoint}})
     return Subscription.objects.get()
 
 

@@ -66,8 +66,8 @@ class Fields(HTMLParser):
 def rows(api: Api, *names: str) -> None:
     """Create a topic and a subscription with these functions each."""
     stored = [transform(name) for name in names]
-    api.made("topics/shaped", {"messageTransforms": stored})
-    api.made("subscriptions/shaped", {"topic": "projects/shop/topics/shaped", "messageTransforms": stored})
+    api.create("topics/shaped", {"messageTransforms": stored})
+    api.create("subscriptions/shaped", {"topic": "projects/shop/topics/shaped", "messageTransforms": stored})
 
 
 def transform(name: str, **more: Any) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def test_a_function_is_added(admin: Client, api: Api, kind: str) -> None:
 
 
 def test_a_form_creates_a_topic_with_functions(admin: Client, api: Api) -> None:
-    api.made("topics/other")
+    api.create("topics/other")
     project = str(Project.objects.get(project_id="shop").pk)
     sent = {"project": project, "topic_id": "shaped", "labels": "{}", **function(1, "f"), **function(2, "g")}
     assert admin.post("/admin/subscriptions/topic/add/", sent).status_code == 302

@@ -47,7 +47,7 @@ def iam_projects(transactional_db: None, live_server: LiveServer) -> Iterator[An
 
 
 def refusal(request: Any) -> tuple[int, str, Any]:
-    """The HTTP status, message and details that the client makes of an error."""
+    """Return the HTTP status, the message and the details of the error that the client raises."""
     with pytest.raises(HttpError) as caught:
         request.execute()
     return caught.value.status_code, caught.value.reason, caught.value.error_details
@@ -56,13 +56,13 @@ def refusal(request: Any) -> tuple[int, str, Any]:
 def test_the_life_of_a_topic(projects: Any) -> None:
     topics = projects.topics()
 
-    made = topics.create(name=TOPIC, body={"labels": {"team": "shop"}}).execute()
-    assert made == {"name": TOPIC, "labels": {"team": "shop"}, "state": "ACTIVE"}
-    assert topics.get(topic=TOPIC).execute() == made
+    created = topics.create(name=TOPIC, body={"labels": {"team": "shop"}}).execute()
+    assert created == {"name": TOPIC, "labels": {"team": "shop"}, "state": "ACTIVE"}
+    assert topics.get(topic=TOPIC).execute() == created
 
     changes = {"topic": {"name": TOPIC, "messageRetentionDuration": "600s"}, "updateMask": "messageRetentionDuration"}
     changed = topics.patch(name=TOPIC, body=changes).execute()
-    assert changed == {**made, "messageRetentionDuration": "600s"}
+    assert changed == {**created, "messageRetentionDuration": "600s"}
 
     topics.create(name=f"{PROJECT}/topics/returns", body={}).execute()
     first = topics.list(project=PROJECT, pageSize=1)
@@ -82,10 +82,10 @@ def test_the_life_of_a_subscription(projects: Any) -> None:
     projects.topics().create(name=TOPIC, body={}).execute()
 
     push_config = {"pushEndpoint": "https://example.com/push", "attributes": {"x-goog-version": "v1"}}
-    made = subscriptions.create(name=SUBSCRIPTION, body={"topic": TOPIC, "pushConfig": push_config}).execute()
-    assert made == DEFAULTS | {"pushConfig": push_config}
-    assert subscriptions.get(subscription=SUBSCRIPTION).execute() == made
-    assert subscriptions.list(project=PROJECT).execute() == {"subscriptions": [made]}
+    created = subscriptions.create(name=SUBSCRIPTION, body={"topic": TOPIC, "pushConfig": push_config}).execute()
+    assert created == DEFAULTS | {"pushConfig": push_config}
+    assert subscriptions.get(subscription=SUBSCRIPTION).execute() == created
+    assert subscriptions.list(project=PROJECT).execute() == {"subscriptions": [created]}
     assert projects.topics().subscriptions().list(topic=TOPIC).execute() == {"subscriptions": [SUBSCRIPTION]}
 
     changes = {
@@ -93,7 +93,7 @@ def test_the_life_of_a_subscription(projects: Any) -> None:
         "updateMask": "ackDeadlineSeconds,retryPolicy",
     }
     changed = subscriptions.patch(name=SUBSCRIPTION, body=changes).execute()
-    assert changed == made | {
+    assert changed == created | {
         "ackDeadlineSeconds": 60,
         "retryPolicy": {"minimumBackoff": "10s", "maximumBackoff": "600s"},
     }
@@ -163,14 +163,14 @@ def test_without_a_principal_the_client_is_refused(projects: Any, settings: Any)
     assert refusal(projects.topics().get(topic=TOPIC))[0] == 401
 
 
-def test_iams_own_client_makes_service_accounts(iam_projects: Any) -> None:
+def test_the_iam_client_creates_service_accounts(iam_projects: Any) -> None:
     accounts = iam_projects.serviceAccounts()
 
-    made = accounts.create(name=PROJECT, body={"accountId": "pusher"}).execute()
-    name = made["name"]
-    assert made["email"] == "pusher@shop.iam.gserviceaccount.com"
-    assert accounts.get(name=name).execute() == made
-    assert accounts.list(name=PROJECT).execute() == {"accounts": [made]}
+    account = accounts.create(name=PROJECT, body={"accountId": "pusher"}).execute()
+    name = account["name"]
+    assert account["email"] == "pusher@shop.iam.gserviceaccount.com"
+    assert accounts.get(name=name).execute() == account
+    assert accounts.list(name=PROJECT).execute() == {"accounts": [account]}
     changes = {"serviceAccount": {"displayName": "Pusher"}, "updateMask": "displayName"}
     assert accounts.patch(name=name, body=changes).execute()["displayName"] == "Pusher"
     assert accounts.disable(name=name, body={}).execute() == {}

@@ -26,15 +26,15 @@ NAMES_PAGE = "Refer to https://cloud.google.com/pubsub/docs/pubsub-basics#resour
 
 @pytest.fixture
 def shop(api: Api, redis_url: str) -> Api:
-    api.made("topics/orders")
-    api.made("topics/dead")
-    api.made("subscriptions/old", {"topic": TOPIC})
+    api.create("topics/orders")
+    api.create("topics/dead")
+    api.create("subscriptions/old", {"topic": TOPIC})
     return api
 
 
 @dataclass(frozen=True)
 class Limit:
-    """A call, its body just within the limit (if there is such) and just over it, and what the latter is told."""
+    """A call, its body just within the limit (if there is one) and just over it, and the error text of the latter."""
 
     call: str
     over: Any
@@ -55,10 +55,10 @@ def sub(**fields: Any) -> dict[str, Any]:
     return {"topic": TOPIC, **fields}
 
 
-def too_large(what: str, given: int, most: int, unit: str = "") -> str:
+def too_large(what: str, value: int, most: int, unit: str = "") -> str:
     unit = f" {unit}" if unit else ""
     return (
-        f"The value for {what} is too large. You passed {given}{unit} in the request, but the maximum value is {most}."
+        f"The value for {what} is too large. You passed {value}{unit} in the request, but the maximum value is {most}."
     )
 
 
@@ -227,7 +227,9 @@ def called(api: Api, call: str, body: Any) -> Answer:
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_just_over_a_limit_is_refused_in_productions_words_and_just_within_is_taken(shop: Api, name: str) -> None:
+def test_a_value_within_a_limit_is_accepted_and_one_over_it_is_refused_in_productions_words(
+    shop: Api, name: str
+) -> None:
     limit = LIMITS[name]
 
     refused = called(shop, limit.call, limit.over)
@@ -240,7 +242,7 @@ def test_just_over_a_limit_is_refused_in_productions_words_and_just_within_is_ta
 
 def test_data_is_bounded_by_the_request_it_comes_in(shop: Api) -> None:
     """Over REST base64 meets the bound of the body first; gRPC brings the 10 MB as they are."""
-    fits = 10_000_000 - 10  # of which tags and lengths are the rest
+    fits = 10_000_000 - 10  # the rest are tags and lengths
     request = PublishRequest(messages=[{"data": b"A" * fits}])
     assert request.ByteSize() == 10_000_000
     assert len(published_messages_read(request.messages)) == 1
@@ -250,7 +252,7 @@ def test_data_is_bounded_by_the_request_it_comes_in(shop: Api) -> None:
     assert refused.value.message.endswith("You passed 10000001 in the request, but the maximum value is 10000000.")
 
 
-def test_the_bound_counts_what_stands_around_many_small_messages(shop: Api) -> None:
+def test_the_bound_counts_the_encoding_around_many_small_messages(shop: Api) -> None:
     """Keys and values beyond ASCII have more bytes than characters, and each entry has tags and lengths."""
     attributes = {f"key {n}": "ü" * 45 for n in range(100)}
     request = PublishRequest(messages=[{"attributes": attributes} for _ in range(1000)])
@@ -287,9 +289,9 @@ def test_a_messages_encoded_size_is_that_of_protobuf(messages: list[NewMessage])
 def test_a_full_quota_is_resource_exhausted(
     shop: Api, monkeypatch: pytest.MonkeyPatch, quota: str, path: str, body: dict[str, Any]
 ) -> None:
-    shop.made("subscriptions/second", {"topic": TOPIC})
+    shop.create("subscriptions/second", {"topic": TOPIC})
     for name in ("first", "second"):
-        shop.made(f"snapshots/{name}", {"subscription": f"projects/shop/{OLD}"})
+        shop.create(f"snapshots/{name}", {"subscription": f"projects/shop/{OLD}"})
     monkeypatch.setattr(quota, 2)
 
     answer = shop.put(path, body)
@@ -358,7 +360,7 @@ def test_errors_have_productions_own_texts(shop: Api, call: str, body: Any, stat
 
 
 def test_pulling_from_a_push_subscription_has_productions_own_text(shop: Api) -> None:
-    shop.made("subscriptions/push", sub(pushConfig={"pushEndpoint": "https://a.example"}))
+    shop.create("subscriptions/push", sub(pushConfig={"pushEndpoint": "https://a.example"}))
     answer = shop.post("subscriptions/push:pull", {"maxMessages": 1})
     assert answer.error["status"] == "FAILED_PRECONDITION"
     assert answer.error["message"] == "This method is not supported for this subscription type."

@@ -1,4 +1,4 @@
-"""Message transforms over REST: which are taken, and the methods that validate and test them."""
+"""Message transforms over REST: which ones are accepted, and the methods that validate and test them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refused(answer: Answer) -> tuple[str, list[str], str]:
 
 @pytest.mark.parametrize(("transform", "field", "words"), BAD_TRANSFORMS)
 def test_a_bad_transform_is_refused_by_name(api: Api, transform: dict[str, Any], field: str, words: str) -> None:
-    api.made("topics/kept", {"messageTransforms": [udf("echo", ECHO)]})
+    api.create("topics/kept", {"messageTransforms": [udf("echo", ECHO)]})
 
     created = api.put("topics/orders", {"messageTransforms": [udf("mark", MARK), transform]})
     patch = {"topic": {"messageTransforms": [transform]}, "updateMask": "messageTransforms"}
@@ -89,7 +89,7 @@ def test_other_transforms_than_functions_are_refused_by_name(api: Api, transform
 
 
 def test_the_transforms_of_a_topic_are_replaced_and_cleared(api: Api) -> None:
-    api.made("topics/orders", {"messageTransforms": [udf("echo", ECHO)], "labels": {"team": "shop"}})
+    api.create("topics/orders", {"messageTransforms": [udf("echo", ECHO)], "labels": {"team": "shop"}})
     replacement = [udf("mark", MARK, disabled=True)]
 
     patch = {"topic": {"messageTransforms": replacement}, "updateMask": "message_transforms"}
@@ -98,7 +98,7 @@ def test_the_transforms_of_a_topic_are_replaced_and_cleared(api: Api) -> None:
     assert api.get("topics/orders").body["labels"] == {"team": "shop"}
 
 
-def test_a_valid_transform_is_told_so(api: Api) -> None:
+def test_validating_a_valid_transform_succeeds(api: Api) -> None:
     answer = api.post("/v1/projects/shop:validateMessageTransform", {"messageTransform": udf("echo", ECHO)})
 
     assert (answer.status, answer.body) == (200, {})
@@ -118,7 +118,7 @@ def transformed(text: str, attributes: dict[str, str]) -> dict[str, Any]:
     return {"transformedMessage": {"data": data, "attributes": attributes, "orderingKey": "k"}}
 
 
-def test_a_test_shows_what_each_transform_makes_of_the_message(api: Api) -> None:
+def test_a_test_shows_the_message_after_each_transform(api: Api) -> None:
     transforms = [udf("echo", ECHO), udf("off", "const off = () => null;", disabled=True), udf("mark", MARK)]
 
     assert tried(api, messageTransforms={"messageTransforms": transforms}) == [
@@ -140,8 +140,10 @@ def test_a_test_ends_with_the_transform_that_filters_or_fails(api: Api) -> None:
 
 
 def test_a_test_takes_the_transforms_of_a_topic_or_a_subscription(api: Api) -> None:
-    api.made("topics/orders", {"messageTransforms": [udf("mark", MARK)]})
-    api.made("subscriptions/audit", {"topic": "projects/shop/topics/orders", "messageTransforms": [udf("echo", ECHO)]})
+    api.create("topics/orders", {"messageTransforms": [udf("mark", MARK)]})
+    api.create(
+        "subscriptions/audit", {"topic": "projects/shop/topics/orders", "messageTransforms": [udf("echo", ECHO)]}
+    )
 
     assert tried(api, topic="projects/shop/topics/orders") == [transformed("hello!", {"marked": "yes"})]
     assert tried(api, subscription="projects/shop/subscriptions/audit") == [transformed("hello", {"a": "b"})]

@@ -89,8 +89,8 @@ def application(db: None) -> Iterator[WSGIHandler]:
 @pytest.fixture
 def shop(api: Api) -> None:
     """Create the resources of IDS."""
-    api.made("topics/orders")
-    api.made("subscriptions/sub", {"topic": "projects/shop/topics/orders"})
+    api.create("topics/orders")
+    api.create("subscriptions/sub", {"topic": "projects/shop/topics/orders"})
     api.post("serviceAccounts", {"accountId": "pusher"})
 
 

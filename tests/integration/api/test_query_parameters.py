@@ -21,15 +21,15 @@ ADA = "user:ada@example.com"
 
 @pytest.fixture
 def token(api: Api, settings: Any) -> str:
-    """An access token of Ada's, who may view the project `shop`; callers without one are nobody."""
-    api.made("topics/orders", {"labels": {"team": "shop"}})
+    """Return an access token of Ada, who may view the project `shop`. Anonymous callers are refused."""
+    api.create("topics/orders", {"labels": {"team": "shop"}})
     grants.role_grant(resource_get("projects/shop"), role="roles/pubsub.viewer", member=ADA)
     settings.ANONYMOUS = ""
     return access_tokens.access_token_create(member=ADA).token
 
 
 def test_answers_are_partial_and_pretty_on_demand(api: Api) -> None:
-    api.made("topics/orders", {"labels": {"team": "shop"}})
+    api.create("topics/orders", {"labels": {"team": "shop"}})
     assert api.get("topics/orders?fields=labels/team").body == {"labels": {"team": "shop"}}
     assert api.get("topics?fields=topics(name)&alt=json").body == {"topics": [{"name": "projects/shop/topics/orders"}]}
     assert api.get("topics/none?fields=labels").error["code"] == 404
@@ -38,9 +38,9 @@ def test_answers_are_partial_and_pretty_on_demand(api: Api) -> None:
     assert b"\n" not in api.client.get(api.root + "topics/orders").content
 
 
-def test_parameters_without_an_effect_are_taken(api: Api) -> None:
+def test_parameters_without_an_effect_are_accepted(api: Api) -> None:
     query = "key=k&quotaUser=q&uploadType=media&upload_protocol=raw&callback=c&$.xgafv=2"
-    assert api.made(f"topics/orders?{query}")["name"] == "projects/shop/topics/orders"
+    assert api.create(f"topics/orders?{query}")["name"] == "projects/shop/topics/orders"
 
 
 def test_a_bad_form_is_refused_before_anything_is_done(api: Api) -> None:
@@ -83,7 +83,7 @@ def compressed(api: Api, path: str, accepted: str) -> Any:
 
 def test_long_responses_are_compressed_for_clients_that_accept_gzip(api: Api) -> None:
     for number in range(30):
-        api.made(f"topics/topic-{number}")
+        api.create(f"topics/topic-{number}")
     plain = compressed(api, api.root + "topics", "")
     for accepted in ("gzip", "deflate, GZIP;q=0.5", "x-gzip"):
         answer = compressed(api, api.root + "topics", accepted)
@@ -95,10 +95,10 @@ def test_long_responses_are_compressed_for_clients_that_accept_gzip(api: Api) ->
     assert "Content-Encoding" not in compressed(api, api.root + "topics/topic-1", "gzip"), "it is short"
 
 
-def test_what_a_browsers_session_is_shown_is_not_compressed(api: Api) -> None:
-    """Its length must not tell another site's page what it holds."""
+def test_answers_to_a_browsers_session_are_not_compressed(api: Api) -> None:
+    """The length of a compressed answer would tell another site's page what it contains."""
     for number in range(30):
-        api.made(f"topics/topic-{number}")
+        api.create(f"topics/topic-{number}")
     api.sign_in("root@example.com", is_superuser=True)
     for path in (api.root + "topics", "/admin/"):
         answer = compressed(api, path, "gzip")

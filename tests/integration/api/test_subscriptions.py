@@ -58,8 +58,8 @@ UNSUPPORTED = {
 @pytest.fixture
 def shop(api: Api) -> Api:
     """Topics `orders` and `dead`, and a service account."""
-    api.made("topics/orders")
-    api.made("topics/dead")
+    api.create("topics/orders")
+    api.create("topics/dead")
     assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
     return api
 
@@ -73,7 +73,7 @@ def without_output(resource: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_pull_subscription_is_created_with_the_defaults_written_back(shop: Api) -> None:
-    subscription = shop.made("subscriptions/pull", {"topic": TOPIC})
+    subscription = shop.create("subscriptions/pull", {"topic": TOPIC})
 
     assert subscription == named("pull", DEFAULTS)
     assert shop.get("subscriptions/pull").body == subscription
@@ -82,13 +82,13 @@ def test_a_pull_subscription_is_created_with_the_defaults_written_back(shop: Api
 def test_a_push_subscription_has_the_form_of_the_documentation(shop: Api) -> None:
     push_config = {"pushEndpoint": "https://example.com/push"}
 
-    subscription = shop.made("subscriptions/push", {"topic": TOPIC, "pushConfig": push_config})
+    subscription = shop.create("subscriptions/push", {"topic": TOPIC, "pushConfig": push_config})
 
     assert subscription == named("push", DEFAULTS | {"pushConfig": push_config})
 
 
 def test_every_field_comes_back(shop: Api) -> None:
-    subscription = shop.made("subscriptions/full", {"topic": TOPIC, **FULL})
+    subscription = shop.create("subscriptions/full", {"topic": TOPIC, **FULL})
 
     assert subscription == named("full", {"topic": TOPIC, **FULL, "state": "ACTIVE"})
     assert shop.get("subscriptions/full").body == subscription
@@ -96,12 +96,12 @@ def test_every_field_comes_back(shop: Api) -> None:
 
 @pytest.mark.parametrize("field", sorted(UNSUPPORTED))
 def test_unsupported_fields_are_refused_by_name(shop: Api, field: str) -> None:
-    """Taken silently, an export would lose its messages."""
+    """If the field were ignored, an export would lose its messages."""
     answer = shop.put("subscriptions/export", {"topic": TOPIC, field: UNSUPPORTED[field]})
     assert (answer.status, answer.error["status"]) == (501, "UNIMPLEMENTED")
     assert field in answer.error["message"]
     assert shop.get("subscriptions/export").status == 404
-    shop.made("subscriptions/plain", {"topic": TOPIC})
+    shop.create("subscriptions/plain", {"topic": TOPIC})
     patch = {"subscription": {field: UNSUPPORTED[field]}, "updateMask": field}
     assert shop.patch("subscriptions/plain", patch).status == 501
     cleared = shop.patch("subscriptions/plain", {"subscription": {}, "updateMask": field})
@@ -114,17 +114,17 @@ def test_unsupported_fields_are_refused_by_name(shop: Api, field: str) -> None:
     given_fields=st.sets(st.sampled_from(sorted(FULL))),
     mask=st.sets(st.sampled_from(MUTABLE), min_size=1),
 )
-def test_a_patch_takes_what_its_mask_names_and_leaves_the_rest(
+def test_a_patch_changes_the_fields_of_its_mask_only(
     shop: Api, before: set[str], given_fields: set[str], mask: set[str]
 ) -> None:
     """docs/design.md#lessons-from-metro, row 5: any update in Metro turns ordering off."""
     # Given a subscription with some of its fields set
     Subscription.objects.all().delete()
-    current = shop.made("subscriptions/any", {"topic": TOPIC, **{field: FULL[field] for field in before}})
+    current = shop.create("subscriptions/any", {"topic": TOPIC, **{field: FULL[field] for field in before}})
     changes = {field: FULL[field] for field in given_fields}
-    # When a patch brings fields, in and out of its mask
+    # When a patch has fields inside and outside of its mask
     patched = shop.patch("subscriptions/any", {"subscription": changes, "updateMask": ",".join(sorted(mask))})
-    # Then what the mask names is replaced or back at its default, and what it doesn't name is as it was
+    # Then the fields of the mask are replaced or reset to their default, and the others are unchanged
     expected = {field: value for field, value in current.items() if field not in mask}
     defaults = dict(DEFAULTS)
     if mask & {"messageRetentionDuration"}:
@@ -142,7 +142,7 @@ def test_a_patch_takes_what_its_mask_names_and_leaves_the_rest(
 
 @pytest.mark.parametrize("mask", ["pushConfig.pushEndpoint", "push_config.push_endpoint"])
 def test_a_nested_path_changes_the_endpoint_alone(shop: Api, mask: str) -> None:
-    shop.made("subscriptions/full", {"topic": TOPIC, **FULL})
+    shop.create("subscriptions/full", {"topic": TOPIC, **FULL})
 
     changes = {"pushConfig": {"pushEndpoint": "https://example.org/"}}
     patched = shop.patch("subscriptions/full", {"subscription": changes, "updateMask": mask}).body
@@ -150,8 +150,8 @@ def test_a_nested_path_changes_the_endpoint_alone(shop: Api, mask: str) -> None:
     assert patched["pushConfig"] == FULL["pushConfig"] | {"pushEndpoint": "https://example.org/"}
 
 
-def test_a_patch_bumps_the_time_of_change(shop: Api) -> None:
-    shop.made("subscriptions/push", {"topic": TOPIC})
+def test_a_patch_updates_the_time_of_change(shop: Api) -> None:
+    shop.create("subscriptions/push", {"topic": TOPIC})
     before = Subscription.objects.get().updated_at
 
     shop.patch("subscriptions/push", {"subscription": {"ackDeadlineSeconds": 20}, "updateMask": "ackDeadlineSeconds"})
@@ -236,7 +236,7 @@ def test_a_bad_field_is_refused_by_name_and_nothing_is_stored(
     ],
 )
 def test_a_refused_patch_changes_nothing(shop: Api, changes: dict[str, Any], field: str) -> None:
-    before = shop.made("subscriptions/sub", {"topic": TOPIC, "retainAckedMessages": True})
+    before = shop.create("subscriptions/sub", {"topic": TOPIC, "retainAckedMessages": True})
     mask = ",".join(["retainAckedMessages", *changes])
 
     answer = shop.patch("subscriptions/sub", {"subscription": changes, "updateMask": mask})
@@ -258,7 +258,7 @@ def test_a_refused_patch_changes_nothing(shop: Api, changes: dict[str, Any], fie
     ],
 )
 def test_a_bad_mask_is_refused_in_productions_words(shop: Api, mask: str, text: str) -> None:
-    shop.made("subscriptions/sub", {"topic": TOPIC})
+    shop.create("subscriptions/sub", {"topic": TOPIC})
 
     answer = shop.patch("subscriptions/sub", {"subscription": {"topic": TOPIC}, "updateMask": mask})
 
@@ -286,7 +286,7 @@ def test_an_unknown_subscription_is_not_found(shop: Api, method: str) -> None:
 
 
 def test_a_name_that_exists_is_a_conflict(shop: Api) -> None:
-    shop.made("subscriptions/sub", {"topic": TOPIC})
+    shop.create("subscriptions/sub", {"topic": TOPIC})
 
     answer = shop.put("subscriptions/sub", {"topic": TOPIC})
 
@@ -295,10 +295,10 @@ def test_a_name_that_exists_is_a_conflict(shop: Api) -> None:
 
 
 def test_defaults_depend_on_other_fields(shop: Api) -> None:
-    once = shop.made("subscriptions/once", {"topic": TOPIC, "enableExactlyOnceDelivery": True})
-    short = shop.made("subscriptions/short", {"topic": TOPIC, "expirationPolicy": {"ttl": "86400s"}})
-    never = shop.made("subscriptions/never", {"topic": TOPIC, "expirationPolicy": {}})
-    retry = shop.made("subscriptions/retry", {"topic": TOPIC, "retryPolicy": {}})
+    once = shop.create("subscriptions/once", {"topic": TOPIC, "enableExactlyOnceDelivery": True})
+    short = shop.create("subscriptions/short", {"topic": TOPIC, "expirationPolicy": {"ttl": "86400s"}})
+    never = shop.create("subscriptions/never", {"topic": TOPIC, "expirationPolicy": {}})
+    retry = shop.create("subscriptions/retry", {"topic": TOPIC, "retryPolicy": {}})
 
     assert once["ackDeadlineSeconds"] == 60
     assert short["messageRetentionDuration"] == "86400s"
@@ -307,13 +307,13 @@ def test_defaults_depend_on_other_fields(shop: Api) -> None:
     assert retry["retryPolicy"] == {"minimumBackoff": "10s", "maximumBackoff": "600s"}
 
 
-def test_a_patch_does_not_mind_what_has_gone_elsewhere_in_the_subscription(shop: Api) -> None:
-    # Given a subscription whose dead letter topic and whose account are deleted by now
+def test_a_patch_ignores_deleted_resources_that_other_fields_refer_to(shop: Api) -> None:
+    # Given a subscription whose dead letter topic and service account have been deleted
     fields = {"topic": TOPIC, "deadLetterPolicy": FULL["deadLetterPolicy"], "pushConfig": FULL["pushConfig"]}
-    shop.made("subscriptions/sub", fields)
+    shop.create("subscriptions/sub", fields)
     shop.delete("topics/dead")
     shop.delete(f"serviceAccounts/{ACCOUNT}")
-    # When something else is patched, then that works
+    # When another field is patched, then the patch succeeds
     patched = shop.patch("subscriptions/sub", {"subscription": {"labels": {"a": "b"}}, "updateMask": "labels"})
     assert patched.body["labels"] == {"a": "b"}
 
@@ -321,10 +321,10 @@ def test_a_patch_does_not_mind_what_has_gone_elsewhere_in_the_subscription(shop:
 def test_null_is_absent(shop: Api) -> None:
     body = {"topic": TOPIC, "pushConfig": None, "labels": None, "ackDeadlineSeconds": None, "expirationPolicy": None}
 
-    assert shop.made("subscriptions/sub", body) == named("sub", DEFAULTS)
+    assert shop.create("subscriptions/sub", body) == named("sub", DEFAULTS)
 
 
-def test_http_endpoints_are_for_where_the_setting_allows_them(shop: Api, settings: Any) -> None:
+def test_http_endpoints_need_the_setting_that_allows_them(shop: Api, settings: Any) -> None:
     body = {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://localhost:8080/"}}
     settings.ALLOW_HTTP = False
     refused = shop.put("subscriptions/sub", body)
@@ -337,14 +337,14 @@ def test_http_endpoints_are_for_where_the_setting_allows_them(shop: Api, setting
     assert shop.put("subscriptions/sub", body).status == 200
 
 
-def test_private_endpoints_are_for_where_the_setting_allows_them(shop: Api, settings: Any) -> None:
+def test_private_endpoints_need_the_setting_that_allows_them(shop: Api, settings: Any) -> None:
     for endpoint in ("https://10.0.0.1/", "https://redis/", "https://127.1/"):
         settings.ALLOW_PRIVATE = False
         refused = shop.put("subscriptions/sub", {"topic": TOPIC, "pushConfig": {"pushEndpoint": endpoint}})
         assert (refused.status, refused.fields) == (400, ["pushConfig.pushEndpoint"]), endpoint
     assert shop.get("subscriptions/sub").status == 404
     settings.ALLOW_PRIVATE = True
-    shop.made("subscriptions/sub", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "https://10.0.0.1/"}})
+    shop.create("subscriptions/sub", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "https://10.0.0.1/"}})
 
 
 @pytest.mark.parametrize("email", ["nobody@shop.iam.gserviceaccount.com", "", "pusher@other.iam.gserviceaccount.com"])
@@ -352,7 +352,7 @@ def test_the_account_of_a_push_config_must_exist_in_the_subscriptions_project(sh
     assert shop.post("/v1/projects/other/serviceAccounts", {"accountId": "pusher"}).status == 200
     push_config = {"pushEndpoint": "https://example.com", "oidcToken": {"serviceAccountEmail": email}}
 
-    shop.made("subscriptions/old", {"topic": TOPIC})
+    shop.create("subscriptions/old", {"topic": TOPIC})
     for answer in (
         shop.put("subscriptions/new", {"topic": TOPIC, "pushConfig": push_config}),
         shop.post("subscriptions/old:modifyPushConfig", {"pushConfig": push_config}),
@@ -367,13 +367,13 @@ def test_the_account_of_a_push_config_must_exist_in_the_subscriptions_project(sh
 
 
 def test_the_dead_letter_topic_may_be_the_subscriptions_own(shop: Api) -> None:
-    """Google's Node sample updateDeadLetterPolicy.js sets it, and its test of production passes."""
+    """Google's Node sample updateDeadLetterPolicy.js does this, and its test passes against production."""
     policy = {"deadLetterTopic": TOPIC, "maxDeliveryAttempts": 15}
-    assert shop.made("subscriptions/sub", {"topic": TOPIC, "deadLetterPolicy": policy})["deadLetterPolicy"] == policy
+    assert shop.create("subscriptions/sub", {"topic": TOPIC, "deadLetterPolicy": policy})["deadLetterPolicy"] == policy
 
 
 def test_pushing_stops_and_starts_again_by_modify_push_config(shop: Api) -> None:
-    shop.made("subscriptions/sub", {"topic": TOPIC, "pushConfig": FULL["pushConfig"]})
+    shop.create("subscriptions/sub", {"topic": TOPIC, "pushConfig": FULL["pushConfig"]})
 
     assert shop.post("subscriptions/sub:modifyPushConfig", {"pushConfig": {}}).body == {}
     assert shop.get("subscriptions/sub").body["pushConfig"] == {}
@@ -381,8 +381,8 @@ def test_pushing_stops_and_starts_again_by_modify_push_config(shop: Api) -> None
     assert shop.get("subscriptions/sub").body["pushConfig"] == {"pushEndpoint": "https://example.com"}
 
 
-def test_modify_push_config_keeps_the_version_that_it_does_not_name(shop: Api) -> None:
-    shop.made("subscriptions/sub", {"topic": TOPIC, "pushConfig": FULL["pushConfig"]})
+def test_modify_push_config_keeps_the_version_if_it_names_none(shop: Api) -> None:
+    shop.create("subscriptions/sub", {"topic": TOPIC, "pushConfig": FULL["pushConfig"]})
 
     shop.post("subscriptions/sub:modifyPushConfig", {"pushConfig": {"pushEndpoint": "https://example.org"}})
 
@@ -393,14 +393,14 @@ def test_modify_push_config_keeps_the_version_that_it_does_not_name(shop: Api) -
     "body", [{}, {"pushConfig": None}, {"pushConfig": []}, {"subscription": "x", "pushConfig": {}}]
 )
 def test_a_bad_modify_push_config_is_refused(shop: Api, body: Any) -> None:
-    before = shop.made("subscriptions/sub", {"topic": TOPIC, "pushConfig": FULL["pushConfig"]})
+    before = shop.create("subscriptions/sub", {"topic": TOPIC, "pushConfig": FULL["pushConfig"]})
 
     assert shop.post("subscriptions/sub:modifyPushConfig", body).status == 400
     assert shop.get("subscriptions/sub").body == before
 
 
 def test_a_detached_subscription_stays_and_is_no_longer_its_topics(shop: Api) -> None:
-    shop.made("subscriptions/sub", {"topic": TOPIC})
+    shop.create("subscriptions/sub", {"topic": TOPIC})
 
     assert shop.post("subscriptions/sub:detach").body == {}
 
@@ -414,15 +414,15 @@ def test_a_detached_subscription_stays_and_is_no_longer_its_topics(shop: Api) ->
 
 
 def test_a_subscription_shows_how_long_its_topic_retains(shop: Api) -> None:
-    shop.made("topics/retaining", {"messageRetentionDuration": "600s"})
+    shop.create("topics/retaining", {"messageRetentionDuration": "600s"})
 
-    subscription = shop.made("subscriptions/sub", {"topic": "projects/shop/topics/retaining"})
+    subscription = shop.create("subscriptions/sub", {"topic": "projects/shop/topics/retaining"})
 
     assert subscription["topicMessageRetentionDuration"] == "600s"
 
 
 def test_a_deleted_subscription_is_gone(shop: Api) -> None:
-    shop.made("subscriptions/sub", {"topic": TOPIC})
+    shop.create("subscriptions/sub", {"topic": TOPIC})
 
     assert shop.delete("subscriptions/sub").body == {}
     assert shop.get("subscriptions/sub").status == 404
@@ -431,7 +431,7 @@ def test_a_deleted_subscription_is_gone(shop: Api) -> None:
 
 def test_a_list_comes_in_pages_by_name_with_whole_resources(shop: Api) -> None:
     for subscription_id in ("ccc", "aaa", "bbb"):
-        shop.made(f"subscriptions/{subscription_id}", {"topic": TOPIC})
+        shop.create(f"subscriptions/{subscription_id}", {"topic": TOPIC})
 
     first = shop.get("subscriptions?pageSize=2").body
     second = shop.get(f"subscriptions?pageSize=2&pageToken={first['nextPageToken']}").body
@@ -440,12 +440,12 @@ def test_a_list_comes_in_pages_by_name_with_whole_resources(shop: Api) -> None:
     assert second == {"subscriptions": [named("ccc", DEFAULTS)]}
 
 
-def test_a_list_takes_as_many_queries_for_many_as_for_one(
+def test_a_list_takes_the_same_number_of_queries_for_many_rows_as_for_one(
     shop: Api, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     for number in range(20):
         policy = {"deadLetterTopic": "projects/shop/topics/dead"}
-        shop.made(f"subscriptions/sub-{number}", {"topic": TOPIC, "deadLetterPolicy": policy})
+        shop.create(f"subscriptions/sub-{number}", {"topic": TOPIC, "deadLetterPolicy": policy})
 
     with django_assert_max_num_queries(4):
         assert len(shop.get("subscriptions").body["subscriptions"]) == 20
@@ -454,10 +454,10 @@ def test_a_list_takes_as_many_queries_for_many_as_for_one(
 def test_the_data_plane_reads_its_settings_in_one_query(
     shop: Api, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
-    shop.made("subscriptions/full", {"topic": TOPIC, **FULL})
-    shop.made("subscriptions/plain", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "https://example.com/x?y"}})
-    shop.made("subscriptions/pull", {"topic": TOPIC})
-    shop.made("subscriptions/gone", {"topic": TOPIC})
+    shop.create("subscriptions/full", {"topic": TOPIC, **FULL})
+    shop.create("subscriptions/plain", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "https://example.com/x?y"}})
+    shop.create("subscriptions/pull", {"topic": TOPIC})
+    shop.create("subscriptions/gone", {"topic": TOPIC})
     shop.post("subscriptions/gone:detach")
     rows = {row.subscription_id: row for row in Subscription.objects.select_related("topic")}
     topic = rows["full"].topic
@@ -500,8 +500,8 @@ def test_the_data_plane_reads_its_settings_in_one_query(
 
 @pytest.fixture
 def heard() -> Any:
-    """What the signals said: (name of the signal, keyword arguments)."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    """Yield the signals that were sent: (name of the signal, keyword arguments)."""
+    heard_signals: list[tuple[str, dict[str, Any]]] = []
     listened = {
         "created": signals.subscription_created,
         "changed": signals.subscription_changed,
@@ -512,11 +512,11 @@ def heard() -> Any:
     for word, signal in listened.items():
 
         def receive(*, sender: object, signal: Signal, word: str = word, **kwargs: Any) -> None:
-            found.append((word, kwargs))
+            heard_signals.append((word, kwargs))
 
         signal.connect(receive)
         receivers.append((signal, receive))
-    yield found
+    yield heard_signals
     for signal, receiver in receivers:
         signal.disconnect(receiver)
 
@@ -525,7 +525,7 @@ def test_changes_are_announced_once_they_are_committed(
     shop: Api, heard: list[tuple[str, dict[str, Any]]], django_capture_on_commit_callbacks: Any
 ) -> None:
     with django_capture_on_commit_callbacks() as callbacks:
-        shop.made("subscriptions/sub", {"topic": TOPIC})
+        shop.create("subscriptions/sub", {"topic": TOPIC})
         row = Subscription.objects.select_related("topic").get()
         shop.patch("subscriptions/sub", {"subscription": {}, "updateMask": "labels"})
         shop.post("subscriptions/sub:modifyPushConfig", {"pushConfig": {}})

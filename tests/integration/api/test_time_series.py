@@ -25,7 +25,7 @@ LATENCIES = "pubsub.googleapis.com/subscription/push_request_latencies"
 def count(
     minute: int, n: int, *, event: str = "push", kind: str = "ack", code: int = 200, name: str = "subscriptions/orders"
 ) -> None:
-    """Let something happen `n` times, `minute` minutes past noon, each 1000 µs long."""
+    """Count `n` events of 1000 µs each, `minute` minutes past noon."""
     sums = Sums("shop", n, 10 * n, 1000 * n, 1000, {bucket_of(1000): n})
     key = (f"projects/shop/{name}", event, NOON + timedelta(minutes=minute), kind, code, "example.com")
     partials_add([Partial(f"{minute}{event}{kind}{code}{name}", key, sums)], job="test")
@@ -33,13 +33,13 @@ def count(
 
 def ask(api: Api, metric: str, more: str = "", *, project: str = "shop", **query: str) -> Answer:
     """Ask for the hour after noon."""
-    given = {
+    parameters = {
         "filter": f'metric.type = "{metric}"{more}',
         "interval.startTime": "2026-11-20T12:00:00Z",
         "interval.endTime": "2026-11-20T13:00:00Z",
         **{name.replace("__", "."): value for name, value in query.items()},
     }
-    return api.get(f"/v3/projects/{project}/timeSeries?{urlencode(given)}")
+    return api.get(f"/v3/projects/{project}/timeSeries?{urlencode(parameters)}")
 
 
 def values(series: dict[str, Any]) -> list[str]:
@@ -83,8 +83,8 @@ def test_pushes_are_counted_by_response(api: Api) -> None:
             },
         ],
     }
-    labels = [one["metric"]["labels"] for one in series]
-    assert [(one["response_class"], one["response_code"]) for one in labels] == [
+    labels = [entry["metric"]["labels"] for entry in series]
+    assert [(label["response_class"], label["response_code"]) for label in labels] == [
         ("ack", "200"),
         ("remote_server_5xx", "503"),
         ("unreachable", "unreachable"),
@@ -97,12 +97,13 @@ def test_latencies_are_a_distribution(api: Api) -> None:
 
     [series] = ask(api, LATENCIES).body["timeSeries"]
 
-    found = series["points"][0]["value"]["distributionValue"]
-    options = found["bucketOptions"]["exponentialBuckets"]
-    assert (found["count"], found["mean"], series["valueType"], series["unit"]) == ("5", 1000.0, "DISTRIBUTION", "us")
-    place = found["bucketCounts"].index("5")
+    distribution = series["points"][0]["value"]["distributionValue"]
+    options = distribution["bucketOptions"]["exponentialBuckets"]
+    assert (distribution["count"], distribution["mean"]) == ("5", 1000.0)
+    assert (series["valueType"], series["unit"]) == ("DISTRIBUTION", "us")
+    place = distribution["bucketCounts"].index("5")
     assert options["growthFactor"] ** (place - 1) < 1000 <= options["growthFactor"] ** place
-    assert sum(map(int, found["bucketCounts"])) == 5
+    assert sum(map(int, distribution["bucketCounts"])) == 5
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_percentiles_come_from_the_distribution(api: Api) -> None:
 
 
 def test_hours_come_from_the_table_of_hours(api: Api) -> None:
-    """Given minutes that are long gone, when hours are asked for, then they are still there."""
+    """Given minutes that have been deleted, when hours are asked for, then the hours are still there."""
     from deliveries.models import MetricMinute
 
     count(1, 5)
@@ -170,12 +171,12 @@ def test_a_filter_chooses_series(api: Api, more: str, expected: list[str]) -> No
     count(1, 1)
     count(1, 1, name="subscriptions/bills")
 
-    found = ask(api, PUSHES, more).body.get("timeSeries", [])
+    listed = ask(api, PUSHES, more).body.get("timeSeries", [])
 
-    assert [one["resource"]["labels"]["subscription_id"] for one in found] == expected
+    assert [series["resource"]["labels"]["subscription_id"] for series in listed] == expected
 
 
-def test_acks_and_nacks_are_those_of_pushes_and_pulls(api: Api) -> None:
+def test_acks_and_nacks_include_pushes_and_pulls(api: Api) -> None:
     count(1, 3)
     count(1, 2, kind="remote_server_4xx", code=404)
     count(1, 4, event="pull", code=0)
@@ -184,17 +185,17 @@ def test_acks_and_nacks_are_those_of_pushes_and_pulls(api: Api) -> None:
     acks = ask(api, "pubsub.googleapis.com/subscription/ack_message_count").body["timeSeries"]
     nacks = ask(api, "pubsub.googleapis.com/subscription/nack_requests").body["timeSeries"]
 
-    assert [(one["metric"]["labels"]["delivery_type"], values(one)) for one in acks] == [
+    assert [(series["metric"]["labels"]["delivery_type"], values(series)) for series in acks] == [
         ("pull", ["4"]),
         ("push", ["3"]),
     ]
-    assert [(one["metric"]["labels"]["delivery_type"], values(one)) for one in nacks] == [
+    assert [(series["metric"]["labels"]["delivery_type"], values(series)) for series in nacks] == [
         ("pull", ["1"]),
         ("push", ["2"]),
     ]
 
 
-def test_publishes_are_the_topics(api: Api) -> None:
+def test_publishes_count_for_the_topic(api: Api) -> None:
     count(1, 9, event="publish", kind="success", code=0, name="topics/orders")
 
     [series] = ask(api, "pubsub.googleapis.com/topic/send_message_operation_count").body["timeSeries"]
@@ -213,8 +214,8 @@ def test_publishes_are_the_topics(api: Api) -> None:
         ("custom.googleapis.com/pushhub/subscription/push_backoff", "", "0"),
     ],
 )
-def test_gauges_show_how_a_subscription_stood(api: Api, metric: str, aligner: str, expected: Any) -> None:
-    """Given two minutes of gauges, when they are asked for by the hour, then the aligner says what comes of them."""
+def test_gauges_show_the_state_of_a_subscription(api: Api, metric: str, aligner: str, expected: Any) -> None:
+    """Given two minutes of gauges, when they are asked for by the hour, then the aligner combines them."""
     for minute, (undelivered, outstanding, age, window) in enumerate([(8, 5, 20, 100), (3, 4, 10, 101)]):
         GaugeMinute.objects.create(
             project="shop",
@@ -249,7 +250,9 @@ def test_pages_have_whole_series(api: Api) -> None:
     seen, token = [], ""
     while True:
         page = ask(api, PUSHES, pageSize="3", pageToken=token).body
-        seen += [(one["resource"]["labels"]["subscription_id"], len(one["points"])) for one in page["timeSeries"]]
+        seen += [
+            (series["resource"]["labels"]["subscription_id"], len(series["points"])) for series in page["timeSeries"]
+        ]
         token = page.get("nextPageToken", "")
         if not token:
             break
@@ -280,7 +283,7 @@ def test_a_project_shows_its_own(api: Api) -> None:
         ({"pageSize": "-1"}, "pageSize"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_by_name(api: Api, query: dict[str, str], field: str) -> None:
+def test_a_bad_parameter_is_refused_by_name(api: Api, query: dict[str, str], field: str) -> None:
     count(1, 1)
 
     answer = ask(api, PUSHES, **query)
@@ -304,9 +307,9 @@ def test_every_metric_can_be_asked_for(api: Api) -> None:
 
 def test_descriptors_describe_every_metric(api: Api) -> None:
     listed = api.get("/v3/projects/shop/metricDescriptors").body["metricDescriptors"]
-    assert [one["type"] for one in listed] == list(KINDS)
-    one = api.get(f"/v3/projects/shop/metricDescriptors/{LATENCIES}").body
-    assert one == {
+    assert [metric["type"] for metric in listed] == list(KINDS)
+    descriptor = api.get(f"/v3/projects/shop/metricDescriptors/{LATENCIES}").body
+    assert descriptor == {
         "name": f"projects/shop/metricDescriptors/{LATENCIES}",
         "type": LATENCIES,
         "metricKind": "DELTA",
@@ -315,7 +318,7 @@ def test_descriptors_describe_every_metric(api: Api) -> None:
         "labels": [{"key": "response_code"}, {"key": "delivery_type"}],
         "monitoredResourceTypes": ["pubsub_subscription"],
     }
-    assert one in listed
+    assert descriptor in listed
     missing = api.get("/v3/projects/shop/metricDescriptors/pubsub.googleapis.com/nothing")
     assert (missing.status, missing.error["status"]) == (404, "NOT_FOUND")
 

@@ -39,7 +39,7 @@ UNSUPPORTED: dict[str, Any] = {
 
 
 def test_a_topic_is_created_and_read_back(api: Api) -> None:
-    topic = api.made("topics/orders", {"labels": {"team": "shop"}})
+    topic = api.create("topics/orders", {"labels": {"team": "shop"}})
 
     assert topic == {"name": "projects/shop/topics/orders", "labels": {"team": "shop"}, "state": "ACTIVE"}
     assert api.get("topics/orders").body == topic
@@ -54,7 +54,7 @@ def test_unsupported_fields_are_refused_by_name(api: Api, field: str) -> None:
 
 
 def test_every_field_comes_back(api: Api) -> None:
-    topic = api.made("topics/orders", FULL)
+    topic = api.create("topics/orders", FULL)
 
     assert topic == {"name": "projects/shop/topics/orders", **FULL, "state": "ACTIVE"}
     assert api.get("topics/orders").body == topic
@@ -62,20 +62,20 @@ def test_every_field_comes_back(api: Api) -> None:
 
 @pytest.mark.parametrize("field", sorted(FULL))
 def test_a_patch_changes_the_field_it_names_and_no_other(api: Api, field: str) -> None:
-    api.made("topics/bare")
-    api.made("topics/full", FULL)
+    api.create("topics/bare")
+    api.create("topics/full", FULL)
 
-    given = api.patch("topics/bare", {"topic": FULL, "updateMask": field}).body
+    changed = api.patch("topics/bare", {"topic": FULL, "updateMask": field}).body
     cleared = api.patch("topics/full", {"topic": {}, "updateMask": field}).body
 
-    assert given == {"name": "projects/shop/topics/bare", field: FULL[field], "state": "ACTIVE"}
+    assert changed == {"name": "projects/shop/topics/bare", field: FULL[field], "state": "ACTIVE"}
     others = {name: value for name, value in FULL.items() if name != field}
     assert cleared == {"name": "projects/shop/topics/full", **others, "state": "ACTIVE"}
     assert api.get("topics/full").body == cleared
 
 
-def test_snake_case_is_read_as_well(api: Api) -> None:
-    topic = api.made("topics/orders", {"message_retention_duration": "600s"})
+def test_snake_case_names_are_accepted(api: Api) -> None:
+    topic = api.create("topics/orders", {"message_retention_duration": "600s"})
     patched = api.patch(
         "topics/orders",
         {"topic": {"message_retention_duration": "700.000s"}, "update_mask": "message_retention_duration"},
@@ -86,7 +86,7 @@ def test_snake_case_is_read_as_well(api: Api) -> None:
 
 
 def test_a_name_that_exists_is_a_conflict_even_for_the_same_topic(api: Api) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
 
     answer = api.put("topics/orders")
 
@@ -125,7 +125,7 @@ def test_a_bad_name_is_an_invalid_argument(api: Api, topic_id: str, method: str)
 
 
 def test_percent_in_a_path_is_decoded_once(api: Api) -> None:
-    assert api.made("topics/a%2Bb%25c")["name"] == "projects/shop/topics/a+b%c"
+    assert api.create("topics/a%2Bb%25c")["name"] == "projects/shop/topics/a+b%c"
     assert api.get("topics/a+b%25c").status == 200
 
 
@@ -176,7 +176,9 @@ def test_a_schema_that_does_not_exist_is_not_found(api: Api) -> None:
 
 
 def test_output_only_fields_are_ignored(api: Api) -> None:
-    topic = api.made("topics/orders", {"state": "INGESTION_RESOURCE_ERROR", "satisfiesPzs": True, "tags": {"1/a": "b"}})
+    topic = api.create(
+        "topics/orders", {"state": "INGESTION_RESOURCE_ERROR", "satisfiesPzs": True, "tags": {"1/a": "b"}}
+    )
 
     assert topic == {"name": "projects/shop/topics/orders", "state": "ACTIVE"}
     assert Topic.objects.get().tags == {"1/a": "b"}
@@ -196,7 +198,7 @@ def test_output_only_fields_are_ignored(api: Api) -> None:
     ],
 )
 def test_a_bad_patch_is_refused_and_changes_nothing(api: Api, request_body: Any, text: str) -> None:
-    before = api.made("topics/orders", {"labels": {"a": "1"}})
+    before = api.create("topics/orders", {"labels": {"a": "1"}})
 
     answer = api.patch("topics/orders", request_body)
 
@@ -206,7 +208,7 @@ def test_a_bad_patch_is_refused_and_changes_nothing(api: Api, request_body: Any,
 
 
 def test_a_patch_is_all_or_nothing(api: Api) -> None:
-    before = api.made("topics/orders", {"labels": {"a": "1"}})
+    before = api.create("topics/orders", {"labels": {"a": "1"}})
 
     answer = api.patch(
         "topics/orders",
@@ -220,8 +222,8 @@ def test_a_patch_is_all_or_nothing(api: Api) -> None:
     assert api.get("topics/orders").body == before
 
 
-def test_a_patch_is_dated(api: Api) -> None:
-    api.made("topics/orders")
+def test_a_patch_updates_the_time_of_change(api: Api) -> None:
+    api.create("topics/orders")
     before = Topic.objects.get().updated_at
 
     api.patch("topics/orders", {"topic": {"labels": {"b": "2"}}, "updateMask": "labels"})
@@ -231,7 +233,7 @@ def test_a_patch_is_dated(api: Api) -> None:
 
 def test_a_list_comes_in_pages_by_name(api: Api) -> None:
     for topic_id in ("ccc", "aaa", "bbb"):
-        api.made(f"topics/{topic_id}")
+        api.create(f"topics/{topic_id}")
 
     first = api.get("topics?pageSize=2").body
     second = api.get(f"topics?pageSize=2&pageToken={first['nextPageToken']}").body
@@ -244,10 +246,10 @@ def test_a_list_comes_in_pages_by_name(api: Api) -> None:
 
 def test_pages_neither_repeat_nor_skip_when_the_list_changes_meanwhile(api: Api) -> None:
     for topic_id in ("bbb", "ccc", "ddd"):
-        api.made(f"topics/{topic_id}")
+        api.create(f"topics/{topic_id}")
     token = api.get("topics?pageSize=2").body["nextPageToken"]
 
-    api.made("topics/aaa")
+    api.create("topics/aaa")
     api.delete("topics/ccc")
 
     assert [topic["name"][-3:] for topic in api.get(f"topics?pageToken={token}").body["topics"]] == ["ddd"]
@@ -266,8 +268,8 @@ def test_a_bad_page_token_is_refused(api: Api, token: str) -> None:
 
 def test_the_token_of_another_list_is_refused(api: Api) -> None:
     for topic_id in ("aaa", "bbb"):
-        api.made(f"topics/{topic_id}")
-        api.made(f"subscriptions/{topic_id}", {"topic": f"projects/shop/topics/{topic_id}"})
+        api.create(f"topics/{topic_id}")
+        api.create(f"subscriptions/{topic_id}", {"topic": f"projects/shop/topics/{topic_id}"})
     token = api.get("topics?pageSize=1").body["nextPageToken"]
 
     assert api.get(f"subscriptions?pageToken={token}").status == 400
@@ -278,12 +280,12 @@ def test_a_bad_page_size_is_refused(api: Api, size: str) -> None:
     assert api.get(f"topics?pageSize={size}").fields == ["pageSize"]
 
 
-def test_a_topic_lists_the_names_of_its_subscriptions_of_any_project(api: Api) -> None:
-    api.made("topics/orders")
+def test_a_topic_lists_the_names_of_its_subscriptions_in_all_projects(api: Api) -> None:
+    api.create("topics/orders")
     topic = {"topic": "projects/shop/topics/orders"}
     names = ["projects/any/subscriptions/zzz", "projects/shop/subscriptions/one", "projects/shop/subscriptions/two"]
     for name in reversed(names):
-        api.made(f"/v1/{name}", topic)
+        api.create(f"/v1/{name}", topic)
 
     token = ""
     for name in names:
@@ -296,10 +298,10 @@ def test_a_topic_lists_the_names_of_its_subscriptions_of_any_project(api: Api) -
 
 
 def test_a_deleted_topic_leaves_its_subscriptions_behind(api: Api) -> None:
-    api.made("topics/orders")
-    api.made("topics/dead")
+    api.create("topics/orders")
+    api.create("topics/dead")
     topic = "projects/shop/topics/orders"
-    api.made(
+    api.create(
         "subscriptions/push", {"topic": topic, "deadLetterPolicy": {"deadLetterTopic": "projects/shop/topics/dead"}}
     )
 
@@ -312,9 +314,9 @@ def test_a_deleted_topic_leaves_its_subscriptions_behind(api: Api) -> None:
     assert subscription["deadLetterPolicy"]["deadLetterTopic"] == "_deleted-topic_"
 
 
-def test_the_end_of_a_topic_is_dated_in_its_subscriptions(api: Api) -> None:
-    api.made("topics/orders")
-    api.made("subscriptions/push", {"topic": "projects/shop/topics/orders"})
+def test_deleting_a_topic_updates_the_time_of_change_of_its_subscriptions(api: Api) -> None:
+    api.create("topics/orders")
+    api.create("subscriptions/push", {"topic": "projects/shop/topics/orders"})
     before = Subscription.objects.get().updated_at
 
     api.delete("topics/orders")
@@ -323,23 +325,23 @@ def test_the_end_of_a_topic_is_dated_in_its_subscriptions(api: Api) -> None:
 
 
 def test_a_topic_of_the_same_name_does_not_get_the_old_ones_subscriptions(api: Api) -> None:
-    api.made("topics/orders")
-    api.made("subscriptions/push", {"topic": "projects/shop/topics/orders"})
+    api.create("topics/orders")
+    api.create("subscriptions/push", {"topic": "projects/shop/topics/orders"})
     api.delete("topics/orders")
 
-    api.made("topics/orders")
+    api.create("topics/orders")
 
     assert api.get("topics/orders/subscriptions").body == {}
 
 
-def test_a_project_goes_by_its_number_too(api: Api) -> None:
-    api.made("topics/orders")
+def test_a_project_can_be_named_by_its_number(api: Api) -> None:
+    api.create("topics/orders")
     number = Project.objects.get().number
 
     assert api.get(f"/v1/projects/{number}/topics/orders").body["name"] == "projects/shop/topics/orders"
 
 
-def test_outside_of_development_an_unknown_project_is_not_found(api: Api, settings: Any) -> None:
+def test_an_unknown_project_is_not_found_outside_of_development(api: Api, settings: Any) -> None:
     settings.DEVELOPMENT = False
     api.sign_in("root@example.com", is_superuser=True)
 
@@ -399,7 +401,7 @@ def test_a_body_may_be_gzipped(api: Api) -> None:
     assert answer.body["labels"] == {"a": "b"}
 
 
-def test_a_body_over_the_limit_is_refused_also_when_it_only_inflates_to_that(api: Api, settings: Any) -> None:
+def test_a_body_over_the_limit_is_refused_even_if_only_its_inflated_size_is(api: Api, settings: Any) -> None:
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
     too_large = b'{"labels":{}, "name": "' + b" " * 2000 + b'"}'
 
@@ -411,7 +413,7 @@ def test_a_body_over_the_limit_is_refused_also_when_it_only_inflates_to_that(api
         assert answer.error["message"] == "Request payload size exceeds the limit: 1000 bytes."
 
 
-def test_a_body_that_tells_its_length_is_refused_unread(settings: Any) -> None:
+def test_a_body_whose_stated_length_is_over_the_limit_is_refused_unread(settings: Any) -> None:
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
     stream = io.BytesIO(b"x" * 1001)
 
@@ -421,7 +423,7 @@ def test_a_body_that_tells_its_length_is_refused_unread(settings: Any) -> None:
     assert stream.tell() == 0
 
 
-#: Without the time, so that each process of a test run gives the tests the same names.
+#: Compressed without the time, so that every process of a test run sees the same test names.
 ZIPPED = gzip.compress(b"{}", mtime=0)
 
 
@@ -433,7 +435,7 @@ def test_a_body_in_a_broken_or_unknown_encoding_is_refused(api: Api, encoding: s
     assert api.put("topics/orders", body, **{"Content-Encoding": encoding}).fields == ["body"]
 
 
-def test_a_body_without_a_length_is_refused_and_not_taken_for_an_empty_one(api: Api) -> None:
+def test_a_body_without_a_length_is_refused_and_not_read_as_empty(api: Api) -> None:
     answer = api.put("topics/orders", b"", **{"Transfer-Encoding": "chunked"})
 
     assert (answer.status, answer.fields) == (400, ["body"])

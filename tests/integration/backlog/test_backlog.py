@@ -142,7 +142,7 @@ def test_an_offer_beyond_the_limit_spills_and_a_page_brings_the_rest_in_order(ba
     offer(backlog, *ids(14))
     offer(backlog, *ids(2, start=14))
     state = lane_state(backlog, LANE)
-    assert (state.spilled, state.cursor) == (True, FIRST + 10), "what follows a spill is refused too"
+    assert (state.spilled, state.cursor) == (True, FIRST + 10), "deliveries after a spill are refused too"
     seen = []
     for batch in range(6):
         reply = fetch(backlog, batch=str(batch))
@@ -190,7 +190,7 @@ def test_each_offer_wakes_pullers(backlog: Backlog) -> None:
         assert backlog.client.rpop(pull_bell(LANE.subscription_id)) == b"1"
 
 
-def test_a_page_request_is_given_to_one_worker_only(backlog: Backlog) -> None:
+def test_a_page_is_requested_from_one_worker_only(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST)
     assert fetch(backlog)[3] == [b"7:here", str(FIRST).encode(), b"1"]
@@ -210,7 +210,7 @@ def test_a_spill_during_a_read_of_a_page_is_not_lost(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST)
     request = PageRequest(LANE, FIRST, lane_state(backlog, LANE).spill_count)
-    offer(backlog, FIRST + 5)  # refused, as the lane is spilled, while the page is being read
+    offer(backlog, FIRST + 5)  # refused while the page is being read, as the lane is spilled
     backlog.offer_page(request, [(FIRST, task(FIRST))], next_id=FIRST + 1, complete=True)
     state = lane_state(backlog, LANE)
     assert (state.spilled, state.cursor) == (True, FIRST)
@@ -401,9 +401,9 @@ def test_one_call_offers_to_many_lanes_with_the_task_messages_of_each(backlog: B
         OfferedLane(unknown, Mode.PUSH, Limits(max_outstanding=2, rate=0.5, burst=7)),
         OfferedLane(pulled, Mode.PULL),
     ]
-    # When all are offered the same messages
+    # When all three are offered the same messages
     backlog.offer([Offer("here", lanes, [(i, text(i)) for i in ids(12)])])
-    # Then each has its own task messages, as the template renders them, up to the limit of ten
+    # Then each lane has its own task messages, as the template renders them, up to the limit of ten
     queued = backlog.client.lrange(queue_name("here"), 0, -1) + backlog.client.lrange(f"ph:{LANE.key}:b", 0, -1)[::-1]  # type: ignore[operator,index]
     assert sorted(message.decode() for message in queued) == [task(i) for i in ids(10)]
     waiting = backlog.client.lrange(f"ph:{pulled.key}:b", 0, -1)
@@ -427,7 +427,7 @@ def test_an_error_in_one_lane_keeps_no_other_from_its_messages(backlog: Backlog)
 
 
 def test_a_call_offers_a_bounded_number_of_deliveries(backlog: Backlog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Redis answers nobody else meanwhile."""
+    """Redis serves no other client during a call."""
     round_trips: list[int] = []
 
     def counting(client: Any, script: Any, calls: Any, **more: Any) -> Any:
@@ -483,9 +483,9 @@ def test_an_error_of_redis_in_a_batch_is_raised(backlog: Backlog) -> None:
 def rings(backlog: Backlog) -> int:
     """Return whether the bell has been rung since the last call; several rings count as one."""
     bell = f"ph:bell:{LANE.region}"
-    found = int(backlog.client.llen(bell))  # type: ignore[arg-type]
+    rung = int(backlog.client.llen(bell))  # type: ignore[arg-type]
     backlog.client.delete(bell)
-    return found
+    return rung
 
 
 def test_the_earliest_retry_wakes_a_sleeping_worker(backlog: Backlog) -> None:
@@ -498,7 +498,7 @@ def test_the_earliest_retry_wakes_a_sleeping_worker(backlog: Backlog) -> None:
     assert rings(backlog)
 
 
-def test_a_lane_that_is_due_later_than_another_rings_nobody(backlog: Backlog) -> None:
+def test_a_lane_that_is_due_later_than_another_rings_no_bell(backlog: Backlog) -> None:
     other = Lane(8, "here")
     for lane in (LANE, other):
         backlog.configure(lane, mode=Mode.PUSH, action="new")
@@ -511,7 +511,7 @@ def test_a_lane_that_is_due_later_than_another_rings_nobody(backlog: Backlog) ->
 
 
 def test_an_overdue_lane_does_not_keep_others_from_ringing(backlog: Backlog) -> None:
-    """The worker that was to wake the lane is late, or more lanes are due than a fetch wakes."""
+    """The worker that should wake the lane is late, or more lanes are due than a fetch wakes."""
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(1))
     fetch(backlog)
@@ -541,13 +541,13 @@ def test_200_lanes_that_are_due_beside_distant_ones_are_woken_in_fetches_without
         messages, wait_ms, *_ = fetch(backlog, batch=str(len(waits)), count=1000)
         taken += messages
         waits.append(wait_ms)
-    # Then it has every retry that was due, 32 lanes at a time, and knows of the distant ones
+    # Then it has every retry that was due, 32 lanes at a time, and knows when the distant retries are due
     assert len(taken) == len(due)
     assert len(waits) - 1 == 7
     assert waits[-1] > 30_000
 
 
-def test_messages_that_a_puller_nacks_together_come_back_apart(redis_url: str) -> None:
+def test_messages_that_a_puller_nacks_together_come_back_at_different_times(redis_url: str) -> None:
     # Given ten leases of a subscription whose retry policy says 1 s to 8 s
     backlog = Backlog(client_of(redis_url), limit=10, dice=lambda: 0.5)
     backlog.configure(LANE, mode=Mode.PULL, action="new")
@@ -557,13 +557,13 @@ def test_messages_that_a_puller_nacks_together_come_back_apart(redis_url: str) -
     # When they are nacked together
     held_leases = [(delivery.message_id, delivery.times) for delivery in leases.deliveries]
     assert backlog.extend(LANE, held_leases, duration_ms=0, countdown_ms=(1000, 8000)) == set()
-    # Then their countdowns are within the jitter, and all different
+    # Then their countdowns are within the jitter, and no two are equal
     due = [score for _, score in backlog.client.zrange(f"ph:{LANE.key}:z", 0, -1, withscores=True)]
     assert len(set(due)) == 10
     assert 100 < max(due) - min(due) <= 250
 
 
-def test_a_lane_that_is_due_after_the_longest_sleep_rings_nobody(backlog: Backlog) -> None:
+def test_a_lane_that_is_due_after_the_longest_sleep_rings_no_bell(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(1))
     fetch(backlog)
@@ -572,7 +572,7 @@ def test_a_lane_that_is_due_after_the_longest_sleep_rings_nobody(backlog: Backlo
     assert not rings(backlog)
 
 
-def test_a_fetch_tells_when_the_next_lane_is_due_and_rings_nobody_for_it(backlog: Backlog) -> None:
+def test_a_fetch_returns_when_the_next_lane_is_due_and_rings_no_bell_for_it(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new", limits=Limits(rate=2, burst=1))
     offer(backlog, *ids(3))
     fetch(backlog)
@@ -596,7 +596,7 @@ def test_a_lane_is_idle_while_nothing_waits_for_its_tokens(backlog: Backlog) -> 
     offer(backlog, *ids(5))
     first, second, third = fetched_ids(backlog)
 
-    # Then the other two wait for the first token, and both of them are more than half of a window of 3 later
+    # Then the lane is not idle while the other two wait for a token, and idle once both were fetched
     assert not is_idle(first)
     assert not is_idle(second)
     fourth, fifth = fetched_ids(backlog)
@@ -604,8 +604,8 @@ def test_a_lane_is_idle_while_nothing_waits_for_its_tokens(backlog: Backlog) -> 
     assert is_idle(fifth)
 
 
-def test_a_lane_that_an_older_version_wrote_goes_on(backlog: Backlog) -> None:
-    # Given a lane with the fields of the law before, in its wide window
+def test_a_lane_that_an_older_version_wrote_still_works(backlog: Backlog) -> None:
+    # Given a lane with the fields of the previous release, in a wide window
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     key = LANE.state_key
     kept = {name: value for name in ("mode", "out", "cur", "spill", "seq") if (value := backlog.client.hget(key, name))}
@@ -613,7 +613,7 @@ def test_a_lane_that_an_older_version_wrote_goes_on(backlog: Backlog) -> None:
     backlog.client.delete(key)
     backlog.client.hset(key, mapping={**kept, **old, "cap": 0, "rate": 0, "burst": 0, "paging": 0})
 
-    # When messages come and are acked
+    # When messages are offered and acked
     offer(backlog, *ids(40))
     settle(backlog, Verdict.ACK, *fetched_ids(backlog))
 

@@ -147,7 +147,7 @@ shares = st.builds(
 
 @st.composite
 def rounds(draw: st.DrawFn) -> Round:
-    """Return a round at any moment, often shortly before its end."""
+    """Draw a round at any moment, often shortly before its end."""
     size, results = draw(sizes), draw(counts(70) | counts(30_000))
     nacks = min(draw(counts(30)), results)
     peak = draw(st.sampled_from([0.0, 1.0, 49.0, 50.0, size]) | counts(30_000))
@@ -188,7 +188,7 @@ flows = st.builds(
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Step]:
-    """Return results, some from before a pause, and sendings, at times that mostly increase and sometimes step back."""
+    """Draw results, some from before a pause, and sends; their times mostly increase and sometimes step back."""
     now_ms, steps = NOW_MS, []
     mostly_acks = draw(st.booleans())
     for _ in range(draw(st.integers(1, 60))):
@@ -285,7 +285,7 @@ def test_they_agree_from_the_first_message_through_slow_start_death_and_recovery
         steps.append(Step("sent", now_ms, min(number + 3, 3000), count=1))
         steps.append(Step("result", now_ms, min(number + 2, 2999), acked, 5.0, number % 7 / 7))
 
-    # When both play it
+    # When Lua and Python play the history
     _, told = on_redis(client, Flow(), steps)
 
     # Then every digit is the same, to the end

@@ -41,7 +41,7 @@ gcloud projects add-iam-policy-binding ${PROJECT_ID} \\
 
 
 class Said:
-    """What a command line printed, and how it ended."""
+    """The output and the exit code of a command line."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code = code
@@ -130,7 +130,7 @@ def test_a_message_from_publish_to_acknowledgement(cli: Any) -> None:
     assert cli("pubsub subscriptions pull worker").out == "Listed 0 items.\n"
 
 
-def test_an_error_of_the_api_is_one_line_and_1(cli: Any) -> None:
+def test_an_error_of_the_api_is_one_line_and_exit_code_1(cli: Any) -> None:
     said = cli("pubsub topics describe none")
     assert (said.code, said.out) == (1, "")
     expected = "ERROR: (pubsub.topics.describe) "
@@ -149,26 +149,26 @@ def test_an_error_of_the_api_is_one_line_and_1(cli: Any) -> None:
         "pubsub topics create orders --labels nonsense",
     ],
 )
-def test_what_cannot_be_parsed_is_2(cli: Any, line: str) -> None:
+def test_a_command_line_that_cannot_be_parsed_is_exit_code_2(cli: Any, line: str) -> None:
     said = cli(line)
     assert said.code == 2
     assert "error: " in said.err
 
 
-def test_help_is_0_everywhere(cli: Any) -> None:
+def test_help_is_exit_code_0_for_every_command(cli: Any) -> None:
     for line in ("pubsub", "pubsub topics", "pubsub subscriptions create", "iam service-accounts keys", "projects"):
         said = cli(f"{line} --help")
         assert said.code == 0
         assert "usage: " in said.out
 
 
-def test_a_server_that_is_not_there_or_is_none(cli: Any) -> None:
+def test_a_server_that_does_not_answer_is_an_error(cli: Any) -> None:
     said = cli(f"pubsub topics list --url http://127.0.0.1:{free_port()}")
     assert said.code == 1
     assert "does not answer" in said.err
 
 
-def test_without_a_project_short_names_mean_nothing(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_project_short_names_are_refused(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PUSHHUB_PROJECT")
     said = cli("pubsub topics create orders")
     assert (said.code, "no project: give --project" in said.err) == (1, True)
@@ -232,7 +232,7 @@ def test_snapshots_and_seek(cli: Any) -> None:
 
 
 def test_schemas_from_the_command_line(cli: Any, tmp_path: Path) -> None:
-    """Given a definition in a file, when a schema is made, committed to and rolled back, then its revisions say so."""
+    """Given a definition in a file, when a schema is created, committed and rolled back, then its revisions say so."""
     avro = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}'
     wider = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string", "default": ""}]}'
     file = tmp_path / "order.avsc"

@@ -15,7 +15,7 @@ from deliveries.client.headers import Headers
 from tests.misbehaving import NO_CONTENT, Peer
 
 JSON = [("Content-Type", "application/json")]
-#: Longer than any test that works takes.
+#: Longer than any passing test takes.
 PATIENCE_SECONDS = 20.0
 
 

@@ -140,7 +140,7 @@ async def test_requests_wait_in_order_at_the_limit_of_connections() -> None:
 
 
 @on_uvloop
-async def test_a_request_that_waits_for_a_connection_has_its_deadline_too() -> None:
+async def test_a_request_that_waits_for_a_connection_has_a_deadline() -> None:
     gate = Gate()
     async with Misbehaving(gate) as server, client_of(max_connections=1) as client:
         results = Results(client, server.url)

@@ -75,7 +75,7 @@ async def test_a_name_server_that_hangs_is_not_waited_for(monkeypatch: pytest.Mo
 
 @on_uvloop
 async def test_only_the_addresses_that_the_guard_passes_are_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DNS rebinding: the socket's address is checked, whatever the name meant when the subscription was created."""
+    """Against DNS rebinding, the socket's address is checked, whatever the name resolved to at creation."""
     async with (
         Misbehaving(answering(NO_CONTENT)) as server,
         client_of(allow_private=False, allowed_networks=("127.0.0.2/32",)) as client,
@@ -98,7 +98,7 @@ async def test_if_some_addresses_are_denied_the_others_are_used(monkeypatch: pyt
 
 
 @on_uvloop
-async def test_an_own_listener_is_not_dialled() -> None:
+async def test_a_listener_of_pushhub_itself_is_not_dialled() -> None:
     async with Misbehaving(answering(NO_CONTENT)) as server:
         async with client_of(own_listeners=(("127.0.0.1", server.port),)) as client:
             assert await outcome(client, server.url) == "address_denied"
@@ -142,7 +142,7 @@ async def test_a_listener_that_never_accepts() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
-        with socket.create_connection(listener.getsockname()):  # the only place in its backlog
+        with socket.create_connection(listener.getsockname()):  # takes the only place in the listener's backlog
             async with client_of(connect_timeout_s=0.05) as client:
                 url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
                 assert await outcome(client, url) == "connect_timeout"

@@ -17,13 +17,13 @@ LETTERS = "projects/shop/topics/letters"
 
 def source_made(api: Api, *, has_reader: bool = True, **fields: Any) -> Subscription:
     """Create the push subscription `worker` with the dead-letter topic `letters` and its pull subscription `reader`."""
-    api.made("topics/orders")
-    api.made("topics/letters")
+    api.create("topics/orders")
+    api.create("topics/letters")
     if has_reader:
-        api.made("subscriptions/reader", {"topic": LETTERS})
+        api.create("subscriptions/reader", {"topic": LETTERS})
     config = {"pushEndpoint": "http://127.0.0.1:40009/"}
     policy = {"deadLetterTopic": LETTERS, "maxDeliveryAttempts": 5}
-    api.made("subscriptions/worker", {"topic": TOPIC, "pushConfig": config, "deadLetterPolicy": policy, **fields})
+    api.create("subscriptions/worker", {"topic": TOPIC, "pushConfig": config, "deadLetterPolicy": policy, **fields})
     return Subscription.objects.select_related("project", "topic__project").get(subscription_id="worker")
 
 

@@ -1,4 +1,4 @@
-"""Dead letters are listed until they are dealt with; a redrive gives each back to its own subscription, once."""
+"""Dead letters are listed until they are settled; a redrive returns each dead letter to its own subscription once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_push_that_fails_for_good_is_listed_with_its_reason(api: Api, redis_ur
 
 def test_a_redrive_gives_the_message_back_as_it_was_and_takes_it_off_the_dead_letter_topic(api: Api) -> None:
     source = source_made(api)
-    api.made("subscriptions/other", {"topic": source.topic.name})  # type: ignore[union-attr]
+    api.create("subscriptions/other", {"topic": source.topic.name})  # type: ignore[union-attr]
     attributes = {"lang": "en", "CloudPubSubDeadLetterSourceSubscription": "older"}
     [letter] = letters_made(api, source, 1, attributes=attributes, orderingKey="k")
     assert owed_to("worker") == []
@@ -82,7 +82,7 @@ def test_discarded_dead_letters_are_gone_and_the_log_says_who_did_it(api: Api) -
 
 def test_subscriptions_of_the_dead_letter_topic_that_the_caller_may_not_pull_from_keep_their_copy(api: Api) -> None:
     source = source_made(api)
-    api.made("subscriptions/foreign", {"topic": LETTERS})
+    api.create("subscriptions/foreign", {"topic": LETTERS})
     for name in ("worker", "reader"):
         row = Subscription.objects.get(subscription_id=name)
         grants.role_grant(row, role="roles/pubsub.subscriber", member=ADA.member)
@@ -91,7 +91,7 @@ def test_subscriptions_of_the_dead_letter_topic_that_the_caller_may_not_pull_fro
     assert (owed_to("worker"), owed_to("reader"), owed_to("foreign")) == (["0"], [], ["0"])
 
 
-def test_what_the_dead_letter_topics_subscriber_acknowledges_is_no_dead_letter_any_more(api: Api) -> None:
+def test_a_dead_letter_that_a_subscriber_acknowledges_is_no_longer_listed(api: Api) -> None:
     source = source_made(api)
     letters = letters_made(api, source, 2)
     [received] = pulled(api, "reader", 1)
@@ -144,7 +144,7 @@ def test_a_redrive_that_cannot_be_delivered_changes_nothing(api: Api) -> None:
     assert letters_move(source, letters, action=Action.DISCARD, caller=OPERATOR) == 2
 
 
-def test_a_filter_that_the_message_no_longer_passes_keeps_it(api: Api) -> None:
+def test_a_dead_letter_that_no_longer_passes_the_filter_stays(api: Api) -> None:
     source = source_made(api)
     [letter] = letters_made(api, source, 1)
     Subscription.objects.filter(pk=source.pk).update(filter='attributes.lang = "en"')
@@ -154,7 +154,7 @@ def test_a_filter_that_the_message_no_longer_passes_keeps_it(api: Api) -> None:
     assert DeadLetter.objects.count() == 1
 
 
-# Orders for all dead letters
+# Redrives and discards of all dead letters, called orders
 
 
 class Ticks:
@@ -215,7 +215,7 @@ def _die(*_: Any, **__: Any) -> None:
     raise ZeroDivisionError
 
 
-def test_an_order_can_be_stopped_and_there_is_one_at_a_time(api: Api) -> None:
+def test_an_order_can_be_stopped_and_only_one_runs_at_a_time(api: Api) -> None:
     source = source_made(api)
     letters_made(api, source, 5)
     jobs.job_begin(source, action=Action.DISCARD, rate=2, caller=OPERATOR)

@@ -26,14 +26,15 @@ def test_dead_letters_are_listed_in_pages(api: Api) -> None:
     letters = letters_made(api, source, 3)
     first = api.get(f"{WORKER}/deadLetters?pageSize=2").body
     second = api.get(f"{WORKER}/deadLetters?pageSize=2&pageToken={first['nextPageToken']}").body
-    assert [one["messageId"] for one in first["deadLetters"] + second["deadLetters"]] == [str(one) for one in letters]
+    listed = [letter["messageId"] for page in (first, second) for letter in page["deadLetters"]]
+    assert listed == [str(message_id) for message_id in letters]
     assert "nextPageToken" not in second
     row = DeadLetter.objects.get(pk=letters[0])
     assert first["deadLetters"][0]["sourceMessageId"] == str(row.source_id)
     assert (first["deadLetters"][0]["deliveryAttempts"], first["deadLetters"][0]["reason"]) == (5, "503")
 
 
-def test_they_are_redriven_and_discarded_by_id_or_all_at_a_rate(api: Api) -> None:
+def test_dead_letters_are_redriven_and_discarded_by_id_or_all_at_a_rate(api: Api) -> None:
     source = source_made(api)
     first, second, *_ = letters_made(api, source, 4)
     assert api.post(f"{WORKER}:redriveDeadLetters", {"messageIds": [str(first)]}).body == {"messages": 1}

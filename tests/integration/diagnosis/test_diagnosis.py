@@ -1,4 +1,4 @@
-"""Each broken set-up is diagnosed: the step that fails, and what to do."""
+"""Each broken set-up is diagnosed: it names the step that fails, and what to do."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class SetUp:
         self.other_authority = Authority(other_folder)
         self.receiver = stack.enter_context(Receiver(default=204))
         settings.PUSH_CA_FILE = str(self.authority.ca_file)
-        api.made("topics/orders")
-        api.made("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": self.receiver.url}})
+        api.create("topics/orders")
+        api.create("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": self.receiver.url}})
         self.revive_worker()
 
     @property
@@ -150,7 +150,7 @@ def unserved_region(setup: SetUp) -> None:
 
 
 def filter_without_match(setup: SetUp) -> None:
-    setup.api.made("subscriptions/all", {"topic": TOPIC})
+    setup.api.create("subscriptions/all", {"topic": TOPIC})
     setup.change(filter='attributes.kind = "order"')
     setup.publish(kind="refund")
 
@@ -160,7 +160,7 @@ def transform(setup: SetUp, code: str) -> None:
 
 
 def transform_that_does_not_compile(setup: SetUp) -> None:
-    # What the engine says is in English, but this is not.
+    # The engine's own errors are in English, so the function throws a Chinese one.
     transform(setup, "throw '代码无效';")
 
 
@@ -199,7 +199,7 @@ def nacked_before(setup: SetUp) -> None:
     Delivery.objects.update(last_result="404", last_attempt_at="2026-11-22T05:00:00Z")
 
 
-#: How a set-up is broken, the step that says so, and words of the summary.
+#: How to break a set-up, the step that then fails, and words of the summary.
 BROKEN: dict[str, tuple[Callable[[SetUp], Any], str, str]] = {
     "pull subscription": (lambda setup: setup.endpoint(""), "subscription", "pull subscription"),
     "detached": (lambda setup: setup.change(detached=True), "subscription", "detached"),
@@ -244,7 +244,7 @@ def test_a_broken_set_up_is_diagnosed(setup: SetUp, name: str) -> None:
     assert not diagnosis["healthy"], diagnosis
     assert diagnosis["summary"].startswith(f"{step}: "), diagnosis
     assert words in diagnosis["summary"]
-    [culprit] = [one for one in diagnosis["steps"] if one["name"] == step]
+    [culprit] = [row for row in diagnosis["steps"] if row["name"] == step]
     assert culprit["advice"]
     page = setup.diagnose_in_chinese()
     assert ('class="status bad"' in page) or ('class="status warn"' in page)
@@ -263,7 +263,7 @@ def test_a_broken_set_up_is_diagnosed(setup: SetUp, name: str) -> None:
         (Answer(hang_up=True), "The probe failed: reset"),
     ],
 )
-def test_a_probe_tells_what_the_endpoint_answers(setup: SetUp, answer: int | Answer, words: str) -> None:
+def test_a_probe_reports_the_answer_of_the_endpoint(setup: SetUp, answer: int | Answer, words: str) -> None:
     setup.receiver.default = answer
     diagnosis = setup.diagnose(send_probe=True)
     assert diagnosis["summary"].startswith("answer: ") and words in diagnosis["summary"], diagnosis
@@ -281,14 +281,14 @@ def test_the_language_that_a_client_accepts_does_not_change_the_api(setup: SetUp
     ("status", "reason"),
     [*((status, "") for status in (204, 302, 400, 401, 404, 413, 429, 503)), *((0, reason) for reason in Reason)],
 )
-def test_every_answer_is_told_in_chinese(status: int, reason: str) -> None:
+def test_every_answer_of_an_endpoint_is_explained_in_chinese(status: int, reason: str) -> None:
     with translation.override("zh-hans"):
         step = answer_step(PushResult(status, reason, 12.0))
     assert set(re.findall("[A-Za-z]{2,}", step.message)) <= {"DNS", "TLS"}
     assert english_in(f"<p>{step.advice}</p>") == set()
 
 
-def test_nothing_is_wrong_and_no_message_was_sent(setup: SetUp) -> None:
+def test_a_healthy_set_up_has_no_findings_and_no_message_is_sent(setup: SetUp) -> None:
     diagnosis = setup.diagnose()
     assert diagnosis["healthy"], diagnosis
     assert diagnosis["summary"] == "Nothing is wrong: messages can be pushed."
@@ -331,7 +331,7 @@ def test_a_certificate_of_a_trusted_authority_is_valid(setup: SetUp) -> None:
     assert setup.diagnose(send_probe=True)["healthy"]
 
 
-def test_no_step_tells_an_address_or_why_it_is_denied(setup: SetUp) -> None:
+def test_no_step_reveals_an_address_or_why_it_is_denied(setup: SetUp) -> None:
     """A name may lead into the network around PushHub; the answer must not be a map of that network."""
     private_address(setup)
     setup.endpoint(f"http://localhost.localdomain:{setup.receiver.port}/")

@@ -1,4 +1,4 @@
-"""Who may do what: what is refused, in which words, and how soon a change counts."""
+"""Who may do what: what is refused, with which error texts, and how soon a change takes effect."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MESSAGE = {"messages": [{"data": "eA=="}]}
 
 @pytest.fixture
 def ada(api: Api, redis_url: str) -> Api:
-    """Ada, who is nobody yet; the topic `orders` and its subscription `audit` exist."""
-    api.made("topics/orders")
-    api.made("subscriptions/audit", {"topic": ORDERS})
+    """Return Ada, who has no role yet; the topic `orders` and its subscription `audit` exist."""
+    api.create("topics/orders")
+    api.create("subscriptions/audit", {"topic": ORDERS})
     caller = Api()
     caller.sign_in("ada@example.com")
     return caller
@@ -90,7 +90,7 @@ def test_callers_with_the_permission_learn_that_a_resource_does_not_exist(ada: A
 
     assert ada.get("topics/absent").status == 404
     assert ada.get("subscriptions/absent").status == 404
-    assert is_denied(ada.post("topics/absent:publish", MESSAGE)), "not a permission that she has"
+    assert is_denied(ada.post("topics/absent:publish", MESSAGE)), "she does not have this permission"
 
 
 def test_a_role_on_one_topic_reveals_nothing_about_others(ada: Api) -> None:
@@ -111,7 +111,7 @@ def test_service_accounts_are_hidden_by_email_by_number_and_without_a_project(ap
 
 
 def test_attaching_needs_a_permission_on_the_topic_too(api: Api, ada: Api) -> None:
-    api.made("/v1/projects/depot/topics/stock")
+    api.create("/v1/projects/depot/topics/stock")
     stock = "projects/depot/topics/stock"
     grant("projects/shop", "roles/pubsub.editor")
 
@@ -127,19 +127,19 @@ def test_attaching_needs_a_permission_on_the_topic_too(api: Api, ada: Api) -> No
 
 
 @pytest.mark.parametrize("topic", [None, 5, "", "orders", ["x"], {"name": ORDERS}, "projects/shop/subscriptions/audit"])
-def test_a_topic_that_is_no_name_is_refused_as_such(ada: Api, topic: Any) -> None:
+def test_a_malformed_topic_name_is_refused_as_malformed(ada: Api, topic: Any) -> None:
     grant("projects/shop", "roles/pubsub.editor")
 
     assert ada.put("subscriptions/stock", {"topic": topic}).status in (400, 404)
 
 
-def test_subscribing_to_a_topic_does_not_allow_to_make_subscriptions(ada: Api) -> None:
+def test_a_role_on_the_topic_does_not_allow_creating_subscriptions(ada: Api) -> None:
     grant(ORDERS, "roles/pubsub.admin")
 
     assert is_denied(ada.put("subscriptions/mine", {"topic": ORDERS}))
 
 
-def test_detaching_is_the_topics_owners_to_do(api: Api, ada: Api) -> None:
+def test_only_the_topics_owner_may_detach(api: Api, ada: Api) -> None:
     grant("projects/shop/subscriptions/audit", "roles/pubsub.editor")
     refused = ada.post("subscriptions/audit:detach")
     grant(ORDERS, "roles/pubsub.editor")
@@ -149,7 +149,7 @@ def test_detaching_is_the_topics_owners_to_do(api: Api, ada: Api) -> None:
 
 
 def test_dead_letters_go_only_where_their_sender_may_publish(api: Api, ada: Api) -> None:
-    api.made("/v1/projects/depot/topics/stock")
+    api.create("/v1/projects/depot/topics/stock")
     grant("projects/shop", "roles/pubsub.editor")
     body = {"topic": ORDERS, "deadLetterPolicy": {"deadLetterTopic": "projects/depot/topics/stock"}}
 
@@ -164,7 +164,7 @@ def test_dead_letters_go_only_where_their_sender_may_publish(api: Api, ada: Api)
     assert ada.patch("subscriptions/audit", update).status == 200
 
 
-def test_a_caller_without_credentials_is_asked_for_some(api: Api, settings: Any) -> None:
+def test_a_caller_without_credentials_is_asked_for_credentials(api: Api, settings: Any) -> None:
     settings.ANONYMOUS = ""
 
     answer = api.get("topics")
@@ -172,8 +172,8 @@ def test_a_caller_without_credentials_is_asked_for_some(api: Api, settings: Any)
     assert (answer.status, answer.error["status"]) == (401, "UNAUTHENTICATED")
 
 
-def test_outside_of_development_the_anonymous_caller_is_what_policies_make_of_it(api: Api, settings: Any) -> None:
-    api.made("topics/orders")
+def test_outside_of_development_policies_decide_about_the_anonymous_caller(api: Api, settings: Any) -> None:
+    api.create("topics/orders")
     Policy.objects.all().delete()
     settings.DEVELOPMENT = False
     refused = api.get("topics/orders")
@@ -190,7 +190,7 @@ def test_without_the_setting_an_anonymous_caller_is_not_the_owner(settings: Any)
     assert access.is_root(OPERATOR)
 
 
-def test_a_superuser_may_do_everything_and_other_staff_what_policies_say(ada: Api) -> None:
+def test_a_superuser_may_do_everything_and_other_staff_what_policies_allow(ada: Api) -> None:
     root = Api()
     root.sign_in("root@example.com", is_superuser=True)
 
@@ -198,7 +198,7 @@ def test_a_superuser_may_do_everything_and_other_staff_what_policies_say(ada: Ap
     assert is_denied(ada.get("topics/orders"))
 
 
-def test_projects_without_a_parent_are_not_anybodys_to_make(db: None, settings: Any) -> None:
+def test_not_everybody_may_create_projects_without_a_parent(db: None, settings: Any) -> None:
     settings.DEVELOPMENT = False
     organization = Organization.objects.create(display_name="Example")
     ada = Principal(ADA)
@@ -222,7 +222,7 @@ def test_a_revoked_grant_counts_at_once_in_the_process_that_revokes(ada: Api) ->
     assert is_denied(ada.post("topics/orders:publish", MESSAGE))
 
 
-def test_elsewhere_an_answer_is_believed_for_a_second_and_costs_nothing(
+def test_other_processes_keep_a_decision_for_a_second_without_a_query(
     ada: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
@@ -230,7 +230,7 @@ def test_elsewhere_an_answer_is_believed_for_a_second_and_costs_nothing(
         monkeypatch.setattr(cache, "_clock", lambda: now[0])
     grant(ORDERS, "roles/pubsub.publisher")
     authorize(Principal(ADA), PUBLISH, {"topic": ORDERS})
-    Policy.objects.filter(kind="topic").update(bindings=[])  # as another process would: no signal is sent here
+    Policy.objects.filter(kind="topic").update(bindings=[])  # as in another process: no signal is sent
 
     with CaptureQueriesContext(
         connection,

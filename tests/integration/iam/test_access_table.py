@@ -24,38 +24,38 @@ MATRIX = Path(__file__).parents[2] / "data" / "methods_by_role.txt"
 HTTP_METHODS = ("get", "put", "post", "patch", "delete")
 ANYBODY = "*"
 
-#: What anybody may read without a word about who they are.
+#: Views that need no credentials.
 PUBLIC_VIEWS = {"PemCerts", "JwkCerts", "AccountCerts", "TokenInfo", "OpenidConfiguration", "MethodNotFound"}
-#: What asks for a proof of its own: an assertion, or the token that is to end.
+#: Views that need a proof of their own: an assertion, or the token to revoke.
 PUBLIC_VIEWS |= {"Token", "Revoke"}
-#: Addresses that are not of the API, and ask (or don't) in ways of their own.
+#: Addresses outside of the API, which have permission checks of their own or none.
 OTHER_ADDRESSES = {"", "healthz", "metrics", "readyz", "schema", "docs"}
 
 
 def matrix() -> dict[str, set[str]]:
-    """The methods of each role, as the file has them."""
-    found: dict[str, set[str]] = {}
+    """Return the methods of each role from the file."""
+    methods_by_role: dict[str, set[str]] = {}
     role = ""
     for line in MATRIX.read_text().splitlines():
         if line.startswith("["):
             role = line.strip("[]")
-            found[role] = set()
+            methods_by_role[role] = set()
         elif line.startswith("+"):
-            found[role] |= found[line.removeprefix("+ ")]
+            methods_by_role[role] |= methods_by_role[line.removeprefix("+ ")]
         elif line and not line.startswith("#"):
-            found[role].add(line)
-    return found
+            methods_by_role[role].add(line)
+    return methods_by_role
 
 
 EXPECTED = matrix()
 
 
 def name_for(method: str, source: str, on: On) -> str:
-    """A resource of the kind that the method is about; snapshots and schemas that aren't there count as the project."""
+    """Return a resource of the method's kind; the project stands for snapshots and schemas that don't exist."""
     kind = PERMISSION_KINDS.get(method.rpartition(".")[2])
     if kind:
         return kind
-    permission = next(one.permission for one in METHODS[method] if one.source == source)
+    permission = next(requirement.permission for requirement in METHODS[method] if requirement.source == source)
     collection, verb = permission.split(".")[-2:]
     if verb in ("list", "create", "validate") and on == On.ITSELF and collection != "serviceAccountKeys":
         return "projects/shop"
@@ -81,7 +81,9 @@ NAMES = {
 
 
 def names_for(method: str) -> dict[str, str]:
-    names = {one.source: name_for(method, one.source, one.on) for one in METHODS[method]}
+    names = {
+        requirement.source: name_for(method, requirement.source, requirement.on) for requirement in METHODS[method]
+    }
     if method == "google.pubsub.v1.Publisher.DetachSubscription":
         names["subscription"] = NAMES["subscriptions"]
     if method.endswith("AccountKey") and METHODS[method][0].on == On.PARENT:
@@ -91,21 +93,21 @@ def names_for(method: str) -> dict[str, str]:
 
 @pytest.fixture
 def shop(api: Api) -> Api:
-    api.made("topics/orders")
-    api.made("subscriptions/audit", {"topic": "projects/shop/topics/orders"})
+    api.create("topics/orders")
+    api.create("subscriptions/audit", {"topic": "projects/shop/topics/orders"})
     assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
     return api
 
 
 def callable_by(member: str) -> set[str]:
-    found = set()
+    methods = set()
     for method in METHODS:
         try:
             authorize(Principal(member), method, names_for(method))
         except PermissionDenied:
             continue
-        found.add(method)
-    return found
+        methods.add(method)
+    return methods
 
 
 def test_the_matrix_has_every_role_and_every_method() -> None:
@@ -146,8 +148,8 @@ def test_a_grpc_request_has_its_names_in_its_fields() -> None:
 
 def test_the_table_asks_for_permissions_that_exist() -> None:
     for method, requirements in METHODS.items():
-        for one in requirements:
-            assert one.permission.startswith("*.") or one.permission in PERMISSIONS, method
+        for requirement in requirements:
+            assert requirement.permission.startswith("*.") or requirement.permission in PERMISSIONS, method
 
 
 def routes(resolver: Any = None, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:

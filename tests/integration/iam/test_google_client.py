@@ -27,9 +27,9 @@ Client = Callable[..., Any]
 
 @pytest.fixture
 def client(transactional_db: None, redis_url: str, live_server: LiveServer) -> Iterator[Client]:
-    """Makes the client of a service and version."""
+    """Return a function that builds the client of a service and version."""
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
     with ExitStack() as stack:
 
@@ -45,7 +45,7 @@ def client(transactional_db: None, redis_url: str, live_server: LiveServer) -> I
 
 
 def add_binding(resources: Any, name: str, role: str, member: str, *, has_body: bool = True) -> Any:
-    """What `gcloud ... add-iam-policy-binding` does: read, modify, write."""
+    """Do what `gcloud ... add-iam-policy-binding` does: read, modify, write."""
     body = {"body": {}} if has_body else {}
     policy = resources.getIamPolicy(resource=name, **body).execute()
     policy.setdefault("bindings", []).append({"role": role, "members": [member]})
@@ -64,7 +64,7 @@ def test_grant_the_google_managed_service_account_the_token_creator_role(client:
     projects = client("cloudresourcemanager").projects()
     agent = f"serviceAccount:{project.service_agent}"
     policy = projects.getIamPolicy(resource="shop", body={"options": {"requestedPolicyVersion": 3}}).execute()
-    policy["bindings"] = [one for one in policy["bindings"] if one["role"] != "roles/pubsub.serviceAgent"]
+    policy["bindings"] = [binding for binding in policy["bindings"] if binding["role"] != "roles/pubsub.serviceAgent"]
     projects.setIamPolicy(resource="shop", body={"policy": policy}).execute()
     with pytest.raises(tokens.TokenDenied):
         tokens.id_token_mint(email=EMAIL, audience="x")
@@ -121,8 +121,8 @@ def test_custom_roles_with_the_iam_client(client: Client) -> None:
         "role": {"title": "Reader", "includedPermissions": ["pubsub.topics.get"], "stage": "GA"},
     }
 
-    made = roles.create(parent="projects/shop", body=body).execute()
-    name = made["name"]
+    role = roles.create(parent="projects/shop", body=body).execute()
+    name = role["name"]
     patched = roles.patch(name=name, updateMask="title", body={"title": "Topic reader"}).execute()
 
     assert patched["title"] == "Topic reader"

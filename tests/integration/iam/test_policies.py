@@ -1,4 +1,4 @@
-"""getIamPolicy, setIamPolicy and testIamPermissions over REST, and what they are good for."""
+"""getIamPolicy, setIamPolicy and testIamPermissions over REST, and their effect."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ PUBLISHER = {"role": "roles/pubsub.publisher", "members": [ADA]}
 
 @pytest.fixture
 def ada(api: Api) -> Api:
-    """Ada, who is nobody yet; the project `shop` and its topic `orders` exist."""
-    api.made("topics/orders")
-    api.made("subscriptions/audit", {"topic": "projects/shop/topics/orders"})
+    """Return Ada, who has no role yet; the project `shop` and its topic `orders` exist."""
+    api.create("topics/orders")
+    api.create("subscriptions/audit", {"topic": "projects/shop/topics/orders"})
     caller = Api()
     caller.sign_in("ada@example.com")
     return caller
@@ -33,7 +33,7 @@ def grant(resource: str, role: str, member: str = ADA) -> None:
 
 
 def test_an_unset_policy_reads_as_empty_with_etag_acab(api: Api) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
 
     assert api.get("topics/orders:getIamPolicy").body == {"etag": "ACAB"}
     assert api.get("topics/orders:getIamPolicy?options.requestedPolicyVersion=3").body == {"etag": "ACAB"}
@@ -42,7 +42,7 @@ def test_an_unset_policy_reads_as_empty_with_etag_acab(api: Api) -> None:
 
 
 def test_a_policy_is_replaced_as_a_whole(api: Api) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
     first = api.post("topics/orders:setIamPolicy", {"policy": {"bindings": [PUBLISHER]}})
     viewer = {"role": "roles/pubsub.viewer", "members": ["allAuthenticatedUsers"]}
     second = api.post("topics/orders:setIamPolicy", {"policy": {"bindings": [viewer], "etag": first.body["etag"]}})
@@ -54,7 +54,7 @@ def test_a_policy_is_replaced_as_a_whole(api: Api) -> None:
 
 
 def test_a_stale_etag_is_a_conflict_and_changes_nothing(api: Api) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
     old = api.get("topics/orders:getIamPolicy").body["etag"]
     api.post("topics/orders:setIamPolicy", {"policy": {"bindings": [PUBLISHER], "etag": old}})
 
@@ -68,7 +68,7 @@ def test_a_stale_etag_is_a_conflict_and_changes_nothing(api: Api) -> None:
 
 
 def test_two_first_writes_of_one_policy_do_not_both_win(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
     topic = resource_get("projects/shop/topics/orders")
     unstored = Policy(kind="topic", resource_pk=topic.pk, generation=0)
     grants.policy_set(topic, {"policy": {"bindings": [PUBLISHER]}})
@@ -96,7 +96,7 @@ def test_two_first_writes_of_one_policy_do_not_both_win(api: Api, monkeypatch: p
     ],
 )
 def test_a_bad_policy_is_refused_by_field(api: Api, body: Any, field: str) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
 
     answer = api.post("topics/orders:setIamPolicy", body)
 
@@ -105,7 +105,7 @@ def test_a_bad_policy_is_refused_by_field(api: Api, body: Any, field: str) -> No
 
 
 def test_audit_configs_are_kept_where_the_mask_names_them(api: Api) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
     config = {"service": "pubsub.googleapis.com", "auditLogConfigs": [{"logType": "DATA_READ"}]}
     answer = api.post(
         "/v1/projects/shop:setIamPolicy", {"policy": {"auditConfigs": [config]}, "updateMask": "auditConfigs"}
@@ -138,7 +138,7 @@ def test_everything_in_the_tree_has_a_policy(api: Api, ada: Api) -> None:
         assert held.body == {"permissions": ["pubsub.topics.get"]}, name
 
 
-def test_permissions_come_down_from_the_organization_to_the_topic(ada: Api) -> None:
+def test_permissions_are_inherited_from_the_organization_down_to_the_topic(ada: Api) -> None:
     organization = Organization.objects.create(display_name="Example")
     outer = Folder.objects.create(display_name="Outer", organization=organization)
     inner = Folder.objects.create(display_name="Inner", folder=outer)
@@ -151,7 +151,7 @@ def test_permissions_come_down_from_the_organization_to_the_topic(ada: Api) -> N
 
 
 def test_a_grant_on_one_topic_does_not_cover_others(api: Api, ada: Api) -> None:
-    api.made("topics/returns")
+    api.create("topics/returns")
     grant("projects/shop/topics/orders", "roles/pubsub.viewer")
 
     assert ada.get("topics/orders").status == 200
@@ -168,7 +168,7 @@ def test_members_of_each_kind_are_recognised(ada: Api, member: str) -> None:
     crew.members.create(member=ADA)
     everybody = Group.objects.create(email="all@example.com")
     everybody.members.create(member="group:crew@example.com")
-    crew.members.create(member="group:all@example.com")  # a circle, which must end
+    crew.members.create(member="group:all@example.com")  # a cycle, which must end
 
     assert ada.get("topics/orders").status == 403
     grant("projects/shop", "roles/viewer", member)
@@ -191,14 +191,14 @@ def test_a_recreated_topic_does_not_inherit_the_old_policy(api: Api, ada: Api) -
     grant("projects/shop/topics/orders", "roles/pubsub.viewer")
     api.delete("topics/orders")
     assert not Policy.objects.filter(kind="topic").exists()
-    api.made("topics/orders")
+    api.create("topics/orders")
 
     assert ada.get("topics/orders").status == 403
     assert api.get("topics/orders:getIamPolicy").body == {"etag": "ACAB"}
 
 
 def test_a_recreated_account_does_not_inherit_the_grants_of_the_deleted_one(api: Api) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
     account = api.post("serviceAccounts", {"accountId": "pusher"}).body
     email, uid = account["email"], account["uniqueId"]
     bindings = [{"role": "roles/pubsub.publisher", "members": [f"serviceAccount:{email}"]}]
@@ -221,7 +221,7 @@ def test_a_recreated_account_does_not_inherit_the_grants_of_the_deleted_one(api:
 
 
 def test_the_creator_owns_a_project_and_its_service_agent_has_its_role(api: Api) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
     agent = Project.objects.get().service_agent
 
     assert api.post("/v1/projects/shop:getIamPolicy").body["bindings"] == [
@@ -236,7 +236,7 @@ def test_test_iam_permissions_takes_at_most_100_without_wildcards(ada: Api) -> N
         assert ada.post("topics/orders:testIamPermissions", {"permissions": bad}).status == 400
 
 
-def test_test_iam_permissions_does_not_tell_what_exists(api: Api, ada: Api) -> None:
+def test_test_iam_permissions_does_not_reveal_what_exists(api: Api, ada: Api) -> None:
     asked = {"permissions": ["pubsub.topics.get"]}
 
     assert ada.post("topics/orders:testIamPermissions", asked).body == {}
@@ -310,7 +310,7 @@ def test_predefined_roles_are_listed_with_their_permissions_on_demand(ada: Api) 
 
 
 def test_a_member_is_renamed_in_policies_and_groups_and_nowhere_else(api: Api) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
     for account in ("pusher", "pusher2"):
         assert api.post("serviceAccounts", {"accountId": account}).status == 200
     old, other = (f"serviceAccount:{name}@shop.iam.gserviceaccount.com" for name in ("pusher", "pusher2"))
@@ -350,7 +350,7 @@ def test_a_member_is_renamed_in_policies_and_groups_and_nowhere_else(api: Api) -
     ],
 )
 def test_members_that_others_hold_are_kept_as_they_are_written(api: Api, member: str) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
     Group.objects.create(email="crew@example.com")
     bindings = [{"role": "roles/pubsub.publisher", "members": [member]}]
     assert api.post("topics/orders:setIamPolicy", {"policy": {"bindings": bindings}}).status == 200
@@ -369,7 +369,7 @@ def test_members_that_others_hold_are_kept_as_they_are_written(api: Api, member:
     ],
 )
 def test_members_of_our_own_domains_must_exist(api: Api, member: str) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
     Project.objects.create(project_id="example.com:team")
     Group.objects.create(email="crew@example.com")
     bindings = [{"role": "roles/pubsub.publisher", "members": [member]}]

@@ -1,4 +1,4 @@
-"""A service account with a key file, and the JSON Web Tokens that its owner or a thief makes with it."""
+"""A service account with a key file, and the JSON Web Tokens that its owner or a thief signs with it."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def another_key(name: str = NAME) -> dict[str, Any]:
 
 
 def assertion_claims(**changes: Any) -> dict[str, Any]:
-    """What google-auth puts into an assertion; a change to None takes a claim out."""
+    """Return the claims of google-auth's assertions with changes; None removes a claim."""
     now = int(time.time())
     return _changed({"iss": EMAIL, "aud": TOKEN_AUDIENCE, "iat": now, "exp": now + 3600, "scope": SCOPE}, changes)
 
 
 def bearer_claims(**changes: Any) -> dict[str, Any]:
-    """What google-auth puts into a self-signed token."""
+    """Return the claims of google-auth's self-signed tokens with changes; None removes a claim."""
     now = int(time.time())
     return _changed({"iss": EMAIL, "sub": EMAIL, "aud": SERVICE_AUDIENCE, "iat": now, "exp": now + 3600}, changes)
 
@@ -57,13 +57,13 @@ def _changed(claims: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 def signed(key: dict[str, Any], claims: dict[str, Any], *, kid: str | None = "", algorithm: str = "RS256") -> str:
     headers = {} if kid is None else {"kid": kid or key["private_key_id"]}
-    # The lower half of PyJWT, as the upper one refuses to sign some of what is tried here.
+    # PyJWT's low-level interface, as the usual one refuses to sign some of these claims.
     private_key = loaded_key(key["private_key"])
     return jwt.PyJWS().encode(json.dumps(claims).encode(), private_key, algorithm=algorithm, headers=headers)
 
 
 def forged(key: dict[str, Any], claims: dict[str, Any], kind: str) -> str:
-    """`claims` without the account's signature below them, but something else."""
+    """Return a token of `claims` with something else in place of the account's signature."""
     kid = key["private_key_id"]
     genuine = signed(key, claims)
     if kind == "alg none":
@@ -114,7 +114,7 @@ FORGERIES = [
 
 
 def take_out_of_use(key: dict[str, Any], what: str) -> None:
-    """Make the account or the key one that is no longer to be believed."""
+    """Delete or disable the account or the key, or let the key expire, so that its tokens must be refused."""
     key_name = f"{NAME}/keys/{key['private_key_id']}"
     if what == "key deleted":
         account_keys.service_account_key_delete(name=key_name)
@@ -130,7 +130,7 @@ def take_out_of_use(key: dict[str, Any], what: str) -> None:
 
 OUT_OF_USE = ["key deleted", "key disabled", "key expired", "account disabled", "account deleted"]
 
-#: Claims that no token of either kind may have: (why, changes).
+#: Claims that no token of either kind may have: (reason, changes).
 BAD_TIMES: list[tuple[str, dict[str, Any]]] = [
     ("expired", {"iat": -7200, "exp": -1}),
     ("expired this second", {"iat": -3600, "exp": 0}),
@@ -161,7 +161,7 @@ BAD_CLAIMS: list[dict[str, Any]] = [
 
 
 def at(changes: dict[str, Any]) -> dict[str, Any]:
-    """Times relative to now."""
+    """Return the changes, given in seconds from now, as times."""
     now = int(time.time())
     return {name: now + value for name, value in changes.items()}
 
@@ -171,7 +171,7 @@ def _part(content: dict[str, Any]) -> str:
 
 
 def _with_secret(claims: dict[str, Any], kid: str, secret: bytes) -> str:
-    """By hand, as PyJWT refuses to help with this."""
+    """Sign by hand, as PyJWT refuses to do this."""
     content = f"{_part({'alg': 'HS256', 'typ': 'JWT', 'kid': kid})}.{_part(claims)}"
     digest = hmac.new(secret, content.encode(), hashlib.sha256).digest()
     return f"{content}.{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
@@ -186,5 +186,5 @@ def _public_pem(key: dict[str, Any]) -> bytes:
 
 
 def _stranger() -> rsa.RSAPrivateKey:
-    """A key that no account has."""
+    """Return a key that no account has."""
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)

@@ -1,4 +1,4 @@
-"""Bearer access tokens: who they make of a caller, and when they no longer do."""
+"""Bearer access tokens: which principal they authenticate, and when they stop."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_bearer_of_a_token_is_its_member(db: None) -> None:
     )
 
 
-def test_rest_asks_the_policies_for_the_bearer_of_a_token(api: Api) -> None:
+def test_rest_checks_the_policies_for_the_bearer_of_a_token(api: Api) -> None:
     answer = api.get("topics", Authorization=f"Bearer {token_of()}")
 
     assert (answer.status, answer.error["status"]) == (403, "PERMISSION_DENIED")
@@ -153,7 +153,7 @@ def test_a_token_is_stored_as_its_digest_only(db: None) -> None:
         "nonsense",
     ],
 )
-def test_anything_else_is_refused_in_the_same_words(db: None, header: str) -> None:
+def test_every_other_credential_is_refused_in_the_same_words(db: None, header: str) -> None:
     with pytest.raises(Unauthenticated, match="^Request had invalid authentication credentials"):
         caller_from_authorization(header)
 
@@ -173,7 +173,7 @@ def test_where_anonymous_callers_are_allowed_the_emulator_token_is_anonymous(api
         assert is_refused(other)
 
 
-def test_a_page_of_another_site_gains_nothing_by_the_word_owner(api: Api, settings: Any) -> None:
+def test_a_page_of_another_site_gains_nothing_by_the_emulator_token(api: Api, settings: Any) -> None:
     settings.ANONYMOUS = "user:developer@localhost"
 
     answer = api.put("topics/orders", Authorization="Bearer owner", Origin="https://evil.example")
@@ -192,7 +192,7 @@ def test_a_refused_token_is_in_no_log_and_no_answer(api: Api, caplog: pytest.Log
     assert "this-is-secret" not in caplog.text
 
 
-def test_an_operator_makes_lists_and_revokes_tokens(db: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_operator_creates_lists_and_revokes_tokens(db: None, capsys: pytest.CaptureFixture[str]) -> None:
     call_command("token_create", "--member", ADA, "--lifetime", "12h")
     call_command("token_create", "--member", "user:bob@example.com")
     ada, bob = capsys.readouterr().out.split()

@@ -1,4 +1,4 @@
-"""Who may call, and the pages for people."""
+"""Who may call the API, and the pages for people."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_refused_caller_is_told_how_to_authenticate(api: Api, settings: Any) -
 
 
 @pytest.mark.parametrize("header", ["Bearer abc.def.ghi", "Basic YTpi", "nonsense"])
-def test_bad_credentials_are_not_taken_for_none(api: Api, header: str) -> None:
+def test_bad_credentials_never_fall_back_to_the_anonymous_caller(api: Api, header: str) -> None:
     answer = api.put("topics/orders", Authorization=header)
 
     assert (answer.status, answer.error["status"]) == (401, "UNAUTHENTICATED")
@@ -53,7 +53,7 @@ def test_a_page_of_another_site_cannot_act_as_the_anonymous_caller(api: Api, hea
     assert not Topic.objects.exists()
 
 
-def test_our_own_pages_can(api: Api) -> None:
+def test_a_page_of_pushhub_can_act_as_the_anonymous_caller(api: Api) -> None:
     headers = {"Origin": "http://testserver", "Sec-Fetch-Site": "same-origin"}
 
     assert api.put("topics/orders", **headers).status == 200
@@ -61,7 +61,7 @@ def test_our_own_pages_can(api: Api) -> None:
 
 @pytest.fixture
 def session(db: None, settings: Any) -> Client:
-    """Signed in to the admin, where that is the only way in."""
+    """Return a client that is signed in to the admin; there is no anonymous access."""
     settings.ANONYMOUS = ""
     client = Client(enforce_csrf_checks=True)
     client.force_login(User.objects.create_superuser("ada"))
@@ -84,7 +84,7 @@ def test_an_admin_session_may_write_with_the_csrf_token_only(session: Client) ->
 
 
 @pytest.mark.parametrize("flags", [{"is_staff": False}, {"is_staff": True, "is_active": False}])
-def test_a_session_without_staff_status_is_no_caller(db: None, settings: Any, flags: dict[str, bool]) -> None:
+def test_a_session_without_staff_status_is_refused(db: None, settings: Any, flags: dict[str, bool]) -> None:
     settings.ANONYMOUS = ""
     client = Client()
     client.force_login(User.objects.create_user("bob", **flags))
@@ -105,7 +105,7 @@ def test_a_database_that_cannot_be_used_is_unavailable(api: Api, monkeypatch: py
     assert "42" not in answer.error["message"]
 
 
-def test_the_first_page_leads_everywhere(api: Api) -> None:
+def test_every_link_of_the_first_page_works(api: Api) -> None:
     page = api.client.get("/")
 
     assert page.status_code == 200
@@ -140,7 +140,7 @@ def test_the_documentation_loads_nothing_from_elsewhere(api: Api) -> None:
     sources = re.findall(r'(?:src|href)="([^"]+)"', page)
 
     assert any("swagger-ui-bundle.js" in source for source in sources)
-    sources.remove("/docs?script=")  # the page's own script, which is no inline one
+    sources.remove("/docs?script=")  # the page's own script, which is not inline
     for source in sources:
         assert source.startswith("/static/")
         assert finders.find(source.removeprefix("/static/")), source

@@ -1,4 +1,4 @@
-"""What has ended is removed; what hasn't stays."""
+"""Expired credentials are removed; valid credentials stay."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ TOPIC = "projects/shop/topics/orders"
 
 @pytest.fixture
 def hub(transactional_db: None, live_server: LiveServer, settings: Any) -> str:
-    """The URL of a PushHub that knows itself by it and lets nobody in without a token."""
+    """Return the URL of a PushHub whose public URL it is, and which refuses callers without a token."""
     settings.ANONYMOUS = ""
     settings.DEVELOPMENT = False
     settings.PUBLIC_URL = settings.ISSUER = live_server.url
@@ -67,7 +67,7 @@ def transport() -> Iterator[google.auth.transport.requests.Request]:
 
 
 def client(service: str, hub: str, credentials: Any) -> Any:
-    """Built as anybody builds it: it signs itself in, and names its audience, as it does at Google."""
+    """Build a client as everybody builds it; it authenticates itself and names its audience as it does at Google."""
     http = google_auth_httplib2.AuthorizedHttp(credentials, http=httplib2.Http())
     return build(service, "v1", static_discovery=True, client_options={"api_endpoint": hub}, http=http)
 
@@ -83,8 +83,8 @@ def test_a_key_file_works_unmodified(hub: str, key_file: str) -> None:
 
 @pytest.mark.parametrize("audience", ["https://pubsub.googleapis.com/", ""], ids=["Google's", "ours"])
 def test_a_self_signed_jwt_works_without_any_exchange(hub: str, key_file: str, audience: str) -> None:
-    found = service_account.Credentials.from_service_account_file(key_file)
-    credentials = found.with_always_use_jwt_access(True)
+    from_file = service_account.Credentials.from_service_account_file(key_file)
+    credentials = from_file.with_always_use_jwt_access(True)
     credentials._create_self_signed_jwt(audience or f"{hub}/")
 
     with client("pubsub", hub, credentials) as pubsub:
@@ -93,15 +93,15 @@ def test_a_self_signed_jwt_works_without_any_exchange(hub: str, key_file: str, a
 
 
 def test_a_self_signed_jwt_with_scopes_works_too(hub: str, key_file: str) -> None:
-    found = service_account.Credentials.from_service_account_file(key_file, scopes=SCOPES)
-    credentials = found.with_always_use_jwt_access(True)
+    from_file = service_account.Credentials.from_service_account_file(key_file, scopes=SCOPES)
+    credentials = from_file.with_always_use_jwt_access(True)
 
     with client("pubsub", hub, credentials) as pubsub:
         assert pubsub.projects().topics().list(project="projects/shop").execute() == {}
     assert jwt.decode(credentials.token, verify=False)["scope"] == SCOPES[0]
 
 
-def test_google_auths_own_jwt_credentials_work(hub: str, key_file: str) -> None:
+def test_the_jwt_credentials_of_google_auth_work(hub: str, key_file: str) -> None:
     credentials = jwt.Credentials.from_service_account_file(key_file, audience="https://pubsub.googleapis.com/")
 
     with client("pubsub", hub, credentials) as pubsub:
@@ -176,20 +176,20 @@ def test_impersonation_needs_a_permission(
 
 @pytest.fixture
 def accounts(hub: str, key_file: str) -> Iterator[Any]:
-    """IAM's own client, of an administrator of the project."""
+    """Return IAM's own client for an administrator of the project."""
     grant("roles/owner")
     credentials = service_account.Credentials.from_service_account_file(key_file, scopes=SCOPES)
     with client("iam", hub, credentials) as iam:
         yield iam.projects().serviceAccounts()
 
 
-def test_iams_own_client_makes_keys_that_work(hub: str, accounts: Any) -> None:
-    made = accounts.keys().create(name=NAME, body={}).execute()
-    content = orjson.loads(base64.b64decode(made["privateKeyData"]))
+def test_the_iam_client_creates_keys_that_work(hub: str, accounts: Any) -> None:
+    key = accounts.keys().create(name=NAME, body={}).execute()
+    content = orjson.loads(base64.b64decode(key["privateKeyData"]))
 
-    assert made["name"] == f"{NAME}/keys/{content['private_key_id']}"
-    assert (made["keyType"], made["keyOrigin"]) == ("USER_MANAGED", "GOOGLE_PROVIDED")
-    assert made["privateKeyType"] == "TYPE_GOOGLE_CREDENTIALS_FILE"
+    assert key["name"] == f"{NAME}/keys/{content['private_key_id']}"
+    assert (key["keyType"], key["keyOrigin"]) == ("USER_MANAGED", "GOOGLE_PROVIDED")
+    assert key["privateKeyType"] == "TYPE_GOOGLE_CREDENTIALS_FILE"
     assert content == {
         "type": "service_account",
         "project_id": "shop",
@@ -210,9 +210,9 @@ def test_iams_own_client_makes_keys_that_work(hub: str, accounts: Any) -> None:
 
 def test_the_life_of_a_key(accounts: Any) -> None:
     keys = accounts.keys()
-    made = keys.create(name=NAME, body={"keyAlgorithm": "KEY_ALG_RSA_2048"}).execute()
-    name = made["name"]
-    shown = {field: value for field, value in made.items() if not field.startswith("privateKey")}
+    created = keys.create(name=NAME, body={"keyAlgorithm": "KEY_ALG_RSA_2048"}).execute()
+    name = created["name"]
+    shown = {field: value for field, value in created.items() if not field.startswith("privateKey")}
 
     assert keys.get(name=name).execute() == shown
     assert shown in keys.list(name=NAME).execute()["keys"]
@@ -229,7 +229,7 @@ def test_the_life_of_a_key(accounts: Any) -> None:
     assert gone.value.status_code == 404
 
 
-def test_a_public_key_of_ones_own_is_uploaded(hub: str, accounts: Any) -> None:
+def test_a_callers_own_public_key_is_uploaded(hub: str, accounts: Any) -> None:
     theirs = accounts.keys().create(name=NAME, body={}).execute()
     content = orjson.loads(base64.b64decode(theirs["privateKeyData"]))
     public = accounts.keys().get(name=theirs["name"], publicKeyType="TYPE_X509_PEM_FILE").execute()["publicKeyData"]
@@ -245,48 +245,48 @@ def test_a_public_key_of_ones_own_is_uploaded(hub: str, accounts: Any) -> None:
 
 @pytest.mark.parametrize("project", ["shop", "-"])
 def test_an_account_that_is_deleted_is_undeleted_as_it_was(accounts: Any, project: str) -> None:
-    made = accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
-    key = accounts.keys().create(name=made["name"], body={}).execute()
-    accounts.delete(name=made["name"]).execute()
-    assert [one["email"] for one in accounts.list(name="projects/shop").execute()["accounts"]] == [EMAIL]
+    deleted = accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
+    key = accounts.keys().create(name=deleted["name"], body={}).execute()
+    accounts.delete(name=deleted["name"]).execute()
+    assert [account["email"] for account in accounts.list(name="projects/shop").execute()["accounts"]] == [EMAIL]
 
-    name = f"projects/{project}/serviceAccounts/{made['uniqueId']}"
+    name = f"projects/{project}/serviceAccounts/{deleted['uniqueId']}"
     answer = accounts.undelete(name=name, body={}).execute()
 
-    assert answer == {"restoredAccount": made}
-    assert accounts.get(name=made["name"]).execute() == made
-    assert accounts.keys().list(name=made["name"]).execute()["keys"][0]["name"] == key["name"]
+    assert answer == {"restoredAccount": deleted}
+    assert accounts.get(name=deleted["name"]).execute() == deleted
+    assert accounts.keys().list(name=deleted["name"]).execute()["keys"][0]["name"] == key["name"]
 
 
-def test_what_an_account_held_does_not_pass_to_its_successor_but_comes_back_with_it(accounts: Any) -> None:
-    made = accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
-    member = f"serviceAccount:{made['email']}"
+def test_the_roles_of_an_account_do_not_pass_to_its_successor_and_return_with_an_undelete(accounts: Any) -> None:
+    account = accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
+    member = f"serviceAccount:{account['email']}"
     grant("roles/pubsub.viewer", member)
 
     def holds() -> bool:
         return access.allowed(Principal(member), "pubsub.topics.list", Project.objects.get())
 
     assert holds()
-    accounts.delete(name=made["name"]).execute()
+    accounts.delete(name=account["name"]).execute()
     successor = accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
     assert not holds()
     accounts.delete(name=successor["name"]).execute()
-    accounts.undelete(name=f"projects/shop/serviceAccounts/{made['uniqueId']}", body={}).execute()
+    accounts.undelete(name=f"projects/shop/serviceAccounts/{account['uniqueId']}", body={}).execute()
     assert holds()
 
 
 def test_an_account_is_not_undeleted_over_its_successor(accounts: Any) -> None:
-    made = accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
-    accounts.delete(name=made["name"]).execute()
+    deleted = accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
+    accounts.delete(name=deleted["name"]).execute()
     accounts.create(name="projects/shop", body={"accountId": "fading"}).execute()
 
     with pytest.raises(HttpError) as conflict:
-        accounts.undelete(name=f"projects/shop/serviceAccounts/{made['uniqueId']}", body={}).execute()
+        accounts.undelete(name=f"projects/shop/serviceAccounts/{deleted['uniqueId']}", body={}).execute()
 
     assert conflict.value.status_code == 409
 
 
-def test_a_caller_without_the_permission_makes_no_key(hub: str, key_file: str) -> None:
+def test_a_caller_without_the_permission_cannot_create_a_key(hub: str, key_file: str) -> None:
     credentials = service_account.Credentials.from_service_account_file(key_file, scopes=SCOPES)
     with client("iam", hub, credentials) as iam, pytest.raises(HttpError, match=r"iam\.serviceAccountKeys\.create"):
         iam.projects().serviceAccounts().keys().create(name=NAME, body={}).execute()

@@ -1,4 +1,4 @@
-"""IAM Credentials: tokens of an account for who may impersonate it (the clients' side is in test_google_auth.py)."""
+"""IAM Credentials: tokens of an account for callers who may impersonate it (test_google_auth.py tests the clients)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ADA = Principal("user:ada@example.com")
 
 @pytest.fixture
 def account(api: Api) -> dict[str, Any]:
-    made: dict[str, Any] = api.post("serviceAccounts", {"accountId": "pusher"}).body
-    return made
+    account: dict[str, Any] = api.post("serviceAccounts", {"accountId": "pusher"}).body
+    return account
 
 
 def test_the_service_itself_asks_for_the_permission(account: dict[str, Any]) -> None:
@@ -40,7 +40,7 @@ def claims_of(api: Api, **request: Any) -> dict[str, Any]:
     return claims
 
 
-def test_an_id_token_has_the_email_where_it_is_asked_for(api: Api, account: dict[str, Any]) -> None:
+def test_an_id_token_has_the_email_if_it_is_asked_for(api: Api, account: dict[str, Any]) -> None:
     bare, full = claims_of(api), claims_of(api, includeEmail=True, useEmailAzp=True)
 
     assert "email" not in bare
@@ -87,7 +87,9 @@ def test_requests(api: Api, account: dict[str, Any], verb: str, body: dict[str, 
 
 
 @pytest.mark.parametrize(("change", "status"), [("disable", 400), ("delete", 404)])
-def test_no_token_of_an_account_that_is_out_of_use(api: Api, account: dict[str, Any], change: str, status: int) -> None:
+def test_a_deleted_or_disabled_account_gets_no_token(
+    api: Api, account: dict[str, Any], change: str, status: int
+) -> None:
     getattr(service_accounts, f"service_account_{change}")(name=account["name"])
 
     assert api.post(f"/v1/{NAME}:generateIdToken", {"audience": "x"}).status == status

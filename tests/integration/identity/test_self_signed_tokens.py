@@ -49,7 +49,7 @@ def test_the_bearer_of_a_jwt_is_the_account_whose_key_has_signed_it(key: dict[st
     assert caller_of(token) == f"serviceAccount:{EMAIL}", "it is made to be used again"
 
 
-def test_rest_takes_it_for_a_caller_and_asks_the_policies(key: dict[str, Any]) -> None:
+def test_rest_authenticates_the_bearer_and_checks_the_policies(key: dict[str, Any]) -> None:
     headers = {"Authorization": f"Bearer {signed(key, bearer_claims())}"}
 
     assert Client().get("/v1/projects/shop/topics", headers=headers).status_code == 403
@@ -62,7 +62,7 @@ def test_scopes_may_take_the_place_of_the_audience_as_in_nodes_client(key: dict[
 
 
 @pytest.mark.parametrize("scope", [None, "", "openid email", [SCOPE], SCOPE + '"'])
-def test_scopes_that_do_not_open_the_api_do_not(key: dict[str, Any], scope: Any) -> None:
+def test_scopes_that_do_not_cover_the_api_are_refused(key: dict[str, Any], scope: Any) -> None:
     with pytest.raises(PermissionDenied, match="insufficient authentication scopes"):
         caller_of(signed(key, bearer_claims(aud=None, scope=scope)))
 
@@ -136,7 +136,7 @@ def test_a_forged_jwt_is_refused(key: dict[str, Any], kind: str) -> None:
 
 
 @pytest.mark.parametrize(("why", "times"), keyfiles.BAD_TIMES)
-def test_a_jwt_is_refused_for_its_times(key: dict[str, Any], why: str, times: dict[str, int]) -> None:
+def test_a_jwt_with_bad_times_is_refused(key: dict[str, Any], why: str, times: dict[str, int]) -> None:
     assert is_refused(signed(key, bearer_claims(**keyfiles.at(times))))
 
 
@@ -146,12 +146,12 @@ def test_a_jwt_without_sense_is_refused(key: dict[str, Any], claims: dict[str, A
 
 
 @pytest.mark.parametrize("what", OUT_OF_USE)
-def test_a_key_or_an_account_that_is_out_of_use_signs_nothing_any_more(key: dict[str, Any], what: str) -> None:
+def test_a_deleted_or_disabled_key_or_account_is_no_longer_accepted(key: dict[str, Any], what: str) -> None:
     token = signed(key, bearer_claims())
     assert caller_of(token)
 
     keyfiles.take_out_of_use(key, what)
-    recent.recent_callers.clear()  # only a key that has expired needs this second
+    recent.recent_callers.clear()  # only for an expired key, which the cache keeps for a second
 
     assert is_refused(token)
 

@@ -47,7 +47,7 @@ def signs_since(generation: int, ago: timedelta) -> None:
 
 @pytest.fixture
 def verified(transactional_db: None, live_server: LiveServer) -> Iterator[Any]:
-    """Asks google-auth whether a token is good, with the certificates as they are served now."""
+    """Verify a token with google-auth and the certificates that are served now."""
     with requests.Session() as session:
         transport = google.auth.transport.requests.Request(session)
 
@@ -68,17 +68,17 @@ def test_old_tokens_verify_through_the_overlap(verified: Any) -> None:
     old = minted()
     first = kid_of(old)
     second = rotation.key_rotate().kid
-    # Then verifiers hear of the next key while the first one signs
+    # Then verifiers see the next key while the first key signs
     assert set(requests_of_certs(verified)) == {first, second}
     assert kid_of(minted()) == first
-    # When the next one signs
+    # When the next key signs
     signs_since(2, timedelta(0))
     new = minted()
-    # Then tokens of both are good
+    # Then tokens of both keys are valid
     assert kid_of(new) == second
     assert verified(old)
     assert verified(new)
-    # Until all tokens of the first have ended
+    # Until all tokens of the first key have expired
     signs_since(2, rotation.OUTLIVED - timedelta(seconds=10))
     assert rotation.keys_retire() == 0
     assert verified(old)
@@ -89,8 +89,8 @@ def test_old_tokens_verify_through_the_overlap(verified: Any) -> None:
 
 
 def requests_of_certs(_: Any) -> list[str]:
-    found: dict[str, str] = Api().get("/oauth2/v1/certs").body
-    return list(found)
+    certificates: dict[str, str] = Api().get("/oauth2/v1/certs").body
+    return list(certificates)
 
 
 def test_a_key_is_announced_and_outlived_for_longer_than_verifiers_cache(api: Api) -> None:
@@ -119,7 +119,7 @@ def test_whenever_a_verifier_asked_it_knows_each_token_that_may_reach_it(
     known: set[str] = set()
     for _ in range(4 * 24 * 6):
         signed_with.append(keys.signing_key().kid)
-        # The keys as of now, and as of when a verifier may have asked for the last time
+        # The keys now, and at the time when a verifier may have fetched them last
         served = {row.kid for row in keys.published_keys()}
         reaching = set(signed_with[-7:])  # tokens of the last hour
         assert reaching <= served
@@ -150,12 +150,12 @@ def test_the_schedule_does_not_create_the_first_key(db: None) -> None:
     assert not SigningKey.objects.exists()
 
 
-def test_asking_twice_for_the_next_key_makes_one(db: None) -> None:
+def test_asking_twice_for_the_next_key_creates_one_key(db: None) -> None:
     assert rotation.key_rotate() == rotation.key_rotate()
     assert SigningKey.objects.count() == 2
 
 
-def test_of_a_retired_key_the_private_half_is_gone(db: None) -> None:
+def test_the_private_half_of_a_retired_key_is_deleted(db: None) -> None:
     keys.signing_key()
     rotation.key_rotate()
     signs_since(2, rotation.OUTLIVED)
@@ -165,7 +165,7 @@ def test_of_a_retired_key_the_private_half_is_gone(db: None) -> None:
     assert SigningKey.objects.get(generation=1).private_key == ""
 
 
-def test_after_a_private_key_got_out_nothing_that_it_signed_is_good(api: Api, account: None) -> None:
+def test_after_a_leak_no_token_of_the_leaked_key_is_valid(api: Api, account: None) -> None:
     stolen = minted()
     rotation.key_rotate()
 
@@ -176,7 +176,7 @@ def test_after_a_private_key_got_out_nothing_that_it_signed_is_good(api: Api, ac
     assert list(api.get("/oauth2/v1/certs").body) == [keys.signing_key().kid]
 
 
-def test_a_new_secret_takes_over_without_a_new_key(db: None, settings: Any) -> None:
+def test_a_new_secret_re_encrypts_the_keys_and_creates_none(db: None, settings: Any) -> None:
     old = keys.signing_key().kid
     settings.KEY_ENCRYPTION_KEY_PREVIOUS, settings.KEY_ENCRYPTION_KEY = settings.KEY_ENCRYPTION_KEY, "the new secret"
     assert keys.signing_key().kid == old
@@ -206,7 +206,7 @@ def test_a_published_next_key_is_preferred_to_a_new_one(db: None, settings: Any)
     assert keys.signing_key().kid == SigningKey.objects.get(generation=with_new_secret + 1).kid
 
 
-def test_an_operator_sees_the_keys_and_turns_them_over_without_any_secret(
+def test_an_operator_lists_and_rotates_keys_without_seeing_a_secret(
     db: None, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -234,7 +234,7 @@ def test_an_action_must_be_named(db: None) -> None:
         call_command("signing_keys")
 
 
-def test_beat_asks_for_what_there_is() -> None:
+def test_beat_schedules_only_tasks_that_exist() -> None:
     asked = {entry["task"] for entry in app.conf.beat_schedule.values()}
 
     app.loader.import_default_modules()

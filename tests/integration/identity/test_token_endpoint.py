@@ -40,7 +40,7 @@ def exchanged(assertion: str, **form: str) -> Answer:
 
 
 def refusal(answer: Answer) -> str:
-    """The error's word; a refusal leaves no token behind."""
+    """Return the error code, and check that the refusal left no token behind."""
     assert answer.status == 400, answer
     assert set(answer.body) == {"error", "error_description"}
     assert not AccessToken.objects.exists()
@@ -68,8 +68,8 @@ def test_an_assertion_with_a_target_audience_is_exchanged_for_an_id_token(key: d
 def test_a_key_need_not_be_named_as_nodes_client_does_not(key: dict[str, Any]) -> None:
     other = keyfiles.another_key()
 
-    for one in (key, other):
-        assert exchanged(signed(one, assertion_claims(), kid=None)).status == 200
+    for signing_key in (key, other):
+        assert exchanged(signed(signing_key, assertion_claims(), kid=None)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_forged_assertion_is_refused(key: dict[str, Any], kind: str) -> None:
 
 
 @pytest.mark.parametrize(("why", "times"), keyfiles.BAD_TIMES)
-def test_an_assertion_is_refused_for_its_times(key: dict[str, Any], why: str, times: dict[str, int]) -> None:
+def test_an_assertion_with_bad_times_is_refused(key: dict[str, Any], why: str, times: dict[str, int]) -> None:
     assert refusal(exchanged(signed(key, assertion_claims(**keyfiles.at(times))))) == "invalid_grant"
 
 
@@ -139,7 +139,7 @@ def test_a_header_that_is_nested_deeply_is_refused(key: dict[str, Any]) -> None:
     assert refusal(exchanged(f"{part}.{part}.x")) == "invalid_grant"
 
 
-def test_one_account_does_not_speak_for_another(key: dict[str, Any]) -> None:
+def test_an_account_cannot_assert_for_another_account(key: dict[str, Any]) -> None:
     thief = keyfiles.key_file("thief-account")
 
     assert refusal(exchanged(signed(thief, assertion_claims()))) == "invalid_grant"
@@ -152,7 +152,9 @@ def test_the_subject_of_an_assertion_impersonates_nobody(key: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("what", OUT_OF_USE)
-def test_a_key_or_an_account_that_is_out_of_use_gets_no_token_and_keeps_none(key: dict[str, Any], what: str) -> None:
+def test_a_deleted_or_disabled_key_or_account_gets_no_token_and_loses_its_tokens(
+    key: dict[str, Any], what: str
+) -> None:
     token = exchanged(signed(key, assertion_claims())).body["access_token"]
     assertion = signed(key, assertion_claims(jti="1"))
 
@@ -160,7 +162,7 @@ def test_a_key_or_an_account_that_is_out_of_use_gets_no_token_and_keeps_none(key
 
     answer = exchanged(assertion)
     assert (answer.status, answer.body["error"]) == (400, "invalid_grant")
-    if what != "key expired":  # then it's good for the hour that it was promised
+    if what != "key expired":  # a token of an expired key stays valid for its hour
         with pytest.raises(PushHubError):
             caller_from_authorization(f"Bearer {token}")
 
@@ -214,7 +216,7 @@ def test_without_scopes_or_an_audience_nothing_is_granted(key: dict[str, Any], c
     assert refusal(exchanged(signed(key, assertion_claims(**{"scope": None} | claims)))) in ("invalid_scope",)
 
 
-def test_a_token_whose_scopes_do_not_open_the_api_does_not(key: dict[str, Any]) -> None:
+def test_a_token_whose_scopes_do_not_cover_the_api_is_refused(key: dict[str, Any]) -> None:
     token = exchanged(signed(key, assertion_claims(scope="openid email"))).body["access_token"]
 
     response = Client().get("/v1/projects/shop/topics", headers={"Authorization": f"Bearer {token}"})
@@ -237,7 +239,7 @@ def test_a_token_whose_scopes_do_not_open_the_api_does_not(key: dict[str, Any]) 
         ("a=" + "x" * 33_000, "invalid_request"),
     ],
 )
-def test_a_form_that_is_wrong_is_refused_in_oauths_words(body: bytes | str, word: str) -> None:
+def test_a_bad_form_is_refused_with_an_oauth_error(body: bytes | str, word: str) -> None:
     assert refusal(posted("/token", body)) == word
 
 

@@ -30,13 +30,13 @@ AUDIENCE = "https://shop.example/push?token=1"
 
 @pytest.fixture
 def account(api: Api) -> dict[str, Any]:
-    made: dict[str, Any] = api.post("serviceAccounts", {"accountId": "pusher"}).body
-    return made
+    account: dict[str, Any] = api.post("serviceAccounts", {"accountId": "pusher"}).body
+    return account
 
 
 @pytest.fixture
 def served(transactional_db: None, live_server: LiveServer) -> Iterator[Api]:
-    """The account and our certificates, on a real HTTP server."""
+    """Serve the account and our certificates on a real HTTP server."""
     api = Api()
     assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
     yield api
@@ -67,7 +67,7 @@ def test_google_auth_accepts_our_token(
     assert (claims["email"], claims["email_verified"], claims["aud"]) == (EMAIL, True, AUDIENCE)
 
 
-def test_google_auth_accepts_it_as_googles_where_the_issuer_is_set_so(
+def test_google_auth_accepts_our_token_as_googles_if_the_issuer_is_googles(
     served: Api,
     live_server: LiveServer,
     transport: google.auth.transport.requests.Request,
@@ -91,7 +91,7 @@ def test_google_auth_refuses_a_token_for_another_audience(
 
 
 def forged(token: str, kind: str) -> str:
-    """Somebody else's work, made to look like `token`."""
+    """Return a token that somebody else has made to look like `token`."""
     header, claims, signature = token.split(".")
     content = jwt.decode(token, options={"verify_signature": False})
     kid = jwt.get_unverified_header(token)["kid"]
@@ -158,7 +158,7 @@ def test_no_token_for_an_account_that_is_unknown_or_disabled(api: Api, account: 
     assert (unknown.value.reason, disabled.value.reason) == ("account_unknown", "account_disabled")
 
 
-def test_tokeninfo_tells_the_claims_as_text(api: Api, account: dict[str, Any]) -> None:
+def test_tokeninfo_returns_the_claims_as_text(api: Api, account: dict[str, Any]) -> None:
     minted = tokens.id_token_mint(email=EMAIL, audience=AUDIENCE)
 
     answer = api.get(f"/tokeninfo?id_token={minted.token}")
@@ -217,11 +217,11 @@ def test_the_public_side_needs_no_credentials_and_may_be_cached(api: Api, settin
 
 
 def test_discovery_leads_to_the_keys(api: Api, settings: Any) -> None:
-    found = api.get("/.well-known/openid-configuration").body
+    configuration = api.get("/.well-known/openid-configuration").body
 
-    assert found["issuer"] == settings.ISSUER
-    assert found["jwks_uri"] == f"{settings.PUBLIC_URL}/oauth2/v3/certs"
-    assert found["id_token_signing_alg_values_supported"] == ["RS256"]
+    assert configuration["issuer"] == settings.ISSUER
+    assert configuration["jwks_uri"] == f"{settings.PUBLIC_URL}/oauth2/v3/certs"
+    assert configuration["id_token_signing_alg_values_supported"] == ["RS256"]
 
 
 def test_a_private_key_is_not_readable_in_the_database(db: None) -> None:
@@ -237,24 +237,24 @@ def test_repeated_calls_create_one_key_only(db: None) -> None:
 
 
 def test_two_processes_that_create_the_first_key_at_once_agree(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Given another process that makes the key while this one is at it
+    # Given another process that creates the key while this process does
     certificate = keys.certificate_of
-    made: list[str] = []
+    other_key_ids: list[str] = []
 
     def overtaken(private_key: rsa.RSAPrivateKey, common_name: str, **until: Any) -> str:
         monkeypatch.setattr(keys, "certificate_of", certificate)
-        made.append(keys.signing_key().kid)
+        other_key_ids.append(keys.signing_key().kid)
         return certificate(private_key, common_name, **until)
 
     monkeypatch.setattr(keys, "certificate_of", overtaken)
-    # When this one comes to store its own
+    # When this process stores its own key
     mine = keys.signing_key()
-    # Then it uses the other's
-    assert [mine.kid] == made
+    # Then it uses the other process's key
+    assert [mine.kid] == other_key_ids
     assert SigningKey.objects.count() == 1
 
 
-def test_a_changed_secret_makes_a_new_key_beside_the_old_one(api: Api, settings: Any) -> None:
+def test_a_changed_secret_creates_a_new_key_besides_the_old_one(api: Api, settings: Any) -> None:
     old = keys.signing_key()
 
     settings.KEY_ENCRYPTION_KEY = "another secret"

@@ -60,10 +60,10 @@ def publish_one() -> list[str]:
 def rows(folder: Path) -> list[dict[str, Any]]:
     """Every event of the folder, after all that is closed was sealed."""
     seal_closed(folder)
-    found: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     for path in sorted((folder / files.SEALED).rglob("*.parquet")):
-        found += pq.read_table(path).to_pylist()
-    return found
+        events += pq.read_table(path).to_pylist()
+    return events
 
 
 def close_own() -> None:
@@ -88,16 +88,16 @@ def test_every_publish_and_every_attempt_is_journalled(
         wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="the last ack")
     close_own()
 
-    found = rows(folder)
+    events = rows(folder)
 
-    kinds = Counter((row["event"], row["response_class"], row["response_code"], row["outcome"]) for row in found)
+    kinds = Counter((row["event"], row["response_class"], row["response_code"], row["outcome"]) for row in events)
     assert kinds == {
         ("publish", "success", 0, "accepted"): 20,
         ("push", "remote_server_5xx", 503, "nack"): 1,
         ("push", "ack", 204, "ack"): 20,
     }
-    assert {row["message_id"] for row in found if row["outcome"] == "ack"} == set(ids)
-    attempts = [row for row in found if row["event"] == "push"]
+    assert {row["message_id"] for row in events if row["outcome"] == "ack"} == set(ids)
+    attempts = [row for row in events if row["event"] == "push"]
     assert {row["subscription"] for row in attempts} == {"projects/shop/subscriptions/push"}
     assert {row["host"] for row in attempts} == {"127.0.0.1"}
     assert {row["attempt"] for row in attempts} == {1, 2}
@@ -151,15 +151,15 @@ def test_dead_letters_are_journalled(api: Api, folder: Path, redis_url: str) -> 
     quick = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
     with Receiver(default=503) as receiver, Worker(redis_url):
         body = {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}}
-        api.made("subscriptions/push", {**body, "deadLetterPolicy": policy, "retryPolicy": quick})
+        api.create("subscriptions/push", {**body, "deadLetterPolicy": policy, "retryPolicy": quick})
         (message_id,) = publish_one()
         wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="the dead letter")
     close_own()
 
-    found = rows(folder)
+    events = rows(folder)
 
-    assert [row["outcome"] for row in found if row["event"] == "push"] == ["nack"] * 5
-    (letter,) = [row for row in found if row["event"] == "dead_letter"]
+    assert [row["outcome"] for row in events if row["event"] == "push"] == ["nack"] * 5
+    (letter,) = [row for row in events if row["event"] == "dead_letter"]
     assert (letter["message_id"], letter["attempt"]) == (message_id, 5)
     assert letter["subscription"] == "projects/shop/subscriptions/push"
 
@@ -182,13 +182,13 @@ def test_dead_letters_are_journalled_once_committed(api: Api, folder: Path) -> N
     forwarded.announce_all()
     close_own()
 
-    found = {(row["event"], row["subscription"] or row["topic"]): row for row in rows(folder)}
-    assert set(found) == {
+    events = {(row["event"], row["subscription"] or row["topic"]): row for row in rows(folder)}
+    assert set(events) == {
         ("publish", TOPIC),
         ("publish", "projects/shop/topics/dead"),
         ("dead_letter", "projects/shop/subscriptions/pull"),
     }
-    letter = found["dead_letter", "projects/shop/subscriptions/pull"]
+    letter = events["dead_letter", "projects/shop/subscriptions/pull"]
     assert (letter["message_id"], letter["attempt"]) == (message_id, 5)
 
 
@@ -201,8 +201,8 @@ def test_a_disk_that_refuses_does_not_refuse_a_publish(api: Api, folder: Path) -
     assert len(publish(3)) == 3
 
     wait_for(alarm.alarms, what="the alarm")
-    [one] = alarm.alarms()
-    assert (one.reason, one.lost) == ("Not a directory", 3)
+    [disk_alarm] = alarm.alarms()
+    assert (disk_alarm.reason, disk_alarm.lost) == ("Not a directory", 3)
     assert Delivery.objects.count() == 3
     assert journals_seal() == 0
     close_own()

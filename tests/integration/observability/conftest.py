@@ -17,7 +17,7 @@ Scrape = Callable[[], dict[str, float]]
 
 @pytest.fixture
 def metrics_on(settings: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Count in this process, and in the processes that the test starts."""
+    """Switch metrics on in this process and in the processes that the test starts."""
     settings.METRICS = True
     monkeypatch.setenv("PUSHHUB_METRICS", "on")
     yield

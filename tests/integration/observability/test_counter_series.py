@@ -38,7 +38,7 @@ def message(size: int = 5, **attributes: str) -> dict[str, Any]:
 
 
 def sample() -> None:
-    """Write what this process has counted to Redis, and add it to the tables."""
+    """Write this process's counters to Redis, and add them to the tables."""
     process_counters = module.counters()
     assert process_counters is not None
     process_counters._flush()
@@ -65,9 +65,9 @@ def series(api: Api, metric: str, **parameters: str) -> dict[str, Any]:
     return values
 
 
-def test_what_pullers_do_becomes_time_series(api: Api, scrape: Scrape) -> None:
-    api.made("topics/orders")
-    api.made("subscriptions/pull", {"topic": TOPIC})
+def test_the_calls_of_pullers_become_time_series(api: Api, scrape: Scrape) -> None:
+    api.create("topics/orders")
+    api.create("subscriptions/pull", {"topic": TOPIC})
     publish(api, message(), message(), message())
     leased = api.post("subscriptions/pull:pull", PULL).body["receivedMessages"]
     ack_ids = [row["ackId"] for row in leased]
@@ -95,8 +95,8 @@ def test_what_pullers_do_becomes_time_series(api: Api, scrape: Scrape) -> None:
 
 def test_the_nack_of_a_failed_transform_counts_for_no_subscriber(api: Api, scrape: Scrape) -> None:
     """Given a transform that always fails, when a pull nacks its message, then no ack deadline counts as changed."""
-    api.made("topics/orders")
-    api.made("subscriptions/pull", {"topic": TOPIC, "messageTransforms": [{"javascriptUdf": FAILING}]})
+    api.create("topics/orders")
+    api.create("subscriptions/pull", {"topic": TOPIC, "messageTransforms": [{"javascriptUdf": FAILING}]})
     publish(api, message())
 
     assert api.post("subscriptions/pull:pull", PULL).body.get("receivedMessages", []) == []
@@ -106,8 +106,8 @@ def test_the_nack_of_a_failed_transform_counts_for_no_subscriber(api: Api, scrap
     assert series(api, "subscription/mod_ack_latencies") == {}
 
 
-def test_growth_is_added_once_and_a_lost_counter_begins_again(api: Api, scrape: Scrape) -> None:
-    api.made("topics/orders")
+def test_growth_is_added_once_and_a_lost_counter_starts_again_at_zero(api: Api, scrape: Scrape) -> None:
+    api.create("topics/orders")
     publish(api, message(100), message(3000))
     sample()
     counters_sample()
@@ -133,7 +133,7 @@ def test_growth_is_added_once_and_a_lost_counter_begins_again(api: Api, scrape: 
 
 
 def test_one_process_samples_at_a_time(api: Api, metrics_on: None) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
     publish(api, message(100))
     client = default_backlog().client
     client.set(LOCK_KEY, "1")
@@ -145,9 +145,9 @@ def test_one_process_samples_at_a_time(api: Api, metrics_on: None) -> None:
     assert not client.exists(LOCK_KEY)
 
 
-def test_messages_that_a_filter_keeps_away_count_as_acknowledged(api: Api, scrape: Scrape) -> None:
-    api.made("topics/orders")
-    api.made("subscriptions/red", {"topic": TOPIC, "filter": 'attributes.colour = "red"'})
+def test_messages_that_a_filter_excludes_count_as_acknowledged(api: Api, scrape: Scrape) -> None:
+    api.create("topics/orders")
+    api.create("subscriptions/red", {"topic": TOPIC, "filter": 'attributes.colour = "red"'})
     publish(api, message(colour="red"), message(colour="blue"), message())
     sample()
     assert series(api, "subscription/ack_message_count") == {"filter": 2}
@@ -159,19 +159,19 @@ def test_a_refused_publish_is_counted_by_its_code(api: Api, metrics_on: None) ->
     schema = {"type": "AVRO", "definition": '{"type": "record", "name": "A", "fields": []}'}
     assert api.post("schemas?schemaId=an-order", schema).status == 200
     settings = {"schema": "projects/shop/schemas/an-order", "encoding": "JSON"}
-    api.made("topics/orders", {"schemaSettings": settings})
+    api.create("topics/orders", {"schemaSettings": settings})
     assert api.post("topics/orders:publish", {"messages": [message()]}).status == 400
     sample()
     assert series(api, "topic/send_request_count") == {"invalid/invalid_argument": 1}
 
 
-def test_what_waits_and_what_is_retained_is_told_by_region(api: Api, scrape: Scrape) -> None:
-    api.made("topics/orders", {"messageRetentionDuration": "3600s"})
-    api.made("subscriptions/pull", {"topic": TOPIC, "retainAckedMessages": True})
+def test_the_backlog_and_the_retained_messages_are_reported_by_region(api: Api, scrape: Scrape) -> None:
+    api.create("topics/orders", {"messageRetentionDuration": "3600s"})
+    api.create("subscriptions/pull", {"topic": TOPIC, "retainAckedMessages": True})
     publish(api, message(10), message(20), message(30))
     leased = api.post("subscriptions/pull:pull", {"maxMessages": 1, "returnImmediately": True}).body
     api.post("subscriptions/pull:acknowledge", {"ackIds": [leased["receivedMessages"][0]["ackId"]]})
-    api.made("snapshots/monday", {"subscription": "projects/shop/subscriptions/pull"})
+    api.create("snapshots/monday", {"subscription": "projects/shop/subscriptions/pull"})
 
     region_gauges_take()
 
@@ -183,7 +183,7 @@ def test_what_waits_and_what_is_retained_is_told_by_region(api: Api, scrape: Scr
     assert series(api, "topic/retained_bytes") == {"": 60}
     assert series(api, "snapshot/num_messages") == {"": 2}
     assert series(api, "snapshot/backlog_bytes") == {"": 50}
-    # Those of the subscription and those of the snapshot.
+    # The messages of the subscription and of the snapshot.
     assert series(api, "topic/num_unacked_messages_by_region") == {"local": 4}
     values = scrape()
     labels = 'project="shop",region="local"'
@@ -193,8 +193,8 @@ def test_what_waits_and_what_is_retained_is_told_by_region(api: Api, scrape: Scr
 
 
 def test_a_curve_comes_down_to_zero(api: Api, redis_url: str) -> None:
-    api.made("topics/orders")
-    api.made("subscriptions/pull", {"topic": TOPIC})
+    api.create("topics/orders")
+    api.create("subscriptions/pull", {"topic": TOPIC})
     publish(api, message(10))
     before = utcnow() - timedelta(minutes=1)
     region_gauges_take(clock=lambda: before)
@@ -208,8 +208,8 @@ def test_a_curve_comes_down_to_zero(api: Api, redis_url: str) -> None:
 def test_open_streams_of_living_processes_are_added_up(
     api: Api, scrape: Scrape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api.made("topics/orders")
-    api.made("subscriptions/pull", {"topic": TOPIC})
+    api.create("topics/orders")
+    api.create("subscriptions/pull", {"topic": TOPIC})
     pk = Subscription.objects.get().pk
     client = default_backlog().client
     client.hset(openstreams.KEY, "elsewhere-1", f'{{"at": {utcnow().timestamp()}, "streams": {{"{pk}": 2}}}}')

@@ -1,4 +1,4 @@
-"""`/metrics`: what several processes counted, who may read it, and what it forgets."""
+"""`/metrics`: the counters of several processes, who may read them, and when they disappear."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def publish(api: Api, count: int) -> None:
 
 
 def flush() -> None:
-    """Write what this process counted to Redis."""
+    """Write this process's counters to Redis."""
     process_counters = module.counters()
     assert process_counters is not None
     process_counters._flush()
@@ -39,12 +39,12 @@ def flush() -> None:
 def test_attempts_of_a_worker_process_and_publishes_of_this_one_are_counted(
     api: Api, redis_url: str, scrape: Scrape
 ) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
     with Receiver(default=204) as receiver, Worker(redis_url):
         receiver.script([503])
         retry_policy = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
         push_config = {"pushEndpoint": receiver.url}
-        api.made("subscriptions/hello", {"topic": TOPIC, "pushConfig": push_config, "retryPolicy": retry_policy})
+        api.create("subscriptions/hello", {"topic": TOPIC, "pushConfig": push_config, "retryPolicy": retry_policy})
         publish(api, 3)
         acks = 'pushhub_subscription_ack_message_count{delivery_type="push",project="shop",subscription="hello"}'
         wait_for(lambda: scrape().get(acks) == 3, what="three acks in /metrics")
@@ -65,8 +65,8 @@ def test_attempts_of_a_worker_process_and_publishes_of_this_one_are_counted(
 
 
 def test_pulls_and_expired_ack_deadlines_are_counted(api: Api, scrape: Scrape) -> None:
-    api.made("topics/orders")
-    api.made("subscriptions/pull", {"topic": TOPIC})
+    api.create("topics/orders")
+    api.create("subscriptions/pull", {"topic": TOPIC})
     publish(api, 3)
     pull = {"maxMessages": 10, "returnImmediately": True}
     acked, nacked, _ = api.post("subscriptions/pull:pull", pull).body["receivedMessages"]
@@ -92,8 +92,8 @@ def _end_leases() -> None:
 
 
 def test_gauges_and_deleted_subscriptions(api: Api, scrape: Scrape) -> None:
-    api.made("topics/orders")
-    api.made("subscriptions/hello", {"topic": TOPIC})
+    api.create("topics/orders")
+    api.create("subscriptions/hello", {"topic": TOPIC})
     publish(api, 2)
     api.post("subscriptions/hello:pull", {"maxMessages": 1, "returnImmediately": True})
     gauges_take()
@@ -119,7 +119,7 @@ def _fields() -> list[bytes]:
 def test_beyond_the_limit_resources_are_added_up(api: Api, scrape: Scrape, settings: Any) -> None:
     settings.METRICS_RESOURCES = 1
     for name in ("orders", "bills", "carts"):
-        api.made(f"topics/{name}")
+        api.create(f"topics/{name}")
         data = base64.b64encode(b"1").decode()
         assert api.post(f"topics/{name}:publish", {"messages": [{"data": data}]}).status == 200
     flush()
@@ -131,7 +131,7 @@ def test_beyond_the_limit_resources_are_added_up(api: Api, scrape: Scrape, setti
 
 
 @pytest.mark.parametrize("setting", ["HTTP_ADDRESS", "GRPC_ADDRESS"])
-def test_off_loopback_metrics_ask_for_the_token(metrics_on: None, settings: Any, setting: str) -> None:
+def test_metrics_require_the_token_from_other_machines(metrics_on: None, settings: Any, setting: str) -> None:
     setattr(settings, setting, ("0.0.0.0", 8000))
     response = Client().get("/metrics")
     assert (response.status_code, response["WWW-Authenticate"]) == (401, 'Bearer realm="pushhub metrics"')
@@ -140,7 +140,7 @@ def test_off_loopback_metrics_ask_for_the_token(metrics_on: None, settings: Any,
         assert Client().get("/metrics", headers={"Authorization": header}).status_code == status
 
 
-def test_behind_a_proxy_and_with_a_token_loopback_is_asked_too(metrics_on: None, settings: Any) -> None:
+def test_behind_a_proxy_the_token_is_required_from_loopback_too(metrics_on: None, settings: Any) -> None:
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     assert Client().get("/metrics").status_code == 401
     settings.SECURE_PROXY_SSL_HEADER = None

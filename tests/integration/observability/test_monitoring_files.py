@@ -21,7 +21,7 @@ METRIC = re.compile(r"\bpushhub_\w+")
 
 @pytest.fixture
 def exported(redis_url: str) -> set[str]:
-    """The names of all series; a histogram has three."""
+    """Return the names of all series; a histogram has three."""
     names = set()
     for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", metrics_text(), re.M):
         names |= {name + suffix for suffix in ("_bucket", "_sum", "_count")} if kind == "histogram" else {name}
@@ -68,6 +68,6 @@ def test_the_page_names_every_exported_metric(exported: set[str]) -> None:
 
 
 def _is_named(name: str, text: str) -> bool:
-    """A metric is named in full, or as `_rest` after another of the same resource."""
+    """Return whether a page names a metric in full, or as `_rest` after another metric of the same resource."""
     short = "_" + name.removeprefix("pushhub_subscription_").removeprefix("pushhub_topic_")
     return f"`{name}`" in text or f"`{short}`" in text

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 @pytest.fixture
 def hanging_redis(settings: Any) -> Iterator[None]:
-    """A Redis that takes connections and never answers."""
+    """Yield the URL of a Redis that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         settings.REDIS_URL = f"redis://127.0.0.1:{server.getsockname()[1]}/0"
         yield
@@ -68,7 +68,7 @@ def test_a_worker_that_stopped_giving_signs_of_life_does_not_count(redis_url: st
     assert readyz()[1]["components"]["push_workers"]["status"] == "unavailable"
 
 
-def test_the_pipeline_says_how_far_the_metrics_are(redis_url: str, settings: Any) -> None:
+def test_the_pipeline_reports_how_far_the_metrics_are(redis_url: str, settings: Any) -> None:
     settings.JOURNAL = "/nowhere"
     assert readyz()[1]["components"]["pipeline"] == {"status": "ok", "state": "nothing has been counted yet"}
 
@@ -91,5 +91,5 @@ def test_a_redis_that_hangs_is_named_before_the_deadline(hanging_redis: None) ->
     assert (status, body["status"]) == (503, "unavailable")
     assert body["components"]["redis"] == {"status": "unavailable", "reason": "TimeoutError"}
     assert body["components"]["database"]["status"] == "ok"
-    # The promise is a second. The machine of the tests may be busy; without a deadline this takes 10 seconds and more.
+    # The deadline is one second. The machine may be busy; without a deadline this takes more than 10 seconds.
     assert seconds < 5 * DEADLINE_SECONDS

@@ -25,7 +25,7 @@ RETRIES = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    """A collector to which this process, and those that the test starts, send their spans."""
+    """Yield a collector to which this process and the processes that the test starts send their spans."""
     with Collector() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
@@ -45,11 +45,11 @@ def publish(api: Api, traceparent: str) -> str:
 
 def test_the_spans_of_a_message_are_in_its_publishers_trace(api: Api, redis_url: str, collector: Collector) -> None:
     """Given an endpoint that fails once, when a traced message is pushed, then each step has a span of its trace."""
-    api.made("topics/orders")
+    api.create("topics/orders")
     with Receiver() as receiver, Worker(redis_url):
         receiver.script([503])
         config = {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}, "retryPolicy": RETRIES}
-        api.made("subscriptions/hello", config)
+        api.create("subscriptions/hello", config)
         message_id = publish(api, f"00-{TRACE_ID}-{PARENT_ID}-01")
         wait_for(lambda: len(collector.spans) == 4, what="the spans of a publish, a wait and two attempts")
         headers = [request.headers["traceparent"] for request in receiver.requests]
@@ -75,10 +75,10 @@ def test_the_spans_of_a_message_are_in_its_publishers_trace(api: Api, redis_url:
 
 
 def test_a_message_that_is_not_sampled_has_no_spans(api: Api, redis_url: str, collector: Collector) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
     traceparent = f"00-{TRACE_ID}-{PARENT_ID}-00"
     with Receiver() as receiver, Worker(redis_url):
-        api.made("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+        api.create("subscriptions/hello", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
         publish(api, traceparent)
         wait_for(lambda: len(receiver.requests) == 1, what="the push")
         assert receiver.requests[0].headers["traceparent"] == traceparent

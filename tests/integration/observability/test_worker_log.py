@@ -28,8 +28,8 @@ def publish(api: Api) -> str:
 
 def subscribe(api: Api, receiver: Receiver) -> None:
     push_config = {"pushEndpoint": f"{receiver.url}?key=url-that-nobody-logs"}
-    api.made("topics/orders")
-    api.made("subscriptions/hello", {"topic": TOPIC, "pushConfig": push_config, "retryPolicy": RETRY_POLICY})
+    api.create("topics/orders")
+    api.create("subscriptions/hello", {"topic": TOPIC, "pushConfig": push_config, "retryPolicy": RETRY_POLICY})
 
 
 def test_an_endpoint_that_fails_and_recovers_is_two_lines(api: Api, redis_url: str) -> None:
@@ -62,6 +62,6 @@ def test_json_logs_have_an_event_for_each_attempt_and_no_payload(api: Api, redis
 
 
 def _row(line: str) -> dict[str, Any]:
-    """The object of a line; Celery's banner and redis' notes are no JSON."""
+    """Return the object of a line of JSON; Celery's banner and Redis' messages are not JSON."""
     row: dict[str, Any] = orjson.loads(line) if line.startswith("{") else {}
     return row

@@ -49,12 +49,12 @@ def s3(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> Iterat
 def archive_file(name: str, ids: list[int]) -> str:
     columns: dict[str, list[Any]] = {
         "topic": ["projects/shop/topics/orders"] * len(ids),
-        "message_id": [str(one) for one in ids],
+        "message_id": [str(message_id) for message_id in ids],
         "publish_time": [0] * len(ids),
         "data": [b"x"] * len(ids),
         "attributes": [""] * len(ids),
         "ordering_key": [""] * len(ids),
-        "step": [one // 10 for one in ids],
+        "step": [message_id // 10 for message_id in ids],
     }
     with Store(ARCHIVE).write(f"{FOLDER}/{name}") as file:
         pq.write_table(pa.table(columns), file)
@@ -189,18 +189,18 @@ def test_rows_of_a_bucket_are_read_as_those_of_a_folder(s3: str) -> None:
     store.write_bytes("a.csv.rejected", b"x")
     store.write_bytes("_hidden/c.csv", b"body\nx\n")
 
-    found = ingest.files_of(str(store), form="csv")
-    assert [file.name for file in found] == ["a.csv", "b.csv.gz"]
+    files = ingest.files_of(str(store), form="csv")
+    assert [file.name for file in files] == ["a.csv", "b.csv.gz"]
     assert [file.name for file in ingest.files_of(f"{store}/*.csv", form="csv")] == ["a.csv"]
     assert [file.name for file in ingest.files_of(f"{store}/deep/*.csv.gz", form="csv")] == ["b.csv.gz"]
     assert [file.name for file in ingest.files_of(f"{store}/**/*.gz", form="csv")] == ["b.csv.gz"]
-    assert ingest.files_of(f"{store}/a.csv", form="csv") == [found[0]]
-    before = ingest.content_of(found)
+    assert ingest.files_of(f"{store}/a.csv", form="csv") == [files[0]]
+    before = ingest.content_of(files)
     store.write_bytes("deep/b.csv.gz", gzip.compress(b"body,kind\nb,\nd\n"))
-    assert ingest.content_of(found) != before
-    assert csv_header(found[1]) == ["body", "kind"]
+    assert ingest.content_of(files) != before
+    assert csv_header(files[1]) == ["body", "kind"]
 
-    paths = pa.RecordBatch.from_pydict({"part": [0, 1], "path": [str(file) for file in found]})
+    paths = pa.RecordBatch.from_pydict({"part": [0, 1], "path": [str(file) for file in files]})
     batches = files_read(iter([paths]), form="csv", columns=Columns(data="body"))
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert [(row["file"], row["data"], bool(row["reason"])) for row in rows] == [

@@ -55,8 +55,8 @@ def push(
 
 
 def scope(**more: object) -> Scope:
-    given = {"project": "", "length": timedelta(days=7), "objective": 0.999, "now": NOW} | more
-    return Scope(**given)  # type: ignore[arg-type]
+    fields = {"project": "", "length": timedelta(days=7), "objective": 0.999, "now": NOW} | more
+    return Scope(**fields)  # type: ignore[arg-type]
 
 
 def test_the_numbers_are_those_of_the_time() -> None:

@@ -23,9 +23,9 @@ def test_the_url_is_read_back_as_what_it_was(config: dict[str, Any], monkeypatch
     vendor = "postgresql" if "USER" in config else "sqlite"
     monkeypatch.setattr(type(connection._connections["default"]), "vendor", vendor)  # type: ignore[attr-defined]
     monkeypatch.setattr(connection._connections["default"], "settings_dict", config)  # type: ignore[attr-defined]
-    found = dj_database_url.parse(database_url())
+    parsed = dj_database_url.parse(database_url())
     for name, value in config.items():
-        assert found.get(name, {}) == (value if name != "PORT" or not value else int(value)), name
+        assert parsed.get(name, {}) == (value if name != "PORT" or not value else int(value)), name
 
 
 @pytest.mark.django_db

@@ -1,4 +1,4 @@
-"""A web server in the test's own process, whose publish requests take the way without Django where they can."""
+"""A web server in the test's own process, which answers publish requests without Django where it can."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ LIMITS = Limits(head_seconds=30, body_seconds=30, idle_seconds=30, connections=0
 
 
 class DirectApi(Api):
-    """Publishes by way of the server, and does all else as Api does."""
+    """Publishes over the server; every other call is that of Api."""
 
     def __init__(self, address: tuple[str, int], outcomes: list[str]) -> None:
         super().__init__()
         self.address = address
-        #: For each request that was looked at, how it was answered: "direct", "given back" or "left".
+        #: How each request was answered: "direct", "given back" or "left".
         self.outcomes = outcomes
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
@@ -41,7 +41,7 @@ class DirectApi(Api):
     def exchange(
         self, method: str, path: str, body: Any = None, **headers: str
     ) -> tuple[int, list[tuple[str, str]], bytes]:
-        """Return the status, the header fields and the body of an answer."""
+        """Send a request; return the status, the header fields and the body of the answer."""
         data = body if isinstance(body, bytes) else orjson.dumps(body)
         client = http.client.HTTPConnection(*self.address, timeout=60)
         try:
@@ -54,7 +54,7 @@ class DirectApi(Api):
 
 
 class _Watched:
-    """Notes how requests are answered."""
+    """Records how requests are answered."""
 
     def __init__(self, direct: DirectPublish, outcomes: list[str]) -> None:
         self._direct = direct
@@ -79,7 +79,7 @@ class _Watched:
 
 @contextmanager
 def direct_api() -> Iterator[DirectApi]:
-    """A caller of a server that runs in a thread of its own."""
+    """Yield a caller of a server that runs in a thread of its own."""
     started, outcomes = threading.Event(), list[str]()
     addresses: list[tuple[str, int]] = []
     ends: list[Callable[[], None]] = []

@@ -1,4 +1,4 @@
-"""Publish requests that are answered without Django: which they are, and that nobody can tell the difference."""
+"""Publish requests that are answered without Django: which ones are, and that the answers are the same."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ ADA = "user:ada@example.com"
 @pytest.fixture
 def api(redis_url: str) -> Iterator[DirectApi]:
     with direct_api() as api:
-        api.made("topics/orders")
-        api.made("subscriptions/pulled", {"topic": "projects/shop/topics/orders"})
+        api.create("topics/orders")
+        api.create("subscriptions/pulled", {"topic": "projects/shop/topics/orders"})
         yield api
 
 
@@ -44,7 +44,7 @@ def lane() -> Lane:
     return Lane(Subscription.objects.get(subscription_id="pulled").pk, "local")
 
 
-def test_the_answer_has_the_header_fields_of_djangos(api: DirectApi) -> None:
+def test_the_answer_has_the_same_header_fields_as_djangos(api: DirectApi) -> None:
     def fields(**headers: str) -> tuple[set[tuple[str, str]], str]:
         status, fields, content = api.exchange("POST", PUBLISH, BODY, **headers)
         assert status == 200
@@ -114,7 +114,7 @@ def test_a_topic_with_a_schema_checks_what_is_published_directly(api: DirectApi)
     schema = {"type": "AVRO", "definition": definition}
     assert api.post("schemas?schemaId=numbers", schema).status == 200
     settings = {"schema": "projects/shop/schemas/numbers", "encoding": "JSON"}
-    api.made("topics/checked", {"schemaSettings": settings})
+    api.create("topics/checked", {"schemaSettings": settings})
     answer = api.post("topics/checked:publish", BODY)
     assert (answer.status, api.outcomes) == (400, ["given back"])
     assert not Message.objects.exists()
@@ -128,7 +128,7 @@ def test_a_request_with_many_deliveries_is_given_back(api: DirectApi, monkeypatc
 
 
 def test_filters_are_applied(api: DirectApi) -> None:
-    api.made("subscriptions/some", {"topic": "projects/shop/topics/orders", "filter": 'attributes.a = "2"'})
+    api.create("subscriptions/some", {"topic": "projects/shop/topics/orders", "filter": 'attributes.a = "2"'})
     api.post(PUBLISH, BODY)
     assert Delivery.objects.count() == 1
     api.post(PUBLISH, {"messages": [{"attributes": {"a": "2"}}]})
@@ -176,9 +176,9 @@ def test_publishes_that_are_stored_together_are_told_apart(api: DirectApi, monke
     assert counted == [[1, 3, 2]]
 
 
-def test_publishers_at_once_all_get_ids_of_their_own(api: DirectApi) -> None:
-    api.made("topics/other")
-    api.made("subscriptions/ordered", {"topic": "projects/shop/topics/orders", "enableMessageOrdering": True})
+def test_concurrent_publishers_all_get_ids_of_their_own(api: DirectApi) -> None:
+    api.create("topics/other")
+    api.create("subscriptions/ordered", {"topic": "projects/shop/topics/orders", "enableMessageOrdering": True})
 
     def publish(number: int) -> list[str]:
         topic = "orders" if number % 2 else "other"
@@ -204,10 +204,10 @@ def test_a_caller_without_credentials_is_left_to_django_where_nobody_is_anonymou
     assert api.outcomes == ["given back", "given back"]
 
 
-def test_what_another_process_changes_holds_from_its_answer_on(redis_url: str) -> None:
-    """The server keeps callers and decisions for a second, and this test changes them meanwhile."""
+def test_a_change_by_another_process_takes_effect_with_its_answer(redis_url: str) -> None:
+    """The server caches callers and decisions for a second, and this test changes them within it."""
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     topic = Topic.objects.get()
     token = access_token_create(member=ADA).token
 
@@ -226,7 +226,7 @@ def test_what_another_process_changes_holds_from_its_answer_on(redis_url: str) -
         assert publish() == 403
         grants.role_grant(topic, role="roles/pubsub.publisher", member=ADA)
         assert publish() == 200
-        api.made("subscriptions/late", {"topic": topic.name})
+        api.create("subscriptions/late", {"topic": topic.name})
         assert (publish(), Delivery.objects.count()) == (200, 1)
         grants.role_revoke(topic, role="roles/pubsub.publisher", member=ADA)
         assert publish() == 403

@@ -1,4 +1,4 @@
-"""Publishing to many subscriptions: other tenants get in between, and it is still all or nothing."""
+"""Publishing to many subscriptions: other tenants publish in between, and it is still all or nothing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def in_thread(work: Callable[[], Any]) -> Any:
 
 @pytest.fixture
 def inserts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The rows of each insert of deliveries so far; what is in `before` happens before the insert of that number."""
+    """Record the number of rows of each insert of deliveries."""
     seen: list[int] = []
     real = statements.deliveries_insert
 
@@ -79,7 +79,7 @@ def inserts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def fail_at(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException) -> None:
-    """Let the insert of deliveries with that number, counted from 1, raise."""
+    """Let an insert of deliveries raise, by its number counted from 1."""
     count, real = 0, statements.deliveries_insert
 
     def insert(rows: Any) -> None:
@@ -113,7 +113,7 @@ def test_another_tenant_publishes_while_a_large_publish_is_stored(inserts: list[
         try:
             wait_for(lambda: inserts, what="the large publish")
             publish(QUIET, [NewMessage(b"hello", {})])
-            # Its own insert is one of them.
+            # The other tenant's own insert is among them.
             seen_at.append(sum(inserts) - 1)
         finally:
             connection.close()
@@ -141,7 +141,7 @@ def test_each_subscription_is_owed_its_messages_in_publish_order() -> None:
         owed = Delivery.objects.filter(subscription=subscription).order_by("message_id")
         assert list(owed.values_list("message_id", flat=True)) == ids
         received = messages_pull(subscription=subscription, max_messages=10)
-        assert [int(one.message["messageId"]) for one in received] == ids[:10]
+        assert [int(entry.message["messageId"]) for entry in received] == ids[:10]
 
 
 @pytest.mark.parametrize("error", [OperationalError("the disk is full"), KeyboardInterrupt()], ids=["error", "stop"])
@@ -156,7 +156,7 @@ def test_a_large_publish_that_fails_half_way_leaves_nothing(
     assert not PendingPublish.objects.exists()
 
 
-def test_what_a_crashed_publish_left_is_invisible_and_removed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rows_of_a_crashed_publish_are_invisible_and_removed_later(monkeypatch: pytest.MonkeyPatch) -> None:
     if connection.vendor != "sqlite":
         pytest.xfail("on PostgreSQL a crash rolls the one transaction back")
     fail_at(monkeypatch, 2, SystemExit())
@@ -166,13 +166,13 @@ def test_what_a_crashed_publish_left_is_invisible_and_removed_later(monkeypatch:
     assert Delivery.objects.count() == fanout.SLICE_ROWS
     subscription = Subscription.objects.get(subscription_id="loud-0")
     assert messages_pull(subscription=subscription, max_messages=10) == []
-    assert fanout.abandoned_remove() == 0  # it might be alive
+    assert fanout.abandoned_remove() == 0  # the publisher might be alive
     assert fanout.abandoned_remove(clock=lambda: utcnow() + timedelta(minutes=5)) == 1
     assert not Delivery.objects.exists()
     assert not PendingPublish.objects.exists()
 
 
-def test_a_publish_that_was_taken_for_dead_does_not_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_publish_that_was_declared_dead_does_not_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     later = lambda: utcnow() + timedelta(minutes=5)  # noqa: E731
     between_slices(monkeypatch, lambda: fanout.abandoned_remove(clock=later))
     with pytest.raises(Exception, match="took too long"):
@@ -181,7 +181,7 @@ def test_a_publish_that_was_taken_for_dead_does_not_complete(monkeypatch: pytest
     assert not Delivery.objects.exists()
 
 
-def test_nothing_of_an_incomplete_publish_is_pulled_or_taken_for_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_delivery_of_an_incomplete_publish_is_pulled_or_counted_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     subscription = Subscription.objects.get(subscription_id="loud-0")
     seen: list[Any] = []
 
@@ -189,7 +189,7 @@ def test_nothing_of_an_incomplete_publish_is_pulled_or_taken_for_lost(monkeypatc
         assert Delivery.objects.filter(subscription=subscription).exists()
         monkeypatch.setattr("deliveries.backlog.reconcile.GRACE_MS", -60_000)
         seen.append(messages_pull(subscription=subscription, max_messages=10))
-        audit()  # tells Redis of every lane
+        audit()  # the first audit tells Redis of every lane
         seen.append(audit())
 
     between_slices(monkeypatch, look)
@@ -239,7 +239,7 @@ def test_large_publishes_beyond_a_few_at_once_are_refused(monkeypatch: pytest.Mo
     assert Message.objects.count() == 20
 
 
-def test_ids_of_large_publishes_are_those_of_no_other_publish(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_of_large_publishes_are_unique(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes may draw the same ids in one millisecond; a delivery must never meet a stranger's message."""
     with transaction.atomic():
         taken = fanout._begin(10)

@@ -1,4 +1,4 @@
-"""Publishing over REST: what is taken, what is refused and by which words; nothing of a refused request is stored."""
+"""Publishing over REST: what is accepted, what is refused and with which text; a refused request stores nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HELLO = base64.b64encode(b"hello").decode()
 
 @pytest.fixture(params=["django", "direct"])
 def api(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Api]:
-    """Both ways that a publish request may take (deliveries/api/direct.py)."""
+    """Yield a caller of either path of a publish request (deliveries/api/direct.py)."""
     with nullcontext(Api()) if request.param == "django" else direct_api() as api:
         api.put("topics/orders")
         api.put("subscriptions/pulled", {"topic": "projects/shop/topics/orders"})
@@ -53,20 +53,20 @@ def test_ids_come_back_in_order_and_everything_is_stored(api: Api) -> None:
     assert publish_time_ms(ids[0]) > 1_700_000_000_000
 
 
-def test_a_topic_without_subscriptions_takes_messages_that_go_nowhere(api: Api) -> None:
+def test_a_topic_without_subscriptions_accepts_messages(api: Api) -> None:
     api.put("topics/lonely")
     assert api.post("topics/lonely:publish", {"messages": [{"data": HELLO}]}).status == 200
     assert not Delivery.objects.exists()
 
 
-def test_snake_case_url_safe_and_unpadded_base64_are_taken(api: Api) -> None:
+def test_snake_case_url_safe_and_unpadded_base64_are_accepted(api: Api) -> None:
     data = base64.urlsafe_b64encode(b"\xff\xfe\xfd\xfc").decode().rstrip("=")
     assert publish(api, {"data": data, "ordering_key": "k"}).status == 200
     message = Message.objects.get()
     assert (bytes(message.data), message.ordering_key) == (b"\xff\xfe\xfd\xfc", "k")
 
 
-def test_a_gzipped_body_is_taken(api: Api) -> None:
+def test_a_gzipped_body_is_accepted(api: Api) -> None:
     body = gzip.compress(orjson.dumps({"messages": [{"data": HELLO}]}))
     assert api.call("POST", "topics/orders:publish", body, **{"Content-Encoding": "gzip"}).status == 200
 
@@ -140,7 +140,7 @@ def test_a_region_that_cannot_name_a_queue_is_refused(api: Api) -> None:
 
 
 def test_an_unknown_region_is_refused_and_the_known_ones_are_named(api: Api, settings: Any) -> None:
-    """No worker would serve it: its messages would wait until retention deletes them."""
+    """No worker would serve the region, and its messages would wait until retention deletes them."""
     settings.REGIONS = ["local", "europe-west1"]
     body = {"messages": [{"data": HELLO}]}
     answer = api.post("topics/orders:publish", body, **{"X-PushHub-Region": "europe-west2"})
@@ -170,7 +170,7 @@ def test_a_missing_topic_is_not_found_whatever_is_published(api: Api) -> None:
 
 
 def test_an_attributes_value_may_hold_any_character(api: Api) -> None:
-    api.made("subscriptions/reader", {"topic": TOPIC})
+    api.create("subscriptions/reader", {"topic": TOPIC})
     attributes = {"a": "\0 and \u2028", "b": "ü"}
     assert publish(api, {"attributes": attributes}).status == 200
     answer = api.post("subscriptions/reader:pull", {"maxMessages": 1, "returnImmediately": True})
@@ -180,7 +180,7 @@ def test_an_attributes_value_may_hold_any_character(api: Api) -> None:
     assert publish(api, {"data": HELLO, "orderingKey": "\0"}).status == 400
 
 
-def test_a_storage_policy_moves_or_refuses_what_comes_from_another_region(api: Api, settings: Any) -> None:
+def test_a_storage_policy_moves_or_refuses_messages_from_another_region(api: Api, settings: Any) -> None:
     settings.REGIONS = ["local", "eu", "us"]
     body = {"messages": [{"data": HELLO}]}
     policy: dict[str, Any] = {"allowedPersistenceRegions": ["local", "eu"]}
@@ -220,7 +220,7 @@ def test_a_publish_that_fails_half_way_stores_nothing(api: Api, monkeypatch: pyt
     assert not Message.objects.exists()
 
 
-def test_a_collision_of_ids_is_overcome(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_publish_whose_ids_collide_draws_new_ids(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     from deliveries.publish import storing
 
     [taken] = publish(api, {"data": HELLO}).body["messageIds"]

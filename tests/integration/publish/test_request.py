@@ -15,7 +15,7 @@ HELLO = base64.b64encode(b"hello").decode()
 
 
 def read(item: dict[str, Any]) -> Any:
-    """Return the message, or what is said of the error."""
+    """Return the message, or the error's text."""
     try:
         return publish_request_parse({"messages": [item]})
     except PushHubError as error:

@@ -1,4 +1,4 @@
-"""Message transforms of a topic: what is stored, what the publisher is told, and over which ways."""
+"""Message transforms of a topic: what is stored, what the publisher is answered, over every publish path."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def api(redis_url: str) -> Api:
 
 
 def topic(api: Api, *transforms: dict[str, Any], **fields: Any) -> None:
-    api.made("topics/orders", {"messageTransforms": list(transforms), **fields})
+    api.create("topics/orders", {"messageTransforms": list(transforms), **fields})
 
 
 def publish(api: Api, *data: str, **fields: Any) -> Answer:
@@ -47,7 +47,7 @@ def stored() -> list[str]:
     return [bytes(row.data).decode() for row in Message.objects.order_by("pk")]
 
 
-def test_a_message_is_stored_as_the_functions_make_it(api: Api) -> None:
+def test_a_message_is_stored_as_the_functions_return_it(api: Api) -> None:
     topic(
         api,
         udf(REDACT, "redact"),
@@ -96,7 +96,7 @@ def test_a_failure_refuses_the_request_and_stores_nothing(api: Api) -> None:
         ('{data: "é".repeat(5000001)}', "request_size"),
     ],
 )
-def test_what_a_publisher_may_not_send_no_function_may_return(api: Api, returned: str, words: str) -> None:
+def test_a_function_may_not_return_what_a_publisher_may_not_send(api: Api, returned: str, words: str) -> None:
     topic(api, udf(f"function f() {{ return {returned}; }}", "f"))
 
     answer = publish(api, "x")
@@ -106,7 +106,7 @@ def test_what_a_publisher_may_not_send_no_function_may_return(api: Api, returned
     assert stored() == []
 
 
-def test_the_schema_is_that_of_the_transformed_message(api: Api) -> None:
+def test_the_transformed_message_must_match_the_schema(api: Api) -> None:
     definition = '{"type":"record","name":"Order","fields":[{"name":"id","type":"int"}]}'
     assert api.post("schemas?schemaId=order", {"type": "AVRO", "definition": definition}).status == 200
     schema = {"schema": "projects/shop/schemas/order", "encoding": "JSON"}
@@ -127,7 +127,7 @@ def test_functions_that_take_too_long_for_a_request_refuse_it(api: Api, monkeypa
     assert stored() == []
 
 
-def test_a_project_whose_functions_are_busy_is_told(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_publish_is_refused_while_the_projects_functions_are_busy(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     topic(api, udf("function f(m) { return m; }", "f"))
     monkeypatch.setattr(sandboxes, "WAIT_SECONDS", 0.0)
 
@@ -137,7 +137,7 @@ def test_a_project_whose_functions_are_busy_is_told(api: Api, monkeypatch: pytes
     assert (answer.status, answer.error["status"]) == (429, "RESOURCE_EXHAUSTED")
 
 
-def test_the_way_without_django_gives_such_a_publish_back(redis_url: str) -> None:
+def test_the_direct_path_leaves_a_publish_with_transforms_to_django(redis_url: str) -> None:
     with direct_api() as api:
         topic(api, udf("const f = m => ({data: m.data + '!'});", "f"))
 

@@ -1,4 +1,4 @@
-"""A pull is bounded in bytes as well: what does not fit is given back as if it had never been leased."""
+"""A pull is bounded in bytes as well: messages that do not fit are released as if they had never been leased."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def publish(count: int, size: int, *, key: str = "") -> list[str]:
 
 
 def ids(received: list[Received]) -> list[str]:
-    return [one.message["messageId"] for one in received]
+    return [entry.message["messageId"] for entry in received]
 
 
 def test_a_pull_returns_no_more_than_ten_megabytes() -> None:
@@ -59,7 +59,7 @@ def test_small_messages_count_with_their_bytes_too() -> None:
     publish(40, 60_000)
     received = messages_pull(subscription=subscription, max_messages=100, max_bytes=10 * 60_000)
     assert len(received) == 10
-    assert sum(one.size for one in received) == 10 * 60_000
+    assert sum(message.size for message in received) == 10 * 60_000
 
 
 def test_a_message_that_is_too_large_comes_alone() -> None:
@@ -69,7 +69,7 @@ def test_a_message_that_is_too_large_comes_alone() -> None:
         assert ids(messages_pull(subscription=subscription, max_messages=9, max_bytes=MB)) == [message_id]
 
 
-def test_what_was_given_back_counts_as_never_attempted() -> None:
+def test_a_message_that_was_released_counts_no_attempt() -> None:
     subscription = subscribe(deadLetterPolicy={"deadLetterTopic": DEAD, "maxDeliveryAttempts": 5})
     published = publish(8, MB)
     seen: list[str] = []
@@ -89,7 +89,7 @@ def test_messages_of_an_ordering_key_keep_their_order() -> None:
     while len(seen) < len(published):
         received = messages_pull(subscription=subscription, max_messages=9, max_bytes=3 * MB)
         assert received
-        messages_acknowledge(subscription=subscription, ack_ids=[one.ack_id for one in received])
+        messages_acknowledge(subscription=subscription, ack_ids=[message.ack_id for message in received])
         seen += ids(received)
     assert seen == published
 
@@ -100,7 +100,7 @@ def test_a_lease_holds_while_others_of_its_pull_were_given_back() -> None:
     first = messages_pull(subscription=subscription, max_messages=9, max_bytes=2 * MB)
     rest = messages_pull(subscription=subscription, max_messages=9)
     assert (len(first), len(rest)) == (1, 2)
-    messages_acknowledge(subscription=subscription, ack_ids=[one.ack_id for one in first + rest])
+    messages_acknowledge(subscription=subscription, ack_ids=[message.ack_id for message in first + rest])
     assert not Delivery.objects.exists()
 
 

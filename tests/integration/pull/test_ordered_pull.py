@@ -30,7 +30,7 @@ TOPIC, DEAD = "projects/shop/topics/orders", "projects/shop/topics/dead"
 
 
 class Puller:
-    """An ordered pull subscription, and one of those who pull from it."""
+    """An ordered pull subscription, and one of its pullers."""
 
     def __init__(self, subscription: Subscription, name: str = "one") -> None:
         self.subscription = subscription
@@ -63,7 +63,7 @@ class Puller:
         leases_give_back(subscription=self.subscription, ends_ms=ends_ms)
 
     def lapse(self, *texts: str) -> None:
-        """Let these leases end now, as time would."""
+        """Let these leases end now, as if their time had passed."""
         leases = ack_ids_read(self.subscription, [self.ack_ids[text] for text in texts])
         key = f"ph:{Lane(self.subscription.pk, 'local').key}:l"
         default_backlog().client.zadd(key, {str(lease.message_id): 1 for lease in leases})
@@ -121,7 +121,7 @@ def test_a_nack_in_the_middle_delivers_it_and_the_later_ones_again(puller: Pulle
     others = publish("o", 2)
     assert len(puller.pull()) == 7
     puller.nack("k3")
-    assert puller.pull() == ["k3", "k4", "k5"], "in their order, while k1 and k2 and another key are outstanding"
+    assert puller.pull() == ["k3", "k4", "k5"], "the order holds while k1, k2 and another key are outstanding"
     puller.ack("k1", "k2", "k3", "k4", "k5", *others)
     assert owed() == 0
 
@@ -189,7 +189,7 @@ def test_an_ack_that_waits_for_an_earlier_one_does_not_lapse(puller: Puller) -> 
 
 
 def test_messages_whose_acks_were_lost_before_the_database_heard_of_them_come_again(puller: Puller) -> None:
-    """As when the process dies between the two."""
+    """As if the process died between the two."""
     publish("k", 2)
     puller.pull()
     leases = ack_ids_read(puller.subscription, [puller.ack_ids["k1"], puller.ack_ids["k2"]])
@@ -272,7 +272,7 @@ def test_messages_of_a_key_go_to_another_puller_when_leases_lapse(puller: Puller
     assert other.pull() == ["k1", "k2", "k3"]
 
 
-def test_what_a_stream_gives_back_comes_first_and_costs_no_attempt(redis_url: str) -> None:
+def test_messages_that_a_stream_releases_come_first_and_cost_no_attempt(redis_url: str) -> None:
     puller = Puller(ordered(deadLetterPolicy={"deadLetterTopic": DEAD, "maxDeliveryAttempts": 5}))
     other = Puller(puller.subscription, "two")
     publish("k", 5)
@@ -280,7 +280,7 @@ def test_what_a_stream_gives_back_comes_first_and_costs_no_attempt(redis_url: st
     puller.ack("k1")
     puller.extend(60, "k2")
     puller.give_back("k1", "k2", "k3", "k4")
-    assert other.pull() == [], "k2 was touched, and its puller may be working on it"
+    assert other.pull() == [], "a puller touched k2 and may be working on it"
     puller.ack("k2")
     assert other.pull() == ["k3", "k4", "k5"]
     assert set(other.attempts.values()) == {1}
@@ -289,13 +289,13 @@ def test_what_a_stream_gives_back_comes_first_and_costs_no_attempt(redis_url: st
     assert owed() == 3, "the ack of a lease that was given back is too late"
 
 
-def test_what_does_not_fit_into_a_pull_keeps_its_place(puller: Puller) -> None:
+def test_a_message_that_does_not_fit_into_a_pull_keeps_its_place(puller: Puller) -> None:
     publish("k", 4, size=4_000_000)
     assert puller.pull() == ["k1", "k2"]
     assert puller.pull() == ["k3", "k4"]
 
 
-def test_after_a_wipe_all_that_is_owed_comes_again_in_order(puller: Puller, redis_url: str) -> None:
+def test_after_a_wipe_all_owed_messages_come_again_in_order(puller: Puller, redis_url: str) -> None:
     publish("k", 5)
     puller.pull(3)
     puller.ack("k2", "k1")

@@ -1,4 +1,4 @@
-"""Pulling over REST: leases, acknowledgements, deadlines, and the way between push and pull."""
+"""Pulling over REST: leases, acknowledgements, deadlines, and switching between push and pull."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Puller:
         self.api = api
         self.path = f"subscriptions/{name}"
         api.put("topics/orders", {})
-        api.made(self.path, {"topic": TOPIC} | fields)
+        api.create(self.path, {"topic": TOPIC} | fields)
 
     def pull(self, count: int = 100) -> list[dict[str, Any]]:
         answer = self.api.post(f"{self.path}:pull", {"maxMessages": count, "returnImmediately": True})
@@ -44,17 +44,17 @@ class Puller:
         return received
 
     def ack(self, *received: dict[str, Any]) -> Answer:
-        return self.api.post(f"{self.path}:acknowledge", {"ackIds": [one["ackId"] for one in received]})
+        return self.api.post(f"{self.path}:acknowledge", {"ackIds": [message["ackId"] for message in received]})
 
     def extend(self, seconds: int, *received: dict[str, Any]) -> Answer:
-        ids = [one["ackId"] for one in received]
+        ids = [message["ackId"] for message in received]
         return self.api.post(f"{self.path}:modifyAckDeadline", {"ackIds": ids, "ackDeadlineSeconds": seconds})
 
     def nack(self, *received: dict[str, Any]) -> Answer:
         return self.extend(0, *received)
 
     def lapse(self) -> None:
-        """Let every lease end now, as time would."""
+        """Let every lease end now, as if its time had passed."""
         row = Subscription.objects.get(subscription_id=self.path.rpartition("/")[2])
         client, key = default_backlog().client, f"ph:{Lane(row.pk, 'local').key}:l"
         for name in client.zrange(key, 0, -1):
@@ -77,7 +77,7 @@ def publish(count: int, *, start: int = 0, key: str = "", data: bytes = b"") -> 
 
 
 def ids(received: list[dict[str, Any]]) -> list[str]:
-    return [one["message"]["messageId"] for one in received]
+    return [entry["message"]["messageId"] for entry in received]
 
 
 def test_a_pulled_message_has_what_was_published(puller: Puller) -> None:
@@ -99,7 +99,7 @@ def test_messages_come_in_publish_order_and_at_most_as_many_as_asked_for(puller:
     assert puller.pull() == []
 
 
-def test_an_acknowledged_message_is_owed_no_more(puller: Puller) -> None:
+def test_an_acknowledged_message_is_no_longer_owed(puller: Puller) -> None:
     publish(3)
     assert puller.ack(*puller.pull()).body == {}
     assert not Delivery.objects.exists()
@@ -124,7 +124,7 @@ def test_a_lease_that_lapses_gives_the_message_to_another_puller(puller: Puller)
     assert ids(puller.pull()) == published
 
 
-def test_an_extended_lease_holds_and_one_of_an_earlier_lease_is_left_alone(puller: Puller) -> None:
+def test_an_extended_lease_holds_and_a_nack_of_an_earlier_lease_is_ignored(puller: Puller) -> None:
     publish(1)
     [early] = puller.pull()
     puller.lapse()
@@ -164,8 +164,8 @@ def test_exactly_once_refuses_a_lapsed_lease_by_name_and_takes_the_others(api: A
     assert puller.extend(10, again).error["status"] == "FAILED_PRECONDITION"
 
 
-def test_exactly_once_never_hands_out_what_the_database_knows_as_acknowledged(api: Api) -> None:
-    """As after a crash between the two: Redis still has what the database has not."""
+def test_exactly_once_never_hands_out_a_message_that_the_database_has_acknowledged(api: Api) -> None:
+    """As after a crash between the two: Redis still has the delivery and the database does not."""
     puller = Puller(api, enableExactlyOnceDelivery=True)
     publish(2)
     Delivery.objects.first().delete()  # type: ignore[union-attr]
@@ -183,7 +183,7 @@ def test_a_delivery_attempt_counts_nacks_and_lapses_with_a_dead_letter_policy(ap
     [second] = puller.pull()
     puller.lapse()
     [third] = puller.pull()
-    assert [one["deliveryAttempt"] for one in (first, second, third)] == [1, 2, 3]
+    assert [message["deliveryAttempt"] for message in (first, second, third)] == [1, 2, 3]
 
 
 def test_a_message_is_dead_lettered_by_its_last_nack_without_another_pull(api: Api) -> None:
@@ -209,7 +209,7 @@ def test_a_message_is_dead_lettered_by_its_last_nack_without_another_pull(api: A
     assert Delivery.objects.count() == 1, "only the dead letter is still owed"
 
 
-def test_a_retry_policy_holds_back_what_was_nacked(api: Api) -> None:
+def test_a_retry_policy_holds_back_a_nacked_message(api: Api) -> None:
     puller = Puller(api, retryPolicy={"minimumBackoff": "60s", "maximumBackoff": "600s"})
     publish(2)
     first, second = puller.pull()
@@ -265,7 +265,7 @@ def test_a_publish_wakes_a_puller_that_waits(puller: Puller) -> None:
 
 def test_pulling_needs_a_pull_subscription(api: Api) -> None:
     api.put("topics/orders", {})
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:1024/"}})
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": "http://127.0.0.1:1024/"}})
     answer = api.post("subscriptions/push:pull", {"maxMessages": 1})
     assert answer.error["status"] == "FAILED_PRECONDITION"
     assert answer.error["message"] == "This method is not supported for this subscription type."
@@ -319,14 +319,14 @@ def test_from_push_to_pull_and_back_nothing_is_lost(api: Api, receiver: Receiver
     with Worker(redis_url):
         wait_for(lambda: len(receiver.requests) >= 3, what="nacks")
         api.post(f"{puller.path}:modifyPushConfig", {"pushConfig": {}})
-        got: dict[str, dict[str, Any]] = {}
+        received_by_id: dict[str, dict[str, Any]] = {}
 
         def all_pulled() -> bool:
-            got.update({one["message"]["messageId"]: one for one in puller.pull()})
-            return len(got) == 6
+            received_by_id.update({received["message"]["messageId"]: received for received in puller.pull()})
+            return len(received_by_id) == 6
 
         wait_for(all_pulled, what="all six by pulling")
-        puller.ack(*[got[message_id] for message_id in published[:2]])
+        puller.ack(*[received_by_id[message_id] for message_id in published[:2]])
         receiver.default = 204
         api.post(f"{puller.path}:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url}})
         puller.lapse()
@@ -334,8 +334,8 @@ def test_from_push_to_pull_and_back_nothing_is_lost(api: Api, receiver: Receiver
     assert set(published[2:]) <= {request.json["message"]["messageId"] for request in receiver.requests}
 
 
-def test_an_ack_id_is_a_word_of_a_command_line() -> None:
-    """One that begins with a hyphen would be taken for a flag."""
+def test_an_ack_id_can_be_an_argument_of_a_command_line() -> None:
+    """An ack id that begins with a hyphen would be read as a flag."""
     texts = [ack_id_text(AckId(1, "local", number, 1, 1), secret=b"x") for number in range(500)]
     assert {text[0] for text in texts} <= set("MNO")
     assert [ack_id_parse(text, secret=b"x") for text in texts] == [AckId(1, "local", n, 1, 1) for n in range(500)]

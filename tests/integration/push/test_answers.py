@@ -14,7 +14,7 @@ pytestmark = pytest.mark.any_database
 V = b"HTTP/1.1 "
 OK = V + b"200 OK\r\n"
 
-#: What a connection gets as its answer and then stays open; the result; whether the connection is used again.
+#: The answer on a connection that stays open; the result; whether the connection is used again.
 KEPT_OPEN = {
     "204": (NO_CONTENT, 204, True),
     "204 without a phrase": (V + b"204\r\n\r\n", 204, True),
@@ -74,7 +74,7 @@ KEPT_OPEN = {
     ),
 }
 
-#: What a connection gets before it is closed, and the result.
+#: The answer on a connection that is then closed, and the result.
 CLOSED = {
     "nothing": (b"", "reset"),
     "half a head": (V + b"204 No Con", "reset"),
@@ -180,7 +180,7 @@ async def test_a_reset_in_a_body_that_ends_with_the_connection_cuts_it_short() -
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.send(OK + b"\r\nhello")
-        await peer.head()  # never comes: the test resets once the answer has begun
+        await peer.head()  # never comes: the test resets the connection once the answer has begun
 
     async with Misbehaving(script) as server, client_of() as client:
         results = []
@@ -265,7 +265,7 @@ async def test_the_ack_deadline_ends_every_incomplete_response(begin: bytes) -> 
 @pytest.mark.parametrize("connection", [b"", b"Connection: close\r\n"])
 @on_uvloop
 async def test_a_response_that_arrives_before_the_body_was_sent(connection: bytes) -> None:
-    """The rest of the body is not sent, and the connection not used again."""
+    """The rest of the body is not sent, and the connection is not used again."""
 
     async def script(peer: Peer) -> None:
         await peer.head()
@@ -291,7 +291,7 @@ async def test_a_large_body_arrives_whole() -> None:
 @pytest.mark.parametrize(("kind", "expected"), [("head", "reset"), ("body", 200), ("chunks", "body_incomplete")])
 @on_uvloop
 async def test_memory_stays_flat_while_a_receiver_pours(kind: str, expected: int | str) -> None:
-    """16 MB go by; the most that the client may hold of them is what one read of the socket takes."""
+    """The receiver sends 16 MB; the client may hold no more than one read of the socket."""
     framing = {"head": b"X-Endless: ", "body": b"\r\n", "chunks": b"Transfer-Encoding: chunked\r\n\r\n"}[kind]
     piece = b"4000\r\n" + b"a" * 0x4000 + b"\r\n" if kind == "chunks" else b"a" * 0x4000
     limit = 64 * 1024 * 1024

@@ -45,9 +45,9 @@ CALLS: dict[str, Callable[[Api], Answer]] = {
 
 @pytest.fixture
 def shop(api: Api) -> Api:
-    """A topic, a pull subscription, a service account, and a place in an organization."""
-    api.made("topics/orders")
-    api.made("subscriptions/audit", {"topic": ORDERS})
+    """Create a topic, a pull subscription and a service account in a project of an organization."""
+    api.create("topics/orders")
+    api.create("subscriptions/audit", {"topic": ORDERS})
     assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
     organization = Organization.objects.create(display_name="Example", number=1)
     folder = Folder.objects.create(display_name="Shops", organization=organization, number=2)
@@ -57,7 +57,7 @@ def shop(api: Api) -> Api:
 
 @pytest.fixture
 def ada(shop: Api) -> Api:
-    """Who may do everything with Pub/Sub, and nothing with accounts."""
+    """Return a caller who may do everything with Pub/Sub and nothing with service accounts."""
     grant("projects/shop", "roles/pubsub.admin", ADA)
     caller = Api()
     caller.sign_in("ada@example.com")
@@ -196,7 +196,7 @@ def test_this_signing_service_account_must_have_get_open_id_token_on_the_account
 
 
 def test_the_agent_of_another_project_signs_nothing_here(shop: Api) -> None:
-    shop.made("/v1/projects/depot/topics/any")
+    shop.create("/v1/projects/depot/topics/any")
     revoke("projects/shop", AGENT, agent())
 
     grant("projects/shop", CREATOR, f"serviceAccount:{Project.objects.get(project_id='depot').service_agent}")
@@ -215,10 +215,10 @@ def test_a_revoked_grant_stops_pushes_as_nacks_with_reason_token_denied_until_it
     redis_url: str, receiver: Receiver
 ) -> None:
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
     signed: dict[str, Any] = {**SIGNED, "pushEndpoint": receiver.url}
-    api.made("subscriptions/push", {"topic": ORDERS, "pushConfig": signed})
+    api.create("subscriptions/push", {"topic": ORDERS, "pushConfig": signed})
 
     with Worker(redis_url):
         # Given pushes that are signed with a token the worker keeps for an hour
@@ -227,13 +227,13 @@ def test_a_revoked_grant_stops_pushes_as_nacks_with_reason_token_denied_until_it
         # When the agent loses its role
         revoke("projects/shop", AGENT, agent())
         wait_for(is_refused, what="a nack for want of a token")
-        # Then nothing arrives any more
+        # Then no more pushes arrive
         arrived = len(receiver.requests)
         attempts = Delivery.objects.order_by("pk").last()
         assert attempts is not None
         wait_for(lambda: attempts_of(attempts.pk) >= attempts.attempts + 2, timeout_seconds=60, what="two more nacks")
         assert len(receiver.requests) == arrived
-        # And with the role, all of it does
+        # And with the role back, all messages arrive
         grant("projects/shop", AGENT, agent())
         wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=90, what="the last ack")
 
@@ -245,7 +245,7 @@ def publish() -> None:
 
 
 def is_refused() -> bool:
-    """Publishes on until a message is refused: the worker goes by what it knew for a few seconds."""
+    """Return whether a push was refused; until then publish again, as the worker caches permissions for seconds."""
     if Delivery.objects.filter(last_result="token_denied").exists():
         return True
     if not Delivery.objects.exists():
@@ -254,5 +254,5 @@ def is_refused() -> bool:
 
 
 def attempts_of(pk: int) -> int:
-    found = Delivery.objects.filter(pk=pk).first()
-    return found.attempts if found is not None else 0
+    delivery = Delivery.objects.filter(pk=pk).first()
+    return delivery.attempts if delivery is not None else 0

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 LARGE, SMALL = "projects/shop/topics/large", "projects/shop/topics/small"
 HANGING = "projects/shop/subscriptions/hanging"
 COUNT, SIZE = 30, 6_000_000
-#: Code for a worker whose first look at the sizes of payloads fails.
+#: Code for a worker whose first query of payload sizes fails.
 FAILS_ONCE = """
 import django
 django.setup()
@@ -97,7 +97,7 @@ def test_large_messages_to_a_hanging_endpoint_take_bounded_memory_and_starve_nob
             sent += 1
             receiver.wait(sent, timeout_seconds=60)
             peak_mb = max(peak_mb, rss_mb(worker.process.pid))
-        # All of them would take 480 MB: each as base64 text and as the body.
+        # Together they would take 480 MB, as each is held as base64 text and as the body.
         assert peak_mb - idle_mb < 250
         deaf.close()
         wait_for(lambda: outstanding(pk) == 0, what="the pushes to the closed endpoint")
@@ -114,13 +114,13 @@ def test_an_unexpected_error_while_sizes_are_read_loses_no_message(redis_url: st
 
 
 def test_a_page_of_a_backlog_is_read_without_its_large_payloads(redis_url: str) -> None:
-    """500 rows of 10 MB would fill any memory, although references need none of them."""
+    """500 rows of 10 MB would fill any memory, although references need no payload."""
     topic_create(name=LARGE, topic={})
     row = subscription_create(name=HANGING, subscription={"topic": LARGE})
     for size in (INLINE_BYTES, INLINE_BYTES + 1):
         message_publish(topic=topic_get(name=LARGE), messages=[NewMessage(bytes(size), {})])
     page = statements.page_read(subscription_id=row.pk, region="local", from_id=0, limit=10)
-    assert [None if one.data is None else len(one.data) for one in page] == [INLINE_BYTES, None]
+    assert [None if owed.data is None else len(owed.data) for owed in page] == [INLINE_BYTES, None]
     texts = [text for _, text in render_rows(Lane(row.pk, "local"), page)]
     assert [body_parse(orjson.loads(text)["body"]).is_reference for text in texts] == [False, True]
 

@@ -33,9 +33,9 @@ QUICK = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
 def api(redis_url: str) -> Api:
     """Create a dead-letter topic `letters` with a pull subscription."""
     api = Api()
-    api.made("topics/orders")
-    api.made("topics/letters")
-    api.made("subscriptions/letters", {"topic": LETTERS})
+    api.create("topics/orders")
+    api.create("topics/letters")
+    api.create("subscriptions/letters", {"topic": LETTERS})
     return api
 
 
@@ -46,40 +46,39 @@ def publish(api: Api, text: str = "hello", **fields: Any) -> str:
 
 
 def pulled(api: Api, name: str) -> list[Any]:
-    found: list[Any] = api.post(f"subscriptions/{name}:pull", {"maxMessages": 10, "returnImmediately": True}).body.get(
-        "receivedMessages", []
-    )
-    return found
+    answer = api.post(f"subscriptions/{name}:pull", {"maxMessages": 10, "returnImmediately": True})
+    received: list[Any] = answer.body.get("receivedMessages", [])
+    return received
 
 
 def nack(api: Api, name: str, received: list[Any]) -> None:
-    body = {"ackIds": [one["ackId"] for one in received], "ackDeadlineSeconds": 0}
+    body = {"ackIds": [message["ackId"] for message in received], "ackDeadlineSeconds": 0}
     assert api.post(f"subscriptions/{name}:modifyAckDeadline", body).status == 200
 
 
 def letter(api: Api) -> Any:
     received: list[Any] = []
     wait_for(lambda: received.extend(pulled(api, "letters")) or received, what="the dead letter")
-    (one,) = received
-    return one["message"]
+    (dead_letter,) = received
+    return dead_letter["message"]
 
 
 def pushed(api: Api, receiver: Receiver, **fields: Any) -> None:
     config = {"pushEndpoint": receiver.url}
     body = {"topic": TOPIC, "pushConfig": config, "deadLetterPolicy": POLICY, "retryPolicy": QUICK, **fields}
-    api.made("subscriptions/worker", body)
+    api.create("subscriptions/worker", body)
 
 
 def test_after_the_maximum_of_attempts_a_pushed_message_goes_to_the_dead_letter_topic(api: Api, redis_url: str) -> None:
     with Receiver(default=503) as receiver, Worker(redis_url):
         pushed(api, receiver)
         message_id = publish(api, "hello", attributes={"lang": "en"}, orderingKey="k")
-        found = letter(api)
+        dead_letter = letter(api)
         assert [request.json["deliveryAttempt"] for request in receiver.requests] == [1, 2, 3, 4, 5]
-    assert found["data"] == base64.b64encode(b"hello").decode()
-    assert found["orderingKey"] == "k"
-    assert found["messageId"] != message_id
-    assert found["attributes"] == {
+    assert dead_letter["data"] == base64.b64encode(b"hello").decode()
+    assert dead_letter["orderingKey"] == "k"
+    assert dead_letter["messageId"] != message_id
+    assert dead_letter["attributes"] == {
         "lang": "en",
         "CloudPubSubDeadLetterSourceDeliveryCount": "5",
         "CloudPubSubDeadLetterSourceSubscription": "worker",
@@ -114,14 +113,14 @@ def test_a_key_goes_on_after_its_dead_letter(api: Api, redis_url: str) -> None:
         publish(api, "first", orderingKey="k")
         publish(api, "second", orderingKey="k")
         wait_for(lambda: len(receiver.requests) >= 6, what="the second message")
-        found = letter(api)
+        dead_letter = letter(api)
         last = receiver.requests[-1].json["message"]
-    assert base64.b64decode(found["data"]) == b"first"
+    assert base64.b64decode(dead_letter["data"]) == b"first"
     assert base64.b64decode(last["data"]) == b"second"
 
 
 def test_a_pulled_message_counts_nacks_and_is_forwarded(api: Api) -> None:
-    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     publish(api)
     for attempt in range(1, 6):
         (received,) = pulled(api, "worker")
@@ -134,15 +133,15 @@ def test_a_pulled_message_counts_nacks_and_is_forwarded(api: Api) -> None:
 
 
 def test_without_a_policy_attempts_are_not_reported(api: Api) -> None:
-    api.made("subscriptions/worker", {"topic": TOPIC})
+    api.create("subscriptions/worker", {"topic": TOPIC})
     publish(api)
     (received,) = pulled(api, "worker")
     assert "deliveryAttempt" not in received
 
 
-def test_attempts_are_always_told_where_a_setting_asks_for_it(api: Api) -> None:
-    """As Metro does."""
-    api.made("subscriptions/worker", {"topic": TOPIC})
+def test_attempts_are_always_reported_if_the_setting_asks_for_it(api: Api) -> None:
+    """Metro reports attempts without a dead-letter policy too."""
+    api.create("subscriptions/worker", {"topic": TOPIC})
     publish(api)
     with override_settings(DELIVERY_ATTEMPT_ALWAYS=True):
         (received,) = pulled(api, "worker")
@@ -151,16 +150,16 @@ def test_attempts_are_always_told_where_a_setting_asks_for_it(api: Api) -> None:
         assert pulled(api, "worker")[0]["deliveryAttempt"] == 2
 
 
-def test_a_pushed_message_tells_its_attempt_where_a_setting_asks_for_it(api: Api, redis_url: str) -> None:
+def test_a_push_reports_its_attempt_if_the_setting_asks_for_it(api: Api, redis_url: str) -> None:
     with Receiver() as receiver, Worker(redis_url, PUSHHUB_DELIVERY_ATTEMPT_ALWAYS="on"):
         receiver.script([503])
-        api.made("subscriptions/worker", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+        api.create("subscriptions/worker", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
         publish(api)
         assert [request.json["deliveryAttempt"] for request in receiver.wait(2)] == [1, 2]
 
 
-def test_a_deleted_dead_letter_topic_takes_nothing_and_deliveries_go_on(api: Api) -> None:
-    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+def test_a_deleted_dead_letter_topic_gets_no_messages_and_deliveries_go_on(api: Api) -> None:
+    api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     api.delete("topics/letters")
     publish(api)
     for _ in range(8):
@@ -170,10 +169,10 @@ def test_a_deleted_dead_letter_topic_takes_nothing_and_deliveries_go_on(api: Api
     assert api.get("subscriptions/worker").body["deadLetterPolicy"]["deadLetterTopic"] == "_deleted-topic_"
 
 
-def test_a_dead_letter_topic_that_excludes_the_region_takes_nothing_and_deliveries_go_on(api: Api) -> None:
+def test_a_dead_letter_topic_that_excludes_the_region_gets_no_messages_and_deliveries_go_on(api: Api) -> None:
     policy = {"allowedPersistenceRegions": ["eu"], "enforceInTransit": True}
     api.patch("topics/letters", {"topic": {"messageStoragePolicy": policy}, "updateMask": "messageStoragePolicy"})
-    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     publish(api)
     for _ in range(8):
         received = pulled(api, "worker")
@@ -183,7 +182,7 @@ def test_a_dead_letter_topic_that_excludes_the_region_takes_nothing_and_deliveri
 
 
 def test_outside_development_the_service_agent_needs_both_permissions(api: Api) -> None:
-    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     agent = service_agent(Project.objects.get()).member
 
     def usable() -> bool:
@@ -193,7 +192,7 @@ def test_outside_development_the_service_agent_needs_both_permissions(api: Api) 
         )
         return dead_letter_topic_usable(source) is not None
 
-    assert usable(), "in development a policy does what it says"
+    assert usable(), "policies apply in development too"
     with override_settings(DEVELOPMENT=False):
         assert not usable()
         grants.role_grant(resource_get(LETTERS), role="roles/pubsub.publisher", member=agent)
@@ -205,7 +204,7 @@ def test_outside_development_the_service_agent_needs_both_permissions(api: Api) 
 
 
 def test_without_the_permissions_delivery_goes_on_for_ever(api: Api) -> None:
-    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     publish(api)
     with override_settings(DEVELOPMENT=False):
         subscriber = resource_get(SUBSCRIPTION)
@@ -221,7 +220,7 @@ def test_a_message_settled_elsewhere_meanwhile_is_not_forwarded(api: Api) -> Non
     """The settler tries again after a failure half-way; a deleted delivery must not become a second dead letter."""
     from deliveries.deadletters.forwarding import dead_letters_forward
 
-    api.made("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
+    api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     message_id = int(publish(api))
     row = Subscription.objects.get(subscription_id="worker")
     first = dead_letters_forward(subscription_id=row.pk, region="local", attempts={message_id: 5})

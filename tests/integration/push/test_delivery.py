@@ -97,7 +97,7 @@ def test_a_message_published_over_rest_arrives_in_the_documented_form_and_is_ack
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_retry_after_is_obeyed(api: Api, receiver: Receiver, redis_url: str, status: int) -> None:
+def test_a_retry_after_delays_the_next_attempt(api: Api, receiver: Receiver, redis_url: str, status: int) -> None:
     receiver.default = Answer(status, headers={"Retry-After": "40"})
     subscribe(api, receiver)
     publish(1)
@@ -128,7 +128,9 @@ def test_only_the_five_success_statuses_acknowledge(api: Api, receiver: Receiver
     assert seen == dict.fromkeys(acks, 1) | dict.fromkeys(nacks, 2)
 
 
-def test_delivery_attempt_is_told_with_a_dead_letter_policy_only(api: Api, receiver: Receiver, redis_url: str) -> None:
+def test_the_delivery_attempt_is_sent_only_with_a_dead_letter_policy(
+    api: Api, receiver: Receiver, redis_url: str
+) -> None:
     receiver.script([500])
     api.put("topics/dead")
     policy = {"deadLetterTopic": "projects/shop/topics/dead", "maxDeliveryAttempts": 5}
@@ -139,7 +141,7 @@ def test_delivery_attempt_is_told_with_a_dead_letter_policy_only(api: Api, recei
     assert [request.json["deliveryAttempt"] for request in receiver.requests] == [1, 2]
 
 
-def test_a_nack_is_written_down_for_people(api: Api, receiver: Receiver, redis_url: str) -> None:
+def test_a_nack_is_recorded_with_its_reason(api: Api, receiver: Receiver, redis_url: str) -> None:
     receiver.default = 503
     subscribe(api, receiver)
     publish(1)
@@ -217,7 +219,7 @@ def test_a_worker_that_stops_warmly_hands_back_what_it_holds(api: Api, receiver:
 def test_a_wiped_redis_is_rebuilt_and_every_message_arrives(
     api: Api, receiver: Receiver, redis_url: str, more: int
 ) -> None:
-    """A publisher repairs its lane in a wiped Redis; without a publisher the worker's heartbeat has to."""
+    """A publisher repairs its lane in a wiped Redis; without a publisher the worker's heartbeat does."""
     receiver.default = 503
     subscribe(api, receiver)
     published = publish(40)
@@ -243,7 +245,7 @@ def test_messages_published_while_redis_is_away_are_found_by_the_audit(
         patch.setattr(default_backlog(), "offer", away)
         publish(5)
     monkeypatch.setattr(reconcile, "GRACE_MS", -1000)
-    default_backlog().mark_alive()  # else the worker rebuilds Redis, which would find them as well
+    default_backlog().mark_alive()  # otherwise the worker rebuilds Redis, which would find the messages as well
     with Worker(redis_url):
         assert reconcile.audit() == 1
         settled()
@@ -308,7 +310,7 @@ def test_the_backlog_of_a_pull_subscription_is_pushed_as_soon_as_it_has_an_endpo
 def test_a_change_during_a_rebuild_is_the_last_word(
     api: Api, receiver: Receiver, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given a rebuild that has read a pull subscription, when that gets an endpoint before Redis is told."""
+    """Given a rebuild that has read a subscription, when that gets an endpoint before Redis is told, then it pushes."""
     api.put("topics/orders", {})
     api.put("subscriptions/push", {"topic": TOPIC})
     publish(1)
@@ -363,7 +365,7 @@ def test_a_stock_celery_worker_on_the_same_queue_delivers_too(api: Api, receiver
         lane = Lane(Delivery.objects.values_list("subscription_id", flat=True)[0], "local")
 
         def pumped() -> bool:
-            """Wake the lanes, because a stock worker does not."""
+            """Wake the lanes, as a stock worker does not."""
             default_backlog().configure(lane, mode=Mode.PUSH, action="known")
             return all_settled()
 
@@ -523,7 +525,7 @@ def test_an_idle_subscription_keeps_its_own_limits_through_a_wipe(api: Api, rece
     reconcile.rebuild()
     # When somebody publishes
     publish(30)
-    # Then its limits are there, before any audit
+    # Then its limits are back before any audit
     assert limits_of("push") == IN_REDIS
     receiver.default = Answer(204, delay_seconds=0.05)
     most = 0
@@ -546,9 +548,9 @@ def test_the_audit_repairs_settings_whose_notice_got_lost(
     rows.update(push_attributes=LIMITS)
     ordered = Lane(Subscription.objects.get(subscription_id="ordered").pk, "local")
     default_backlog().configure(ordered, mode=Mode.PUSH, action="known", ordered=False)
-    # When the audit looks
+    # When the audit runs
     assert reconcile.audit() >= 2
-    # Then all settings are those of the subscription
+    # Then Redis has all settings of the subscription
     assert limits_of("push") == IN_REDIS
     assert state_of("ordered").ordered
-    assert reconcile.audit() == 0, "what agrees is left alone"
+    assert reconcile.audit() == 0, "settings that agree are not written"

@@ -22,13 +22,13 @@ TOPIC = "projects/shop/topics/orders"
 @pytest.fixture
 def api(redis_url: str) -> Api:
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     return api
 
 
 def subscribe(api: Api, name: str, filter: str, **fields: Any) -> None:
-    made = api.made(f"subscriptions/{name}", {"topic": TOPIC, "filter": filter, **fields})
-    assert made["filter"] == filter
+    subscription = api.create(f"subscriptions/{name}", {"topic": TOPIC, "filter": filter, **fields})
+    assert subscription["filter"] == filter
 
 
 def publish(api: Api, *kinds: str, key: str = "") -> list[str]:
@@ -42,13 +42,13 @@ def publish(api: Api, *kinds: str, key: str = "") -> list[str]:
 
 def pulled(api: Api, name: str) -> list[str]:
     received = api.post(f"subscriptions/{name}:pull", {"maxMessages": 100, "returnImmediately": True}).body
-    return [one["message"]["attributes"]["kind"] for one in received.get("receivedMessages", [])]
+    return [entry["message"]["attributes"]["kind"] for entry in received.get("receivedMessages", [])]
 
 
 def test_only_matching_messages_are_delivered_and_the_rest_counts_as_acknowledged(api: Api) -> None:
     subscribe(api, "orders", 'attributes.kind = "order"')
     subscribe(api, "others", 'attributes.kind != "order"')
-    api.made("subscriptions/everything", {"topic": TOPIC})
+    api.create("subscriptions/everything", {"topic": TOPIC})
     publish(api, "order", "return", "order", "note")
     assert pulled(api, "orders") == ["order", "order"]
     assert pulled(api, "others") == ["return", "note"]

@@ -49,7 +49,7 @@ class Injected(Exception):
 
 
 class Faults:
-    """Notes the places from which `thread` calls the database or Redis, and raises once at the armed place."""
+    """Records the places where `thread` calls the database or Redis, and raises once at the armed place."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.thread = ""
@@ -176,14 +176,16 @@ def receiver(api: Api) -> Iterator[Receiver]:
         return 204
 
     for topic in ("orders", "doomed", "letters"):
-        api.made(f"topics/{topic}")
+        api.create(f"topics/{topic}")
     with Receiver(answer) as receiver:
         config = {"pushConfig": {"pushEndpoint": receiver.url}}
-        api.made("subscriptions/push", {"topic": TOPIC, **config})
-        api.made("subscriptions/paged", {"topic": TOPIC, **config})
+        api.create("subscriptions/push", {"topic": TOPIC, **config})
+        api.create("subscriptions/paged", {"topic": TOPIC, **config})
         policy = {"deadLetterTopic": LETTERS, "maxDeliveryAttempts": 5}
         quick = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
-        api.made("subscriptions/doomed", {"topic": DOOMED, "deadLetterPolicy": policy, "retryPolicy": quick, **config})
+        api.create(
+            "subscriptions/doomed", {"topic": DOOMED, "deadLetterPolicy": policy, "retryPolicy": quick, **config}
+        )
         yield receiver
 
 
@@ -227,7 +229,7 @@ def test_results_that_can_never_be_stored_delay_only_their_own_lane(
         publish(TOPIC, *[b"ack"] * 20)
         # Then the other lanes are served, and its message is sent again and again
         wait_for(lambda: stand.fetch() or (attempts_at(receiver, "doomed") > 5 and not waits("push")), what="both")
-    # And once they can be, it becomes a dead letter
+    # And once dead letters can be forwarded, its message becomes one
     wait_for(lambda: stand.fetch() or not Delivery.objects.exists(), what="the dead letter")
     assert Message.objects.filter(topic__topic_id="letters").count() == 1
 
@@ -241,12 +243,12 @@ def test_a_subscription_that_cannot_be_prepared_delays_no_other(
     def make_or_fail(settings: Any, usable: Any) -> Any:
         return fail() if settings is not None and settings.name.endswith("/paged") else make(settings, usable)
 
-    # Given a subscription of which no plan can be made, on the topic of another
+    # Given a subscription whose plan cannot be made, on the topic of another subscription
     with monkeypatch.context() as broken:
         broken.setattr(book, "_make", make_or_fail)
         publish(TOPIC, *[b"ack"] * 20)
-        # Then the other gets its messages
+        # Then the other subscription gets its messages
         wait_for(lambda: stand.fetch() or not waits("push"), what="the other's acks")
         assert attempts_at(receiver, "paged") == 0
-    # And once a plan can be made, the first gets them too
+    # And once the plan can be made, the first subscription gets them too
     wait_for(lambda: stand.fetch() or not Delivery.objects.exists(), what="every ack")

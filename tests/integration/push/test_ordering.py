@@ -67,7 +67,7 @@ class Model:
         self.configure("more", first)
 
     def publish_unheard(self, keys: list[str]) -> None:
-        """Publish without an offer, as if Redis were unavailable: the next publisher offers these as well."""
+        """Publish without an offer, as if Redis were unavailable; the next publisher offers these messages too."""
         for key in keys:
             self.rows[FIRST + self.published] = key
             self.published += 1
@@ -89,7 +89,7 @@ class Model:
         )
 
     def take(self, choice: int = 0) -> None:
-        """Everything that may go out goes out: by a worker's fetch, or a puller's lease."""
+        """Take every message that may go out, by a worker's fetch or a puller's lease."""
         self.page()
         fetched = self._fetch()
         if self.mode == Mode.PULL:
@@ -149,7 +149,7 @@ class Model:
         self._settle(Verdict.ACK, message_id)
 
     def ack_late(self, choice: int) -> None:
-        """A puller acknowledges a message whose lease has ended."""
+        """Let a puller acknowledge a message whose lease has ended."""
         if not self.ended:
             return
         message_id, times = self.ended[choice % len(self.ended)]
@@ -158,7 +158,7 @@ class Model:
         waits = any(other not in self.acknowledged for other in self._earlier(message_id))
         late = self._acknowledge(message_id, times)
         if not late and waits:
-            # Redis knows nothing of it since a wipe or a move.
+            # Redis has forgotten the lease since a wipe or a move.
             assert message_id not in self.leased
 
     def _acknowledge(self, message_id: int, times: int) -> bool:
@@ -190,7 +190,7 @@ class Model:
                 self.configure()
 
     def give_back(self, message_id: int) -> None:
-        """A stream ends whose client has not looked at the message."""
+        """End a stream whose client has not read the message."""
         if message_id in self.leased:
             times, _ = self.leased[message_id]
             ends = self.backlog.client.zscore(f"ph:{LANE.key}:l", str(message_id))
@@ -199,7 +199,7 @@ class Model:
             self._end_leases(message_id)
 
     def _end_leases(self, message_id: int) -> None:
-        """The lease of a message ends, and with it those of the later messages of its key."""
+        """End the lease of a message, and the leases of the later messages of its key."""
         for other in self._of_key(message_id):
             if other >= message_id:
                 self._end_lease(other)
@@ -218,7 +218,7 @@ class Model:
         self.backlog.settle({LANE: settlement}, dice=0.0, finished={})
 
     def lose(self, message_id: int) -> None:
-        """A worker of another kind died with a message; the audit takes its token back."""
+        """Lose a message with a worker of another kind; the audit takes its token back."""
         if message_id in self.pushed:
             self.backlog.repair(LANE, [message_id])
             self.pushed.remove(message_id)
@@ -281,7 +281,7 @@ def test_no_message_goes_out_while_an_earlier_one_of_its_key_waits(
                 getattr(model, step)(model.out[value % len(model.out)])
         else:
             getattr(model, step)(value)
-    model.configure("more", FIRST)  # the audit's word, where nobody published since
+    model.configure("more", FIRST)  # the audit offers it if nobody has published since
     # In the end everything arrives: nothing is stuck behind a key that nobody holds.
     lane_change(model.backlog, LANE, resume_ms=0, backoff_level=0, credit=1000)
     for turn in range(500):
@@ -317,7 +317,7 @@ def test_pushes_of_a_key_arrive_in_publish_order_through_nacks_and(
     api = Api()
     api.put("topics/orders", {})
     push = {"pushConfig": {"pushEndpoint": receiver.url}}
-    api.made("subscriptions/push", {"topic": TOPIC, "enableMessageOrdering": True} | push)
+    api.create("subscriptions/push", {"topic": TOPIC, "enableMessageOrdering": True} | push)
     with Worker(redis_url) as worker:
         for number in range(10):
             for key in "abc":

@@ -31,8 +31,8 @@ TOPIC = "projects/shop/topics/orders"
 @pytest.fixture
 def waiting(api: Api, redis_url: str, receiver: Receiver) -> list[str]:
     """Messages of the region `local`."""
-    api.made("topics/orders")
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
+    api.create("topics/orders")
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
     return publish(5)
 
 
@@ -47,13 +47,13 @@ def last_served(region: str, *, seconds_ago: float) -> None:
 def test_a_worker_of_another_region_delivers_waiting_messages(
     waiting: list[str], redis_url: str, receiver: Receiver, settings: Any
 ) -> None:
-    # Given messages of the region of which the workers are no more, as after a change of PUSHHUB_REGION
+    # Given messages of a region whose workers are gone, as after a change of PUSHHUB_REGION
     last_served("local", seconds_ago=20)
     with Worker(redis_url, region="europe") as worker:
-        # When a worker of another region has started, then they arrive
+        # When a worker of another region starts, then the messages arrive
         wait_for(lambda: not Delivery.objects.exists(), what="the acks")
         assert "regions of other workers that this worker serves now: local" in worker.log
-        # And once no messages are left, the audit forgets the region, and so does the worker
+        # And once no messages are left, the audit and the worker forget the region
         settings.REGIONS = ["europe"]
         reconcile.audit()
         wait_for(lambda: "this worker serves now: none" in worker.log, what="the end of that")
@@ -73,10 +73,10 @@ def test_the_audit_warns_of_a_region_with_messages_and_no_worker(
     # Given a region in which messages have just been found
     reconcile.audit()
     assert regions_unserved() == []
-    # When no worker of it has lived for a while
+    # When no worker of the region has been alive for a while
     last_served("local", seconds_ago=100)
     reconcile.audit()
-    # Then the log and the console have it
+    # Then the log and the console report the region
     assert "no worker of region local has lived for 100 s, and 1 backlogs wait there" in caplog.text
     assert regions_unserved() == [Unserved("local", 100, 1)]
     gauges_take()
@@ -92,8 +92,8 @@ def test_the_audit_warns_of_a_region_with_messages_and_no_worker(
 
 
 def test_a_region_that_only_pullers_use_needs_no_worker(api: Api, redis_url: str) -> None:
-    api.made("topics/orders")
-    api.made("subscriptions/pull", {"topic": TOPIC})
+    api.create("topics/orders")
+    api.create("subscriptions/pull", {"topic": TOPIC})
     publish(5)
     last_served("local", seconds_ago=100)
     reconcile.audit()

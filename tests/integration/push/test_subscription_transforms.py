@@ -1,4 +1,4 @@
-"""Message transforms of a subscription: what is pushed and pulled, what is filtered, and what a failure leads to."""
+"""Message transforms of a subscription: what is pushed, pulled and filtered, and what follows a failure."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ QUICK = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
 @pytest.fixture
 def api(redis_url: str) -> Api:
     api = Api()
-    api.made("topics/orders")
-    api.made("topics/letters")
-    api.made("subscriptions/letters", {"topic": LETTERS})
+    api.create("topics/orders")
+    api.create("topics/letters")
+    api.create("subscriptions/letters", {"topic": LETTERS})
     return api
 
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message with which a function failed is due again at once."""
+    """Let a message whose function failed be due again at once."""
     monkeypatch.setattr(transforms, "FAILED_COUNTDOWN_MS", (0, 0))
 
 
 def subscribe(api: Api, **fields: Any) -> None:
-    api.made("subscriptions/worker", {"topic": TOPIC, "messageTransforms": TRANSFORMS, **fields})
+    api.create("subscriptions/worker", {"topic": TOPIC, "messageTransforms": TRANSFORMS, **fields})
 
 
 def publish(api: Api, *texts: str, **fields: Any) -> list[str]:
@@ -70,7 +70,7 @@ def pulled(api: Api, name: str = "worker") -> list[dict[str, Any]]:
 
 
 def texts(received: list[dict[str, Any]]) -> list[str]:
-    return [base64.b64decode(one["message"]["data"]).decode() for one in received]
+    return [base64.b64decode(entry["message"]["data"]).decode() for entry in received]
 
 
 def owed(name: str = "worker") -> int:
@@ -132,7 +132,8 @@ def test_in_order_a_failure_holds_back_the_later_messages_of_its_key(api: Api) -
 
     received = pulled(api)
     assert texts(received) == ["ONE", "OTHER"]
-    assert api.post("subscriptions/worker:acknowledge", {"ackIds": [one["ackId"] for one in received]}).status == 200
+    ack_ids = [entry["ackId"] for entry in received]
+    assert api.post("subscriptions/worker:acknowledge", {"ackIds": ack_ids}).status == 200
     assert owed() == 2
 
     fixed = {"javascriptUdf": {"functionName": "f", "code": "function f(m) { return m; }"}}
@@ -143,18 +144,18 @@ def test_in_order_a_failure_holds_back_the_later_messages_of_its_key(api: Api) -
     assert later == ["fail", "three"]
 
 
-def test_messages_for_which_there_is_no_time_go_back(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_the_time_does_not_suffice_for_are_released(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transforms, "TRANSFORM_SECONDS", 0.0)
     subscribe(api, deadLetterPolicy=POLICY)
     publish(api, "one", "two", "three")
 
-    received = [pulled(api) for _ in range(3)]
+    pulls = [pulled(api) for _ in range(3)]
 
-    assert [texts(one) for one in received] == [["ONE"], ["TWO"], ["THREE"]]
-    assert [one[0]["deliveryAttempt"] for one in received] == [1, 1, 1]
+    assert [texts(messages) for messages in pulls] == [["ONE"], ["TWO"], ["THREE"]]
+    assert [messages[0]["deliveryAttempt"] for messages in pulls] == [1, 1, 1]
 
 
-def test_a_message_that_grows_too_large_for_the_pull_goes_back(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_grows_too_large_for_the_pull_is_released(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     grow = {"javascriptUdf": {"functionName": "f", "code": 'const f = m => ({data: m.data + "x".repeat(6e6)});'}}
     subscribe(api, messageTransforms=[grow])
     publish(api, "1", "2")
@@ -180,7 +181,7 @@ def test_pushed_messages_are_transformed_filtered_and_nacked(api: Api, redis_url
     assert letter["message"]["attributes"]["CloudPubSubDeadLetterSourceDeliveryCount"] == "5"
 
 
-def test_each_attempt_is_transformed_anew_and_the_stored_message_stays(api: Api, redis_url: str) -> None:
+def test_each_attempt_is_transformed_again_and_the_stored_message_stays(api: Api, redis_url: str) -> None:
     with Receiver(default=204) as receiver, Worker(redis_url):
         receiver.script([503])
         subscribe(api, pushConfig={"pushEndpoint": receiver.url, "noWrapper": {}}, retryPolicy=QUICK)

@@ -66,13 +66,13 @@ def reply(channel: Any, worker: Worker, *, wait_ms: int) -> None:
     channel._deliver_batch(worker, ASKED, [[], wait_ms, b"0", []])
 
 
-def test_while_more_lanes_are_due_it_asks_again_at_once(channel: Any, worker: Worker, hub: Hub) -> None:
+def test_the_channel_asks_again_at_once_while_more_lanes_are_due(channel: Any, worker: Worker, hub: Hub) -> None:
     reply(channel, worker, wait_ms=0)
     assert channel._quiet == set()
     assert not hub.timer._queue
 
 
-def test_it_sleeps_until_the_next_lane_is_due(channel: Any, worker: Worker, hub: Hub) -> None:
+def test_the_channel_sleeps_until_the_next_lane_is_due(channel: Any, worker: Worker, hub: Hub) -> None:
     reply(channel, worker, wait_ms=50)
     assert channel._quiet == {"local"}
     while not worker.rung:
@@ -80,7 +80,7 @@ def test_it_sleeps_until_the_next_lane_is_due(channel: Any, worker: Worker, hub:
     assert worker.rung == ["local"]
 
 
-def test_it_asks_for_the_regions_that_the_worker_has_adopted_too(channel: Any, worker: Worker) -> None:
+def test_the_channel_asks_for_the_regions_that_the_worker_has_adopted_too(channel: Any, worker: Worker) -> None:
     reply(channel, worker, wait_ms=-1)
     assert channel._quiet.issuperset(channel._served)
     worker.adopted = ("local", "europe")

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 TOPIC = "projects/shop/topics/orders"
 NAME = "projects/shop/subscriptions/push"
-#: What our own push client says of every request.
+#: The headers that the push client itself adds to every request.
 PLAIN_HEADERS = {"host", "user-agent", "accept", "accept-encoding", "content-length", "connection", "from"}
 
 
@@ -35,9 +35,9 @@ def pushed(
     **fields: Any,
 ) -> tuple[Request, str]:
     """Publish a message, and return its request and its id."""
-    api.made("topics/orders")
-    push_config = {"pushEndpoint": receiver.url, "noWrapper": no_wrapper}  # null is as good as absent
-    api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": push_config, **fields})
+    api.create("topics/orders")
+    push_config = {"pushEndpoint": receiver.url, "noWrapper": no_wrapper}  # null counts as absent
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": push_config, **fields})
     answer = api.post("topics/orders:publish", {"messages": [message]})
     with Worker(redis_url):
         wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="the ack")
@@ -123,7 +123,7 @@ def test_a_message_with_only_attributes_has_an_empty_body(api: Api, receiver: Re
 
 
 def test_a_delivery_attempt_has_no_header(api: Api, receiver: Receiver, redis_url: str) -> None:
-    api.made("topics/dead")
+    api.create("topics/dead")
     policy = {"deadLetterTopic": "projects/shop/topics/dead", "maxDeliveryAttempts": 5}
 
     request, _ = pushed(api, receiver, redis_url, of(b"data"), {"writeMetadata": True}, deadLetterPolicy=policy)
@@ -132,12 +132,12 @@ def test_a_delivery_attempt_has_no_header(api: Api, receiver: Receiver, redis_ur
 
 
 def test_the_endpoints_version_is_kept_shown_and_not_sent(api: Api, receiver: Receiver, redis_url: str) -> None:
-    api.made("topics/orders")
+    api.create("topics/orders")
     version = {"x-goog-version": "v1"}
     push_config = {"pushEndpoint": receiver.url, "attributes": version}
-    made = api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": push_config})
-    assert made["pushConfig"] == push_config
-    # Given a new config that says nothing of the version, then it is as it was
+    subscription = api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": push_config})
+    assert subscription["pushConfig"] == push_config
+    # Given a new config without a version, then the version is unchanged
     api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url + "/other"}})
     assert api.get("subscriptions/push").body["pushConfig"]["attributes"] == version
     api.post("topics/orders:publish", {"messages": [of(b"data")]})

@@ -43,15 +43,15 @@ def test_a_subscription_deleted_during_the_last_attempt_stops_no_other(api: Api,
     with Receiver(fail) as failing, Receiver() as healthy, Worker(redis_url) as worker:
         # Given the fifth of five attempts, still outstanding
         for topic in ("orders", "letters", "neighbours"):
-            api.made(f"topics/{topic}")
-        api.made("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": failing.url}, **DEAD_LETTERS})
-        api.made("subscriptions/healthy", {"topic": neighbours, "pushConfig": {"pushEndpoint": healthy.url}})
+            api.create(f"topics/{topic}")
+        api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": failing.url}, **DEAD_LETTERS})
+        api.create("subscriptions/healthy", {"topic": neighbours, "pushConfig": {"pushEndpoint": healthy.url}})
         publish(TOPIC, b"x")
         failing.wait(5)
         # When the subscription is deleted before the endpoint answers
         assert api.delete("subscriptions/push").status == 200
         answer_last.set()
-        # Then the neighbour's messages all arrive and are acknowledged
+        # Then all messages of the other subscription arrive and are acknowledged
         publish(neighbours, *[b"x"] * 20)
         wait_for(
             lambda: not Delivery.objects.filter(subscription__subscription_id="healthy").exists(),
@@ -61,7 +61,7 @@ def test_a_subscription_deleted_during_the_last_attempt_stops_no_other(api: Api,
         assert worker.process.poll() is None
 
 
-#: Runs before the worker's own imports: idle threads give many signs of life, and the preparer gives none.
+#: Runs before the worker's own imports: the preparer hangs, while idle threads report often that they are alive.
 PREPARER_HANGS = """
 import sys, threading
 from pushhub.common import background

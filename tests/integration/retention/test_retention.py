@@ -1,4 +1,4 @@
-"""What the sweeps let go, and what they must not."""
+"""What the sweeps delete, and what they must keep."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def subscribe(api: Api, name: str, **fields: Any) -> Subscription:
 
 
 def stored(age_ms: int, *owed_to: Subscription, count: int = 1) -> list[int]:
-    """Messages of that age, each with a delivery for every one of `owed_to`."""
+    """Store messages of that age, each with a delivery for every subscription in `owed_to`."""
     first = first_id_at(time.time_ns() // 1_000_000 - age_ms)
     ids = list(range(first, first + count))
     statements.messages_insert([(i, 1, "local", b"x", "", "") for i in ids])
@@ -77,7 +77,7 @@ def test_a_delivery_past_its_subscriptions_retention_is_dropped(api: Api) -> Non
     assert Delivery.objects.filter(subscription=long).count() == 1
 
 
-def test_with_archiving_on_only_archived_messages_go(api: Api, settings: Any) -> None:
+def test_with_archiving_on_only_archived_messages_are_deleted(api: Api, settings: Any) -> None:
     """Given messages that are archived, claimed by a write that goes on, and neither, among them older ones that were
     committed later, when the sweep looks, then only the archived ones go.
     """

@@ -37,22 +37,22 @@ DAY = datetime.timedelta(days=1)
 @pytest.fixture
 def api(redis_url: str) -> Api:
     api = Api()
-    api.made("topics/orders")
+    api.create("topics/orders")
     return api
 
 
 @pytest.fixture(params=[snapshots.COMMITTING_MS, 0], ids=["boundary in the past", "boundary now"])
 def boundary(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is a test's past lies on either side of a snapshot's boundary."""
+    """Set how far back a snapshot's boundary reaches, so that a test's messages lie on either side of it."""
     monkeypatch.setattr(snapshots, "COMMITTING_MS", request.param)
 
 
 def subscribe(api: Api, name: str = "worker", **fields: Any) -> None:
-    api.made(f"subscriptions/{name}", {"topic": TOPIC, **fields})
+    api.create(f"subscriptions/{name}", {"topic": TOPIC, **fields})
 
 
 def publish(api: Api, *texts: str, **fields: Any) -> None:
-    """One request a text, and each at least a millisecond after the one before."""
+    """Publish each text in a request of its own, at least a millisecond after the one before."""
     for text in texts:
         body = {"messages": [{"data": base64.b64encode(text.encode()).decode(), **fields}]}
         assert api.post("topics/orders:publish", body).status == 200
@@ -60,7 +60,7 @@ def publish(api: Api, *texts: str, **fields: Any) -> None:
 
 
 def moment() -> str:
-    """A time between what was published before and after it."""
+    """Return a time between the messages published before and after the call."""
     time.sleep(0.002)
     now = timestamp_format(utcnow())
     time.sleep(0.002)
@@ -69,28 +69,28 @@ def moment() -> str:
 
 def received(api: Api, name: str = "worker") -> list[Any]:
     body = {"maxMessages": 1000, "returnImmediately": True}
-    found: list[Any] = []
+    messages: list[Any] = []
     while True:
         answer = api.post(f"subscriptions/{name}:pull", body)
         assert answer.status == 200, answer
         more = answer.body.get("receivedMessages", [])
         if not more:
-            return found
-        found += more
+            return messages
+        messages += more
 
 
 def texts(messages: list[Any]) -> list[str]:
-    return [base64.b64decode(one["message"]["data"]).decode() for one in messages]
+    return [base64.b64decode(entry["message"]["data"]).decode() for entry in messages]
 
 
 def acknowledge(api: Api, messages: list[Any], name: str = "worker") -> None:
     if messages:
-        body = {"ackIds": [one["ackId"] for one in messages]}
+        body = {"ackIds": [message["ackId"] for message in messages]}
         assert api.post(f"subscriptions/{name}:acknowledge", body).status == 200
 
 
 def taken(api: Api, name: str = "worker") -> list[str]:
-    """Everything that waits, acknowledged."""
+    """Pull and acknowledge everything that waits."""
     messages = received(api, name)
     acknowledge(api, messages, name)
     return texts(messages)
@@ -102,7 +102,7 @@ def seek(api: Api, name: str = "worker", **to: str) -> None:
 
 
 def snapshot(api: Api, name: str = "before", **fields: Any) -> Any:
-    return api.made(f"snapshots/{name}", {"subscription": WORKER, **fields})
+    return api.create(f"snapshots/{name}", {"subscription": WORKER, **fields})
 
 
 def sweep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,15 +114,15 @@ def sweep(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_life_of_a_snapshot(api: Api) -> None:
     subscribe(api)
-    made = snapshot(api, labels={"team": "a"})
-    assert (made["name"], made["topic"], made["labels"]) == (KEPT, TOPIC, {"team": "a"})
-    left = timestamp_parse(made["expireTime"], field="x") - utcnow()
+    created = snapshot(api, labels={"team": "a"})
+    assert (created["name"], created["topic"], created["labels"]) == (KEPT, TOPIC, {"team": "a"})
+    left = timestamp_parse(created["expireTime"], field="x") - utcnow()
     assert 7 * DAY - datetime.timedelta(minutes=1) < left <= 7 * DAY
-    assert api.get("snapshots/before").body == made
-    assert api.get("snapshots").body == {"snapshots": [made]}
+    assert api.get("snapshots/before").body == created
+    assert api.get("snapshots").body == {"snapshots": [created]}
     assert api.get("topics/orders/snapshots").body == {"snapshots": [KEPT]}
     patch = {"snapshot": {"labels": {"team": "b"}}, "updateMask": "labels"}
-    assert api.patch("snapshots/before", patch).body == {**made, "labels": {"team": "b"}}
+    assert api.patch("snapshots/before", patch).body == {**created, "labels": {"team": "b"}}
     assert api.put("snapshots/before", {"subscription": WORKER}).error["status"] == "ALREADY_EXISTS"
     assert api.delete("snapshots/before").body == {}
     assert api.get("snapshots/before").status == 404
@@ -134,7 +134,7 @@ def test_the_life_of_a_snapshot(api: Api) -> None:
 
 
 @pytest.mark.usefixtures("boundary")
-def test_seeking_to_a_snapshot_brings_back_what_was_not_acknowledged_and_all_since(api: Api) -> None:
+def test_seeking_to_a_snapshot_brings_back_its_unacknowledged_and_all_later_messages(api: Api) -> None:
     subscribe(api)
     publish(api, "acknowledged", "waiting")
     first, second = received(api)
@@ -159,11 +159,11 @@ def test_a_snapshot_serves_other_subscriptions_of_the_topic(api: Api) -> None:
     assert taken(api, "other") == ["one", "two"]
     seek(api, "other", snapshot=KEPT)
     assert taken(api, "other") == ["one", "two"]
-    assert taken(api) == ["one", "two"], "its neighbour is as it was"
+    assert taken(api) == ["one", "two"], "the other subscription is unchanged"
 
 
 def test_a_publish_that_commits_late_belongs_to_the_snapshot(api: Api) -> None:
-    """Its ids are from before the snapshot, which could not see its rows."""
+    """The ids of the publish are older than the snapshot, which could not see its rows."""
     subscribe(api)
     snapshot(api)
     row = Subscription.objects.get()
@@ -176,7 +176,7 @@ def test_a_publish_that_commits_late_belongs_to_the_snapshot(api: Api) -> None:
     assert taken(api) == ["late"]
 
 
-def test_what_waits_already_is_owed_once(api: Api) -> None:
+def test_a_message_that_waits_already_is_owed_once(api: Api) -> None:
     subscribe(api, retainAckedMessages=True)
     then = moment()
     publish(api, "a")
@@ -187,7 +187,7 @@ def test_what_waits_already_is_owed_once(api: Api) -> None:
 
 
 @pytest.mark.usefixtures("boundary")
-def test_what_a_snapshot_holds_is_kept_and_then_let_go(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_messages_of_a_snapshot_are_kept_until_it_is_deleted(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     subscribe(api)
     publish(api, "before", "waiting")
     acknowledge(api, received(api)[:1])
@@ -231,8 +231,8 @@ def test_a_snapshot_lives_seven_days_less_the_age_of_the_oldest_unacknowledged_m
     subscribe(api)
     publish(api, "old")
     age(6 * DAY)
-    made = snapshot(api)
-    left = timestamp_parse(made["expireTime"], field="x") - utcnow()
+    created = snapshot(api)
+    left = timestamp_parse(created["expireTime"], field="x") - utcnow()
     assert DAY - datetime.timedelta(minutes=1) < left <= DAY
     age(datetime.timedelta(hours=23, minutes=1))
     refused = api.put("snapshots/another", {"subscription": WORKER})
@@ -249,7 +249,7 @@ def age(by: datetime.timedelta) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"retainAckedMessages": True}, {}])
-def test_seek_to_a_past_time_brings_back_what_is_retained(
+def test_a_seek_to_a_past_time_brings_back_the_retained_messages(
     api: Api, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subscribe(api, **fields)
@@ -274,7 +274,7 @@ def test_seek_marks_older_messages_as_acknowledged(api: Api) -> None:
 def test_seek_to_a_future_time_purges_and_later_publishes_are_delivered(api: Api) -> None:
     subscribe(api, retainAckedMessages=True)
     publish(api, "a", "b")
-    assert len(received(api)) == 2, "leased, not acknowledged"
+    assert len(received(api)) == 2, "the message is leased and not acknowledged"
     seek(api, time=timestamp_format(utcnow() + DAY))
     assert not Delivery.objects.exists()
     publish(api, "new")
@@ -282,7 +282,7 @@ def test_seek_to_a_future_time_purges_and_later_publishes_are_delivered(api: Api
 
 
 @pytest.mark.parametrize("when", ["0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"])
-def test_the_ends_of_time_can_be_sought(api: Api, when: str) -> None:
+def test_a_seek_to_the_first_or_last_possible_time_works(api: Api, when: str) -> None:
     subscribe(api)
     publish(api, "a")
     seek(api, time=when)
@@ -302,7 +302,7 @@ def test_a_topics_retention_reaches_back_to_before_the_subscription(api: Api, mo
     assert taken(api) == ["early"]
 
 
-def test_a_subscriptions_own_retention_does_not(api: Api) -> None:
+def test_a_subscriptions_own_retention_does_not_reach_back_to_before_it(api: Api) -> None:
     subscribe(api, "earlier", retainAckedMessages=True)
     then = moment()
     publish(api, "early")
@@ -311,7 +311,7 @@ def test_a_subscriptions_own_retention_does_not(api: Api) -> None:
     assert taken(api) == []
 
 
-def test_what_is_retained_goes_when_its_time_is_over(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retained_messages_are_deleted_after_their_time(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     subscribe(api, retainAckedMessages=True, messageRetentionDuration="600s")
     publish(api, "old")
     taken(api)
@@ -322,7 +322,7 @@ def test_what_is_retained_goes_when_its_time_is_over(api: Api, monkeypatch: pyte
     assert not Message.objects.exists()
 
 
-def test_a_seek_keeps_to_the_filter(api: Api) -> None:
+def test_a_seek_applies_the_filter(api: Api) -> None:
     subscribe(api, filter="attributes:x", retainAckedMessages=True)
     then = moment()
     publish(api, "no")
@@ -332,7 +332,7 @@ def test_a_seek_keeps_to_the_filter(api: Api) -> None:
     assert taken(api) == ["yes"]
 
 
-def test_a_seek_in_order(api: Api) -> None:
+def test_a_seek_keeps_the_order_of_a_key(api: Api) -> None:
     subscribe(api, enableMessageOrdering=True, retainAckedMessages=True)
     then = moment()
     publish(api, "1", "2", "3", orderingKey="k")
@@ -371,8 +371,8 @@ def test_bad_seeks_are_refused_and_change_nothing(api: Api, path: str, body: Any
     subscribe(api)
     publish(api, "waiting")
     snapshot(api)
-    api.made("topics/returns")
-    api.made("subscriptions/stranger", {"topic": "projects/shop/topics/returns"})
+    api.create("topics/returns")
+    api.create("subscriptions/stranger", {"topic": "projects/shop/topics/returns"})
     subscribe(api, "detached")
     api.post("subscriptions/detached:detach")
     before = list(Delivery.objects.filter(subscription__subscription_id="worker").values())
@@ -427,12 +427,12 @@ def test_any_history_comes_back_to_what_the_snapshot_had(api: Api, steps: list[s
             acknowledge(api, messages[:count], name)
             for text in texts(messages[:count]):
                 owed.remove(text)
-            rest = [one["ackId"] for one in messages[count:]]
+            rest = [message["ackId"] for message in messages[count:]]
             if rest:
                 api.post(f"subscriptions/{name}:modifyAckDeadline", {"ackIds": rest, "ackDeadlineSeconds": 0})
         elif step == "snapshot" and saved is None:
             body = {"subscription": f"projects/shop/subscriptions/{name}"}
-            api.made(f"snapshots/{kept}", body)
+            api.create(f"snapshots/{kept}", body)
             saved = list(owed)
         elif step == "seek" and saved is not None:
             seek(api, name, snapshot=f"projects/shop/snapshots/{kept}")

@@ -45,15 +45,15 @@ ADA = "user:ada@example.com"
 
 @pytest.fixture
 def strict(transactional_db: None, redis_url: str, live_server: LiveServer) -> Iterator[GrpcServer]:
-    """A server that knows nobody without a token."""
+    """Start a server that refuses callers without a token."""
     with GrpcServer(redis_url, rest=live_server.url, PUSHHUB_ANONYMOUS="", PUSHHUB_DEVELOPMENT="0") as started:
         yield started
 
 
 @pytest.fixture
 def channel(server: GrpcServer) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(server.address) as found:
-        yield found
+    with grpc.insecure_channel(server.address) as channel:
+        yield channel
 
 
 def make(**fields: Any) -> None:
@@ -65,7 +65,7 @@ def call(channel: grpc.Channel, method: str, request: Any, answer: Any = Empty, 
     service, _, name = method.rpartition(".")
     stub = channel.unary_unary(
         f"/{service}/{name}",
-        request_serializer=lambda one: one if isinstance(one, bytes) else one.SerializeToString(),
+        request_serializer=lambda message: message if isinstance(message, bytes) else message.SerializeToString(),
         response_deserializer=answer.FromString,
     )
     return stub(request, timeout=30, **options)
@@ -82,7 +82,7 @@ def bearer(token: str) -> tuple[tuple[str, str], ...]:
 
 
 class Stream:
-    """One StreamingPull by hand."""
+    """A StreamingPull call, request by request."""
 
     def __init__(self, channel: grpc.Channel, **first: Any) -> None:
         self._requests: queue.Queue[Any] = queue.Queue()
@@ -100,15 +100,15 @@ class Stream:
         self._requests.put(None)
 
     def cancel(self) -> None:
-        """End the call, and the thread of gRPC's that waits for our next request."""
+        """End the call, and gRPC's thread that waits for our next request."""
         self.answers.cancel()
         self.end()
 
     def messages(self, count: int) -> list[Any]:
-        found: list[Any] = []
-        while len(found) < count:
-            found.extend(next(self.answers).received_messages)
-        return found
+        received: list[Any] = []
+        while len(received) < count:
+            received.extend(next(self.answers).received_messages)
+        return received
 
     def refusal(self) -> tuple[str, str]:
         with pytest.raises(grpc.RpcError) as caught:
@@ -131,14 +131,14 @@ def test_each_served_method_has_an_entry_in_the_table_of_permissions() -> None:
 
 
 def test_rest_answers_on_the_same_port(server: GrpcServer) -> None:
-    made = requests.put(f"http://{server.address}/v1/{TOPIC}", json={}, timeout=30)
-    assert made.json()["name"] == TOPIC
+    created = requests.put(f"http://{server.address}/v1/{TOPIC}", json={}, timeout=30)
+    assert created.json()["name"] == TOPIC
     large = {"messages": [{"data": "QUFB" * 500_000}]}
     answer = requests.post(f"http://{server.address}/v1/{TOPIC}:publish", json=large, timeout=30)
     assert len(answer.json()["messageIds"]) == 1
 
 
-def test_a_connection_that_says_nothing_or_nonsense_is_no_harm(server: GrpcServer, channel: grpc.Channel) -> None:
+def test_a_connection_that_sends_nothing_or_nonsense_does_no_harm(server: GrpcServer, channel: grpc.Channel) -> None:
     host, _, port = server.address.partition(":")
     with socket.create_connection((host, int(port))) as silent, socket.create_connection((host, int(port))) as odd:
         odd.sendall(b"\x16\x03\x01 PRI * HTTP/2.0 nonsense\r\n\r\n")
@@ -162,7 +162,7 @@ def test_reflection_describes_the_services(channel: grpc.Channel) -> None:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         return next(iter(stub.ServerReflectionInfo(iter([request]), timeout=30)))
 
-    listed = {one.name for one in ask(list_services="").list_services_response.service}
+    listed = {service.name for service in ask(list_services="").list_services_response.service}
     assert {"google.pubsub.v1.Publisher", "google.pubsub.v1.Subscriber", "google.iam.v1.IAMPolicy"} <= listed
     for symbol in ("google.pubsub.v1.Subscriber", "google.pubsub.v1.PubsubMessage", "google.iam.v1.Policy"):
         assert ask(file_containing_symbol=symbol).file_descriptor_response.file_descriptor_proto
@@ -180,8 +180,8 @@ def test_malformed_messages_are_refused(channel: grpc.Channel) -> None:
 def test_a_refusal_names_the_field_in_its_details(channel: grpc.Channel) -> None:
     error = refused(channel, "google.pubsub.v1.Publisher.CreateTopic", pubsub.Topic.pb()(name="nonsense"))
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-    (found,) = [value for key, value in error.trailing_metadata() if key == "grpc-status-details-bin"]
-    status = status_pb2.Status.FromString(found)
+    (details,) = [value for key, value in error.trailing_metadata() if key == "grpc-status-details-bin"]
+    status = status_pb2.Status.FromString(details)
     detail = error_details_pb2.BadRequest()
     assert status.details[0].Unpack(detail)
     assert detail.field_violations[0].field == "name"
@@ -243,8 +243,8 @@ def test_policies_of_resources_outside_of_pubsub(channel: grpc.Channel) -> None:
 def test_a_snapshot_without_a_name_gets_one_in_the_subscriptions_project(channel: grpc.Channel) -> None:
     make()
     request = pubsub.CreateSnapshotRequest.pb()(subscription=SUBSCRIPTION)
-    made = call(channel, "google.pubsub.v1.Subscriber.CreateSnapshot", request, pubsub.Snapshot.pb())
-    assert re.fullmatch(r"projects/shop/snapshots/auto-[0-9a-f]{24}", made.name)
+    snapshot = call(channel, "google.pubsub.v1.Subscriber.CreateSnapshot", request, pubsub.Snapshot.pb())
+    assert re.fullmatch(r"projects/shop/snapshots/auto-[0-9a-f]{24}", snapshot.name)
 
 
 def test_a_missing_topic_is_not_found_whatever_is_published(channel: grpc.Channel) -> None:
@@ -262,7 +262,7 @@ def test_a_pull_waits_for_a_message(channel: grpc.Channel) -> None:
     )
     waiting = stub.future(pubsub.PullRequest.pb()(subscription=SUBSCRIPTION, max_messages=5), timeout=30)
     publish(channel, "late")
-    assert [one.message.data for one in waiting.result(timeout=30).received_messages] == [b"late"]
+    assert [entry.message.data for entry in waiting.result(timeout=30).received_messages] == [b"late"]
 
 
 def test_a_stream_acknowledges_on_itself(channel: grpc.Channel) -> None:
@@ -270,7 +270,7 @@ def test_a_stream_acknowledges_on_itself(channel: grpc.Channel) -> None:
     publish(channel, "a", "b")
     stream = Stream(channel)
     messages = stream.messages(2)
-    stream.send(ack_ids=[one.ack_id for one in messages])
+    stream.send(ack_ids=[message.ack_id for message in messages])
     wait_for(lambda: not Delivery.objects.exists(), what="the acknowledgements")
     stream.end()
     assert list(stream.answers) == []
@@ -312,8 +312,8 @@ def test_bytes_outstanding_are_bounded(channel: grpc.Channel) -> None:
     first = stream.messages(1)
     more = next(stream.answers).received_messages if len(first) == 1 else ()
     held = [*first, *more]
-    assert len(held) == 2, "one more while there is room for anything, as production does"
-    stream.send(ack_ids=[one.ack_id for one in held])
+    assert len(held) == 2, "the stream sends one more message while it has any room, as production does"
+    stream.send(ack_ids=[message.ack_id for message in held])
     assert stream.messages(1)
     stream.cancel()
 
@@ -330,12 +330,14 @@ def test_large_messages_count_with_their_true_size_from_the_first_answer_on(chan
 
 
 @pytest.mark.parametrize("end", ["cancel", "end"])
-def test_a_stream_gives_back_what_its_client_never_touched(channel: grpc.Channel, end: str) -> None:
+def test_a_stream_that_ends_releases_the_messages_that_its_client_never_touched(
+    channel: grpc.Channel, end: str
+) -> None:
     topic_create(name=DEAD_TOPIC, topic={})
     make(deadLetterPolicy={"deadLetterTopic": DEAD_TOPIC, "maxDeliveryAttempts": 5})
     publish(channel, "acknowledged", "extended", "nacked", "untouched")
     stream = Stream(channel, stream_ack_deadline_seconds=600)
-    ack_ids = {one.message.data: one.ack_id for one in stream.messages(4)}
+    ack_ids = {entry.message.data: entry.ack_id for entry in stream.messages(4)}
     extended, nacked = ack_ids[b"extended"], ack_ids[b"nacked"]
     stream.send(
         ack_ids=[ack_ids[b"acknowledged"]],
@@ -346,7 +348,7 @@ def test_a_stream_gives_back_what_its_client_never_touched(channel: grpc.Channel
     assert (again.message.data, again.delivery_attempt) == (b"nacked", 2)
     getattr(stream, end)()
     next_stream = Stream(channel, stream_ack_deadline_seconds=600)
-    received = {one.message.data: one.delivery_attempt for one in next_stream.messages(2)}
+    received = {entry.message.data: entry.delivery_attempt for entry in next_stream.messages(2)}
     assert received == {b"untouched": 1, b"nacked": 2}
     next_stream.cancel()
 
@@ -355,7 +357,7 @@ def test_a_message_that_was_extended_by_a_unary_call_outlasts_its_stream(channel
     make()
     publish(channel, "mine", "untouched")
     stream = Stream(channel, stream_ack_deadline_seconds=600)
-    ack_ids = {one.message.data: one.ack_id for one in stream.messages(2)}
+    ack_ids = {entry.message.data: entry.ack_id for entry in stream.messages(2)}
     request = pubsub.ModifyAckDeadlineRequest.pb()
     call(
         channel,
@@ -364,7 +366,7 @@ def test_a_message_that_was_extended_by_a_unary_call_outlasts_its_stream(channel
     )
     stream.cancel()
     next_stream = Stream(channel, stream_ack_deadline_seconds=600)
-    assert [one.message.data for one in next_stream.messages(1)] == [b"untouched"]
+    assert [entry.message.data for entry in next_stream.messages(1)] == [b"untouched"]
     acknowledge = pubsub.AcknowledgeRequest.pb()(subscription=SUBSCRIPTION, ack_ids=[ack_ids[b"mine"]])
     call(channel, "google.pubsub.v1.Subscriber.Acknowledge", acknowledge)
     assert Delivery.objects.count() == 1
@@ -388,9 +390,9 @@ def test_a_stream_that_begins_badly_is_refused(
     channel: grpc.Channel, first: dict[str, Any], code: str, words: str
 ) -> None:
     make()
-    found = Stream(channel, **first).refusal()
-    assert found[0] == code
-    assert words in found[1]
+    refusal = Stream(channel, **first).refusal()
+    assert refusal[0] == code
+    assert words in refusal[1]
 
 
 @pytest.mark.parametrize(
@@ -424,7 +426,7 @@ def test_a_subscription_that_begins_to_push_ends_its_streams(channel: grpc.Chann
     assert stream.refusal()[0] == "FAILED_PRECONDITION"
 
 
-def test_a_server_that_stops_tells_streams_to_go_elsewhere(
+def test_a_server_that_stops_ends_its_streams_as_unavailable(
     transactional_db: None, redis_url: str, live_server: LiveServer
 ) -> None:
     make()
@@ -490,11 +492,11 @@ def test_compressed_requests_are_read(channel: grpc.Channel) -> None:
         pubsub.PullResponse.pb(),
         compression=grpc.Compression.Gzip,
     )
-    assert [received.message.data for received in pulled.received_messages] == [b"a" * 100_000] * 2
+    assert [entry.message.data for entry in pulled.received_messages] == [b"a" * 100_000] * 2
 
 
 def test_a_keep_alive_ping_is_answered(server: GrpcServer) -> None:
-    """The frames by hand, because gRPC's own clients wait ten seconds before they ping."""
+    """The test writes the frames itself, because gRPC's own clients wait ten seconds before they ping."""
     host, _, port = server.address.partition(":")
     settings_frame, ping = b"\0\0\0\x04\0\0\0\0\0", b"\0\0\x08\x06%s\0\0\0\0are here"
 
@@ -507,8 +509,10 @@ def test_a_keep_alive_ping_is_answered(server: GrpcServer) -> None:
             received += data
 
 
-def test_what_cannot_be_given_back_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Given a Redis that is away when a stream ends, then a warning says that its leases lapse."""
+def test_leases_that_cannot_be_released_are_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Given that Redis is away when a stream ends, then a warning says that its leases lapse."""
 
     def fail(**_: object) -> None:
         raise redis.ConnectionError("away")

@@ -1,4 +1,4 @@
-"""Connections that clients keep: each side hears of the other's end at once, on both ports."""
+"""Connections that clients keep: each side learns at once that the other has closed, on both ports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 @pytest.fixture
 def behind() -> Iterator[socket.socket]:
-    """A listening socket in the place of the web server."""
+    """Yield a listening socket in place of the web server."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(30)
         yield listening
@@ -32,7 +32,7 @@ def behind() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def multiplexer(transactional_db: None, redis_url: str, behind: socket.socket) -> Iterator[tuple[str, int]]:
-    """The gRPC port, which leads to that socket."""
+    """Start the port multiplexer in front of that socket."""
     with GrpcServer(redis_url, rest="http://{}:{}".format(*behind.getsockname())) as server:
         host, _, port = server.address.partition(":")
         yield host, int(port)
@@ -79,7 +79,7 @@ def test_a_server_that_ends_without_reading_everything_still_gets_its_answer_thr
 
 @pytest.fixture
 def brief(transactional_db: None, redis_url: str) -> Iterator[dict[str, str]]:
-    """The URLs of both ports, where a connection may be idle for a second."""
+    """Return the URLs of both ports; connections may be idle for a second."""
     with (
         WebServer(redis_url, PUSHHUB_IDLE_SECONDS="1") as web,
         GrpcServer(redis_url, rest=web.url) as grpc,

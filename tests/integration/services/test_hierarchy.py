@@ -1,4 +1,4 @@
-"""Organizations, folders and groups: made by command and in the console."""
+"""Organizations, folders and groups: created by command and in the console."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_commands_create_a_tree(db: None, capsys: pytest.CaptureFixture[str]) ->
     assert project.parent is not None
     assert project.parent.name == inner
     assert project.created_at.date().isoformat() == "2020-02-29"
-    assert grants.policy_get(project) == {"etag": "ACAB"}, "nobody owns it, and its agent needs a grant"
+    assert grants.policy_get(project) == {"etag": "ACAB"}, "nobody owns the project, and its agent needs a grant"
 
 
 def test_roles_are_granted_and_revoked_by_command(db: None) -> None:
@@ -67,7 +67,7 @@ def test_a_folder_needs_a_parent_that_exists(db: None, parent: str) -> None:
     assert not Folder.objects.exists()
 
 
-def test_making_and_moving_need_permissions(db: None) -> None:
+def test_creating_and_moving_need_permissions(db: None) -> None:
     organization = hierarchy.organization_create(display_name="Example")
     project = Project.objects.create(project_id="shop")
     for refused in (
@@ -81,7 +81,7 @@ def test_making_and_moving_need_permissions(db: None) -> None:
     grants.role_grant(organization, role="roles/resourcemanager.folderAdmin", member=ADA.member)
     folder = hierarchy.folder_create(display_name="Mine", parent=organization, caller=ADA)
 
-    assert access.allowed(ADA, "resourcemanager.projects.create", folder), "who makes a folder owns it"
+    assert access.allowed(ADA, "resourcemanager.projects.create", folder), "the creator of a folder owns it"
     grants.role_grant(project, role="roles/owner", member=ADA.member)
     assert hierarchy.project_move(project=project, parent=folder, caller=ADA).parent == folder
 
@@ -110,7 +110,7 @@ def errors(response: Any) -> Any:
     return response.context["adminform"].form.errors
 
 
-def test_the_console_makes_organizations_and_folders_with_an_owner(console: Client) -> None:
+def test_the_console_creates_organizations_and_folders_with_an_owner(console: Client) -> None:
     assert console.post("/admin/subscriptions/organization/add/", {"display_name": "Example"}).status_code == 302
     organization = Organization.objects.get()
     place = {"display_name": "Shops", "organization": organization.pk}
@@ -134,7 +134,7 @@ def group_form(*members: str, email: str = "Crew@Example.com") -> dict[str, str]
     return form | {f"members-{position}-member": member for position, member in enumerate(members)}
 
 
-def test_the_console_makes_groups(console: Client) -> None:
+def test_the_console_creates_groups(console: Client) -> None:
     answer = console.post(
         "/admin/subscriptions/group/add/", group_form("user:Ada@example.com", "group:all@example.com")
     )

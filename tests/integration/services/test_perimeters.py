@@ -23,11 +23,11 @@ ELSEWHERE = "https://example.com/push"
 
 @pytest.fixture
 def api(redis_url: str) -> Api:
-    """`existing` is pushed to a host elsewhere, `waiting` is pulled."""
+    """Create `existing`, which is pushed to another host, and `waiting`, which is pulled."""
     api = Api()
-    api.made("topics/orders")
-    api.made("subscriptions/existing", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ELSEWHERE}})
-    api.made("subscriptions/waiting", {"topic": TOPIC})
+    api.create("topics/orders")
+    api.create("subscriptions/existing", {"topic": TOPIC, "pushConfig": {"pushEndpoint": ELSEWHERE}})
+    api.create("subscriptions/waiting", {"topic": TOPIC})
     return api
 
 
@@ -133,10 +133,8 @@ def test_existing_push_subscriptions_cannot_be_updated_for_any_projects_protecte
         ({"pushConfig": {"pushEndpoint": ELSEWHERE}}, "pushConfig"),
     ],
 )
-def test_nothing_of_them_can_be_updated_whether_or_not_it_is_their_push_configuration(
-    api: Api, update: Any, mask: str
-) -> None:
-    api.made("topics/letters")
+def test_no_field_of_a_push_subscription_can_be_updated(api: Api, update: Any, mask: str) -> None:
+    api.create("topics/letters")
     protect()
     before = stored(Subscription)
     assert refused(api.patch("subscriptions/existing", {"subscription": update, "updateMask": mask}))
@@ -201,7 +199,7 @@ def test_perimeters_by_command(api: Api, capsys: pytest.CaptureFixture[str]) -> 
         call_command("perimeter", "create", "crown jewels", "shop")
     with pytest.raises(CommandError, match="none"):
         call_command("perimeter", "create", "another", "none")
-    assert Perimeter.objects.count() == 1, "nothing is left of what failed"
+    assert Perimeter.objects.count() == 1, "the failed request left no rows"
     call_command("perimeter", "delete", "crown jewels")
     assert create(api, ELSEWHERE).status == 200
     with pytest.raises(CommandError, match="no perimeter"):

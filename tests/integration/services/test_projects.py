@@ -26,14 +26,14 @@ ADA = "user:ada@example.com"
 
 @pytest.fixture
 def organization(transactional_db: None) -> Organization:
-    made = Organization.objects.create(display_name="example.com")
-    grants.role_grant(made, role="roles/resourcemanager.projectCreator", member=ADA)
-    return made
+    organization = Organization.objects.create(display_name="example.com")
+    grants.role_grant(organization, role="roles/resourcemanager.projectCreator", member=ADA)
+    return organization
 
 
 @pytest.fixture
 def managed(organization: Organization, live_server: LiveServer, settings: Any) -> Iterator[Any]:
-    """Resource Manager's client of Ada, who may make projects in the organization."""
+    """Return Resource Manager's client for Ada, who may create projects in the organization."""
     settings.ANONYMOUS = ""
     credentials = Credentials(access_tokens.access_token_create(member=ADA).token)
     http = google_auth_httplib2.AuthorizedHttp(credentials, http=httplib2.Http())
@@ -58,22 +58,22 @@ def test_the_life_of_a_project(managed: Any, organization: Organization) -> None
     operation = managed.create(body=body).execute()
     project = Project.objects.get()
     assert (operation["done"], operation["name"]) == (True, f"operations/cp.{project.number}")
-    made = operation["response"]
-    assert made.pop("@type") == "type.googleapis.com/google.cloudresourcemanager.v1.Project"
-    assert made == {
+    created = operation["response"]
+    assert created.pop("@type") == "type.googleapis.com/google.cloudresourcemanager.v1.Project"
+    assert created == {
         **body,
         "projectNumber": str(project.number),
         "lifecycleState": "ACTIVE",
-        "createTime": made["createTime"],
+        "createTime": created["createTime"],
     }
-    assert managed.get(projectId="web-shop").execute() == made
-    assert managed.get(projectId=str(project.number)).execute() == made
-    assert managed.list().execute() == {"projects": [made]}
+    assert managed.get(projectId="web-shop").execute() == created
+    assert managed.get(projectId=str(project.number)).execute() == created
+    assert managed.list().execute() == {"projects": [created]}
     assert managed.getAncestry(projectId="web-shop", body={}).execute() == {
         "ancestor": [{"resourceId": {"type": "project", "id": "web-shop"}}, {"resourceId": parent_of(organization)}]
     }
 
-    changed = managed.update(projectId="web-shop", body={**made, "name": "Store", "labels": {}}).execute()
+    changed = managed.update(projectId="web-shop", body={**created, "name": "Store", "labels": {}}).execute()
     assert (changed["name"], "labels" in changed) == ("Store", False)
     assert managed.delete(projectId="web-shop").execute() == {}
     assert managed.get(projectId="web-shop").execute()["lifecycleState"] == "DELETE_REQUESTED"
@@ -81,7 +81,7 @@ def test_the_life_of_a_project(managed: Any, organization: Organization) -> None
     assert managed.get(projectId="web-shop").execute() == changed
 
 
-def test_its_creator_owns_it(managed: Any, organization: Organization) -> None:
+def test_the_creator_of_a_project_owns_it(managed: Any, organization: Organization) -> None:
     managed.create(body={"projectId": "web-shop", "parent": parent_of(organization)}).execute()
 
     policy = managed.getIamPolicy(resource="web-shop", body={}).execute()
@@ -89,7 +89,7 @@ def test_its_creator_owns_it(managed: Any, organization: Organization) -> None:
     assert {"role": "roles/owner", "members": [ADA]} in policy["bindings"]
 
 
-def test_without_a_parent_it_is_the_operators_to_make(managed: Any) -> None:
+def test_only_the_operator_creates_projects_without_a_parent(managed: Any) -> None:
     status, reason = refusal(managed.create(body={"projectId": "web-shop"}))
 
     assert status == 403
@@ -102,7 +102,7 @@ def test_each_caller_sees_the_projects_that_it_may_get(managed: Any, organizatio
     open_one = project_create(project_id="open-one")
     grants.role_grant(open_one, role="roles/viewer", member=ADA)
 
-    assert [one["projectId"] for one in managed.list().execute()["projects"]] == ["open-one"]
+    assert [project["projectId"] for project in managed.list().execute()["projects"]] == ["open-one"]
     assert refusal(managed.get(projectId="secret"))[0] == 403
     assert refusal(managed.get(projectId="is-not-there"))[0] == 403
 
@@ -115,8 +115,8 @@ def test_projects_are_listed_in_pages(managed: Any) -> None:
     page = first.execute()
     second = managed.list_next(first, page)
 
-    assert [one["projectId"] for one in page["projects"]] == ["aa-aaaa", "bb-bbbb"]
-    assert [one["projectId"] for one in second.execute()["projects"]] == ["cc-cccc"]
+    assert [project["projectId"] for project in page["projects"]] == ["aa-aaaa", "bb-bbbb"]
+    assert [project["projectId"] for project in second.execute()["projects"]] == ["cc-cccc"]
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_an_existing_id_or_a_missing_parent_creates_no_project(api: Api) -> None
     assert api.post("/v1/projects", missing).error["status"] == "NOT_FOUND"
 
 
-def test_a_deleted_project_takes_no_new_resources(api: Api) -> None:
-    topic = api.made("topics/orders")
+def test_a_deleted_project_accepts_no_new_resources(api: Api) -> None:
+    topic = api.create("topics/orders")
     assert api.delete("/v1/projects/shop").status == 200
 
     assert api.put("topics/more").error["status"] == "FAILED_PRECONDITION"
@@ -186,7 +186,7 @@ def test_an_update_neither_renames_nor_moves_a_project(api: Api, change: dict[st
         ("projectNumber:x", []),
     ],
 )
-def test_a_filter_lets_through_what_meets_all_its_terms(db: None, text: str, expected: list[str]) -> None:
+def test_a_filter_passes_projects_that_match_all_its_terms(db: None, text: str, expected: list[str]) -> None:
     organization = Organization.objects.create(display_name="example.com")
     folder = Folder.objects.create(display_name="web", organization=organization, number=700)
     Project.objects.create(project_id="alpha-one", folder=folder, labels={"team": "web"})
@@ -197,13 +197,13 @@ def test_a_filter_lets_through_what_meets_all_its_terms(db: None, text: str, exp
         delete_requested_at="2026-01-01T00:00:00Z",
     )
 
-    found = projects.projects_visible(Principal("operator:x", is_superuser=True), filter=text)
+    visible = projects.projects_visible(Principal("operator:x", is_superuser=True), filter=text)
 
-    assert [row.project_id for row in found] == expected
+    assert [row.project_id for row in visible] == expected
 
 
 @pytest.mark.parametrize("text", ["x", "a:b", ":", "id:", "labels.:x", "labels.A B:x", "id:a OR id:b"])
-def test_a_filter_that_is_none_is_refused(api: Api, text: str) -> None:
+def test_a_malformed_filter_is_refused(api: Api, text: str) -> None:
     answer = api.get("/v1/projects?filter=" + text.replace(" ", "%20"))
 
     assert (answer.status, answer.fields) == (400, ["filter"])

@@ -66,33 +66,35 @@ def committed(api: Api, definition: str = WIDER) -> Any:
 
 
 def publish(api: Api, *data: bytes, topic: str = "orders") -> Answer:
-    return api.post(f"topics/{topic}:publish", {"messages": [{"data": encoded(one)} for one in data]})
+    return api.post(f"topics/{topic}:publish", {"messages": [{"data": encoded(payload)} for payload in data]})
 
 
 def attributes_of(api: Api, answer: Answer) -> list[dict[str, str]]:
-    """What a subscriber gets with the messages of a publish."""
+    """Return the attributes that a subscriber gets with the messages of a publish."""
     assert answer.status == 200, answer
     received = api.post("subscriptions/all:pull", {"maxMessages": 100, "returnImmediately": True}).body
-    found = {one["message"]["messageId"]: one["message"].get("attributes", {}) for one in received["receivedMessages"]}
-    return [found[message_id] for message_id in answer.body["messageIds"]]
+    attributes_by_id = {
+        entry["message"]["messageId"]: entry["message"].get("attributes", {}) for entry in received["receivedMessages"]
+    }
+    return [attributes_by_id[message_id] for message_id in answer.body["messageIds"]]
 
 
 def topic_with(api: Api, **settings: str) -> None:
-    api.made("topics/orders", {"schemaSettings": {"schema": NAME, "encoding": "JSON", **settings}})
-    api.made("subscriptions/all", {"topic": "projects/shop/topics/orders"})
+    api.create("topics/orders", {"schemaSettings": {"schema": NAME, "encoding": "JSON", **settings}})
+    api.create("subscriptions/all", {"topic": "projects/shop/topics/orders"})
 
 
 def test_a_schema_is_created_read_listed_and_deleted(api: Api) -> None:
-    made = created(api)
-    assert made["name"] == NAME and made["type"] == "AVRO" and made["definition"] == AVRO
-    assert re.fullmatch("[0-9a-f]{8}", made["revisionId"]) and made["revisionCreateTime"].endswith("Z")
-    basic = {key: value for key, value in made.items() if key != "definition"}
-    assert api.get("schemas/order").body == made
-    assert api.get(f"schemas/order@{made['revisionId']}").body == made
+    schema = created(api)
+    assert schema["name"] == NAME and schema["type"] == "AVRO" and schema["definition"] == AVRO
+    assert re.fullmatch("[0-9a-f]{8}", schema["revisionId"]) and schema["revisionCreateTime"].endswith("Z")
+    basic = {key: value for key, value in schema.items() if key != "definition"}
+    assert api.get("schemas/order").body == schema
+    assert api.get(f"schemas/order@{schema['revisionId']}").body == schema
     assert api.get("schemas/order?view=BASIC").body == basic
     assert api.get("schemas").body == {"schemas": [basic]}
-    assert api.get("schemas?view=FULL").body == {"schemas": [made]}
-    assert api.get("schemas?view=2").body == {"schemas": [made]}
+    assert api.get("schemas?view=FULL").body == {"schemas": [schema]}
+    assert api.get("schemas?view=2").body == {"schemas": [schema]}
     assert api.get("schemas?view=HALF").status == 400
     again = api.post("schemas?schemaId=order", {"type": "AVRO", "definition": AVRO})
     assert (again.status, again.error["status"]) == (409, "ALREADY_EXISTS")
@@ -110,7 +112,8 @@ def test_revisions_are_committed_rolled_back_listed_and_deleted(api: Api) -> Non
     assert listed == [first, second, third]
     page = api.get("schemas/order:listRevisions?pageSize=2").body
     rest = api.get(f"schemas/order:listRevisions?pageSize=2&pageToken={page['nextPageToken']}").body
-    assert [one["revisionId"] for one in rest["schemas"]] == [third["revisionId"]] and "nextPageToken" not in rest
+    assert [revision["revisionId"] for revision in rest["schemas"]] == [third["revisionId"]]
+    assert "nextPageToken" not in rest
     assert api.delete(f"schemas/order@{third['revisionId']}:deleteRevision").body == second
     assert api.delete(f"schemas/order:deleteRevision?revisionId={second['revisionId']}").body == first
     last = api.delete(f"schemas/order@{first['revisionId']}:deleteRevision")
@@ -220,7 +223,7 @@ def test_a_compiled_definition_checks_messages(api: Api) -> None:
     assert api.post("schemas?schemaId=order", COMPILED_SCHEMA).body["compiledProtoSchema"] == COMPILED
     assert api.get("schemas/order").body["compiledProtoSchema"] == COMPILED
     assert "compiledProtoSchema" not in api.get("schemas").body["schemas"][0]
-    api.made("topics/orders", {"schemaSettings": {"schema": NAME, "encoding": "JSON"}})
+    api.create("topics/orders", {"schemaSettings": {"schema": NAME, "encoding": "JSON"}})
 
     good = encoded(b'{"id": "7", "item": {"at": "2026-01-01T00:00:00Z"}}')
     assert api.post("topics/orders:publish", {"messages": [{"data": good}]}).status == 200
@@ -290,8 +293,8 @@ def test_a_message_is_validated(api: Api, type_: str, definition: str, encoding:
     assert api.post("schemas:validateMessage", {"encoding": "JSON"}).fields == ["name"]
 
 
-def test_published_messages_say_what_they_were_checked_against(api: Api) -> None:
-    made = created(api)
+def test_published_messages_name_the_schema_that_they_were_checked_against(api: Api) -> None:
+    schema = created(api)
     topic_with(api)
     answer = api.post(
         "topics/orders:publish",
@@ -300,7 +303,7 @@ def test_published_messages_say_what_they_were_checked_against(api: Api) -> None
     stamp = {
         "googclient_schemaencoding": "JSON",
         "googclient_schemaname": NAME,
-        "googclient_schemarevisionid": made["revisionId"],
+        "googclient_schemarevisionid": schema["revisionId"],
     }
     assert attributes_of(api, answer) == [stamp, {**stamp, "own": "1"}]
 
@@ -320,8 +323,10 @@ def test_the_newest_revision_of_the_range_that_matches_is_named(api: Api) -> Non
     first, second = created(api), committed(api)
     topic_with(api)
     narrow, wide = GOOD, b'{"id":null}'
-    found = attributes_of(api, publish(api, narrow, wide))
-    assert [one["googclient_schemarevisionid"] for one in found] == [first["revisionId"], second["revisionId"]]
+    revision_ids = [
+        attributes["googclient_schemarevisionid"] for attributes in attributes_of(api, publish(api, narrow, wide))
+    ]
+    assert revision_ids == [first["revisionId"], second["revisionId"]]
     only_first = {"topic": {"schemaSettings": {"lastRevisionId": first["revisionId"]}}}
     assert api.patch("topics/orders", {**only_first, "updateMask": "schemaSettings.lastRevisionId"}).status == 200
     assert publish(api, narrow).status == 200 and publish(api, wide).status == 400
@@ -334,11 +339,11 @@ def test_the_newest_revision_of_the_range_that_matches_is_named(api: Api) -> Non
     assert answer.fields == ["schemaSettings.firstRevisionId"]
 
 
-def test_the_topic_of_a_deleted_schema_shows_that_and_refuses_messages(api: Api) -> None:
+def test_the_topic_of_a_deleted_schema_says_so_and_refuses_messages(api: Api) -> None:
     created(api)
     topic_with(api)
     api.delete("schemas/order")
-    created(api)  # the same name again is another schema
+    created(api)  # a new schema of the same name is another schema
     assert api.get("topics/orders").body["schemaSettings"] == {"schema": DELETED_SCHEMA, "encoding": "JSON"}
     assert publish(api, GOOD).error["status"] == "FAILED_PRECONDITION"
     labels = api.patch("topics/orders", {"topic": {"labels": {"a": "b"}}, "updateMask": "labels"})
@@ -348,7 +353,7 @@ def test_the_topic_of_a_deleted_schema_shows_that_and_refuses_messages(api: Api)
 
 
 @pytest.mark.parametrize(
-    ("given", "status", "field"),
+    ("schema_settings", "status", "field"),
     [
         ({"schema": "projects/shop/schemas/none", "encoding": "JSON"}, 404, None),
         ({"schema": "order", "encoding": "JSON"}, 400, "schemaSettings.schema"),
@@ -357,25 +362,27 @@ def test_the_topic_of_a_deleted_schema_shows_that_and_refuses_messages(api: Api)
         ({"schema": NAME, "encoding": "JSON", "firstRevisionId": "00000000"}, 404, None),
     ],
 )
-def test_settings_that_cannot_be_are_refused(api: Api, given: dict[str, str], status: int, field: str | None) -> None:
+def test_bad_schema_settings_are_refused(
+    api: Api, schema_settings: dict[str, str], status: int, field: str | None
+) -> None:
     created(api)
-    answer = api.put("topics/orders", {"schemaSettings": given})
+    answer = api.put("topics/orders", {"schemaSettings": schema_settings})
     assert answer.status == status and (field is None or answer.fields == [field])
     assert not Topic.objects.exists()
 
 
 def test_a_publish_without_a_schema_makes_no_more_queries(api: Api, django_assert_max_num_queries: Any) -> None:
-    api.made("topics/plain")
+    api.create("topics/plain")
     publish(api, b"warm", topic="plain")
     topic = Topic.objects.select_related("project").get(topic_id="plain")
-    with django_assert_max_num_queries(8) as found:
+    with django_assert_max_num_queries(8) as queries:
         message_publish(topic=topic, messages=[NewMessage(b"x", {})])
-    assert not [query for query in found.captured_queries if "schema" in query["sql"]]
+    assert not [query for query in queries.captured_queries if "schema" in query["sql"]]
 
 
 def test_a_topic_needs_a_permission_on_its_schema(api: Api) -> None:
     created(api)
-    api.made("topics/plain")
+    api.create("topics/plain")
     api.sign_in("ada@example.com")
     shop, schema = project_get(project="shop"), schema_get(name=NAME)
     role = role_create(

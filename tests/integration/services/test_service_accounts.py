@@ -18,8 +18,8 @@ def account(api: Api) -> dict[str, Any]:
     body = {"accountId": "pusher", "serviceAccount": {"displayName": "Pusher", "description": "signs"}}
     answer = api.post("serviceAccounts", body)
     assert answer.status == 200, answer
-    made: dict[str, Any] = answer.body
-    return made
+    account: dict[str, Any] = answer.body
+    return account
 
 
 def test_a_new_account_has_an_email_and_a_number(account: dict[str, Any]) -> None:
@@ -47,7 +47,7 @@ def test_an_account_is_found_by_email_and_by_number_with_and_without_its_project
 
 
 def test_an_account_is_not_found_under_another_project(api: Api, account: dict[str, Any]) -> None:
-    api.made("/v1/projects/other/topics/any")
+    api.create("/v1/projects/other/topics/any")
 
     assert api.get(f"/v1/projects/other/serviceAccounts/{EMAIL}").status == 404
 
@@ -92,14 +92,14 @@ def test_a_bad_request_is_refused_by_name_and_nothing_is_stored(api: Api, body: 
     assert not Project.objects.exists()
 
 
-def test_it_is_disabled_and_enabled(api: Api, account: dict[str, Any]) -> None:
+def test_an_account_is_disabled_and_enabled(api: Api, account: dict[str, Any]) -> None:
     assert api.post(f"serviceAccounts/{EMAIL}:disable").body == {}
     assert api.get(f"serviceAccounts/{EMAIL}").body == {**account, "disabled": True}
     assert api.post(f"serviceAccounts/{EMAIL}:enable").body == {}
     assert api.get(f"serviceAccounts/{EMAIL}").body == account
 
 
-def test_it_is_patched_by_mask(api: Api, account: dict[str, Any]) -> None:
+def test_an_account_is_patched_by_mask(api: Api, account: dict[str, Any]) -> None:
     changes = {"displayName": "New", "description": "not named by the mask"}
 
     patched = api.patch(f"serviceAccounts/{EMAIL}", {"serviceAccount": changes, "updateMask": "display_name"})
@@ -109,7 +109,7 @@ def test_it_is_patched_by_mask(api: Api, account: dict[str, Any]) -> None:
     assert (refused.status, refused.fields) == (400, ["updateMask"])
 
 
-def test_it_is_deleted_and_its_name_comes_back_as_another_account(api: Api, account: dict[str, Any]) -> None:
+def test_a_deleted_account_may_be_created_again_as_another_account(api: Api, account: dict[str, Any]) -> None:
     assert api.delete(f"serviceAccounts/{EMAIL}").body == {}
     assert api.get(f"serviceAccounts/{EMAIL}").status == 404
 
@@ -119,7 +119,7 @@ def test_it_is_deleted_and_its_name_comes_back_as_another_account(api: Api, acco
     assert again["uniqueId"] != account["uniqueId"]
 
 
-def test_an_operator_makes_projects_where_they_do_not_come_by_themselves(
+def test_an_operator_creates_projects_where_they_are_not_created_on_first_use(
     api: Api, settings: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings.DEVELOPMENT = False

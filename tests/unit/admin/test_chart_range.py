@@ -1,4 +1,4 @@
-"""The range of a page of charts: what an address asks for, and where the page's links lead."""
+"""The range of a page of charts: the range that an address asks for, and where the page's links lead."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_dragged_range_is_shown_in_whole_periods() -> None:
     ("start", "end"),
     [("x", "y"), ("2026-11-22T06:00:00Z", ""), ("2026-11-22T07:00:00Z", "2026-11-22T06:00:00Z"), ("0001", "9999")],
 )
-def test_anything_that_is_no_range_shows_the_last_hour(start: str, end: str) -> None:
+def test_an_invalid_range_shows_the_last_hour(start: str, end: str) -> None:
     assert parse(start=start, end=end) == parse(range="1h")
 
 
@@ -55,14 +55,14 @@ def test_every_range_is_drawn_and_can_be_moved_and_zoomed(start: str, end: str) 
         assert seen.end <= NOW + seen.period
 
 
-def test_old_times_are_shown_by_what_is_still_kept() -> None:
+def test_old_times_are_shown_from_the_coarser_data_that_is_still_kept() -> None:
     week, year = NOW - timedelta(days=9), NOW - timedelta(days=365)
     for start, period in ((week, timedelta(hours=1)), (year, timedelta(days=1))):
         shown = parse(start=f"{start:%Y-%m-%dT%H:%M:%SZ}", end=f"{start + timedelta(hours=6):%Y-%m-%dT%H:%M:%SZ}")
         assert shown.period == period
 
 
-def test_the_links_keep_the_comparison_and_lead_to_what_they_say() -> None:
+def test_the_links_keep_the_comparison_and_lead_to_the_range_that_they_name() -> None:
     shown = parse(range="1h", compare="week")
     assert shown.query() == "range=1h&compare=week"
     earlier = moved(shown, -1, now=NOW)

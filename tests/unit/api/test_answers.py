@@ -1,4 +1,4 @@
-"""Partial answers: what a field selector means, and which are none."""
+"""Partial answers: what a field selector means, and which selectors are refused."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from subscriptions.cli.verbs import Verb
 
 
 class Recorder:
-    """Answers every call with what it was given, and with some labels."""
+    """Answers every call with its request, and with some labels."""
 
     def __init__(self, **present: Any) -> None:
         self.calls: list[tuple[str, str, Fields]] = []
@@ -30,7 +30,7 @@ class Recorder:
 
 
 def run(verbs: dict[str, Verb], verb: str, *words: str, **present: Any) -> list[tuple[str, str, Fields]]:
-    """The calls that a command line makes, in the project `p`."""
+    """Run a command line in the project `p`, and return the calls that it makes."""
     parser = ArgumentParser()
     for flag in verbs[verb].flags:
         flag.add(parser)
@@ -250,7 +250,7 @@ def test_bindings_are_added_and_removed() -> None:
     bindings = [{"role": "roles/viewer", "members": ["user:a@x"]}]
     added = run(topics.VERBS, "add-iam-policy-binding", *words, bindings=bindings)[-1][2]["policy"]
     assert added["bindings"] == [{"role": "roles/viewer", "members": ["user:a@x", "user:b@x"]}]
-    assert added["etag"] == "x", "what others change meanwhile is not lost"
+    assert added["etag"] == "x", "with the etag, no change by others in the meantime is lost"
     removed = run(topics.VERBS, "remove-iam-policy-binding", *words, bindings=added["bindings"])[-1][2]["policy"]
     assert removed["bindings"] == [{"role": "roles/viewer", "members": ["user:a@x"]}]
     with pytest.raises(CliError, match="not found"):
@@ -258,11 +258,11 @@ def test_bindings_are_added_and_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "seconds"),
     [("10", "10s"), ("10s", "10s"), ("0.5s", "0.5s"), ("5m", "300s"), ("2h", "7200s"), ("1d12h", "129600s")],
 )
-def test_durations(text: str, found: str) -> None:
-    assert values.duration(text) == found
+def test_durations(text: str, seconds: str) -> None:
+    assert values.duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "x", "5w", "-5s", "5 m", "m5", "1d12"])

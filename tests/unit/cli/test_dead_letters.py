@@ -1,4 +1,4 @@
-"""`pushhub dead-letters`: its requests, what it reports, and when it asks."""
+"""`pushhub dead-letters`: its requests, its reports, and when it asks for confirmation."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_more_ids_than_a_request_takes_are_several_requests_until_one_fails() ->
     [([], "--all"), (["--message-ids=7", "--all"], "--all"), (["--message-ids=7", "--rate=5"], "--rate needs --all")],
 )
 @pytest.mark.parametrize("verb", ["redrive", "discard"])
-def test_what_is_to_be_moved_is_said_once(verb: str, words: list[str], error: str) -> None:
+def test_the_dead_letters_to_move_are_named_in_one_way_only(verb: str, words: list[str], error: str) -> None:
     client = Letters()
     with pytest.raises(CliError, match=error):
         run(client, verb, "worker", *words)
@@ -126,7 +126,7 @@ def test_redrive_never_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(Letters(), "redrive", "worker", "--all").note
 
 
-def test_its_words_and_flags_complete() -> None:
+def test_the_words_and_flags_of_dead_letters_complete() -> None:
     assert candidates(["dead"]) == ["dead-letters"]
     assert candidates(["dead-letters", ""]) == ["list", "redrive", "discard"]
     assert candidates(["dead-letters", "discard", "worker", "--a"]) == ["--access-token-file", "--all"]

@@ -1,4 +1,4 @@
-"""The flags of message transforms: what they read from files, and what becomes of it in a request."""
+"""The flags of message transforms: what they read from files, and what they put into a request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ YAML = """
 
 @pytest.fixture(params=["yaml", "json"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A file with a list of one transform."""
+    """Return the path of a file with a list of one transform."""
     file = tmp_path / "transforms"
     file.write_text(YAML if request.param == "yaml" else json.dumps([TRANSFORM]))
     return str(file)
@@ -94,7 +94,7 @@ def test_a_test_that_cannot_be_is_told(flags: list[str], words: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "words"), [("{}", "not a list"), ("a: [", "neither JSON nor YAML")])
-def test_a_file_that_holds_no_list_is_told(tmp_path: Path, text: str, words: str) -> None:
+def test_a_file_that_holds_no_list_is_an_error(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "file"
     file.write_text(text)
 

@@ -139,8 +139,8 @@ def test_completion(words: list[str], expected: list[str]) -> None:
     assert candidates(words, commands=("emulator",)) == expected
 
 
-#: What each shell does when somebody presses the tabulator key, here with the candidates printed. zsh allows `compadd`
-#: inside of its line editor only.
+#: What each shell runs when somebody presses the tab key, with the candidates printed. zsh allows `compadd` in its line
+#: editor only.
 TAB = {
     "bash": "COMP_WORDS=(pushhub {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _pushhub\n"
     "printf '%s\\n' \"${{COMPREPLY[@]}}\"",
@@ -156,7 +156,7 @@ BEFORE = {"bash": "", "zsh": "autoload -U compinit; compinit -D\n", "fish": ""}
 )
 @pytest.mark.parametrize("shell", SCRIPTS)
 def test_each_shell_completes(shell: str, words: str, expected: list[str], tmp_path: Path) -> None:
-    """Shells that this machine lacks are not asked."""
+    """Shells that this machine lacks are not tested."""
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     program = tmp_path / "pushhub"
@@ -184,7 +184,7 @@ def test_pubsub_may_be_left_out(word: list[str], capsys: pytest.CaptureFixture[s
 
 
 def test_the_program_loads_neither_django_nor_requests() -> None:
-    """They would take most of a second. What is loaded is the same on every machine; a time is not."""
+    """They would take most of a second. The test checks the loaded modules, as a time would differ between machines."""
     code = (
         "import sys\n"
         "from pushhub import cli\n"

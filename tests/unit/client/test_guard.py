@@ -49,7 +49,7 @@ def test_a_row_is_lifted_by_its_own_block_and_not_by_a_wider_one(row: tuple[str,
         ("::1", ["::1/128"], "allow"),
         ("fd12::1", ["fd12::/16"], "allow"),
         ("fd00:ec2::254", ["fd00::/8"], "deny"),
-        # DNS64: the address behind the translator is checked as well.
+        # With DNS64, the address behind the translator is checked as well.
         ("64:ff9b::8.8.8.8", ["64:ff9b::/96"], "allow"),
         ("64:ff9b::127.0.0.1", ["64:ff9b::/96"], "deny"),
         ("64:ff9b::169.254.169.254", ["64:ff9b::/96"], "deny"),

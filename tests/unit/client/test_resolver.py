@@ -12,7 +12,9 @@ from deliveries.client import resolver as module
 from deliveries.client.resolver import Resolver
 
 
-def made(lookup: Callable[[str], tuple[str, ...]], *, clock: Callable[[], float], timeout_s: float = 20) -> Resolver:
+def resolver_with(
+    lookup: Callable[[str], tuple[str, ...]], *, clock: Callable[[], float], timeout_s: float = 20
+) -> Resolver:
     loop = asyncio.get_running_loop()
     return Resolver(loop, clock=clock, timeout_s=timeout_s, keep_s=30, keep_failure_s=5, lookup=lookup)
 
@@ -29,7 +31,7 @@ def test_addresses_are_cached_and_failures_for_a_shorter_time() -> None:
 
     async def scenario() -> None:
         nonlocal now
-        resolver = made(lookup, clock=lambda: now)
+        resolver = resolver_with(lookup, clock=lambda: now)
         for now, expected in ((0, 2), (4.9, 2), (5, 3), (9.9, 3), (29.9, 4), (30, 5)):
             assert await resolver.resolve("good") == ("192.0.2.1",)
             assert await resolver.resolve("bad") == ()
@@ -46,7 +48,7 @@ def test_concurrent_requests_for_a_name_share_one_lookup() -> None:
         return ("192.0.2.1",)
 
     async def scenario() -> None:
-        resolver = made(lookup, clock=lambda: 0.0)
+        resolver = resolver_with(lookup, clock=lambda: 0.0)
         assert set(await asyncio.gather(*(resolver.resolve("good") for _ in range(100)))) == {("192.0.2.1",)}
 
     asyncio.run(scenario())
@@ -61,7 +63,7 @@ def test_a_cancelled_request_does_not_end_the_lookup_of_the_others() -> None:
         return ("192.0.2.1",)
 
     async def scenario() -> None:
-        resolver = made(lookup, clock=lambda: 0.0)
+        resolver = resolver_with(lookup, clock=lambda: 0.0)
         first = asyncio.create_task(resolver.resolve("good"))
         second = asyncio.create_task(resolver.resolve("good"))
         await asyncio.sleep(0)
@@ -83,7 +85,7 @@ def test_hanging_lookups_occupy_a_bounded_number_of_threads(monkeypatch: pytest.
         return ("192.0.2.1",)
 
     async def scenario() -> None:
-        resolver = made(lookup, clock=lambda: 0.0, timeout_s=0.02)
+        resolver = resolver_with(lookup, clock=lambda: 0.0, timeout_s=0.02)
         assert set(await asyncio.gather(*(resolver.resolve(f"name{i}") for i in range(10)))) == {()}
         assert len(running) == 2
         go_on.set()
@@ -103,7 +105,7 @@ def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_REMEMBERED", 10)
 
     async def scenario() -> None:
-        resolver = made(lambda name: ("192.0.2.1",), clock=lambda: 0.0)
+        resolver = resolver_with(lambda name: ("192.0.2.1",), clock=lambda: 0.0)
         for i in range(100):
             await resolver.resolve(f"name{i}")
         assert len(resolver._remembered) <= 10

@@ -67,14 +67,14 @@ class Item:
             self.noticed.append(now)
 
 
-def made() -> tuple[Any, Wheel]:
+def loop_and_wheel() -> tuple[Any, Wheel]:
     loop: Any = Loop()
     return loop, Wheel(loop, clock=loop.time, tick_s=TICK)
 
 
 @given(st.lists(st.floats(0, 30), min_size=1, max_size=50))
 def test_every_item_is_called_once_never_early_and_at_most_a_tick_late(delays: list[float]) -> None:
-    loop, wheel = made()
+    loop, wheel = loop_and_wheel()
     items = [Item(wheel, loop.now + delay) for delay in delays]
     for item in items:
         wheel.put(item, item.due)
@@ -85,7 +85,7 @@ def test_every_item_is_called_once_never_early_and_at_most_a_tick_late(delays: l
 
 
 def test_moving_a_deadline_to_a_later_time_costs_no_timer() -> None:
-    loop, wheel = made()
+    loop, wheel = loop_and_wheel()
     item = Item(wheel, loop.now + 1)
     wheel.put(item, item.due)
     for _ in range(1000):
@@ -99,7 +99,7 @@ def test_moving_a_deadline_to_a_later_time_costs_no_timer() -> None:
 
 
 def test_a_deadline_that_moves_nearer_is_kept() -> None:
-    loop, wheel = made()
+    loop, wheel = loop_and_wheel()
     item = Item(wheel, loop.now + 60)
     wheel.put(item, item.due)
     item.due = loop.now + 1
@@ -111,7 +111,7 @@ def test_a_deadline_that_moves_nearer_is_kept() -> None:
 
 
 def test_a_dropped_item_is_forgotten() -> None:
-    loop, wheel = made()
+    loop, wheel = loop_and_wheel()
     item = Item(wheel, loop.now + 1)
     wheel.put(item, item.due)
     wheel.drop(item)
@@ -122,7 +122,7 @@ def test_a_dropped_item_is_forgotten() -> None:
 
 
 def test_an_empty_wheel_has_no_timer() -> None:
-    loop, wheel = made()
+    loop, wheel = loop_and_wheel()
     item = Item(wheel, loop.now + 1)
     wheel.put(item, item.due)
     loop.run_until(loop.now + 5)

@@ -1,4 +1,4 @@
-"""The skeleton of the background threads: what it survives, what it says of itself, and how it ends."""
+"""The base of the background threads: what it survives, how it reports that it is alive, and how it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.ports import wait_for
 
 
 class Work:
-    """A body that counts its rounds and raises what it is told to."""
+    """A thread body that counts its rounds and raises the errors that the test gives it."""
 
     def __init__(self) -> None:
         self.rounds = self.handed_back = self.ends = 0
@@ -45,7 +45,7 @@ def work() -> Iterator[Work]:
     it.thread.stop(timeout=10)
 
 
-def test_an_exception_ends_the_round_only(work: Work, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_ends_only_the_round(work: Work, caplog: pytest.LogCaptureFixture) -> None:
     work.errors = [RuntimeError("of the test"), ValueError("another")]
     work.thread.start()
     wait_for(lambda: work.rounds > 4, what="rounds after the exceptions")
@@ -54,7 +54,7 @@ def test_an_exception_ends_the_round_only(work: Work, caplog: pytest.LogCaptureF
     assert "of the test" in caplog.text
 
 
-def test_its_end_is_called_once_after_the_last_round(work: Work) -> None:
+def test_the_end_function_is_called_once_after_the_last_round(work: Work) -> None:
     work.thread.start()
     wait_for(lambda: work.rounds, what="a round")
     work.thread.stop(timeout=10)

@@ -16,9 +16,9 @@ from pushhub.common.logs import ClientErrors, JsonFormatter
 
 
 def record(message: str = "hello %s", *arguments: Any, **extra: Any) -> logging.LogRecord:
-    made = logging.LogRecord("pushhub.test", logging.INFO, "", 1, message, arguments, None)
-    made.__dict__.update(extra)
-    return made
+    record = logging.LogRecord("pushhub.test", logging.INFO, "", 1, message, arguments, None)
+    record.__dict__.update(extra)
+    return record
 
 
 def test_a_record_is_one_line_of_json() -> None:
@@ -38,12 +38,12 @@ def test_an_exception_is_part_of_the_line() -> None:
     try:
         raise ValueError("no")
     except ValueError:
-        made = record("x", exc_info=sys.exc_info())
-    assert "ValueError: no" in orjson.loads(JsonFormatter().format(made))["exception"]
+        failure = record("x", exc_info=sys.exc_info())
+    assert "ValueError: no" in orjson.loads(JsonFormatter().format(failure))["exception"]
 
 
 @pytest.mark.parametrize(("status", "is_logged"), [(404, False), (409, False), (501, False), (500, True), (503, True)])
-def test_a_clients_error_is_no_warning_and_no_error_of_ours(
+def test_a_clients_error_is_not_logged_as_a_warning_or_an_error(
     status: int, is_logged: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert settings.LOGGING["loggers"]["django.request"]["filters"] == ["client_errors"]
@@ -57,6 +57,6 @@ def test_a_clients_error_is_no_warning_and_no_error_of_ours(
 def test_debug_shows_clients_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     logger = logging.getLogger("pushhub.test")
     monkeypatch.setattr(logger, "level", logging.DEBUG)
-    made = record("Not Found", status_code=404)
-    assert ClientErrors().filter(made)
-    assert made.levelname == "DEBUG"
+    not_found = record("Not Found", status_code=404)
+    assert ClientErrors().filter(not_found)
+    assert not_found.levelname == "DEBUG"

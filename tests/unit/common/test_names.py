@@ -64,7 +64,7 @@ def test_projects_are_ids_or_numbers(project: str) -> None:
 
 
 @pytest.mark.parametrize("project", ["p", "my_project", "example.com:shop", "a" * 100, "3-shops", "a.b-c.com:x"])
-def test_a_new_project_is_called_in_lower_case(project: str) -> None:
+def test_the_id_of_a_new_project_is_in_lower_case(project: str) -> None:
     names.check_new_project(project, field="projectId")
     assert names.parse_project(f"projects/{project}") == project
 
@@ -88,7 +88,7 @@ def test_a_new_project_is_called_in_lower_case(project: str) -> None:
         "a::b",
     ],
 )
-def test_and_is_no_number_and_shares_no_domain_with_another(project: str) -> None:
+def test_the_id_of_a_new_project_is_no_number_and_shares_no_domain_with_another(project: str) -> None:
     with pytest.raises(InvalidArgument, match="Invalid project id given") as caught:
         names.check_new_project(project, field="projectId")
 
@@ -111,12 +111,12 @@ def test_and_is_no_number_and_shares_no_domain_with_another(project: str) -> Non
         "iam.gserviceaccount.com:x",
     ],
 )
-def test_ids_of_googles_own_projects_are_reserved(project: str) -> None:
+def test_the_ids_of_googles_own_projects_are_reserved(project: str) -> None:
     with pytest.raises(InvalidArgument, match="is reserved"):
         names.check_new_project(project, field="projectId")
 
 
-def test_a_service_agent_goes_by_the_number_of_its_project() -> None:
+def test_a_service_agent_is_named_by_the_number_of_its_project() -> None:
     email = names.service_agent_email(4711)
 
     assert email == "service-4711@gcp-sa-pubsub.iam.gserviceaccount.com"

@@ -75,7 +75,7 @@ def test_an_unknown_name_is_refused_in_productions_words() -> None:
     assert caught.value.field == "colour"
 
 
-def test_an_unknown_name_further_in_says_where() -> None:
+def test_an_unknown_name_in_a_nested_message_is_refused_with_its_path() -> None:
     with pytest.raises(InvalidArgument) as caught:
         DOG.read({"homeAddress": {"colour": 1}})
 
@@ -93,7 +93,7 @@ def test_output_only_fields_may_be_sent_and_are_ignored() -> None:
     assert DOG.read({"state": "AWAKE"}) == {}
 
 
-def test_of_a_oneof_there_is_one() -> None:
+def test_two_members_of_a_oneof_are_refused() -> None:
     assert DOG.read({"aPuppy": {}}) == {"aPuppy": {}}
     with pytest.raises(InvalidArgument, match=r"oneof field 'stage' is already set\. Cannot set 'anElder'"):
         DOG.read({"aPuppy": {}, "anElder": {}})

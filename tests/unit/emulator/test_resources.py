@@ -1,4 +1,4 @@
-"""What the emulator reads of resources to create at its start."""
+"""How the emulator reads the resources to create at its start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pushhub.emulator.resources import ResourcesError, resources_read
 ORDERS = "projects/demo/topics/orders"
 
 
-def test_a_short_form_names_a_project_its_topics_and_their_subscriptions() -> None:
+def test_a_short_form_lists_a_project_its_topics_and_their_subscriptions() -> None:
     resources = resources_read(projects=["demo,orders:billing:mail,returns", "empty"], path=None)
     assert resources.projects == ["demo", "empty"]
     assert resources.topics == {ORDERS: {}, "projects/demo/topics/returns": {}}

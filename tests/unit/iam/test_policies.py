@@ -16,20 +16,20 @@ PUBLISHER, VIEWER = "roles/pubsub.publisher", "roles/pubsub.viewer"
 
 
 def bound(*bindings: tuple[str, list[str]], kind: str = "topic") -> list[dict[str, Any]]:
-    given = [{"role": role, "members": members} for role, members in bindings]
-    return policies.bindings_normalise(given, kind=kind)
+    policy_bindings = [{"role": role, "members": members} for role, members in bindings]
+    return policies.bindings_normalise(policy_bindings, kind=kind)
 
 
 def test_empty_bindings_are_dropped_and_duplicates_merged() -> None:
-    given = bound(
+    normalised = bound(
         (VIEWER, []), (PUBLISHER, ["user:a@x.com", "user:A@X.com"]), (PUBLISHER, ["allUsers", "user:a@x.com"])
     )
 
-    assert given == [{"role": PUBLISHER, "members": ["user:a@x.com", "allUsers"]}]
+    assert normalised == [{"role": PUBLISHER, "members": ["user:a@x.com", "allUsers"]}]
 
 
 @pytest.mark.parametrize(
-    ("given", "canonical"),
+    ("member", "canonical"),
     [
         ("user:Ada@Example.COM", "user:ada@example.com"),
         ("serviceAccount:P@shop.iam.gserviceaccount.com", "serviceAccount:p@shop.iam.gserviceaccount.com"),
@@ -41,12 +41,12 @@ def test_empty_bindings_are_dropped_and_duplicates_merged() -> None:
         ("user:ada", "user:ada"),
     ],
 )
-def test_email_parts_are_lower_cased(given: str, canonical: str) -> None:
-    assert member_parse(given, field="m") == canonical
+def test_email_parts_are_lower_cased(member: str, canonical: str) -> None:
+    assert member_parse(member, field="m") == canonical
 
 
 @pytest.mark.parametrize(
-    "given",
+    "member",
     [
         "",
         "ada@example.com",
@@ -68,12 +68,12 @@ def test_email_parts_are_lower_cased(given: str, canonical: str) -> None:
         "allusers",
     ],
 )
-def test_a_member_of_no_known_kind_is_refused_and_named(given: str) -> None:
+def test_a_member_of_no_known_kind_is_refused_and_named(member: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
-        bound((PUBLISHER, [given]))
+        bound((PUBLISHER, [member]))
 
     assert refused.value.field == "policy.bindings[0].members[0]"
-    assert given in refused.value.message
+    assert member in refused.value.message
 
 
 def test_the_unset_policy_reads_as_acab_and_each_write_moves_the_etag() -> None:
@@ -86,7 +86,7 @@ def test_the_unset_policy_reads_as_acab_and_each_write_moves_the_etag() -> None:
     assert len(set(etags)) == 3
 
 
-def test_a_stale_etag_is_aborted_and_none_wins() -> None:
+def test_a_write_with_a_stale_etag_is_aborted_and_one_without_an_etag_wins() -> None:
     present, before = policies.etag_format(8), policies.etag_format(7)
     policies.etag_check(present, 8)
     policies.etag_check(present.rstrip("="), 8)
@@ -151,7 +151,7 @@ def test_a_role_that_does_not_exist_is_refused(role: str) -> None:
         bound((role, ["allUsers"]))
 
 
-def test_a_user_is_also_of_a_domain_and_everybody() -> None:
+def test_a_user_matches_its_domain_and_everybody() -> None:
     assert standing_for("user:Ada@Example.com") == {
         "user:ada@example.com",
         "domain:example.com",
@@ -161,7 +161,7 @@ def test_a_user_is_also_of_a_domain_and_everybody() -> None:
     assert "domain:shop.iam.gserviceaccount.com" not in standing_for("serviceAccount:a@shop.iam.gserviceaccount.com")
 
 
-def test_a_login_name_is_of_no_domain() -> None:
+def test_a_login_name_has_no_domain() -> None:
     assert standing_for("user:example.com") == {"user:example.com", "allUsers", "allAuthenticatedUsers"}
 
 
@@ -193,7 +193,7 @@ def test_the_service_agent_role_has_identical_permissions_to_token_creator_on_ac
     assert "iam.serviceAccounts.getOpenIdToken" in of_accounts[0]
 
 
-def test_what_the_predefined_roles_hold_as_the_specification_says() -> None:
+def test_the_predefined_roles_hold_the_permissions_of_the_specification() -> None:
     held = {name: role.permissions for name, role in PREDEFINED.items()}
 
     assert held[PUBLISHER] == {"pubsub.topics.publish"}

@@ -63,7 +63,7 @@ def test_a_pause_is_explained_and_counted_down() -> None:
     )
 
 
-def test_a_reason_is_told_in_words() -> None:
+def test_a_reason_is_explained_in_words() -> None:
     retrying = status(Condition.RETRYING, last_result="connect_failed", next_attempt_ms=400.0)
     assert words.status_sentence(retrying) == (
         "Waiting for a retry after 12 of the last 20 pushes failed, most recently with a refused connection; "

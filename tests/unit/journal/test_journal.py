@@ -21,7 +21,7 @@ from deliveries.journal.writer import NoSpace, OpenJournal
 from deliveries.rules.ids import publish_time_ms
 from tests.ports import wait_for
 
-#: What a writer that died at once may leave, and what is none of ours.
+#: Journals without a whole line: what a writer leaves that dies at once, and foreign content.
 NO_LINES = [b"", b"garbage\n", b"[1]\n", b'{"count":1,"columns":{"message_id":[]},"shared":{}}\n', b'{"count":1,"col']
 MESSAGE_ID = 911_742_875_595_837_440
 
@@ -36,15 +36,15 @@ def segments(folder: Path) -> list[Path]:
 
 
 def message_ids(folder: Path) -> list[int]:
-    found = []
+    ids = []
     for path in segments(folder):
-        found += [int(name) for name in pq.read_table(path)["message_id"].to_pylist()]
-    return sorted(found)
+        ids += [int(name) for name in pq.read_table(path)["message_id"].to_pylist()]
+    return sorted(ids)
 
 
 @pytest.fixture
 def alarms(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was sounded and cleared, in place of Redis."""
+    """Return the alarms that were raised and cleared, recorded in place of Redis."""
     told: list[Any] = []
     monkeypatch.setattr(alarm, "sound", lambda **words: told.append(words))
     monkeypatch.setattr(alarm, "clear", lambda: told.append("clear"))
@@ -75,7 +75,7 @@ def test_a_segment_has_all_columns_and_knows_the_publish_time() -> None:
 
 
 def test_what_is_appended_can_be_sealed_after_its_time(tmp_path: Path, alarms: list[Any]) -> None:
-    """Given a journal, when events come and its time is over, then others can seal it."""
+    """Given a journal with events, when its time is over, then other processes can seal it."""
     journal = Journal(tmp_path, keep_free=0, close_seconds=0.2)
     for first in range(0, 30, 10):
         journal.append([events(10, first=first)])
@@ -103,7 +103,7 @@ def test_a_journal_ends_by_rows(tmp_path: Path, alarms: list[Any]) -> None:
 
 
 def test_the_journal_of_a_killed_process_is_sealed_by_another(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Given a process killed in the middle of its journal, when another seals, then every whole line is there."""
+    """Given a process killed in the middle of its journal, when another seals it, then it has every whole line."""
     script = (
         "import sys, os, signal\nfrom pathlib import Path\n"
         "from tests.unit.journal.test_journal import events, OpenJournal\n"
@@ -126,11 +126,11 @@ def test_the_journal_of_a_killed_process_is_sealed_by_another(tmp_path: Path, ca
 
     assert message_ids(tmp_path) == [MESSAGE_ID + number for number in range(500)]
     assert files.journals(tmp_path) == []
-    assert not caplog.records, "a torn end is no fault"
+    assert not caplog.records, "a truncated end is not an error"
 
 
 def test_sealing_again_writes_the_same_file(tmp_path: Path) -> None:
-    """Given a crash between a segment's rename and its journal's end, when it is sealed again, then nothing doubles."""
+    """Given a crash between a segment's rename and its journal's end, when it is sealed again, no event doubles."""
     journal = OpenJournal(tmp_path, number=1, keep_free=0)
     journal.append(events(10).line(), 10)
     journal.close()
@@ -157,7 +157,7 @@ def test_a_journal_without_a_whole_line_ends_as_no_segment(tmp_path: Path, conte
     assert not path.exists()
 
 
-def test_a_full_disk_stops_the_journal_and_not_those_who_append(
+def test_a_full_disk_stops_the_journal_and_never_blocks_appending(
     tmp_path: Path, alarms: list[Any], small_files: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given a disk that fills up, when events go on, then they are counted, the alarm sounds and what was written
@@ -201,7 +201,7 @@ def test_an_event_that_cannot_be_written_takes_no_others_with_it(tmp_path: Path,
 
 
 @pytest.mark.parametrize("is_closing", [False, True], ids=["running", "closing"])
-def test_an_error_nobody_expected_loses_no_event(
+def test_an_unexpected_error_loses_no_event(
     tmp_path: Path, alarms: list[Any], monkeypatch: pytest.MonkeyPatch, is_closing: bool
 ) -> None:
     """Given a write that fails in an unknown way, once, when the journal goes on, then it has every event once."""

@@ -1,4 +1,4 @@
-"""What `manage.py receive` reads from a push and shows of it."""
+"""What `manage.py receive` reads from a push and prints."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def test_requests_other_than_pushes_are_refused(body: bytes) -> None:
         ("\u4f60".encode() * 5000, "\u4f60" * 1000 + " ... (15000 bytes)"),
     ],
 )
-def test_data_is_shown_so_that_it_cannot_harm_a_terminal(data: bytes, shown: str) -> None:
+def test_printed_data_cannot_harm_a_terminal(data: bytes, shown: str) -> None:
     assert text_for_people(data) == shown

@@ -1,4 +1,4 @@
-"""Charts: what is drawn where, that nobody's name becomes markup, and that nothing is said where nothing was."""
+"""Charts: what is drawn where, that no name becomes markup, and that an empty chart says so."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def test_a_line_is_broken_where_values_are_missing() -> None:
 
     svg = svg_of(figure(Chart("Latency", TIMES, [Line("p50", values)], unit="ms")))
 
-    [path] = [one for one in svg if one.tag == "path"]
+    [path] = [element for element in svg if element.tag == "path"]
     assert path.attrib["d"].count(" ") == 20
-    assert len([one for one in svg if one.tag == "circle"]) == 1
+    assert len([element for element in svg if element.tag == "circle"]) == 1
 
 
 def test_columns_stand_on_each_other() -> None:
@@ -36,26 +36,26 @@ def test_columns_stand_on_each_other() -> None:
 
     svg = svg_of(figure(Chart("Requests", TIMES, lines, stacked=True)))
 
-    ack, nack = [one.attrib for one in svg if one.tag == "rect"]
+    ack, nack = [element.attrib for element in svg if element.tag == "rect"]
     assert float(nack["y"]) + float(nack["height"]) == pytest.approx(float(ack["y"]))
     assert float(ack["height"]) == pytest.approx(3 * float(nack["height"]))
 
 
 def test_every_response_class_has_a_colour_of_its_own() -> None:
-    """The colours of charts are taken by the place of a class, so there are as many as classes."""
+    """Charts take colours by the position of a class, so there are as many colours as classes."""
     assert len(CLASSES) <= COLOURS
     for theme in (LIGHT, DARK):
         colours = dict(re.findall(r"--(c\d):(#[0-9a-f]{6});", theme))
         assert len(set(colours.values())) == COLOURS
 
 
-#: What a reader sees who sees all colours, and one who lacks the receptor of green or of red (Machado et al. 2009).
+#: Colour matrices of normal vision, and of vision without the receptor of green or of red (Machado et al. 2009).
 EYES = (
     ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
     ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.01182, 0.04294, 0.968881)),
     ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
 )
-#: How far apart two colours of a theme are at least, in a hundredth of OKLab's distance.
+#: The least distance between two colours of a theme, in hundredths of OKLab's distance.
 LEAST_DISTANCE = 12
 
 
@@ -125,8 +125,8 @@ def test_each_period_has_a_title_with_its_time_and_all_values() -> None:
     ]
 
 
-def test_what_is_unknown_is_shaded_and_what_is_zero_is_not() -> None:
-    """Given two stretches of unknown minutes, when they are drawn, then their shades are as wide as they are long."""
+def test_unknown_stretches_are_shaded_and_zeros_are_not() -> None:
+    """Given two stretches of unknown minutes, when they are drawn, then each shade is as wide as its stretch."""
     unknown = [True] * 2 + [False] * 55 + [True] * 3
     values = [None if is_unknown else 0.0 for is_unknown in unknown]
 
@@ -156,7 +156,7 @@ def test_names_are_text() -> None:
     svg_of(html)
 
 
-def test_nothing_is_said_so() -> None:
+def test_a_chart_without_values_says_so() -> None:
     assert "<svg" not in figure(Chart("Empty", TIMES, [Line("x", [None] * 60)], nothing="Nothing."))
     assert "Nothing." in figure(Chart("Empty", TIMES, [], nothing="Nothing."))
 

@@ -1,4 +1,4 @@
-"""The filter of time series: what it says, and where it is wrong."""
+"""The filter of time series: what it means, and where it is wrong."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def test_comparisons_are_joined_by_and() -> None:
     ],
 )
 def test_a_comparison_holds_or_does_not(comparison: str, value: str, holds: bool) -> None:
-    [found] = filter_parse(f"resource.labels.topic_id {comparison}")
+    [parsed] = filter_parse(f"resource.labels.topic_id {comparison}")
 
-    assert found.holds(value) is holds
+    assert parsed.holds(value) is holds
 
 
 @pytest.mark.parametrize(

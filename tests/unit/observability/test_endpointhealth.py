@@ -1,4 +1,4 @@
-"""One line for each change of an endpoint's health, whatever number of attempts there were."""
+"""One line per change of an endpoint's health, however many attempts there were."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ NOON = 1_763_726_400.0 + 3  # 2025-11-21T12:00:03Z
 
 
 def results(text: str, *, start: float = NOON) -> list[Result]:
-    """`.` is an ack, `x` a nack with 503 and `c` one with connect_failed; a second apart."""
+    """Return results a second apart: `.` is an ack, `x` a nack with 503, `c` a nack with connect_failed."""
     words = {".": "204", "x": "503", "c": "connect_failed"}
     return [Result(letter == ".", words[letter], start + number) for number, letter in enumerate(text)]
 
 
 def changes(text: str) -> list[tuple[int, str]]:
-    """The number of the result that each change came with, and the reason."""
+    """Return the number of the result that each change came with, and the reason."""
     health = EndpointHealth()
     seen = [(number, health.observe([result])) for number, result in enumerate(results(text))]
     return [(number, change.reason) for number, change in seen if change is not None]
@@ -59,7 +59,7 @@ def test_an_ack_that_nothing_follows_is_a_recovery_after_a_while() -> None:
     assert health.is_forgettable
 
 
-def test_nacks_of_long_ago_are_not_counted() -> None:
+def test_nacks_from_long_ago_are_not_counted() -> None:
     health = EndpointHealth()
     health.observe(results("x..."))
     assert health.observe(results("xxx", start=NOON + 900)) == Change("503", NOON + 900, 3, 0.0)

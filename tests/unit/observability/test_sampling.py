@@ -1,11 +1,11 @@
-"""A sample stands for all events, also for those that it leaves out."""
+"""A sample represents all events, including those that it leaves out."""
 
 from __future__ import annotations
 
 from deliveries.observability.sampling import Sample
 
 
-def test_what_passes_stands_for_what_did_not() -> None:
+def test_sampled_events_carry_the_number_of_events_they_represent() -> None:
     now = 0.0
     sample = Sample(2, clock=lambda: now)
     assert sample.take(5) == [1, 1]

@@ -1,4 +1,4 @@
-"""The data source's reader without Java: what it reads of an archive, and what it leaves alone."""
+"""The data source's reader without Java: what it reads of an archive, and what it skips."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def message_id(minute: int) -> int:
 
 
 def archive_file(root: Path, minutes: Sequence[int], *, project: str = "shop", step: int = 5) -> ManifestFile:
-    """A file with a message of each topic a minute, in row groups of four; step 0 is an older release's."""
+    """Write a file with a message of each topic per minute, in row groups of four; older releases wrote step 0."""
     rows = [
         {
             "topic": topic.replace("shop", project),
@@ -70,9 +70,9 @@ def archive(root: Path, *files: ManifestFile) -> None:
 
 def reader_of(root: Path, *columns: str, **options: str) -> ArchiveReader:
     schema = StructType([StructField(name, TYPES.get(name, StringType())) for name in columns or ("message_id",)])
-    found = PushHubDataSource({"path": str(root), **options}).reader(schema)
-    assert isinstance(found, ArchiveReader)
-    return found
+    reader = PushHubDataSource({"path": str(root), **options}).reader(schema)
+    assert isinstance(reader, ArchiveReader)
+    return reader
 
 
 def read(source: Any, parts: Sequence[Any] | None = None) -> list[dict[str, Any]]:
@@ -124,8 +124,8 @@ def test_the_topic_and_the_time_choose_files_and_messages(tmp_path: Path) -> Non
         (spark.Not(spark.GreaterThan(("publish_time",), NOON)), [*range(10)]),
     ],
 )
-def test_filters_of_sparks_are_applied_where_arrow_can(tmp_path: Path, pushed: Any, minutes: list[int]) -> None:
-    """Spark applies all of them once more, so a filter that is not known leaves every message."""
+def test_sparks_filters_are_applied_if_arrow_supports_them(tmp_path: Path, pushed: Any, minutes: list[int]) -> None:
+    """Spark applies all of them again, so an unsupported filter keeps every message."""
     archive(tmp_path, archive_file(tmp_path, range(10)))
     source = reader_of(tmp_path, topic=ORDERS)
     assert list(source.pushFilters([pushed])) == [pushed]
@@ -170,9 +170,9 @@ def test_batches_are_bounded_by_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def stream(root: Path, **options: str) -> ArchiveStreamReader:
     source = PushHubDataSource({"path": str(root), **options})
-    found = source.streamReader(StructType([StructField("message_id", StringType())]))
-    assert isinstance(found, ArchiveStreamReader)
-    return found
+    reader = source.streamReader(StructType([StructField("message_id", StringType())]))
+    assert isinstance(reader, ArchiveStreamReader)
+    return reader
 
 
 def ids_between(source: ArchiveStreamReader, start: int, end: int) -> list[str]:
@@ -212,7 +212,7 @@ def test_a_limit_of_rows_ends_a_batch_between_two_steps(tmp_path: Path) -> None:
     assert source.latestOffset({"step": 3}, ReadMaxRows(12)) == {"step": 3}
 
 
-def test_available_now_ends_with_what_there_was_at_its_begin(tmp_path: Path) -> None:
+def test_available_now_ends_with_the_messages_that_existed_at_its_start(tmp_path: Path) -> None:
     first = archive_file(tmp_path, range(3), step=1)
     archive(tmp_path, first)
     source = stream(tmp_path)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 PIPELINE = Path(__file__).parents[3] / "deliveries" / "pipeline"
-#: What a client of Spark Connect lacks.
+#: Attributes that a client of Spark Connect lacks.
 CLASSIC = frozenset(
     {"rdd", "sparkContext", "SparkContext", "foreachPartition", "_jdf", "_jsc", "_jsparkSession", "_jvm"}
 )
 
 
 @pytest.mark.parametrize("path", sorted(PIPELINE.rglob("*.py")), ids=lambda path: path.relative_to(PIPELINE).as_posix())
-def test_a_module_uses_nothing_that_needs_the_driver_s_java(path: Path) -> None:
+def test_no_module_uses_what_needs_the_driver_s_java(path: Path) -> None:
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     used |= {name.name for node in nodes if isinstance(node, ast.ImportFrom) for name in node.names}

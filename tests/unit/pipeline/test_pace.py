@@ -8,7 +8,7 @@ from deliveries.pipeline.jobs.parts import BATCH, Pace
 
 
 class Clock:
-    """Time that passes only while somebody sleeps or works."""
+    """A clock that moves only while a test sleeps or works."""
 
     def __init__(self) -> None:
         self.now = 50.0
@@ -22,7 +22,7 @@ class Clock:
 
 
 def ran(rate: float, *, messages: int, work_seconds: float) -> float:
-    """How long it took to publish so many, a batch taking so long by itself."""
+    """Return the seconds that publishing takes if each batch works for `work_seconds`."""
     clock = Clock()
     pace = Pace(rate, clock=clock, sleep=clock.sleep)
     done = 0
@@ -35,7 +35,7 @@ def ran(rate: float, *, messages: int, work_seconds: float) -> float:
 
 
 @pytest.mark.parametrize(("rate", "messages"), [(0.5, 4), (10, 35), (250, 1_000), (5_000, 20_000)])
-def test_so_many_messages_take_so_long(rate: float, messages: int) -> None:
+def test_publishing_takes_the_time_that_the_rate_asks_for(rate: float, messages: int) -> None:
     assert ran(rate, messages=messages, work_seconds=0.001) == pytest.approx(messages / rate)
 
 

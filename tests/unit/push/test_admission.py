@@ -48,7 +48,7 @@ def test_a_waiting_message_keeps_only_its_id_and_resumes_when_bytes_are_released
     assert worker.admission.held_bytes == 50
 
 
-def test_a_subscription_whose_messages_wait_does_not_overtake_itself() -> None:
+def test_later_messages_of_a_subscription_wait_behind_its_waiting_ones() -> None:
     worker = Worker(100)
     first, _ = worker.take(1, 50)
     large, _ = worker.take(1, 60)
@@ -119,7 +119,7 @@ def test_a_message_that_grows_holds_more_or_waits_without_its_payload() -> None:
     assert worker.admission.grow(second, 60)
 
 
-def test_a_message_that_waits_for_nobody_but_itself_goes_on() -> None:
+def test_a_message_that_waits_only_for_its_own_bytes_resumes() -> None:
     worker = Worker(100)
     first, _ = worker.take(1, 60)
     second, is_admitted = worker.take(1, 60)

@@ -64,7 +64,7 @@ def alarm(clock: Clock, rung: list[float]) -> Alarm:
     return Alarm(clock=lambda: clock.now, call_later=clock.call_later, ring=lambda: rung.append(round(clock.now, 3)))
 
 
-def test_it_rings_once_when_it_is_due(alarm: Alarm, clock: Clock, rung: list[float]) -> None:
+def test_an_alarm_rings_once_when_it_is_due(alarm: Alarm, clock: Clock, rung: list[float]) -> None:
     alarm.set(0.5)
     clock.advance(0.4)
     assert rung == []
@@ -72,16 +72,14 @@ def test_it_rings_once_when_it_is_due(alarm: Alarm, clock: Clock, rung: list[flo
     assert rung == [100.5]
 
 
-def test_it_rings_at_the_earliest_of_its_times_and_the_others_are_silent(
-    alarm: Alarm, clock: Clock, rung: list[float]
-) -> None:
+def test_an_alarm_rings_at_the_earliest_of_its_times_only(alarm: Alarm, clock: Clock, rung: list[float]) -> None:
     for seconds in (0.5, 0.2, 0.3):
         alarm.set(seconds)
     clock.advance(10)
     assert rung == [100.2]
 
 
-def test_it_can_be_set_again_after_it_rang(alarm: Alarm, clock: Clock, rung: list[float]) -> None:
+def test_an_alarm_can_be_set_again_after_it_rang(alarm: Alarm, clock: Clock, rung: list[float]) -> None:
     alarm.set(0.5)
     alarm.set(0.2)
     clock.advance(0.25)
@@ -126,9 +124,9 @@ def test_of_80_alarms_in_kombus_hub_one_is_left_and_none_makes_the_hub_oversleep
         for number in range(80):
             alarm.set(0.18 - number * 0.00002)
         assert [timer.entry.canceled for timer in hub.timer._queue].count(False) == 1
-        # When it rings, and rings again at a moment when all those others are over
+        # When it rings, and rings again after all the superseded times
         wait_for(lambda: hub.run_once() or len(rung) == 2, what="the second ring")
-        # Then until that moment the hub never meant to sleep for longer than to the next ring
+        # Then until then the hub never meant to sleep past the next ring
         assert max(slept[: rung[1]]) <= 0.2
     finally:
         hub.close()
@@ -136,7 +134,7 @@ def test_of_80_alarms_in_kombus_hub_one_is_left_and_none_makes_the_hub_oversleep
         writing.close()
 
 
-def test_an_alarm_without_delay_rings_in_the_next_moment(alarm: Alarm, clock: Clock, rung: list[float]) -> None:
+def test_an_alarm_without_delay_rings_after_a_millisecond(alarm: Alarm, clock: Clock, rung: list[float]) -> None:
     alarm.set(0)
     assert rung == []
     clock.advance(1)

@@ -1,4 +1,4 @@
-"""What Flower is told of sampled pushes."""
+"""The events of sampled pushes that Flower gets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def flight(message_id: int) -> Flight:
     return Flight(task, str(message_id), batch=None, lane=Lane(7, "local"), finish=lambda _: None)
 
 
-def test_a_success_that_is_shown_says_for_how_many_pushes_it_stands() -> None:
+def test_a_sampled_success_says_how_many_pushes_it_represents() -> None:
     now = 0.0
     events = TaskEvents(None, "push@test")
     events._sample = Sample(1, clock=lambda: now)
@@ -31,9 +31,9 @@ def test_a_success_that_is_shown_says_for_how_many_pushes_it_stands() -> None:
         now = float(second)
         flights = [flight(message_id) for message_id in ids]
         events.started(flights)
-        for one in flights:
-            one.status = 204
-            one.settle_as(Verdict.ACK)
+        for settled in flights:
+            settled.status = 204
+            settled.settle_as(Verdict.ACK)
         events.settled(flights)
     shown = {fields["uuid"]: fields["result"] for kind, fields in events._waiting if kind == "task-succeeded"}
     assert shown == {"1": "ack 204", "4": "ack 204, stands for 3 pushes"}
@@ -44,7 +44,7 @@ def events_of(events: TaskEvents, kind: str) -> list[dict[str, Any]]:
     return [fields for name, fields in events._waiting if name == kind]
 
 
-def test_a_push_is_told_with_its_subscription_message_and_attempt_and_when_it_is_tried_next() -> None:
+def test_an_event_has_the_subscription_message_attempt_and_next_try_of_its_push() -> None:
     events = TaskEvents(None, "push@test")
     nacked = flight(12345)
     nacked.plan = SimpleNamespace(settings=SimpleNamespace(name="projects/shop/subscriptions/push"))  # type: ignore[assignment]
@@ -95,16 +95,16 @@ class Dispatcher:
 
 def test_events_go_over_one_connection_until_it_breaks() -> None:
     events = TaskEvents(None, "push@test")
-    made: list[Dispatcher] = []
+    dispatchers: list[Dispatcher] = []
 
     def connect() -> None:
-        made.append(Dispatcher())
-        events._dispatcher = made[-1]
+        dispatchers.append(Dispatcher())
+        events._dispatcher = dispatchers[-1]
 
     events._connect = connect  # type: ignore[method-assign]
     for number in range(3):
         events._waiting.append(("task-started", {"uuid": number}))
         if number == 2:
-            made[0].is_broken = True
+            dispatchers[0].is_broken = True
         events._send()
-    assert [dispatcher.sent for dispatcher in made] == [["task-started 0", "task-started 1"], ["task-started 2"]]
+    assert [dispatcher.sent for dispatcher in dispatchers] == [["task-started 0", "task-started 1"], ["task-started 2"]]

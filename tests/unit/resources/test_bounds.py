@@ -72,7 +72,7 @@ def test_the_default_retention_is_no_longer_than_the_life() -> None:
     assert bounds.default_retention(2_678_400) == 604_800
 
 
-def test_a_retry_policy_fills_in_the_bound_that_is_missing() -> None:
+def test_a_retry_policy_fills_in_a_missing_bound() -> None:
     assert bounds.backoffs(None, None) == (10_000, 600_000)
     assert bounds.backoffs(0, None) == (0, 600_000)
     assert bounds.backoffs(None, 20_000) == (10_000, 20_000)
@@ -205,7 +205,7 @@ def test_anything_else_is_refused_in_productions_words(url: str) -> None:
     )
 
 
-def test_http_is_for_where_a_setting_allows_it() -> None:
+def test_http_endpoints_need_a_setting() -> None:
     assert endpoints.push_endpoint("http://localhost:8080/x", allow_http=True) == "http://localhost:8080/x"
 
 
@@ -241,7 +241,7 @@ def test_hosts_that_the_push_would_be_denied_are_refused_by_name(url: str, why: 
 
 
 @pytest.mark.parametrize("url", ["https://8.8.8.8/", "https://[2606:4700::1]/", "https://example.com/"])
-def test_hosts_that_may_be_pushed_to_are_taken(url: str) -> None:
+def test_hosts_that_may_be_pushed_to_are_accepted(url: str) -> None:
     assert endpoints.push_endpoint(url, allow_http=False, guard=AddressGuard()) == url
 
 
@@ -254,5 +254,5 @@ def test_hosts_that_may_be_pushed_to_are_taken(url: str) -> None:
         ("https://redis/", AddressGuard(allowed_networks=["172.18.0.0/16"])),
     ],
 )
-def test_settings_open_the_local_network(url: str, guard: AddressGuard) -> None:
+def test_settings_allow_the_local_network(url: str, guard: AddressGuard) -> None:
     assert endpoints.push_endpoint(url, allow_http=False, guard=guard) == url

@@ -1,4 +1,4 @@
-"""What a push endpoint's URL may look like, and what is sent for it."""
+"""Which URLs a push endpoint may have, and the request that each leads to."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_bad_url(url: str) -> None:
     ],
 )
 @pytest.mark.parametrize("allow_private", [True, False])
-def test_configuration_accepts_what_a_push_can_reach_and_nothing_else(url: str, allow_private: bool) -> None:
+def test_configuration_accepts_exactly_the_urls_that_a_push_can_reach(url: str, allow_private: bool) -> None:
     guard = AddressGuard(allow_private=allow_private)
 
     assert _can_be_configured(url, guard) == _can_be_pushed_to(url, guard)
@@ -154,7 +154,7 @@ def _can_be_configured(url: str, guard: AddressGuard) -> bool:
 
 
 def _can_be_pushed_to(url: str, guard: AddressGuard) -> bool:
-    """What the push client does with a URL: it parses it, and asks the guard if the host is an address."""
+    """Do what the push client does with a URL: parse it, and ask the guard if the host is an address."""
     try:
         origin, _head = parse_url(url, OPEN)
     except BadEndpoint:

@@ -1,4 +1,4 @@
-"""The filter language: what passes, what is refused and where."""
+"""The filter language: which messages pass, and which filters are refused at which position."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ MESSAGES: dict[str, dict[str, str]] = {
         ('attributes.attributes = "x"', ""),
     ],
 )
-def test_what_passes(text: str, passing: str) -> None:
+def test_a_message_passes_or_does_not(text: str, passing: str) -> None:
     passes = matcher(text)
     assert [name for name, attributes in MESSAGES.items() if passes(attributes)] == passing.split()
 
@@ -97,7 +97,7 @@ def test_a_malformed_filter_is_refused_with_its_position(text: str, position: in
     assert f": {expected}" in caught.value.message
 
 
-def test_a_filter_has_up_to_256_bytes() -> None:
+def test_a_filter_has_at_most_256_bytes() -> None:
     text = 'attributes.a = "{}"'
     assert matcher(text.format("é" * 119 + "a"))({}) is False
     with pytest.raises(InvalidArgument, match=r"You passed 257 bytes .* maximum length is 256 bytes"):

@@ -16,9 +16,9 @@ from subscriptions.resources.masks import mask_paths, masked
 MUTABLE = frozenset({"pushConfig", "labels", "ackDeadlineSeconds", "retryPolicy", "expirationPolicy"})
 
 
-def apply(mask: str, *, current: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def apply(mask: str, *, current: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
     paths = mask_paths(mask, SUBSCRIPTION, mutable=MUTABLE)
-    return masked(current, given, paths, SUBSCRIPTION)
+    return masked(current, request, paths, SUBSCRIPTION)
 
 
 @given(st.lists(st.sampled_from(sorted(MUTABLE)), min_size=1))
@@ -64,14 +64,14 @@ def test_an_immutable_path_is_refused_in_productions_words() -> None:
 def test_a_named_field_is_replaced_whole_and_the_others_stay() -> None:
     current = {"labels": {"a": "1", "b": "2"}, "ackDeadlineSeconds": 20}
 
-    assert apply("labels", current=current, given={"labels": {"c": "3"}, "ackDeadlineSeconds": 99}) == {
+    assert apply("labels", current=current, request={"labels": {"c": "3"}, "ackDeadlineSeconds": 99}) == {
         "labels": {"c": "3"},
         "ackDeadlineSeconds": 20,
     }
 
 
 def test_a_named_field_that_is_absent_is_cleared() -> None:
-    assert apply("labels", current={"labels": {"a": "1"}, "ackDeadlineSeconds": 20}, given={}) == {
+    assert apply("labels", current={"labels": {"a": "1"}, "ackDeadlineSeconds": 20}, request={}) == {
         "ackDeadlineSeconds": 20
     }
 
@@ -79,22 +79,22 @@ def test_a_named_field_that_is_absent_is_cleared() -> None:
 def test_a_nested_path_changes_only_what_it_names() -> None:
     current = {"pushConfig": {"pushEndpoint": "https://a", "attributes": {"a": "1"}}}
 
-    changed = apply("push_config.push_endpoint", current=current, given={"pushConfig": {"pushEndpoint": "https://b"}})
+    changed = apply("push_config.push_endpoint", current=current, request={"pushConfig": {"pushEndpoint": "https://b"}})
 
     assert changed == {"pushConfig": {"pushEndpoint": "https://b", "attributes": {"a": "1"}}}
     assert current["pushConfig"]["pushEndpoint"] == "https://a"
 
 
 def test_clearing_inside_a_missing_message_does_not_create_it() -> None:
-    assert apply("retryPolicy.minimumBackoff", current={}, given={}) == {}
-    assert apply("pushConfig.noWrapper.writeMetadata", current={}, given={"pushConfig": {"noWrapper": {}}}) == {}
+    assert apply("retryPolicy.minimumBackoff", current={}, request={}) == {}
+    assert apply("pushConfig.noWrapper.writeMetadata", current={}, request={"pushConfig": {"noWrapper": {}}}) == {}
 
 
 def test_setting_one_member_of_a_oneof_clears_the_other() -> None:
     current = {"pushConfig": {"pushEndpoint": "https://a", "pubsubWrapper": {}}}
-    given = {"pushConfig": {"noWrapper": {"writeMetadata": True}}}
+    request = {"pushConfig": {"noWrapper": {"writeMetadata": True}}}
 
     for mask in ("pushConfig.noWrapper", "pushConfig.noWrapper.writeMetadata"):
-        assert apply(mask, current=current, given=given) == {
+        assert apply(mask, current=current, request=request) == {
             "pushConfig": {"pushEndpoint": "https://a", "noWrapper": {"writeMetadata": True}}
         }

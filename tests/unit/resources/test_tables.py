@@ -16,7 +16,7 @@ from subscriptions.resources.table import Table, Values
 
 
 def positions(descriptor: Descriptor) -> Iterator[str]:
-    """Every `Message.field` in a message and in the messages inside it."""
+    """Return every `Message.field` of a message and of the messages inside it."""
     name = descriptor.full_name.removeprefix("google.pubsub.v1.")
     for field in descriptor.fields:
         yield f"{name}.{field.json_name}"
@@ -24,7 +24,7 @@ def positions(descriptor: Descriptor) -> Iterator[str]:
             yield from positions(field.message_type)
 
 
-def test_every_bound_and_mark_is_of_a_field_that_exists() -> None:
+def test_every_bound_and_mark_belongs_to_an_existing_field() -> None:
     files = {pubsub.Topic.pb().DESCRIPTOR.file, schema.Schema.pb().DESCRIPTOR.file}
     messages = [message for file in files for message in file.message_types_by_name.values()]
     existing = {position for message in messages for position in positions(message)}

@@ -94,7 +94,7 @@ def test_an_ack_starts_no_pause_and_ends_the_backoff() -> None:
 
 
 def test_nacks_of_one_windowful_raise_the_level_by_one() -> None:
-    # Given requests that all began before the first of their answers came
+    # Given requests that all began before the first answer arrived
     backoff = Backoff()
     for number in range(100):
         backoff = result(backoff, acked=False, now_ms=1000 + number, latency_ms=200)

@@ -15,11 +15,13 @@ def test_a_new_bucket_is_full() -> None:
 
 
 @pytest.mark.parametrize(("rate", "burst", "depth"), [(5, 20, 20), (5, 0, 5), (0.1, 0, 1), (100, 0.5, 1)])
-def test_its_depth_is_the_burst_or_a_second_and_at_least_one(rate: float, burst: float, depth: float) -> None:
+def test_the_depth_of_a_bucket_is_the_burst_or_a_second_and_at_least_one(
+    rate: float, burst: float, depth: float
+) -> None:
     assert rules.depth(rate, burst) == depth
 
 
-def test_it_refills_at_its_rate_and_not_beyond_its_burst() -> None:
+def test_a_bucket_refills_at_its_rate_up_to_its_burst() -> None:
     empty = Bucket(tokens=0, filled_ms=NOW_MS)
 
     assert rules.refilled(empty, now_ms=NOW_MS + 500, rate=5, burst=20).tokens == 2.5
@@ -40,7 +42,7 @@ def test_a_clock_that_went_back_refills_nothing_now_or_later() -> None:
     assert bucket == Bucket(tokens=1, filled_ms=NOW_MS)
 
 
-def test_it_says_when_the_next_message_may_go() -> None:
+def test_a_bucket_says_when_the_next_message_may_go() -> None:
     assert rules.next_ms(Bucket(tokens=0.5, filled_ms=NOW_MS), rate=5) == NOW_MS + 100
     assert rules.next_ms(Bucket(tokens=3, filled_ms=NOW_MS), rate=5) == NOW_MS
 

@@ -17,7 +17,7 @@ def test_a_value_falls_into_its_bucket(value: int, bucket: int) -> None:
     assert bucket == 0 or upper_bound(bucket - 1) < value
 
 
-def test_merging_is_counting_all_at_once() -> None:
+def test_merged_histograms_equal_the_histogram_of_all_values() -> None:
     """Given two sets of values, when their histograms are merged, then the result is the histogram of all values."""
     dice = random.Random(7)
     values = [int(dice.lognormvariate(10, 2)) for _ in range(2000)]
@@ -41,10 +41,10 @@ def test_a_quantile_is_within_a_bucket_of_the_truth(q: float) -> None:
     values = sorted(int(dice.lognormvariate(11, 1)) for _ in range(5000))
     truth = values[max(round(q * len(values)) - 1, 0)]
 
-    found = quantile(merged({bucket_of(value): 1} for value in values), q)
+    estimate = quantile(merged({bucket_of(value): 1} for value in values), q)
 
-    assert abs(found / truth - 1) < 0.012
+    assert abs(estimate / truth - 1) < 0.012
 
 
-def test_nothing_has_no_quantile() -> None:
+def test_an_empty_histogram_has_no_quantile() -> None:
     assert quantile({}, 0.5) == 0.0

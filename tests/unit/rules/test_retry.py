@@ -24,11 +24,11 @@ def test_the_countdown_is_100_ms_doubled_with_every_attempt_give_or_take_a_quart
 
 @pytest.mark.parametrize("attempt", [11, 12, 1000, 10**9])
 @pytest.mark.parametrize("dice", DICE)
-def test_it_never_exceeds_a_minute_however_many_attempts(attempt: int, dice: float) -> None:
+def test_the_countdown_never_exceeds_a_minute(attempt: int, dice: float) -> None:
     assert 45_000 <= countdown_ms(attempt, dice=dice) <= 60_000
 
 
-def test_messages_nacked_together_come_back_apart() -> None:
+def test_messages_nacked_together_come_back_at_different_times() -> None:
     countdowns = [countdown_ms(3, dice=step / 10) for step in range(10)]
 
     assert all(after > before for before, after in pairwise(countdowns))

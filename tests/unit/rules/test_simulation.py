@@ -110,14 +110,14 @@ def test_five_messages_and_one_nack_a_second_make_a_delivery_about_every_500_ms(
     assert max(gaps) < 1500
 
 
-def test_the_same_comes_out_when_the_nacks_come_at_random() -> None:
-    told = [Lane(flaky(share=0.2), per_second=5, seed=seed).run(2000) for seed in range(8)]
+def test_random_nacks_make_the_same_gaps() -> None:
+    runs = [Lane(flaky(share=0.2), per_second=5, seed=seed).run(2000) for seed in range(8)]
 
-    gaps = [gap for one in told for gap in one.gaps_ms(after_ms=400_000)]
+    gaps = [gap for run in runs for gap in run.gaps_ms(after_ms=400_000)]
     assert 400 <= sum(gaps) / len(gaps) <= 600
     assert max(gaps) < 1500
-    for one in told:
-        late = [at for at in one.sent_ms if at > 400_000]
+    for run in runs:
+        late = [at for at in run.sent_ms if at > 400_000]
         assert all(third - first > 100 for first, third in zip(late, late[2:], strict=False))
 
 
@@ -127,7 +127,7 @@ def test_nothing_but_nacks_make_a_delivery_every_30_to_60_seconds() -> None:
     gaps = [(after - before) / 1000 for before, after in pairwise(told.sent_ms) if before > 120_000]
     assert len(gaps) > 50
     assert all(30 <= gap <= 60.1 for gap in gaps)
-    # And the pauses grew from 100 ms
+    # And the pauses have grown from 100 ms
     assert 0.1 <= (told.pauses[0][1] - told.pauses[0][0]) / 1000 <= 0.2
 
 
@@ -208,7 +208,7 @@ def test_a_slow_endpoint_falls_back_to_3000_and_stays_there() -> None:
 
     assert told.at(1.4).window >= 5000
     assert told.at(3.5).window == 3000
-    # But for a trial of a quarter less now and then
+    # Except for occasional trials of a quarter less
     assert 2250 <= told.at(8).window <= 3000
 
 
@@ -239,7 +239,7 @@ def test_poison_messages_become_dead_letters_and_the_others_flow(per_second: flo
     assert told.acked >= 0.98 * (60 * per_second - 30)
 
 
-def test_the_same_seed_tells_the_same_history() -> None:
+def test_the_same_seed_gives_the_same_history() -> None:
     first, second = (history(flaky(share=0.3), seconds=60, per_second=50) for _ in range(2))
 
     assert first == second

@@ -1,4 +1,4 @@
-"""Which Redis PushHub starts with, and what it says of its version."""
+"""Which Redis PushHub starts with, and what it reports about the version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pushhub.runtime import embedded
         ),
     ],
 )
-def test_the_version_is_said_in_one_line(info: dict[str, Any], line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_version_is_reported_in_one_line(info: dict[str, Any], line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis.Redis, "info", lambda self, section: info)
     assert embedded.version_line("unix:///nowhere") == line
 

@@ -1,4 +1,4 @@
-"""The fork server, in a process of its own: that of the tests has threads."""
+"""The fork server, in a process of its own, as the process of the tests has threads."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ print("done")
 """
 
 
-def test_a_fork_is_as_a_process_that_was_started() -> None:
+def test_a_fork_behaves_like_a_started_process() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""The HTTP server: one request after the other, whatever a client sends, to an application of the test's own."""
+"""The HTTP server with an application of the test's own: one request after the other, whatever a client sends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def echo(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """What the application was told of a request."""
+    """Answer with what the application was told about the request."""
     told = {name: value for name, value in environ.items() if isinstance(value, str)}
     body = orjson.dumps(told | {"body": environ["wsgi.input"].read().decode("latin-1")})
     start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
@@ -62,25 +62,25 @@ def run(test: Callable[[HttpServer], Awaitable[None]], application: Application 
 
 
 def conversation(sent: bytes, application: Application = echo, **options: Any) -> bytes:
-    """All that is answered to a client that sends this and ends its side."""
-    found: list[bytes] = []
+    """Return the whole answer to a client that sends these bytes and then closes its side."""
+    answers: list[bytes] = []
 
     async def test(server: HttpServer) -> None:
         reader, writer = await connected(server)
         writer.write(sent)
         writer.write_eof()
-        found.append(await reader.read())
+        answers.append(await reader.read())
         writer.close()
 
     run(test, application, **options)
-    return found[0]
+    return answers[0]
 
 
 def told(sent: bytes) -> dict[str, Any]:
     head, _, body = conversation(sent).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n"), head
-    found: dict[str, Any] = orjson.loads(body)
-    return found
+    echoed: dict[str, Any] = orjson.loads(body)
+    return echoed
 
 
 def test_the_application_is_told_of_the_request() -> None:
@@ -111,8 +111,8 @@ def test_a_body_in_chunks_arrives_with_its_length() -> None:
 
 def test_requests_that_come_together_are_answered_in_order() -> None:
     sent = b"".join(b"POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx" % number for number in range(50))
-    found = conversation(sent + b"GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-    paths = [part.partition(b'"PATH_INFO":"')[2].partition(b'"')[0] for part in found.split(b"HTTP/1.1 200 OK")[1:]]
+    answers = conversation(sent + b"GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    paths = [part.partition(b'"PATH_INFO":"')[2].partition(b'"')[0] for part in answers.split(b"HTTP/1.1 200 OK")[1:]]
     assert paths == [*(b"/%d" % number for number in range(50)), b"/last"]
 
 
@@ -171,10 +171,10 @@ def test_what_is_not_quite_http_is_refused(sent: bytes) -> None:
     assert conversation(sent).startswith(b"HTTP/1.1 400 Bad Request\r\n")
 
 
-def test_nonsense_after_a_request_does_not_cost_its_answer() -> None:
-    found = conversation(b"GET /first HTTP/1.1\r\nHost: a\r\n\r\nGET /second HTTP/1.1\r\n\r\nnonsense\r\n\r\n")
-    assert [part[:6] for part in found.split(b"HTTP/1.1 ")] == [b"", b"200 OK", b"200 OK"]
-    assert b"Connection: close" in found.partition(b"/first")[2]
+def test_a_request_before_nonsense_is_still_answered() -> None:
+    answers = conversation(b"GET /first HTTP/1.1\r\nHost: a\r\n\r\nGET /second HTTP/1.1\r\n\r\nnonsense\r\n\r\n")
+    assert [part[:6] for part in answers.split(b"HTTP/1.1 ")] == [b"", b"200 OK", b"200 OK"]
+    assert b"Connection: close" in answers.partition(b"/first")[2]
 
 
 def test_a_head_that_does_not_end_is_refused() -> None:
@@ -219,7 +219,7 @@ def test_a_body_in_chunks_that_grows_too_large_is_dropped() -> None:
     run(test)
 
 
-def test_who_waits_for_leave_to_send_a_body_gets_it() -> None:
+def test_a_client_that_expects_100_continue_gets_it() -> None:
     async def test(server: HttpServer) -> None:
         client = await connected(server)
         client[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\nExpect: 100-continue\r\n\r\n")
@@ -301,12 +301,12 @@ def test_a_client_that_takes_its_answer_slowly_but_steadily_gets_it_all(monkeypa
     run(test, application)
 
 
-def test_an_upgrade_is_not_made() -> None:
-    found = conversation(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n")
-    assert found.startswith(b"HTTP/1.1 200 OK\r\n")
+def test_an_upgrade_is_ignored() -> None:
+    answer = conversation(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
 
 
-def test_an_old_client_gets_its_answer_and_the_end() -> None:
+def test_a_client_of_http_1_0_gets_its_answer_and_the_connection_ends() -> None:
     assert b"Connection: close\r\n" in conversation(b"GET / HTTP/1.0\r\n\r\n")
     assert b"Connection: keep-alive\r\n" in conversation(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
 
@@ -317,8 +317,8 @@ def test_answers_without_a_body(method: bytes, status: str) -> None:
         start_response(status, [("X-Mine", "yes")])
         return [b"never sent"]
 
-    found = conversation(method + b" / HTTP/1.1\r\nHost: a\r\n\r\n", application)
-    head, _, body = found.partition(b"\r\n\r\n")
+    answer = conversation(method + b" / HTTP/1.1\r\nHost: a\r\n\r\n", application)
+    head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(f"HTTP/1.1 {status}\r\nX-Mine: yes\r\n".encode())
     assert b"Transfer-Encoding" not in head
     assert body == b""
@@ -329,7 +329,7 @@ class Large:
 
     def __init__(self, parts: int, *, fails: bool = False) -> None:
         self.parts, self.fails = parts, fails
-        self.made = 0
+        self.parts_yielded = 0
         self.closed = threading.Event()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -338,7 +338,7 @@ class Large:
 
     def __iter__(self) -> Iterator[bytes]:
         for _ in range(self.parts):
-            self.made += 1
+            self.parts_yielded += 1
             yield b"x" * 100_000
         if self.fails:
             raise ValueError("half-way")
@@ -367,12 +367,12 @@ def test_a_client_that_does_not_read_holds_no_thread_and_little_memory(monkeypat
         slow, other = await connected(server), await connected(server)
         slow[1].transport.pause_reading()  # type: ignore[attr-defined]
         slow[1].write(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
-        await until(lambda: answer.made > 0)
+        await until(lambda: answer.parts_yielded > 0)
         other[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         assert (await answered(other))[0] == 200
-        assert answer.made < 1000, "the rest is made once the client has taken what there is"
+        assert answer.parts_yielded < 1000, "the application yields the rest once the client has read what was sent"
         await until(answer.closed.is_set)
-        assert answer.made < 1000
+        assert answer.parts_yielded < 1000
         slow[1].close()
         other[1].close()
 
@@ -381,9 +381,9 @@ def test_a_client_that_does_not_read_holds_no_thread_and_little_memory(monkeypat
 
 @pytest.mark.parametrize("parts", [0, 20])
 def test_an_application_that_fails_ends_the_answer(parts: int) -> None:
-    found = conversation(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", Large(parts, fails=True))
-    assert not found.endswith(b"0\r\n\r\n")
-    assert found.startswith(b"HTTP/1.1 500 " if not parts else b"HTTP/1.1 200 ")
+    answer = conversation(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", Large(parts, fails=True))
+    assert not answer.endswith(b"0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 500 " if not parts else b"HTTP/1.1 200 ")
 
 
 def test_a_server_that_stops_finishes_what_is_under_way() -> None:
@@ -447,8 +447,9 @@ def test_bytes_are_shared_between_addresses() -> None:
     def reservation(address: str, size: int) -> Reservation:
         return Reservation(address, size, lambda: granted.append((address, size)))
 
-    first, large, small, other = (reservation(*one) for one in (("a", 5), ("a", 4), ("a", 1), ("b", 4)))
-    assert [budget.reserve(one) for one in (first, large, small, other)] == [True, False, True, True]
+    first, large = reservation("a", 5), reservation("a", 4)
+    small, other = reservation("a", 1), reservation("b", 4)
+    assert [budget.reserve(wanted) for wanted in (first, large, small, other)] == [True, False, True, True]
     assert granted == []
     budget.release(first)
     assert granted == [("a", 4)]

@@ -1,4 +1,4 @@
-"""Commits of many threads made one."""
+"""Many threads' commits combined into one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.ports import wait_for
 
 
 class Disk:
-    """Commits slowly: the first commit waits until it is let go on. A "bad" request fails its whole group."""
+    """Commits slowly: the first commit waits until the test releases it. A "bad" request fails its whole group."""
 
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
@@ -35,7 +35,7 @@ class Disk:
 
 
 def committed(disk: Disk, names: Sequence[str]) -> dict[str, Future[str]]:
-    """The outcome of requests that all came while the first commit was under way."""
+    """Return the outcomes of requests that all came during the first commit."""
     groups = GroupCommit(disk.commit)
     with ThreadPoolExecutor(max_workers=len(names) + 1) as pool:
         futures = {"first": pool.submit(groups.commit, "first")}
@@ -76,7 +76,7 @@ def test_a_thread_that_ends_in_the_middle_leaves_the_others_their_turn() -> None
     assert disk.groups == [["first"], ["a", "end", "c"], ["a", "end", "c"]]
 
 
-def test_a_group_has_an_end() -> None:
+def test_a_group_has_a_bounded_number_of_requests() -> None:
     disk = Disk()
     committed(disk, [str(number) for number in range(GROUP_SIZE + 3)])
     assert [len(group) for group in disk.groups] == [1, GROUP_SIZE, 3]

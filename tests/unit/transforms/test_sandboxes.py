@@ -1,4 +1,4 @@
-"""Functions in sandbox processes: what they get, what they may return, and what their failures lead to."""
+"""Functions in sandbox processes: their input, what they may return, and what follows their failures."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SECONDS = 30.0
 
 @pytest.fixture
 def sandboxes() -> Iterator[Sandboxes]:
-    made = Sandboxes(2)
-    yield made
-    made.close()
+    sandboxes = Sandboxes(2)
+    yield sandboxes
+    sandboxes.close()
 
 
 def run(sandboxes: Sandboxes, code: str, *inputs: Input, name: str = "f", project: str = "shop") -> list[object]:
@@ -115,13 +115,13 @@ def test_functions_run_one_after_the_other_until_one_filters_or_fails(sandboxes:
         ('{data: "\\ud800"}', "not valid Unicode"),
     ],
 )
-def test_what_is_no_message_fails(sandboxes: Sandboxes, returned: str, words: str) -> None:
+def test_a_result_that_is_no_message_fails(sandboxes: Sandboxes, returned: str, words: str) -> None:
     [result] = run(sandboxes, f"function f() {{ return {returned}; }}", message(b"x"))
 
     assert words in why(result)
 
 
-def test_data_that_is_no_text_fails_and_its_neighbours_do_not(sandboxes: Sandboxes) -> None:
+def test_a_message_whose_data_is_no_text_fails_alone(sandboxes: Sandboxes) -> None:
     results = run(sandboxes, "const f = m => m;", message(b"a"), message(b"\xff\xfe"), message(b"b"))
 
     assert "not UTF-8" in why(results[1])
@@ -142,10 +142,10 @@ def test_more_messages_than_one_group_come_back_in_order(sandboxes: Sandboxes) -
 
     results = run(sandboxes, "function f(m) { return m; }", *inputs)
 
-    assert results == [Transformed(one.data, {}) for one in inputs]
+    assert results == [Transformed(input_message.data, {}) for input_message in inputs]
 
 
-def test_a_time_that_is_up_leaves_messages_for_later(sandboxes: Sandboxes) -> None:
+def test_messages_are_left_for_later_when_the_time_is_up(sandboxes: Sandboxes) -> None:
     function = Function("f", "function f(m) { const ends = Date.now() + 50; while (Date.now() < ends); return m; }")
 
     results = sandboxes.run("shop", [function], [message(b"x")] * 100, seconds=0.2)
@@ -165,7 +165,7 @@ def test_a_time_that_is_up_leaves_messages_for_later(sandboxes: Sandboxes) -> No
         ("class", "var x;", "SyntaxError"),
     ],
 )
-def test_code_that_cannot_be_run_is_told(sandboxes: Sandboxes, name: str, code: str, words: str) -> None:
+def test_code_that_cannot_run_is_reported(sandboxes: Sandboxes, name: str, code: str, words: str) -> None:
     assert words in sandboxes.check("shop", Function(name, code))
     assert words in why(run(sandboxes, code, message(b"x"), name=name)[0])
 

@@ -23,7 +23,7 @@ app.conf.update(
 
 @app.task(bind=True, default_retry_delay=0)
 def order_pack(self, number: int) -> None:  # type: ignore[no-untyped-def]
-    """Note an order, every tenth one at the second try."""
+    """Record an order; every tenth order succeeds at the second try only."""
     if number % 10 == 9 and not self.request.retries:
         raise self.retry()
     with Path(os.environ["PACKED_ORDERS"]).open("a") as orders:
@@ -33,7 +33,7 @@ def order_pack(self, number: int) -> None:  # type: ignore[no-untyped-def]
 @worker_shutdown.connect
 def last_batch_wait(**_: object) -> None:
     """Wait until what the transport publishes in the background is published: a program's end would lose it."""
-    for name in ("Thread-PubSubBatchCommitter", "Thread-CommitBatchPublisher"):  # the first starts the second
+    for name in ("Thread-PubSubBatchCommitter", "Thread-CommitBatchPublisher"):  # the first thread starts the second
         for thread in threading.enumerate():
             if thread.name == name:
                 thread.join()

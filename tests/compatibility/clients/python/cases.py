@@ -78,7 +78,7 @@ def receive(subscription: str, is_done: Callable[[Message], bool], client: Any =
 
 
 def receive_all(subscription: str, count: int, client: Any = subscriber, **options: Any) -> list[Message]:
-    """Acknowledge so many messages; return them in the order they came in."""
+    """Acknowledge `count` messages; return them in the order in which they came."""
     received: list[Message] = []
 
     def is_done(message: Message) -> bool:
