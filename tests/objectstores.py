@@ -1,9 +1,15 @@
-"""Object stores for tests: moto's S3 on loopback, in this process."""
+"""Object stores for tests, on loopback: moto's S3 in this process, and Cloud Storage in another."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+from tests.ports import wait_for
 
 BUCKET = "shop-archive"
 SECRET = "a-secret-that-nothing-may-show"
@@ -43,3 +49,39 @@ def s3_server(port: int) -> Iterator[None]:
         yield
     finally:
         server.stop()
+
+
+def gs_environment(port: int) -> Mapping[str, str]:
+    """The variables by which any program finds the emulator of that port."""
+    return {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{port}"}
+
+
+@contextmanager
+def gs_server(port: int) -> Iterator[None]:
+    """A Cloud Storage emulator with an empty bucket."""
+    command = [sys.executable, "-m", "tests.cloudstorage", str(port), BUCKET]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_for(lambda: _is_open(port), what="the emulator")
+            yield
+        finally:
+            process.kill()
+
+
+def _is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """A maker's store: the scheme of its addresses, its variables for a port, and a server there."""
+
+    scheme: str
+    environment: Callable[[int], Mapping[str, str]]
+    server: Callable[[int], AbstractContextManager[None]]
+
+
+S3 = ObjectStore("s3", s3_environment, s3_server)
+CLOUD_STORAGE = ObjectStore("gs", gs_environment, gs_server)
+STORES = (S3, CLOUD_STORAGE)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 SCHEMES = ("s3", "gs")
+#: How long a request to Cloud Storage is repeated while the store fails. Arrow's default is 15 minutes, in which a
+#: worker would do nothing else.
+GCS_RETRY_SECONDS = 10
 
 
 def is_remote(address: str | Path | Store) -> bool:
@@ -99,9 +103,14 @@ class Store:
         leave a part of the file, so readers must find out in other ways which files are valid.
         """
         if not self.is_local:
-            # By default Arrow compresses files with names such as a.gz.
-            with self.filesystem.open_output_stream(self.path(name), compression=None) as stream:
-                yield stream
+            try:
+                # By default Arrow compresses files with names such as a.gz.
+                with self.filesystem.open_output_stream(self.path(name), compression=None) as stream:
+                    yield stream
+            except OSError as error:
+                # Cloud Storage's errors don't name the file or its bucket.
+                reason = str(error).partition("\n")[0]
+                raise OSError(f"{self.address}/{name} cannot be written: {reason}") from error
             return
         path = Path(self.root, name)
         folders_make(path.parent)
@@ -194,10 +203,11 @@ def _gcs() -> Any:
     import pyarrow.fs as fs
 
     emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
-    if not emulator:
-        return fs.GcsFileSystem()
-    parts = urlsplit(emulator if "://" in emulator else f"http://{emulator}")
-    return fs.GcsFileSystem(anonymous=True, scheme=parts.scheme, endpoint_override=parts.netloc)
+    options: dict[str, Any] = {"retry_time_limit": timedelta(seconds=GCS_RETRY_SECONDS)}
+    if emulator:
+        parts = urlsplit(emulator if "://" in emulator else f"http://{emulator}")
+        options |= {"anonymous": True, "scheme": parts.scheme, "endpoint_override": parts.netloc}
+    return fs.GcsFileSystem(**options)
 
 
 @dataclass(frozen=True, slots=True, order=True)

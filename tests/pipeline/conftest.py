@@ -9,7 +9,8 @@ import pytest
 
 from deliveries.pipeline import needs
 from deliveries.pipeline.session import spark_session
-from tests.objectstores import s3_environment
+from pushhub.common import stores
+from tests.objectstores import BUCKET, STORES, ObjectStore
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def s3_port() -> int:
-    """Where the session's tasks look for S3. A test that needs a server starts one there."""
-    return free_port()
+def store_ports() -> dict[ObjectStore, int]:
+    """Where the session's tasks look for each object store. A test that needs a server starts one there."""
+    return {kind: free_port() for kind in STORES}
 
 
 @pytest.fixture(scope="session")
-def spark(s3_port: int) -> Iterator[SparkSession]:
+def spark(store_ports: dict[ObjectStore, int]) -> Iterator[SparkSession]:
     """A small local session."""
     if missing := needs.missing():
         pytest.skip(missing)
@@ -35,10 +36,26 @@ def spark(s3_port: int) -> Iterator[SparkSession]:
     quick["spark.python.daemon.module"] = "tests.pipeline.daemon"
     # Spark's Python processes have the environment that Java began with.
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_environment(s3_port).items():
-            patch.setenv(name, value)
+        for kind, port in store_ports.items():
+            for name, value in kind.environment(port).items():
+                patch.setenv(name, value)
         session = spark_session("pushhub tests", master="local[2]", memory="512m", extra=quick, short=True)
     # The first query that calls Python would start it, in the middle of a test.
     ensure_callback_server_started(session.sparkContext._gateway)
     yield session
     session.stop()
+
+
+@pytest.fixture(params=STORES, ids=lambda kind: kind.scheme)
+def bucket(
+    request: pytest.FixtureRequest, store_ports: dict[ObjectStore, int], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The address of an empty bucket, which this process and the session's tasks can reach."""
+    kind: ObjectStore = request.param
+    port = store_ports[kind]
+    for name, value in kind.environment(port).items():
+        monkeypatch.setenv(name, value)
+    stores._filesystem.cache_clear()
+    with kind.server(port):
+        yield f"{kind.scheme}://{BUCKET}"
+    stores._filesystem.cache_clear()

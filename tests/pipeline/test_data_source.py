@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +15,10 @@ from deliveries.pipeline.datasource import register
 from deliveries.pipeline.service import Service
 from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage
-from pushhub.common import stores
 from pushhub.common.clock import utcnow
 from subscriptions.selectors import topic_get
 from subscriptions.services.topics import topic_create
-from tests.objectstores import BUCKET, SECRET, s3_environment, s3_server
+from tests.objectstores import SECRET
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,17 +27,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 ORDERS = "projects/shop/topics/orders"
 COPY = "projects/shop/topics/copy"
-
-
-@pytest.fixture
-def bucket(s3_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An archive's address in an empty bucket, which this process and the session's tasks can reach."""
-    for name, value in s3_environment(s3_port).items():
-        monkeypatch.setenv(name, value)
-    stores._filesystem.cache_clear()
-    with s3_server(s3_port):
-        yield f"s3://{BUCKET}/archive"
-    stores._filesystem.cache_clear()
 
 
 def publish(numbers: range) -> list[str]:
@@ -54,19 +41,20 @@ def published(topic: str) -> list[str]:
 
 
 def test_an_archive_in_a_bucket_is_written_compacted_and_read(spark: SparkSession, bucket: str) -> None:
-    """Given an archive in S3, then Spark reads each message once; so it does after a compaction and a sweep."""
+    """Given an archive in a bucket, then Spark reads each message once; so it does after a compaction and a sweep."""
+    root = f"{bucket}/archive"
     ids = publish(range(20))
-    Archiver(bucket, session=spark).run()
+    Archiver(root, session=spark).run()
     ids += publish(range(20, 30))
-    archiver = Archiver(bucket, session=spark, clock=lambda: utcnow() + GRACE + timedelta(seconds=1))
+    archiver = Archiver(root, session=spark, clock=lambda: utcnow() + GRACE + timedelta(seconds=1))
     assert archiver.run().messages == 10
     assert archiver.compact() == 1
-    assert Archiver(bucket, session=spark, clock=lambda: utcnow() + 3 * GRACE).sweep() > 1
-    assert verify(bucket).unknown == []
-    assert adopt(bucket).added == []
+    assert Archiver(root, session=spark, clock=lambda: utcnow() + 3 * GRACE).sweep() > 1
+    assert verify(root).unknown == []
+    assert adopt(root).added == []
 
     register(spark)
-    frame = spark.read.format("pushhub").option("topic", ORDERS).load(bucket)
+    frame = spark.read.format("pushhub").option("topic", ORDERS).load(root)
     chosen = frame.where("message_id > '" + ids[4] + "'").select("message_id", "attributes")
     rows = sorted(chosen.collect())
     assert [(row.message_id, row.attributes) for row in rows] == [

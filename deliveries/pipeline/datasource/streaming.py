@@ -28,7 +28,13 @@ if TYPE_CHECKING:
 #: The offset before the first step. The messages in files of older releases have step 0.
 BEGIN = -1
 STEP = "step"
-_AVAILABLE_NOW: type = limits.SupportsTriggerAvailableNow if limits else object
+
+
+class NoTrigger:
+    """Stands for what a source needs for the trigger availableNow, on a Spark where it needs nothing."""
+
+
+_AVAILABLE_NOW: type = limits.SupportsTriggerAvailableNow if limits else NoTrigger
 
 
 class ArchiveStreamReader(_AVAILABLE_NOW, spark.DataSourceStreamReader):

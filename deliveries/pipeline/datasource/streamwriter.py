@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource as spark
 
@@ -15,20 +16,26 @@ from pushhub.common.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import Row
     from pyspark.sql.types import StructType
 
 #: The local properties in which Spark's tasks find the query and the batch.
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+#: Rows that are made into an Arrow batch where Spark has no Arrow writer for streams.
+BATCH_ROWS = 1_000
+HAS_ARROW = hasattr(spark, "DataSourceStreamArrowWriter")
+_WRITER: type = spark.DataSourceStreamArrowWriter if HAS_ARROW else spark.DataSourceStreamWriter  # Spark 4.0
 
 
-class StreamPublisher(spark.DataSourceStreamArrowWriter):
+class StreamPublisher(_WRITER):
     """Publishes the batches of a stream, each as a job of its own."""
 
     def __init__(self, task: Task, *, topic: str) -> None:
         self._task = task
         self._topic = topic
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+    def write(self, iterator: Iterator[Any]) -> Published:
+        """Publish a partition of a batch. Spark 4.0 gives its rows one by one, and later releases Arrow batches."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -36,7 +43,7 @@ class StreamPublisher(spark.DataSourceStreamArrowWriter):
         query, batch = context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)
         self._task.service.enter()
         job = job_of(f"stream {query} {batch}", kind="stream", topic=self._topic)
-        return partition_publish(iterator, replace(self._task, job=job.pk))
+        return partition_publish(iterator if HAS_ARROW else batches_of(iterator), replace(self._task, job=job.pk))
 
     def commit(self, messages: list[spark.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Mark the batch as done, and forget the batches before it: Spark repeats only the last one."""
@@ -49,6 +56,16 @@ class StreamPublisher(spark.DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[spark.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Keep what is published: when Spark repeats the batch, it continues from there."""
+
+
+def batches_of(rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
+    """Return rows of messages as Arrow batches."""
+    import pyarrow as pa
+
+    text = pa.string()
+    kinds = {"data": pa.binary(), "attributes": pa.map_(text, text), "ordering_key": text}
+    while chunk := [row.asDict() for row in islice(rows, BATCH_ROWS)]:
+        yield pa.RecordBatch.from_pylist(chunk, schema=pa.schema([(name, kinds[name]) for name in chunk[0]]))
 
 
 def stream_publisher(

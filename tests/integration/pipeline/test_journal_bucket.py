@@ -1,4 +1,4 @@
-"""The journal in a bucket: segments move there, and are counted, found and deleted there. On an S3 server."""
+"""The journal in a bucket: segments move there, and are counted, found and deleted there. On S3 and Cloud Storage."""
 
 from __future__ import annotations
 
@@ -22,21 +22,26 @@ from deliveries.observability.probes import Status
 from deliveries.pipeline.counting import embedded, fetching
 from pushhub.common import stores
 from pushhub.common.stores import Store
-from tests.objectstores import BUCKET, SECRET, s3_environment, s3_server
+from tests.objectstores import BUCKET, SECRET, STORES, ObjectStore
 from tests.pipeline.ground import BEGIN, assert_counted, segments_make
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_url")]
 
-JOURNAL = f"s3://{BUCKET}/journal"
+
+@pytest.fixture(params=STORES, ids=lambda kind: kind.scheme)
+def kind(request: pytest.FixtureRequest) -> ObjectStore:
+    """The maker's store that has the bucket."""
+    kind: ObjectStore = request.param
+    return kind
 
 
 @pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> Iterator[int]:
-    """The port where this process looks for S3. The journal is a folder of its own, and there is no server yet."""
-    settings.JOURNAL, settings.JOURNAL_BUCKET = str(tmp_path / "journal"), JOURNAL
+def port(kind: ObjectStore, monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> Iterator[int]:
+    """The port where this process looks for the store, with no server yet. The journal is a folder of its own."""
+    settings.JOURNAL, settings.JOURNAL_BUCKET = str(tmp_path / "journal"), f"{kind.scheme}://{BUCKET}/journal"
     port = free_port()
-    for name, value in s3_environment(port).items():
+    for name, value in kind.environment(port).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(upkeep, "_bucket_retry_at", 0.0)
     stores._filesystem.cache_clear()
@@ -53,12 +58,13 @@ def sealed(tmp_path: Path, count: int) -> list[Path]:
     return paths
 
 
-def bucket_names() -> list[str]:
-    return [file.name for file in Store(JOURNAL).files()]
+def bucket_names(settings: Any) -> list[str]:
+    """Return the names of the bucket's files, in their order."""
+    return [file.name for file in Store(settings.JOURNAL_BUCKET).files()]
 
 
 def test_segments_are_counted_and_found_in_the_bucket_and_expire_there(
-    port: int, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+    kind: ObjectStore, port: int, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = sealed(tmp_path, 3)
     monkeypatch.setattr(fetching, "FILES_AT_A_TIME", 2)
@@ -67,10 +73,11 @@ def test_segments_are_counted_and_found_in_the_bucket_and_expire_there(
     before = attempts_find(message_id, around=around).events
     assert before
 
-    with s3_server(port):
+    with kind.server(port):
         assert tasks.segments_ship() == 3
         assert list(shipping.waiting(tmp_path / "journal")) == []
-        assert bucket_names() == sorted(f"{path.parent.parent.name}/{path.parent.name}/{path.name}" for path in paths)
+        names = [f"{path.parent.parent.name}/{path.parent.name}/{path.name}" for path in paths]
+        assert bucket_names(settings) == sorted(names)
         assert attempts_find(message_id, around=around).events == before
 
         assert [tasks.segments_count() for _ in range(3)] == [2, 1, 0]
@@ -79,19 +86,21 @@ def test_segments_are_counted_and_found_in_the_bucket_and_expire_there(
         assert list(fetched.iterdir()) == [], "copies of counted segments are removed"
 
         assert shipping.expire(before_ms=(BEGIN + 10) * 1000) == 2
-        assert bucket_names() == [f"dt=2026-11-21/hour=04/{paths[2].name}"]
+        assert bucket_names(settings) == [f"dt=2026-11-21/hour=04/{paths[2].name}"]
         settings.JOURNAL_DAYS = -100_000
         assert segments_expire(tmp_path / "journal") == 1
-        assert bucket_names() == []
+        assert bucket_names(settings) == []
 
 
-def test_a_segment_that_was_uploaded_before_a_crash_is_moved_again_and_counted_once(port: int, tmp_path: Path) -> None:
+def test_a_segment_that_was_uploaded_before_a_crash_is_moved_again_and_counted_once(
+    kind: ObjectStore, port: int, tmp_path: Path, settings: Any
+) -> None:
     paths = sealed(tmp_path, 2)
     message_id = int(pq.read_table(paths[1], columns=["message_id"])["message_id"][0].as_py())
     around = [datetime.fromtimestamp(BEGIN + 5, UTC)]
     before = attempts_find(message_id, around=around).events
 
-    with s3_server(port):
+    with kind.server(port):
         assert tasks.segments_ship() == 2
         assert tasks.segments_count() == 2
         shutil.copytree(tmp_path / "copies", tmp_path / "journal", dirs_exist_ok=True)
@@ -103,15 +112,16 @@ def test_a_segment_that_was_uploaded_before_a_crash_is_moved_again_and_counted_o
         gone = segments_make(tmp_path / "gone", [7], seed=2)[0]
         shutil.copytree(tmp_path / "gone", tmp_path / "journal", dirs_exist_ok=True)
         tasks.segments_ship()
-        Store(JOURNAL).delete(f"{gone.parent.parent.name}/{gone.parent.name}/{gone.name}")
+        Store(settings.JOURNAL_BUCKET).delete(f"{gone.parent.parent.name}/{gone.parent.name}/{gone.name}")
         assert tasks.segments_count() == 0
         assert not ShippedSegment.objects.filter(is_counted=False).exists(), "a lost segment stops nothing"
     assert Segment.objects.count() == 2
 
 
 def test_segments_stay_while_the_bucket_is_away_and_go_there_later(
-    port: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    kind: ObjectStore, port: int, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stores, "GCS_RETRY_SECONDS", 1)
     paths = sealed(tmp_path, 3)
 
     assert upkeep.segments_ship(clock=lambda: 1000.0) == 0
@@ -122,7 +132,7 @@ def test_segments_stay_while_the_bucket_is_away_and_go_there_later(
     assert (component.status, component.reason) == (Status.DEGRADED, "3 segments wait for the bucket")
     assert tasks.segments_count() == 0, "no segment is in the bucket"
 
-    with s3_server(port):
+    with kind.server(port):
         stores._filesystem.cache_clear()
         assert upkeep.segments_ship(clock=lambda: 1001.0) == 0, "a bucket that failed is left alone for a while"
         assert upkeep.segments_ship(clock=lambda: 1000.0 + upkeep.BUCKET_RETRY_SECONDS) == 3

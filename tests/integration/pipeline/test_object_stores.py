@@ -1,4 +1,4 @@
-"""The archive in a bucket: the same rules as in a folder, on an S3 server. No Spark here."""
+"""The archive in a bucket, and rows for an ingest: the same rules as in a folder, on S3 and Cloud Storage. No Spark."""
 
 from __future__ import annotations
 
@@ -24,29 +24,36 @@ from deliveries.pipeline.jobs.rows import Columns, csv_header, files_read
 from pushhub.common import stores
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from pushhub.common.stores import AnyFile, Store
-from tests.objectstores import BUCKET, SECRET, s3_environment, s3_server
+from tests.objectstores import BUCKET, SECRET, STORES, ObjectStore
 from tests.ports import free_port
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-ARCHIVE = f"s3://{BUCKET}/archive"
 FOLDER = "project=shop/dt=2026-11-21"
 
 
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> Iterator[str]:
-    """An archive's address in an empty bucket."""
-    settings.DATA_DIR = tmp_path
+@pytest.fixture(scope="module", params=STORES, ids=lambda kind: kind.scheme)
+def bucket(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a bucket that all tests share, so each has a folder of its own in it."""
+    kind: ObjectStore = request.param
     port = free_port()
-    for name, value in s3_environment(port).items():
-        monkeypatch.setenv(name, value)
-    stores._filesystem.cache_clear()
-    with s3_server(port):
-        yield ARCHIVE
+    with pytest.MonkeyPatch.context() as patch, kind.server(port):
+        for name, value in kind.environment(port).items():
+            patch.setenv(name, value)
+        stores._filesystem.cache_clear()
+        yield f"{kind.scheme}://{BUCKET}"
     stores._filesystem.cache_clear()
 
 
-def archive_file(name: str, ids: list[int]) -> str:
+@pytest.fixture
+def archive(bucket: str, settings: Any, tmp_path: Path) -> str:
+    """An archive's address, where nothing is yet."""
+    settings.DATA_DIR = tmp_path
+    settings.ARCHIVE = f"{bucket}/{tmp_path.name}/archive"
+    return str(settings.ARCHIVE)
+
+
+def archive_file(archive: str, name: str, ids: list[int]) -> str:
     columns: dict[str, list[Any]] = {
         "topic": ["projects/shop/topics/orders"] * len(ids),
         "message_id": [str(message_id) for message_id in ids],
@@ -56,7 +63,7 @@ def archive_file(name: str, ids: list[int]) -> str:
         "ordering_key": [""] * len(ids),
         "step": [message_id // 10 for message_id in ids],
     }
-    with Store(ARCHIVE).write(f"{FOLDER}/{name}") as file:
+    with Store(archive).write(f"{FOLDER}/{name}") as file:
         pq.write_table(pa.table(columns), file)
     return f"{FOLDER}/{name}"
 
@@ -65,8 +72,8 @@ def paths(address: str) -> set[str]:
     return {file.name for file in Store(address).files() if file.name.endswith(".parquet")}
 
 
-def test_files_are_written_read_listed_and_deleted(s3: str) -> None:
-    store = Store(f"{s3}/")
+def test_files_are_written_read_listed_and_deleted(archive: str) -> None:
+    store = Store(f"{archive}/")
     assert list(store.files()) == []
     assert store.read_text("none") == ""
     with pytest.raises(FileNotFoundError):
@@ -82,73 +89,72 @@ def test_files_are_written_read_listed_and_deleted(s3: str) -> None:
     assert [file.name for file in store.files()] == ["b/two"]
 
 
-def test_an_archive_is_adopted_and_verified(s3: str, settings: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    settings.ARCHIVE = s3
-    path = archive_file("1-29-aaaaaaaaaaaa-0.parquet", [*range(10, 30)])
-    replaced = archive_file("1-9-bbbbbbbbbbbb-0.parquet", [*range(12, 20)])
-    Store(s3).write_bytes(f"{FOLDER}/part-0.parquet", b"somebody else's")
+def test_an_archive_is_adopted_and_verified(archive: str, settings: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    path = archive_file(archive, "1-29-aaaaaaaaaaaa-0.parquet", [*range(10, 30)])
+    replaced = archive_file(archive, "1-9-bbbbbbbbbbbb-0.parquet", [*range(12, 20)])
+    Store(archive).write_bytes(f"{FOLDER}/part-0.parquet", b"somebody else's")
 
     call_command("pipeline", "archive", "adopt")
     assert f"1 added to the manifest:\n  {path}" in capsys.readouterr().out
     call_command("pipeline", "archive", "verify")
     assert "1 files with 20 messages are as the manifest says" in capsys.readouterr().out
-    [row] = manifest_read(Store(s3))
+    [row] = manifest_read(Store(archive))
     assert (row.path, row.first_step, row.last_step, row.rows) == (path, 1, 2, 20)
-    assert {path, replaced, f"{FOLDER}/part-0.parquet"} == paths(s3), "no file is deleted"
+    assert {path, replaced, f"{FOLDER}/part-0.parquet"} == paths(archive), "no file is deleted"
 
-    Store(s3).delete(path)
+    Store(archive).delete(path)
     with pytest.raises(CommandError, match="1 files of the manifest are missing"):
         call_command("pipeline", "archive", "verify")
     assert path in capsys.readouterr().out
 
 
-def test_one_archiver_at_a_time_and_none_of_another_deployment(s3: str) -> None:
+def test_one_archiver_at_a_time_and_none_of_another_deployment(archive: str) -> None:
     with (
-        only_archiver(s3),
-        pytest.raises(FailedPrecondition, match=f"Another archiver works on {s3}"),
-        only_archiver(s3),
+        only_archiver(archive),
+        pytest.raises(FailedPrecondition, match=f"Another archiver works on {archive}"),
+        only_archiver(archive),
     ):
         pass
-    with only_archiver(s3):
+    with only_archiver(archive):
         pass
     ArchiveOwner.objects.update(identity="0" * 32)
-    with pytest.raises(FailedPrecondition, match="another deployment"), only_archiver(s3):
+    with pytest.raises(FailedPrecondition, match="another deployment"), only_archiver(archive):
         pass
-    with only_archiver(s3, take_over=True):
+    with only_archiver(archive, take_over=True):
         pass
-    with only_archiver(s3), only_archiver(f"{s3}-2"):
+    with only_archiver(archive), only_archiver(f"{archive}-2"):
         pass
 
 
-def test_replaced_files_stay_while_somebody_reads(s3: str) -> None:
-    with reading(s3), reading(s3):
-        with no_readers(s3) as are_gone:
+def test_replaced_files_stay_while_somebody_reads(archive: str) -> None:
+    with reading(archive), reading(archive):
+        with no_readers(archive) as are_gone:
             assert not are_gone
-        with no_readers(f"{s3}-2") as are_gone:
+        with no_readers(f"{archive}-2") as are_gone:
             assert are_gone
-    with no_readers(s3) as are_gone:
+    with no_readers(archive) as are_gone:
         assert are_gone
 
 
-def test_a_sweep_deletes_only_what_a_recorded_write_left(s3: str) -> None:
+def test_a_sweep_deletes_only_what_a_recorded_write_left(archive: str) -> None:
     """Given files of a killed write, of the manifest and of others, then only the first go, and the manifest stays."""
-    kept = archive_file("1-9-aaaaaaaaaaaa-0.parquet", [*range(1, 10)])
-    foreign = archive_file("10-19-bbbbbbbbbbbb-0.parquet", [*range(10, 20)])
-    left = archive_file("20-29-cccccccccccc-0.parquet", [*range(20, 30)])
+    kept = archive_file(archive, "1-9-aaaaaaaaaaaa-0.parquet", [*range(1, 10)])
+    foreign = archive_file(archive, "10-19-bbbbbbbbbbbb-0.parquet", [*range(10, 20)])
+    left = archive_file(archive, "20-29-cccccccccccc-0.parquet", [*range(20, 30)])
     ArchiveFile.objects.create(path=kept, first_id=1, last_id=9, rows=9, bytes=1)
     ArchiveLeftover.objects.create(token="cccccccccccc")
-    archiver = Archiver(s3, session=None)  # type: ignore[arg-type]
+    archiver = Archiver(archive, session=None)  # type: ignore[arg-type]
 
     assert archiver.sweep() == 1
-    assert paths(s3) == {kept, foreign}
-    assert left not in paths(s3)
-    assert [row.path for row in manifest_read(Store(s3))] == [kept]
+    assert paths(archive) == {kept, foreign}
+    assert left not in paths(archive)
+    assert [row.path for row in manifest_read(Store(archive))] == [kept]
 
-    Store(s3).delete(kept)
+    Store(archive).delete(kept)
     ArchiveLeftover.objects.create(token="bbbbbbbbbbbb")
     with pytest.raises(FailedPrecondition, match="older backup.*Nothing was deleted"):
         archiver.sweep()
-    assert paths(s3) == {foreign}
+    assert paths(archive) == {foreign}
 
 
 @pytest.mark.parametrize(
@@ -172,18 +178,18 @@ def test_an_address_names_a_bucket_and_holds_no_secret(
 
 
 def test_a_store_that_refuses_is_one_line_without_the_secret(
-    s3: str, settings: Any, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    archive: str, settings: Any, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings.ARCHIVE = "s3://no-such-bucket/archive"
+    settings.ARCHIVE = f"{archive.partition('://')[0]}://no-such-bucket/archive"
     with caplog.at_level(logging.DEBUG), pytest.raises(CommandError, match="no-such-bucket") as refused:
         call_command("pipeline", "archive", "verify")
     assert "\n" not in str(refused.value)
     assert SECRET not in str(refused.value) + "".join(capsys.readouterr()) + caplog.text
 
 
-def test_rows_of_a_bucket_are_read_as_those_of_a_folder(s3: str) -> None:
+def test_rows_of_a_bucket_are_read_as_those_of_a_folder(archive: str) -> None:
     """Given files of several folders, compressed and not, then a source is a file, a folder or a pattern of them."""
-    store = Store(s3.removesuffix("archive") + "rows")
+    store = Store(archive.removesuffix("archive") + "rows")
     store.write_bytes("a.csv", b'body,kind\n"two\nlines",k\n')
     store.write_bytes("deep/b.csv.gz", gzip.compress(b"body,kind\nb,\nc\n"))
     store.write_bytes("a.csv.rejected", b"x")
@@ -212,9 +218,9 @@ def test_rows_of_a_bucket_are_read_as_those_of_a_folder(s3: str) -> None:
         ingest.files_of(f"{store}/none", form="csv")
 
 
-def test_parquet_files_of_a_bucket_are_read_as_those_of_a_folder(s3: str) -> None:
+def test_parquet_files_of_a_bucket_are_read_as_those_of_a_folder(archive: str) -> None:
     """Given Parquet files below a folder for each day, then rows have the day, and a file's span is read alone."""
-    store = Store(s3.removesuffix("archive") + "rows")
+    store = Store(archive.removesuffix("archive") + "rows")
     for day in (1, 2):
         rows = pa.table({"body": [f"{day} {n}" for n in range(4)], "n": pa.array(range(4), pa.uint8())})
         with store.write(f"day={day}/x.parquet") as file:

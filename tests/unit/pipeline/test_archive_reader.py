@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
+from pyspark.sql import Row, streaming
 from pyspark.sql import datasource as spark
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
@@ -25,6 +28,7 @@ from deliveries.pipeline.datasource import reader
 from deliveries.pipeline.datasource.reader import ArchiveReader
 from deliveries.pipeline.datasource.source import PushHubDataSource
 from deliveries.pipeline.datasource.streaming import ArchiveStreamReader
+from deliveries.pipeline.datasource.streamwriter import batches_of
 from deliveries.rules.ids import first_id_at
 from pushhub.common.errors import InvalidArgument
 from pushhub.common.stores import Store
@@ -210,6 +214,26 @@ def test_a_limit_of_rows_ends_a_batch_between_two_steps(tmp_path: Path) -> None:
     assert source.latestOffset({"step": 2}, ReadMaxRows(12)) == {"step": 3}
     assert source.latestOffset({"step": 0}, ReadMaxRows(1)) == {"step": 1}, "a step is whole"
     assert source.latestOffset({"step": 3}, ReadMaxRows(12)) == {"step": 3}
+
+
+def test_a_stream_is_read_where_spark_has_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a Spark before 4.2, then the class of the reader can be made all the same."""
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+    monkeypatch.delattr(streaming, "datasource")
+    spec = util.find_spec(ArchiveStreamReader.__module__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.limits is None
+    assert issubclass(module.ArchiveStreamReader, spark.DataSourceStreamReader)
+
+
+def test_rows_of_a_stream_become_batches_where_spark_has_no_arrow_writer() -> None:
+    rows = [Row(data=bytearray(b"a"), attributes={"k": "v"}), Row(data=bytearray(b"b"), attributes=None)]
+    [batch] = batches_of(iter(rows))
+    assert batch.to_pylist() == [{"data": b"a", "attributes": [("k", "v")]}, {"data": b"b", "attributes": None}]
+    assert list(batches_of(iter(()))) == []
 
 
 def test_available_now_ends_with_the_messages_that_existed_at_its_start(tmp_path: Path) -> None:
