@@ -25,6 +25,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 SERIOUS = ("serious", "critical")
 DESK_PIXELS = 1280
 PHONE_PIXELS = 390
+#: How far to the right any visible text field of the content reaches. Fields of a table may scroll with it.
+RIGHTMOST_FIELD = """Math.max(0, ...[...document.querySelectorAll(
+    "#content input[type=text], #content input[type=search], #content select, #content textarea"
+)].filter(field => field.checkVisibility() && !field.closest("table"))
+.map(field => field.getBoundingClientRect().right))"""
 
 
 def pages_of(subscription: Subscription) -> list[str]:
@@ -36,6 +41,7 @@ def pages_of(subscription: Subscription) -> list[str]:
         "subscriptions/subscription/add/",
         f"subscriptions/subscription/{subscription.pk}/change/",
         f"subscriptions/topic/{topic.pk}/delete/",
+        "subscriptions/policy/",
         f"subscriptions/policy/of/{TOPIC}/",
         "subscriptions/auditentry/",
         f"deliveries/delivery/state/{subscription.pk}/",
@@ -68,8 +74,19 @@ def test_no_page_is_wider_than_a_phone(shop: Subscription, live_server: LiveServ
     with chromium(live_server.url, width=PHONE_PIXELS) as browser:
         sign_in(browser)
         for path in pages:
-            width = browser.open(f"/admin/{path}").evaluate("document.documentElement.scrollWidth")
-            assert width <= PHONE_PIXELS, path
+            page = browser.open(f"/admin/{path}")
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE_PIXELS, path
+            assert page.evaluate(RIGHTMOST_FIELD) <= PHONE_PIXELS, path
+
+
+def test_no_heading_lies_under_a_list(shop: Subscription, live_server: LiveServer) -> None:
+    with chromium(live_server.url) as browser:
+        sign_in(browser)
+        for path in ("deliveries/message/", "deliveries/delivery/", "subscriptions/topic/"):
+            page = browser.open(f"/admin/{path}")
+            heading, rows = page.locator("#content > h1").bounding_box(), page.locator("#changelist").bounding_box()
+            assert heading and rows
+            assert heading["y"] + heading["height"] <= rows["y"], path
 
 
 @pytest.mark.parametrize("width", [DESK_PIXELS, PHONE_PIXELS])
