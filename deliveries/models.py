@@ -124,7 +124,7 @@ class DeadLetter(models.Model):
 
 
 class DeadLetterJob(models.Model):
-    """The order to redrive or discard all dead letters of a subscription up to an id, at a rate."""
+    """The order to redrive or discard dead letters of a subscription at a rate: chosen ones, or all up to an id."""
 
     class Action(models.TextChoices):
         REDRIVE = "redrive", _("Redrive")
@@ -133,6 +133,7 @@ class DeadLetterJob(models.Model):
     subscription = models.ForeignKey(Subscription, on_delete=models.DO_NOTHING, db_constraint=False)
     action = models.CharField(max_length=10, choices=Action)
     last_id = models.BigIntegerField(help_text="Dead letters with higher ids came after the order")
+    chosen_ids = models.JSONField(null=True, help_text="The message ids of the chosen dead letters; null: all of them")
     position = models.BigIntegerField(default=0, help_text="The last dead letter that was looked at")
     rate = models.PositiveIntegerField(help_text="Dead letters a second, at most")
     member = models.CharField(max_length=400, help_text="Who ordered it: the policies are asked again at each batch")

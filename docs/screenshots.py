@@ -2,8 +2,9 @@
 
     .venv/bin/python docs/screenshots.py --user admin --password-file password.txt
 
-It needs the test tools (`make install-tests`) and a Chromium on the PATH. The pages show what the deployment holds, so
-take them of one with a few topics, message transforms, dead letters and a subscription whose endpoint fails.
+It needs the test tools (`make install-tests`), a Chromium on the PATH and, for the pictures in Chinese, a font with
+Chinese characters (Debian: `apt-get install fonts-wqy-zenhei`). The pages show what the deployment holds, so take them
+of one with a few topics, message transforms, dead letters, a schema and a subscription whose endpoint fails.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Picture:
 #: The pictures in docs/screenshots/, which are few so that the repository stays small.
 PICTURES = (
     Picture("overview"),
+    Picture("overview", language="zh-CN"),
     Picture("subscription", theme="dark"),
     Picture("subscription", width=PHONE),
     Picture("charts"),
@@ -59,6 +61,7 @@ PICTURES = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", default="http://127.0.0.1:8000")
+    parser.add_argument("--flower-url", default="http://127.0.0.1:5555")
     parser.add_argument("--user", default="admin")
     parser.add_argument("--password-file", type=Path, required=True)
     parser.add_argument(
@@ -86,8 +89,12 @@ def main() -> None:
                 storage_state=state,
             )
             page = context.new_page()
-            PAGES[picture.page](page, options.url)
-            page.screenshot(path=folder / picture.name, full_page=bool(options.all_to))
+            PAGES[picture.page](page, options.flower_url if picture.page == "flower" else options.url)
+            if options.all_to:
+                # A window as high as the page. Chromium's own picture of a full page cuts what sticks to the window.
+                height = page.evaluate("document.documentElement.scrollHeight")
+                page.set_viewport_size({"width": picture.width, "height": max(height, HEIGHT)})
+            page.screenshot(path=folder / picture.name)
             context.close()
         browser.close()
 
@@ -155,6 +162,22 @@ def _message(page: Page, url: str) -> None:
     page.wait_for_selector("#content-main")
 
 
+def _flower(page: Page, url: str) -> None:
+    """Open Flower's list of attempts, which has no Chinese."""
+    page.goto(f"{url}/tasks", wait_until="networkidle")
+    page.fill("input[type=search]", "subscriptions")
+    page.wait_for_load_state("networkidle")
+
+
+def _opens(path: str) -> Callable[[Page, str], None]:
+    """Return a function that opens the page of a path of the console."""
+
+    def show(page: Page, url: str) -> None:
+        page.goto(f"{url}/admin/{path}", wait_until="networkidle")
+
+    return show
+
+
 PAGES: dict[str, Callable[[Page, str], None]] = {
     "overview": _overview,
     "subscription": _subscription,
@@ -162,6 +185,20 @@ PAGES: dict[str, Callable[[Page, str], None]] = {
     "dead-letters": _dead_letters,
     "transforms": _transforms,
     "message": _message,
+    "flower": _flower,
+    "topics": _opens("subscriptions/topic/"),
+    "subscriptions": _opens("subscriptions/subscription/"),
+    "new-subscription": _opens("subscriptions/subscription/add/"),
+    "messages": _opens("deliveries/message/"),
+    "waiting-deliveries": _opens("deliveries/delivery/"),
+    "all-dead-letters": _opens("deliveries/deadletter/"),
+    "schemas": _opens("subscriptions/schema/"),
+    "new-schema": _opens("subscriptions/schema/add/"),
+    "service-accounts": _opens("subscriptions/serviceaccount/"),
+    "account-keys": _opens("subscriptions/serviceaccountkey/"),
+    "policies": _opens("subscriptions/policy/"),
+    "audit-log": _opens("subscriptions/auditentry/"),
+    "segments": _opens("deliveries/segment/"),
 }
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from typing import Any
 from django.apps import apps
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 from django.db.models import Model
 from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete, pre_save
 
@@ -22,6 +24,7 @@ NOT_AUDITED = frozenset({"AccessEpoch", "AuditEntry", "UsedAssertion"})
 
 
 def connect() -> None:
+    connection_created.connect(never_compile_queries, dispatch_uid="database.jit")
     for model in DECISIVE:
         post_save.connect(forget_decisions, sender=model, dispatch_uid="iam.saved")
         post_delete.connect(forget_decisions, sender=model, dispatch_uid="iam.deleted")
@@ -34,6 +37,17 @@ def connect() -> None:
         pre_delete.connect(note_before, sender=model, dispatch_uid="audit.leaving")
         post_delete.connect(audit_deleted, sender=model, dispatch_uid="audit.deleted")
     m2m_changed.connect(audit_members, sender=Perimeter.projects.through, dispatch_uid="audit.members")
+
+
+def never_compile_queries(*, connection: BaseDatabaseWrapper, **_: Any) -> None:
+    """Turn off PostgreSQL's just-in-time compiler for a new connection.
+
+    It takes seconds for a query that it believes to be expensive, such as a viewer's search for messages, which ends in
+    milliseconds because it reads a bounded number of rows.
+    """
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SET jit = off")
 
 
 def audited_models() -> list[type[Model]]:

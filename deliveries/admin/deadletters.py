@@ -174,7 +174,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         )
 
     def act(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
-        """Redrive or discard the chosen dead letters, or order it for all of them."""
+        """Redrive or discard the chosen dead letters at once, or order it for them or for all at a rate."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         source = self._source(request, subscription_id)
@@ -186,13 +186,18 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         if not may_call(caller, METHODS[verb.action], source):
             raise PermissionDenied
         ids = [int(text) for text in request.POST.getlist("letter") if text.isdecimal() and int(text) <= LAST_ID]
+        rate = _rate(request)
         if not verb.is_for_all and not ids:
             messages.error(request, _("Choose at least one dead letter."))
+        elif rate is not None and not 1 <= rate <= jobs.MAX_RATE:
+            messages.error(
+                request, _("The rate must be between 1 and %(max)d messages a second.") % {"max": jobs.MAX_RATE}
+            )
         elif verb.question is not None and "confirmed" not in request.POST:
             return self._confirmation(request, source, verb, chosen=len(ids))
         else:
             try:
-                messages.success(request, _carry_out(request, source, verb, ids))
+                messages.success(request, _carry_out(source, verb, ids, rate=rate, caller=caller))
             except PushHubError as error:
                 messages.error(request, error.message)
         return back
@@ -327,19 +332,33 @@ def _offered(caller: Principal, source: Subscription) -> dict[str, Any]:
     }
 
 
-def _carry_out(request: HttpRequest, source: Subscription, verb: Verb, ids: Sequence[int]) -> str:
-    caller = caller_of(request)
-    if verb.is_for_all:
-        rate = request.POST.get("rate", "")
-        job = jobs.job_begin(source, action=verb.action, rate=int(rate) if rate.isdecimal() else 0, caller=caller)
-        return _("Ordered for %(count)d dead letters, at most %(rate)d a second.") % {
-            "count": job.total,
-            "rate": job.rate,
-        }
+def _carry_out(source: Subscription, verb: Verb, ids: Sequence[int], *, rate: int | None, caller: Principal) -> str:
+    """Move the dead letters, or order it if there is a rate; return what was done in words."""
+    if verb.is_for_all or rate is not None:
+        job = jobs.job_begin(
+            source,
+            action=verb.action,
+            rate=jobs.DEFAULT_RATE if rate is None else rate,
+            caller=caller,
+            chosen_ids=None if verb.is_for_all else ids,
+        )
+        return ngettext(
+            "Ordered for %(count)d dead letter, at most %(rate)d a second.",
+            "Ordered for %(count)d dead letters, at most %(rate)d a second.",
+            job.total,
+        ) % {"count": job.total, "rate": job.rate}
     count = letters_move(source, ids, action=verb.action, caller=caller)
     if verb.action == Action.REDRIVE:
         return ngettext("Redrove %(count)d dead letter.", "Redrove %(count)d dead letters.", count) % {"count": count}
     return ngettext("Discarded %(count)d dead letter.", "Discarded %(count)d dead letters.", count) % {"count": count}
+
+
+def _rate(request: HttpRequest) -> int | None:
+    """Return the rate that was sent, None if the form has no such field, or 0 if it is no number."""
+    text = request.POST.get("rate")
+    if text is None:
+        return None
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
 def _payload(letter: DeadLetter) -> Any:

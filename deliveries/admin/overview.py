@@ -22,6 +22,8 @@ from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Project, Subscription
 
 GET_SUBSCRIPTION = "google.pubsub.v1.Subscriber.GetSubscription"
+#: The project of the first steps where there is none yet.
+DEMO_PROJECT = "demo"
 #: Where `manage.py receive` listens unless told otherwise.
 RECEIVER = "http://127.0.0.1:8080/"
 
@@ -35,6 +37,7 @@ def overview_context(request: HttpRequest) -> dict[str, Any]:
     if chosen:
         projects, subscriptions = projects.filter(project_id=chosen), subscriptions.filter(project__project_id=chosen)
     figures = overview(projects, subscriptions)
+    project = chosen or next(iter(projects.values_list("project_id", flat=True)[:1]), "")
     return {
         "title": _("Overview"),
         "failing": [
@@ -49,7 +52,9 @@ def overview_context(request: HttpRequest) -> dict[str, Any]:
         "figures": _figures(figures),
         "health": _health() if access.is_root(caller) else [],
         "is_empty": not subscriptions.exists(),
-        "demo_project": chosen or next(iter(projects.values_list("project_id", flat=True)[:1]), ""),
+        "demo_project": project or DEMO_PROJECT,
+        # In development, the first use of a project creates it.
+        "may_start_demo": bool(project) or (settings.DEVELOPMENT and access.is_root(caller)),
         "receiver": RECEIVER,
         "public_url": settings.PUBLIC_URL,
     }

@@ -54,20 +54,27 @@ class DeadLetterMove(ApiView):
     action: ClassVar[Action]
 
     def move(self, request: Request, project: str, subscription: str) -> Response:
-        """Move the named dead letters now, or order to move all of them; return their number."""
+        """Move the named dead letters at once, or order it for them or for all at a rate; answer with their number."""
         source = selectors.subscription_get(name=subscription_name(project, subscription))
         body = request.data if isinstance(request.data, dict) else {}
-        ids, is_all, rate = _ids(body), body.get("all", False), body.get("messagesPerSecond", DEFAULT_RATE)
+        ids, is_all, rate = _ids(body), body.get("all", False), body.get("messagesPerSecond")
         if not isinstance(is_all, bool):
             raise InvalidArgument("Give true or false.", field="all")
-        if not isinstance(rate, int) or isinstance(rate, bool):
+        if "messagesPerSecond" in body and (not isinstance(rate, int) or isinstance(rate, bool)):
             raise InvalidArgument("Give a whole number.", field="messagesPerSecond")
         if is_all == bool(ids):
             raise InvalidArgument("Name the dead letters, or give all as true.", field="messageIds")
         caller = caller_of(request)
-        if is_all:
-            return Response({"messages": job_begin(source, action=self.action, rate=rate, caller=caller).total})
-        return Response({"messages": letters_move(source, ids, action=self.action, caller=caller)})
+        if ids and rate is None:
+            return Response({"messages": letters_move(source, ids, action=self.action, caller=caller)})
+        job = job_begin(
+            source,
+            action=self.action,
+            rate=DEFAULT_RATE if rate is None else rate,
+            caller=caller,
+            chosen_ids=None if is_all else ids,
+        )
+        return Response({"messages": job.total})
 
 
 class DeadLetterRedrive(DeadLetterMove):

@@ -1,4 +1,4 @@
-"""Orders to redrive or discard all dead letters of a subscription, at a rate.
+"""Orders to redrive or discard dead letters of a subscription, chosen ones or all, at a rate.
 
 The maintenance worker moves some of each order at every tick. How far an order has come is written in the transaction
 that moves the dead letters, so it goes on from there after a crash, and ticks that overlap do nothing twice.
@@ -7,7 +7,10 @@ that moves the dead letters, so it goes on from there after a crash, and ticks t
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import datetime
+
+from django.db.models import QuerySet
 
 from deliveries.deadletters.listing import unsettled
 from deliveries.deadletters.moving import BATCH, METHODS, Action, batch_move, batches, check_redrivable
@@ -30,8 +33,10 @@ CATCH_UP_SECONDS = 10.0
 TICK_SECONDS = 2.0
 
 
-def job_begin(source: Subscription, *, action: str, rate: int, caller: Principal) -> DeadLetterJob:
-    """Order that all present dead letters of a subscription are redriven or discarded.
+def job_begin(
+    source: Subscription, *, action: str, rate: int, caller: Principal, chosen_ids: Sequence[int] | None = None
+) -> DeadLetterJob:
+    """Order that the chosen dead letters of a subscription, or all present ones, are redriven or discarded.
 
     Raises FailedPrecondition if there are none, if the subscription can't take them, or while another order runs.
     """
@@ -43,7 +48,7 @@ def job_begin(source: Subscription, *, action: str, rate: int, caller: Principal
         check_redrivable(source)
     with write_transaction():
         Subscription.objects.select_for_update().filter(pk=source.pk).first()
-        letters = DeadLetter.objects.filter(subscription=source)
+        letters = _ordered(DeadLetter.objects.filter(subscription=source), chosen_ids)
         last_id = letters.order_by("-message_id").values_list("message_id", flat=True).first()
         if last_id is None:
             raise FailedPrecondition(f"There are no dead letters (resource={source.subscription_id}).")
@@ -55,6 +60,7 @@ def job_begin(source: Subscription, *, action: str, rate: int, caller: Principal
             subscription=source,
             action=action,
             last_id=last_id,
+            chosen_ids=None if chosen_ids is None else sorted(set(chosen_ids)),
             rate=rate,
             member=caller.member,
             is_superuser=caller.is_superuser,
@@ -64,6 +70,11 @@ def job_begin(source: Subscription, *, action: str, rate: int, caller: Principal
         after = {"messages": job.total, "messagesPerSecond": rate}
         audit.carried_out(method=METHODS[Action(action)], row=source, after=after)
     return job
+
+
+def _ordered(letters: QuerySet[DeadLetter], chosen_ids: Sequence[int] | None) -> QuerySet[DeadLetter]:
+    """Return those dead letters that an order is for."""
+    return letters if chosen_ids is None else letters.filter(message_id__in=chosen_ids)
 
 
 def running_job(source: Subscription) -> DeadLetterJob | None:
@@ -118,7 +129,8 @@ def _advance_batch(
         current = DeadLetterJob.objects.select_for_update().get(pk=job.pk)
         if current.finished_at is not None:
             return None
-        letters = unsettled(source).filter(message_id__gt=current.position, message_id__lte=current.last_id)
+        letters = _ordered(unsettled(source), current.chosen_ids)
+        letters = letters.filter(message_id__gt=current.position, message_id__lte=current.last_id)
         ids = list(letters.order_by("message_id").values_list("message_id", flat=True)[: min(limit, BATCH)])
         if not ids:
             current.finished_at = now

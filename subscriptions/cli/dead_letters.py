@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from subscriptions.cli.client import Client, CliError
+from subscriptions.cli.client import Client, CliError, Fields
 from subscriptions.cli.program import confirm
 from subscriptions.cli.subscriptions import SUBSCRIPTION, subscription_name
 from subscriptions.cli.topics import LIMIT
@@ -31,11 +31,13 @@ def discard(client: Client, options: Options) -> Result:
 
 
 def _move(client: Client, options: Options, *, method: str, done: str) -> Result:
-    """Move the given dead letters, or order a job of the maintenance worker that moves all of them."""
+    """Move the named dead letters at once, or have the maintenance worker move them, or all, at a rate."""
     _check(options)
-    name, ids = subscription_name(options), options["message_ids"]
-    if options["all"]:
-        body = {"all": True, **({"messagesPerSecond": options["rate"]} if options["rate"] is not None else {})}
+    name, ids, rate = subscription_name(options), options["message_ids"], options["rate"]
+    if options["all"] or rate is not None:
+        body: Fields = {"all": True} if options["all"] else {"messageIds": ids}
+        if rate is not None:
+            body["messagesPerSecond"] = rate
         count = client.call("POST", f"{name}:{method}", body)["messages"]
         return Result(note=f"Ordered for {count} dead letters of [{name}].")
     count, failures = 0, []
@@ -51,15 +53,20 @@ def _move(client: Client, options: Options, *, method: str, done: str) -> Result
 def _check(options: Options) -> None:
     if options["all"] == bool(options["message_ids"]):
         raise CliError("give either --message-ids or --all")
-    if options["rate"] is not None and not options["all"]:
-        raise CliError("--rate needs --all: dead letters that are named are moved at once")
+    if options["rate"] is not None and len(options["message_ids"]) > BATCH:
+        raise CliError(f"--rate takes at most {BATCH} --message-ids; use --all for more")
 
 
 MOVE = (
     SUBSCRIPTION,
     flag("--message-ids", "from list, separated by commas", type=words, default=[], metavar="MESSAGE_ID,..."),
     flag("--all", "all dead letters that there are now, at --rate", action="store_true"),
-    flag("--rate", "with --all: messages a second, 1 to 1000 (default: 10)", type=int, metavar="NUMBER"),
+    flag(
+        "--rate",
+        "messages per second, 1 to 1000 (default: 10 with --all; --message-ids are moved at once)",
+        type=int,
+        metavar="NUMBER",
+    ),
 )
 VERBS = {
     "list": Verb("show a subscription's dead letters, the oldest first", list_all, (SUBSCRIPTION, LIMIT)),

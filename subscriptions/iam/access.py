@@ -26,8 +26,9 @@ Key = tuple[str, ...]
 decisions: ExpiringCache[Key, bool] = ExpiringCache(seconds=CACHE_SECONDS, max_entries=CACHE_ENTRIES)
 #: The roles that a caller holds on a project or above, which all its topics share.
 _inherited: ExpiringCache[Key, frozenset[str]] = ExpiringCache(seconds=CACHE_SECONDS, max_entries=CACHE_ENTRIES)
-#: The kind and primary key of the resources whose policies give a caller a permission.
-_granting: ExpiringCache[Key, frozenset[tuple[str, int]]] = ExpiringCache(
+#: Each role that a policy binds to a caller, with the kind and primary key of the resource. A page of the console asks
+#: for some twenty permissions, and only the first question reads the policies.
+_bound: ExpiringCache[Key, frozenset[tuple[str, int, str]]] = ExpiringCache(
     seconds=CACHE_SECONDS, max_entries=CACHE_ENTRIES
 )
 
@@ -36,7 +37,7 @@ def forget_decisions() -> None:
     """Forget all decisions, because policies have changed in this process."""
     decisions.clear()
     _inherited.clear()
-    _granting.clear()
+    _bound.clear()
 
 
 def is_root(caller: Principal) -> bool:
@@ -109,21 +110,25 @@ def resources_granting(caller: Principal, permission: str) -> frozenset[tuple[st
 
     This reads every policy, so use it for lists of rows only. `allowed` answers for a single resource.
     """
-    key = (caller.identity, permission)
-    granting = _granting.get(key)
-    if granting is None:
-        generation = _granting.generation
+    has_permission = cache(lambda role: permission in _permissions_of(role))
+    return frozenset((kind, pk) for kind, pk, role in _roles_bound_anywhere(caller) if has_permission(role))
+
+
+def _roles_bound_anywhere(caller: Principal) -> frozenset[tuple[str, int, str]]:
+    """Return the roles that any policy binds to `caller`, each with the kind and primary key of the resource."""
+    key = (caller.identity,)
+    bound = _bound.get(key)
+    if bound is None:
+        generation = _bound.generation
         aliases = _members_of(caller, has_groups=True)
-        has_permission = cache(lambda role: permission in _permissions_of(role))
-        granting = frozenset(
-            (kind, pk)
+        bound = frozenset(
+            (kind, pk, binding["role"])
             for kind, pk, bindings in Policy.objects.order_by().values_list("kind", "resource_pk", "bindings")
-            if any(
-                not aliases.isdisjoint(binding["members"]) and has_permission(binding["role"]) for binding in bindings
-            )
+            for binding in bindings
+            if not aliases.isdisjoint(binding["members"])
         )
-        _granting.put(key, granting, generation=generation)
-    return granting
+        _bound.put(key, bound, generation=generation)
+    return bound
 
 
 def roles_held(caller: Principal, resource: tree.Resource) -> frozenset[str]:

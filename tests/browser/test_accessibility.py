@@ -6,19 +6,30 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from django.contrib.auth.models import User
 from pytest_django.live_server_helper import LiveServer
 
-from deliveries.models import Message
+from deliveries.deadletters.jobs import job_begin
+from deliveries.models import DeadLetterJob, Message
+from pushhub.common.principals import OPERATOR
 from subscriptions.models import Subscription, Topic
 from tests.browser.chromium import chromium
-from tests.browser.test_console_pages import TOPIC, shop, sign_in
+from tests.browser.test_console_pages import PASSWORD, TOPIC, shop, sign_in
+from tests.integration.deadletters.letters import letters_made, source_made
+from tests.restapi import Api
 
 __all__ = ["shop"]
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SERIOUS = ("serious", "critical")
+DESK_PIXELS = 1280
 PHONE_PIXELS = 390
+#: How far to the right any visible text field of the content reaches. Fields of a table may scroll with it.
+RIGHTMOST_FIELD = """Math.max(0, ...[...document.querySelectorAll(
+    "#content input[type=text], #content input[type=search], #content select, #content textarea"
+)].filter(field => field.checkVisibility() && !field.closest("table"))
+.map(field => field.getBoundingClientRect().right))"""
 
 
 def pages_of(subscription: Subscription) -> list[str]:
@@ -30,6 +41,7 @@ def pages_of(subscription: Subscription) -> list[str]:
         "subscriptions/subscription/add/",
         f"subscriptions/subscription/{subscription.pk}/change/",
         f"subscriptions/topic/{topic.pk}/delete/",
+        "subscriptions/policy/",
         f"subscriptions/policy/of/{TOPIC}/",
         "subscriptions/auditentry/",
         f"deliveries/delivery/state/{subscription.pk}/",
@@ -62,8 +74,41 @@ def test_no_page_is_wider_than_a_phone(shop: Subscription, live_server: LiveServ
     with chromium(live_server.url, width=PHONE_PIXELS) as browser:
         sign_in(browser)
         for path in pages:
-            width = browser.open(f"/admin/{path}").evaluate("document.documentElement.scrollWidth")
-            assert width <= PHONE_PIXELS, path
+            page = browser.open(f"/admin/{path}")
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE_PIXELS, path
+            assert page.evaluate(RIGHTMOST_FIELD) <= PHONE_PIXELS, path
+
+
+def test_no_heading_lies_under_a_list(shop: Subscription, live_server: LiveServer) -> None:
+    with chromium(live_server.url) as browser:
+        sign_in(browser)
+        for path in ("deliveries/message/", "deliveries/delivery/", "subscriptions/topic/"):
+            page = browser.open(f"/admin/{path}")
+            heading, rows = page.locator("#content > h1").bounding_box(), page.locator("#changelist").bounding_box()
+            assert heading and rows
+            assert heading["y"] + heading["height"] <= rows["y"], path
+
+
+@pytest.mark.parametrize("width", [DESK_PIXELS, PHONE_PIXELS])
+@pytest.mark.parametrize("language", ["en-US", "zh-CN"])
+def test_tables_of_dead_letters_fit_into_their_frames(
+    redis_url: str, live_server: LiveServer, width: int, language: str
+) -> None:
+    User.objects.create_superuser("admin", "admin@example.com", PASSWORD)
+    api = Api()
+    source = source_made(api)
+    for result in ("503", "connect_failed", "deadline_exceeded", "tls_failed"):
+        letters_made(api, source, 2, result=result)
+    Topic.objects.filter(topic_id="letters").update(topic_id="dead-letters-of-the-orders-of-a-shop-of-medium-size")
+    Subscription.objects.filter(subscription_id="reader").delete()
+    job_begin(source, action=DeadLetterJob.Action.REDRIVE, rate=10, caller=OPERATOR)
+    with chromium(live_server.url, width=width, locale=language) as browser:
+        sign_in(browser)
+        for path in ("", f"of/{source.pk}/"):
+            page = browser.open(f"/admin/deliveries/deadletter/{path}")
+            frame = page.locator(".module:has(table)")
+            inner, outer = frame.evaluate("element => [element.scrollWidth, element.clientWidth]")
+            assert inner <= outer, path
 
 
 def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(shop: Subscription, live_server: LiveServer) -> None:

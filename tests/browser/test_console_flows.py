@@ -163,12 +163,18 @@ def test_dead_letters_are_found_redriven_and_discarded(
         page.focus("button[value=redrive]")
         page.keyboard.press("Enter")
         page.wait_for_selector("ul.messagelist .success")
+        with ThreadPoolExecutor(max_workers=1) as elsewhere:
+            elsewhere.submit(orders_end).result()
+        page.reload(wait_until="networkidle")
         page.check(f"input[value='{letters[1]}']")
         page.click("button[value=discard]")
         page.wait_for_selector("button[name=confirmed]")
         check_page(browser, width)
         page.click("button[name=confirmed]")
         page.wait_for_selector("ul.messagelist .success")
+        with ThreadPoolExecutor(max_workers=1) as elsewhere:
+            elsewhere.submit(orders_end).result()
+        page.reload(wait_until="networkidle")
         page.fill("#rate", "1000")
         page.click("button[value=redrive-all]")
         page.wait_for_selector("[data-live-source] [data-live=sentence]")

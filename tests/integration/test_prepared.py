@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from django.db import connections
+from django.db import connection, connections
+from django.db.backends.signals import connection_created
 
 from pushhub.common import prepared
 from pushhub.common.prepared import ParsedRows, PreparedRows
@@ -13,6 +14,16 @@ from subscriptions.models import Project, Topic
 from subscriptions.selectors import topic_get
 
 pytestmark = pytest.mark.django_db
+
+
+def test_postgresql_compiles_no_query() -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("about PostgreSQL")
+    with connection.cursor() as cursor:
+        cursor.execute("SET jit = on")
+        connection_created.send(sender=type(connection), connection=connection)
+        cursor.execute("SHOW jit")
+        assert cursor.fetchone() == ("off",)
 
 
 def labelled() -> PreparedRows:

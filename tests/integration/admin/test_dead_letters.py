@@ -116,6 +116,32 @@ def test_all_are_moved_by_an_order_whose_progress_is_shown(api: Api, client: Cli
     assert owed_to("worker") == ["0"]
 
 
+def test_chosen_dead_letters_are_moved_at_the_rate_of_the_form(api: Api, client: Client) -> None:
+    source = source_made(api)
+    first, second, third = letters_made(api, source, 3)
+    for rate in ("0", "1001", "ten", ""):
+        for verb in ("redrive", "discard", "redrive-all"):
+            assert said(act(client, source, do=verb, letter=[first], rate=rate)) == [
+                "The rate must be between 1 and 1000 messages a second."
+            ]
+    assert not DeadLetterJob.objects.exists()
+    assert 'name="rate"' in client.get(of(source)).content.decode()
+    page = act(client, source, do="redrive", letter=[first, third], rate="1")
+    assert said(page) == ["Ordered for 2 dead letters, at most 1 a second."]
+    assert page.context["job"]["text"] == "Redriving: 0 of 2, at most 1 a second."
+    jobs.jobs_advance()
+    assert client.get(f"{LIST}job/{source.pk}/").json()["sentence"] == "Redriving: 1 of 2, at most 1 a second."
+    client.post(f"{LIST}stop/{source.pk}/")
+    question = act(client, source, do="discard", letter=[second], rate="7")
+    assert dict(question.context["sent"])["rate"] == "7"
+    assert said(act(client, source, do="discard", letter=[second], rate="7", confirmed="yes")) == [
+        "Ordered for 1 dead letter, at most 7 a second."
+    ]
+    jobs.jobs_advance()
+    assert list(DeadLetter.objects.values_list("message_id", flat=True)) == [third]
+    assert owed_to("worker") == ["0"]
+
+
 def person(name: str, role: str, resource: Any) -> Client:
     user = User.objects.create(username=name, email=f"{name}@example.com", is_staff=True)
     user.user_permissions.set(Permission.objects.all())

@@ -91,6 +91,22 @@ def receiver_ends() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("receiver_ends")
+def test_in_development_the_demo_starts_before_there_is_a_project(api: Api, client: Client, settings: Any) -> None:
+    demo = "/admin/deliveries/delivery/demo/"
+    settings.DEVELOPMENT = False
+    assert demo not in client.get("/admin/").content.decode()
+    settings.DEVELOPMENT = True
+    assert demo in client.get("/admin/").content.decode()
+    client.post(demo, {"project": "demo"})
+    assert Topic.objects.get().name == "projects/demo/topics/demo"
+
+
+def test_each_language_is_offered_by_its_own_name(api: Api, client: Client) -> None:
+    assert ">简体中文</button>" in client.get("/admin/", headers={"accept-language": "en"}).content.decode()
+    assert ">English</button>" in client.get("/admin/", headers={"accept-language": "zh-hans"}).content.decode()
+
+
+@pytest.mark.usefixtures("receiver_ends")
 @pytest.mark.django_db(transaction=True)
 def test_an_empty_console_shows_three_steps_and_a_demo_that_delivers(api: Api, client: Client, redis_url: str) -> None:
     Project.objects.create(project_id="shop")

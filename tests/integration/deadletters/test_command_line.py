@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pytest_django.live_server_helper import LiveServer
 
+from deliveries.deadletters import jobs
 from deliveries.models import DeadLetter, DeadLetterJob
 from subscriptions.cli.main import main
 from tests.integration.deadletters.letters import letters_made, source_made
@@ -33,5 +34,11 @@ def test_dead_letters_are_listed_redriven_and_discarded(
     ]
     assert [letter.message_id for letter in DeadLetter.objects.all()] == [third]
     assert (DeadLetterJob.objects.get().action, DeadLetterJob.objects.get().rate) == ("discard", 5)
+    assert main(["dead-letters", "redrive", *common, f"--message-ids={third}", "--rate=5"]) == 1
+    assert "Dead letters are being moved already" in capsys.readouterr().err
+    jobs.job_stop(source)
+    assert main(["dead-letters", "redrive", *common, f"--message-ids={third}", "--rate=5"]) == 0
+    assert capsys.readouterr().err == f"Ordered for 1 dead letters of [{source.name}].\n"
+    assert DeadLetterJob.objects.latest("pk").chosen_ids == [third]
     assert main(["dead-letters", "redrive", *common, "--all", "--rate=0"]) == 1
     assert "The rate must be between 1 and 1000" in capsys.readouterr().err

@@ -186,6 +186,24 @@ def test_an_order_moves_all_at_its_rate_and_leaves_what_comes_later(api: Api) ->
     assert list(DeadLetter.objects.values_list("message_id", flat=True)) == [late]
 
 
+def test_an_order_for_chosen_dead_letters_moves_only_those_at_its_rate(api: Api) -> None:
+    source = source_made(api)
+    letters = letters_made(api, source, 5)
+    settled_id = letters[4]
+    letters_move(source, [settled_id], action=Action.DISCARD, caller=OPERATOR)
+    chosen_ids = [letters[3], letters[1], letters[1], letters[0], settled_id, 7]
+    job = jobs.job_begin(source, action=Action.REDRIVE, rate=2, caller=OPERATOR, chosen_ids=chosen_ids)
+    assert job.total == 3
+    ticks = Ticks()
+    assert [ticks.later(1), ticks.later(1), ticks.later(1)] == [2, 1, 0]
+    job.refresh_from_db()
+    assert (job.done, job.failure, job.finished_at is not None) == (3, "", True)
+    assert owed_to("worker") == ["0", "1", "3"]
+    assert list(DeadLetter.objects.values_list("message_id", flat=True)) == [letters[2]]
+    with pytest.raises(FailedPrecondition, match="no dead letters"):
+        jobs.job_begin(source, action=Action.REDRIVE, rate=2, caller=OPERATOR, chosen_ids=[settled_id])
+
+
 def test_an_order_survives_a_crash_between_any_two_steps(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process dies before a commit, and after a commit before Redis is told: each message comes back once."""
     source = source_made(api)

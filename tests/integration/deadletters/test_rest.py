@@ -45,6 +45,19 @@ def test_dead_letters_are_redriven_and_discarded_by_id_or_all_at_a_rate(api: Api
     assert api.get(f"{WORKER}/deadLetters").body == {}
 
 
+def test_named_dead_letters_are_moved_at_the_rate_that_is_given(api: Api) -> None:
+    source = source_made(api)
+    first, second, third = letters_made(api, source, 3)
+    body = {"messageIds": [str(first), str(third)], "messagesPerSecond": 1}
+    assert api.post(f"{WORKER}:redriveDeadLetters", body).body == {"messages": 2}
+    assert owed_to("worker") == []
+    jobs.jobs_advance()
+    assert owed_to("worker") == ["0"]
+    answer = api.post(f"{WORKER}:discardDeadLetters", {"messageIds": [str(second)], "messagesPerSecond": 1})
+    assert (answer.status, answer.error["status"]) == (400, "FAILED_PRECONDITION")
+    assert DeadLetter.objects.count() == 2
+
+
 @pytest.mark.parametrize(
     "body, field",
     [
@@ -58,6 +71,9 @@ def test_dead_letters_are_redriven_and_discarded_by_id_or_all_at_a_rate(api: Api
         ({"all": True, "messagesPerSecond": "10"}, "messagesPerSecond"),
         ({"all": True, "messagesPerSecond": True}, "messagesPerSecond"),
         ({"all": True, "messagesPerSecond": 0}, "messagesPerSecond"),
+        ({"all": True, "messagesPerSecond": None}, "messagesPerSecond"),
+        ({"messageIds": ["1"], "messagesPerSecond": "10"}, "messagesPerSecond"),
+        ({"messageIds": ["1"], "messagesPerSecond": 1001}, "messagesPerSecond"),
     ],
 )
 def test_bad_requests_name_their_field_and_change_nothing(api: Api, body: dict[str, Any], field: str) -> None:

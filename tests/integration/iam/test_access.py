@@ -226,7 +226,7 @@ def test_other_processes_keep_a_decision_for_a_second_without_a_query(
     ada: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    for cache in (access.decisions, access._inherited, access._granting):
+    for cache in (access.decisions, access._inherited, access._bound):
         monkeypatch.setattr(cache, "_clock", lambda: now[0])
     grant(ORDERS, "roles/pubsub.publisher")
     authorize(Principal(ADA), PUBLISH, {"topic": ORDERS})
@@ -249,3 +249,18 @@ def test_a_refusal_is_not_remembered_past_a_grant(ada: Api) -> None:
     grant("projects/shop", "roles/viewer")
 
     assert ada.get("topics/orders").status == 200
+
+
+def test_the_policies_are_read_once_for_many_permissions(ada: Api) -> None:
+    """A page of the console asks for some twenty permissions, and there may be many policies."""
+    grant(ORDERS, "roles/pubsub.viewer")
+    caller = Principal(ADA)
+    access.forget_decisions()
+    with CaptureQueriesContext(connection) as queries:
+        viewable = access.resources_granting(caller, "pubsub.topics.get")
+        deletable = access.resources_granting(caller, "pubsub.topics.delete")
+    assert len([query for query in queries.captured_queries if "subscriptions_policy" in query["sql"]]) == 1
+    assert viewable == {("topic", Topic.objects.get().pk)}
+    assert deletable == set()
+    revoke(ORDERS, "roles/pubsub.viewer")
+    assert access.resources_granting(caller, "pubsub.topics.get") == set()

@@ -69,10 +69,12 @@ def test_dead_letters_are_moved_by_id_or_all_at_a_rate(verb: str, method: str, d
     assert run(client, verb, "worker", "--message-ids=7,8").note == f"{done} 2 dead letters of [{WORKER}]."
     assert run(client, verb, "worker", "--all").note == f"Ordered for 250 dead letters of [{WORKER}]."
     run(client, verb, "worker", "--all", "--rate=5")
+    assert run(client, verb, "worker", "--message-ids=7,8", "--rate=5").note.startswith("Ordered for 2 dead letters")
     assert client.calls == [
         (f"{WORKER}:{method}", {"messageIds": ["7", "8"]}),
         (f"{WORKER}:{method}", {"all": True}),
         (f"{WORKER}:{method}", {"all": True, "messagesPerSecond": 5}),
+        (f"{WORKER}:{method}", {"messageIds": ["7", "8"], "messagesPerSecond": 5}),
     ]
 
 
@@ -87,7 +89,11 @@ def test_more_ids_than_a_request_takes_are_several_requests_until_one_fails() ->
 
 @pytest.mark.parametrize(
     ("words", "error"),
-    [([], "--all"), (["--message-ids=7", "--all"], "--all"), (["--message-ids=7", "--rate=5"], "--rate needs --all")],
+    [
+        ([], "--all"),
+        (["--message-ids=7", "--all"], "--all"),
+        ([f"--message-ids={'7,' * BATCH}7", "--rate=5"], f"--rate takes at most {BATCH} --message-ids"),
+    ],
 )
 @pytest.mark.parametrize("verb", ["redrive", "discard"])
 def test_the_dead_letters_to_move_are_named_in_one_way_only(verb: str, words: list[str], error: str) -> None:
