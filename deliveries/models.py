@@ -405,6 +405,7 @@ class PublishPart(models.Model):
     number = models.PositiveIntegerField()
     position = models.BigIntegerField(default=0, help_text="Replay: the last message id. Ingest: rows read")
     until = models.BigIntegerField(null=True, help_text="Replay: the last message id that belongs to it")
+    fingerprint = models.CharField(max_length=32, blank=True, help_text="Frames: a hash of the published messages")
     published = models.BigIntegerField(default=0)
     rejected = models.BigIntegerField(default=0)
     finished = models.BooleanField(default=False)

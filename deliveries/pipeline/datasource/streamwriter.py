@@ -43,6 +43,11 @@ class StreamPublisher(_WRITER):
         query, batch = context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)
         self._task.service.enter()
         job = job_of(f"stream {query} {batch}", kind="stream", topic=self._topic)
+        if job.finished_at is not None:
+            # The whole batch is published. Its partitions may be others than at that time.
+            for _ in iterator:
+                pass
+            return Published(job.pk)
         return partition_publish(iterator if HAS_ARROW else batches_of(iterator), replace(self._task, job=job.pk))
 
     def commit(self, messages: list[spark.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

@@ -14,6 +14,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from deliveries.pipeline.jobs.resuming import Fingerprint, messages_left
 from deliveries.pipeline.service import Service
 
 if TYPE_CHECKING:
@@ -106,27 +107,48 @@ def publish_part(rows: Iterable[Row], *, task: Task, number: int, pace: Pace, do
     else:
         part = PublishPart.objects.get(job=task.job, number=number)
     topic = Topic.objects.select_related("project").get(pk=task.topic)
-    for batch in _gathered(_items(rows, part, is_strict=task.is_open), size=pace.size):
-        done += _publish(part, batch, topic=topic, only=task.only)
+    fingerprint = Fingerprint()
+    items = _frame_items(rows, part, fingerprint) if task.is_open else _items(rows, part)
+    for batch in _gathered(items, size=pace.size):
+        mark = fingerprint.text() if task.is_open else ""
+        done += _publish(part, batch, topic=topic, only=task.only, fingerprint=mark)
         pace.wait(done)
     PublishPart.objects.filter(pk=part.pk).update(finished=True)
     return done
 
 
-def _items(rows: Iterable[Row], part: PublishPart, *, is_strict: bool) -> Iterator[Item]:
+def _message(row: Row) -> NewMessage:
+    from deliveries.rules.payload import NewMessage
+
+    _, columns, index = row
+    data, attributes, key = (columns[name][index] if name in columns else None for name in COLUMNS)
+    return NewMessage(data or b"", {name: value for name, value in attributes or () if value is not None}, key or "")
+
+
+def _frame_items(rows: Iterable[Row], part: PublishPart, fingerprint: Fingerprint) -> Iterator[Item]:
+    """Yield the rows of a frame's partition that are left to publish. Raises RuntimeError for a row that is refused."""
+    from deliveries.publish.request import published_messages_read
+    from pushhub.common.errors import PushHubError
+
+    for position, message in messages_left(map(_message, rows), part, fingerprint):
+        try:
+            yield position, published_messages_read([message])[0], ""
+        except PushHubError as error:
+            raise RuntimeError(f"row {position} of part {part.number} is refused: {error.message}") from None
+
+
+def _items(rows: Iterable[Row], part: PublishPart) -> Iterator[Item]:
     """Yield the rows after the part's position, checked as those of a publish."""
     from deliveries.publish.request import published_messages_read
-    from deliveries.rules.payload import NewMessage
     from pushhub.common.errors import PushHubError
 
     position = 0
-    for _, columns, index in rows:
-        data, attributes, key = (columns[name][index] if name in columns else None for name in COLUMNS)
+    for row in rows:
+        _, columns, index = row
         position = columns["position"][index] if "position" in columns else position + 1
         if position <= part.position:
             continue
-        present = {name: value for name, value in attributes or () if value is not None}
-        message = NewMessage(data or b"", present, key or "")
+        message = _message(row)
         if "position" in columns:
             yield position, message, ""  # it was checked when it was first published
             continue
@@ -137,9 +159,7 @@ def _items(rows: Iterable[Row], part: PublishPart, *, is_strict: bool) -> Iterat
         try:
             yield position, published_messages_read([message])[0], ""
         except PushHubError as error:
-            if is_strict:
-                raise RuntimeError(f"row {position} of part {part.number} is refused: {error.message}") from None
-            shown = {"data": message.data[:1000].decode(errors="replace"), "attributes": present}
+            shown = {"data": message.data[:1000].decode(errors="replace"), "attributes": message.attributes}
             yield position, None, _line(part.number, position, error.message, where | shown)
 
 
@@ -156,7 +176,7 @@ def _gathered(items: Iterable[Item], *, size: int) -> Iterator[list[Item]]:
         yield batch
 
 
-def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int | None) -> int:
+def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int | None, fingerprint: str) -> int:
     from django.db.models import F
 
     from deliveries.models import PublishPart, PublishReject
@@ -168,7 +188,10 @@ def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int 
     position = batch[-1][0]
     with write_transaction():
         moved = PublishPart.objects.filter(pk=part.pk, position=part.position).update(
-            position=position, published=F("published") + len(messages), rejected=F("rejected") + len(rejects)
+            position=position,
+            fingerprint=fingerprint,
+            published=F("published") + len(messages),
+            rejected=F("rejected") + len(rejects),
         )
         if not moved:
             raise RuntimeError(f"part {part.number} is being published by another attempt of this task")
