@@ -343,8 +343,8 @@ def _carry_out(source: Subscription, verb: Verb, ids: Sequence[int], *, rate: in
             chosen_ids=None if verb.is_for_all else ids,
         )
         return ngettext(
-            "Ordered for %(count)d dead letter, at most %(rate)d a second.",
-            "Ordered for %(count)d dead letters, at most %(rate)d a second.",
+            "%(count)d dead letter will be moved, at most %(rate)d a second.",
+            "%(count)d dead letters will be moved, at most %(rate)d a second.",
             job.total,
         ) % {"count": job.total, "rate": job.rate}
     count = letters_move(source, ids, action=verb.action, caller=caller)

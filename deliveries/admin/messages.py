@@ -155,8 +155,8 @@ class DeliveryAdmin(ReadOnlyAdmin):
     def rows_for(self, caller: Principal, verb: str, rows: QuerySet[Any]) -> QuerySet[Any]:
         """Return the deliveries of the subscriptions that the caller may view.
 
-        A database takes them by subscription and sorts them all for one page. Where they are many, the page is soon
-        found by going through all deliveries in their order.
+        The database would read them subscription by subscription and sort them all for one page. If there are many, it
+        is faster to go through all deliveries in their order until the page is full.
         """
         chosen = super().rows_for(caller, verb, rows)
         if not chosen.order_by()[MANY_DELIVERIES : MANY_DELIVERIES + 1].exists():
@@ -234,11 +234,11 @@ class PublishForm(forms.Form):
     ordering_key = forms.CharField(label=gettext_lazy("Ordering key"), required=False)
 
     def messages(self) -> Any:
-        given = self.cleaned_data
+        cleaned = self.cleaned_data
         message = {
-            "data": base64.b64encode(given["text"].encode()).decode(),
-            "attributes": given["attributes"] or {},
-            "orderingKey": given["ordering_key"],
+            "data": base64.b64encode(cleaned["text"].encode()).decode(),
+            "attributes": cleaned["attributes"] or {},
+            "orderingKey": cleaned["ordering_key"],
         }
         return publish_request_parse({"messages": [message]})
 

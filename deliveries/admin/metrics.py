@@ -40,7 +40,7 @@ class SegmentAdmin(ReadOnlyAdmin):
         ]
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """The list, below the journals that stand still and the regions without a worker."""
+        """The list, below the journals that have stopped and the regions without a worker."""
         return super().changelist_view(request, {**(extra_context or {}), **_alarms()})
 
     def charts(self, request: HttpRequest, subscription_id: int) -> HttpResponse:
@@ -51,8 +51,8 @@ class SegmentAdmin(ReadOnlyAdmin):
 def _alarms() -> dict[str, Any]:
     """What alarms.html shows."""
     recent = Segment.objects.filter(state=Segment.State.QUARANTINED, at__gte=utcnow() - QUARANTINE_SHOWN)
-    found: dict[str, Any] = {"quarantined": recent.count()}
+    counts: dict[str, Any] = {"quarantined": recent.count()}
     try:
-        return {**found, "alarms": alarms(), "unserved": regions_unserved()}
+        return {**counts, "alarms": alarms(), "unserved": regions_unserved()}
     except redis.RedisError:
-        return found
+        return counts

@@ -133,18 +133,20 @@ class ReplayForm(forms.Form):
         required=False,
         max_length=100,
         widget=AdminTextInputWidget,
-        help_text=gettext_lazy("No message is published twice under one id; empty: one made of the rest."),
+        help_text=gettext_lazy(
+            "A job publishes each message once under its id. Empty: an id that follows from the other fields."
+        ),
     )
 
     def spec(self) -> ReplaySpec:
-        given = self.cleaned_data
-        is_subscription = "/subscriptions/" in given["name"]
+        cleaned = self.cleaned_data
+        is_subscription = "/subscriptions/" in cleaned["name"]
         return ReplaySpec(
-            topic="" if is_subscription else given["name"],
-            subscription=given["name"] if is_subscription else "",
-            since=given["since"],
-            until=given["until"],
-            filter=given["filter"],
+            topic="" if is_subscription else cleaned["name"],
+            subscription=cleaned["name"] if is_subscription else "",
+            since=cleaned["since"],
+            until=cleaned["until"],
+            filter=cleaned["filter"],
         )
 
 

@@ -171,7 +171,7 @@ class Journal:
         reason = error.strerror or str(error)
         if not self.trouble:
             self._trouble_since = time.time()
-            logger.error("the journal stands still, deliveries go on: %s (%s)", reason, self._folder)
+            logger.error("the journal has stopped, deliveries go on: %s (%s)", reason, self._folder)
         self.trouble = reason
         self._retry_at = time.monotonic() + RETRY_SECONDS
         alarm.sound(reason=reason, since=self._trouble_since, lost=self.lost)

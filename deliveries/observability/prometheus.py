@@ -68,7 +68,7 @@ FIGURES = (
         "Time since the maintenance worker's last audit.",
     ),
     ("pipeline", "lag_seconds", "pipeline_lag_seconds", "How long segments wait while none is counted."),
-    ("journal", "stopped", "journals_stopped", "Processes whose journal stands still."),
+    ("journal", "stopped", "journals_stopped", "Processes whose journal has stopped."),
 )
 _STATUS_VALUES = {Status.OK: 1.0, Status.DEGRADED: 0.5, Status.UNAVAILABLE: 0.0}
 

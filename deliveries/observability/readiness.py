@@ -82,7 +82,7 @@ def journal() -> Component:
     # Several workers of a machine may report the same segments.
     waiting = max((row.get("waiting", 0) for row in rows), default=0)
     stopped = sum(not row.get("waiting") for row in rows)
-    reasons = [f"the journals of {stopped} processes stand still"] if stopped else []
+    reasons = [f"the journals of {stopped} processes have stopped"] if stopped else []
     reasons += [f"{waiting} segments wait for the bucket"] if waiting else []
     figures = {"stopped": stopped} | ({"segments_waiting_for_bucket": waiting} if waiting else {})
     return Component(Status.DEGRADED if reasons else Status.OK, "; ".join(reasons), figures)

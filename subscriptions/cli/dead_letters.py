@@ -39,7 +39,7 @@ def _move(client: Client, options: Options, *, method: str, done: str) -> Result
         if rate is not None:
             body["messagesPerSecond"] = rate
         count = client.call("POST", f"{name}:{method}", body)["messages"]
-        return Result(note=f"Ordered for {count} dead letters of [{name}].")
+        return Result(note=f"{_counted(count)} of [{name}] will be moved.")
     count, failures = 0, []
     for start in range(0, len(ids), BATCH):
         try:
@@ -47,7 +47,11 @@ def _move(client: Client, options: Options, *, method: str, done: str) -> Result
         except CliError as error:
             failures.append(str(error))
             break
-    return Result(note=f"{done} {count} dead letters of [{name}].", failures=failures)
+    return Result(note=f"{done} {_counted(count)} of [{name}].", failures=failures)
+
+
+def _counted(count: int) -> str:
+    return "1 dead letter" if count == 1 else f"{count} dead letters"
 
 
 def _check(options: Options) -> None:

@@ -52,12 +52,12 @@ class LoginForm(AdminAuthenticationForm):
             )
         cleaned = super().clean()
         # The count from anywhere goes on: somebody else may be guessing.
-        throttle.attempt_succeeded((one for one, limit in limits.items() if limit != FROM_ANYWHERE), **where)
+        throttle.attempt_succeeded((counter for counter, limit in limits.items() if limit != FROM_ANYWHERE), **where)
         return cleaned
 
 
 def limits_of(request: HttpRequest, name: str) -> dict[str, int]:
-    """What an attempt counts under, and how many each of them may have."""
+    """Return the counters of an attempt, each with the number of attempts that it allows."""
     browser = _known_browser(request, name)
     if browser:
         return {f"browser {browser}": FROM_A_KNOWN_BROWSER}
@@ -65,7 +65,7 @@ def limits_of(request: HttpRequest, name: str) -> dict[str, int]:
 
 
 def client_address(request: HttpRequest) -> str:
-    """Who sends the request: a network of 64 bits counts as one. A proxy appends what it sees to X-Forwarded-For."""
+    """Return the sender's address, for IPv6 its network of 64 bits. A proxy appends it to X-Forwarded-For."""
     address = str(request.META.get("REMOTE_ADDR", ""))
     if settings.SECURE_PROXY_SSL_HEADER:
         address = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip() or address

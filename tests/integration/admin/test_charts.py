@@ -140,7 +140,7 @@ def test_the_page_says_how_far_pushes_are_counted_and_by_whom(client: Client, su
     assert told() == ("good", f"Counted up to {time} by Spark.")
     CountingLease.objects.update(until=utcnow() - MINUTE)
     assert told()[0] == "warn"
-    assert told()[1].startswith(f"Counting stands still: counted up to {time}.")
+    assert told()[1].startswith(f"Counting has stopped: counted up to {time}.")
 
 
 def test_a_range_is_compared_with_the_week_before(client: Client, subscription: Subscription) -> None:

@@ -94,7 +94,7 @@ def test_all_are_moved_by_an_order_whose_progress_is_shown(api: Api, client: Cli
         "The rate must be between 1 and 1000 messages a second."
     ]
     page = act(client, source, do="redrive-all", rate="1")
-    assert said(page) == ["Ordered for 3 dead letters, at most 1 a second."]
+    assert said(page) == ["3 dead letters will be moved, at most 1 a second."]
     assert page.context["job"]["text"] == "Redriving: 0 of 3, at most 1 a second."
     assert f'data-live-source="{LIST}job/{source.pk}/"' in page.content.decode()
     jobs.jobs_advance()
@@ -127,7 +127,7 @@ def test_chosen_dead_letters_are_moved_at_the_rate_of_the_form(api: Api, client:
     assert not DeadLetterJob.objects.exists()
     assert 'name="rate"' in client.get(of(source)).content.decode()
     page = act(client, source, do="redrive", letter=[first, third], rate="1")
-    assert said(page) == ["Ordered for 2 dead letters, at most 1 a second."]
+    assert said(page) == ["2 dead letters will be moved, at most 1 a second."]
     assert page.context["job"]["text"] == "Redriving: 0 of 2, at most 1 a second."
     jobs.jobs_advance()
     assert client.get(f"{LIST}job/{source.pk}/").json()["sentence"] == "Redriving: 1 of 2, at most 1 a second."
@@ -135,7 +135,7 @@ def test_chosen_dead_letters_are_moved_at_the_rate_of_the_form(api: Api, client:
     question = act(client, source, do="discard", letter=[second], rate="7")
     assert dict(question.context["sent"])["rate"] == "7"
     assert said(act(client, source, do="discard", letter=[second], rate="7", confirmed="yes")) == [
-        "Ordered for 1 dead letter, at most 7 a second."
+        "1 dead letter will be moved, at most 7 a second."
     ]
     jobs.jobs_advance()
     assert list(DeadLetter.objects.values_list("message_id", flat=True)) == [third]

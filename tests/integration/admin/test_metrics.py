@@ -92,9 +92,9 @@ def test_a_journal_that_stands_still_is_seen(console: Client, subscription: Subs
     alarm.clear()
     later = [console.get(page).content.decode() for page in pages]
 
-    words = "stands still: No space left on device. Deliveries go on; 7 events were not written down."
+    words = "has stopped: No space left on device. Deliveries go on; 7 events were not written down."
     assert all(words in page for page in shown)
-    assert not any("stands still" in page for page in later)
+    assert not any("has stopped" in page for page in later)
 
 
 def test_segments_that_wait_for_the_bucket_are_seen(console: Client, redis_url: str) -> None:
@@ -103,7 +103,7 @@ def test_segments_that_wait_for_the_bucket_are_seen(console: Client, redis_url: 
     page = console.get("/admin/deliveries/segment/").content.decode()
 
     assert "for the bucket of the journal: 3. no such bucket. They are not counted yet, and nothing is lost." in page
-    assert "stands still" not in page
+    assert "has stopped" not in page
 
 
 def test_the_ledger_shows_what_was_put_aside(console: Client, redis_url: str, settings: Any) -> None:

@@ -203,7 +203,7 @@ def test_the_parts_of_the_deployment_say_who_counts_and_how_far(client: Client, 
     lease = Lease(Counter.SPARK, clock=lambda: now)
     lease.renew([f"host-1-{int(opened.timestamp() * 1000)}-0.parquet"])
     time = "2026-11-21 09:30:00 UTC"
-    assert pipeline() == ("warn", f"Counting stands still: counted up to {time}. No maintenance worker runs.")
+    assert pipeline() == ("warn", f"Counting has stopped: counted up to {time}. No maintenance worker runs.")
     CountingLease.objects.update(until=utcnow() + timedelta(minutes=1))
     assert pipeline() == ("good", f"Counted up to {time} by Spark. Segments that wait: 1.")
     settings.JOURNAL = ""

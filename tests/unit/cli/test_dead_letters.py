@@ -67,9 +67,12 @@ def test_the_list_is_a_table_of_the_first_dead_letters() -> None:
 def test_dead_letters_are_moved_by_id_or_all_at_a_rate(verb: str, method: str, done: str) -> None:
     client = Letters()
     assert run(client, verb, "worker", "--message-ids=7,8").note == f"{done} 2 dead letters of [{WORKER}]."
-    assert run(client, verb, "worker", "--all").note == f"Ordered for 250 dead letters of [{WORKER}]."
+    assert run(client, verb, "worker", "--all").note == f"250 dead letters of [{WORKER}] will be moved."
     run(client, verb, "worker", "--all", "--rate=5")
-    assert run(client, verb, "worker", "--message-ids=7,8", "--rate=5").note.startswith("Ordered for 2 dead letters")
+    assert (
+        run(client, verb, "worker", "--message-ids=7,8", "--rate=5").note
+        == f"2 dead letters of [{WORKER}] will be moved."
+    )
     assert client.calls == [
         (f"{WORKER}:{method}", {"messageIds": ["7", "8"]}),
         (f"{WORKER}:{method}", {"all": True}),
