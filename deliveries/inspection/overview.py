@@ -14,7 +14,7 @@ from typing import Any
 
 import redis
 from django.conf import settings
-from django.db.models import Max, Q, QuerySet, Sum
+from django.db.models import Max, Min, Q, QuerySet, Sum
 
 from deliveries.backlog.backlog import PREFIX
 from deliveries.backlog.default import default_backlog
@@ -107,14 +107,25 @@ def _failing(current: QuerySet[GaugeMinute], subscriptions: QuerySet[Subscriptio
     for project, subscription_id in pairs:
         chosen |= Q(project__project_id=project, subscription_id=subscription_id)
     by_name = {row.name: row for row in subscriptions.filter(chosen).select_related("project")}
-    healthy = GaugeMinute.objects.filter(resource__in=resources, at__gte=now - SINCE_PERIOD, backoff_ms=0, unserved=0)
-    last_healthy_at = dict(healthy.order_by().values_list("resource").annotate(Max("at")))
+    since = _failing_since(resources, now)
     statuses = [
-        Failing(by_name[name], subscription_status(by_name[name]), last_healthy_at.get(name))
+        Failing(by_name[name], subscription_status(by_name[name]), since.get(name))
         for name in resources
         if name in by_name
     ]
     return [failing for failing in statuses if failing.status.is_failing]
+
+
+def _failing_since(resources: Sequence[str], now: datetime) -> dict[str, datetime]:
+    """Return when subscriptions were last healthy or, for those that never were, when they were first seen."""
+    start = now - SINCE_PERIOD
+    gauges = GaugeMinute.objects.filter(resource__in=resources, at__gte=start).order_by().values_list("resource")
+    times = gauges.annotate(last_healthy_at=Max("at", filter=Q(backoff_ms=0, unserved=0)), first_seen_at=Min("at"))
+    return {
+        resource: last_healthy_at or first_seen_at
+        for resource, last_healthy_at, first_seen_at in times
+        if last_healthy_at is not None or first_seen_at > start + FRESH
+    }
 
 
 def _rates(project_ids: Any, now: datetime) -> dict[str, float | None]:

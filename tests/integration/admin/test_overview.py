@@ -78,6 +78,17 @@ def test_a_failing_endpoint_comes_first_with_the_reason_and_since_when(api: Api,
     assert figures(client)["Undelivered messages"] == "1"
 
 
+@pytest.mark.parametrize(("minutes", "is_known"), [(7, True), (24 * 60 - 1, False)])
+def test_an_endpoint_that_never_worked_fails_since_its_first_minute_of_the_last_day(
+    api: Api, client: Client, minutes: int, is_known: bool
+) -> None:
+    failing_subscription(api)
+    gauge(minutes_ago=minutes, backoff_ms=500, undelivered=1)
+    gauge(backoff_ms=500, undelivered=1)
+    [failing] = client.get("/admin/").context["failing"]
+    assert failing["since"] == (GaugeMinute.objects.earliest("at").at if is_known else None)
+
+
 def test_a_quiet_console_says_that_all_is_well(api: Api, client: Client) -> None:
     failing_subscription(api)
     gauge()
