@@ -19,7 +19,7 @@ from tests.ports import free_port
 
 SLOW_TOPIC = "projects/bench/topics/slow"
 SLOW_SECONDS = 10
-#: A little less than the share of open files that one origin gets (deliveries/push/httpclient.py).
+#: A little less than the share of open files that one origin gets (deliveries/push/sending/httpclient.py).
 FILES_SHARE = 0.77
 #: From one address the kernel takes long to find a free port from half of its 28,000 on.
 SOURCES = "127.0.0.1,127.0.0.2,127.0.0.3,127.0.0.4"

@@ -66,7 +66,7 @@ OPEN_TO_PURE = ("pushhub.common", *PURE)
 #: The HTTP client knows neither Django nor Celery, and of PushHub only what is pure.
 CLIENT = "deliveries.client"
 #: The only module that may import the HTTP client.
-CLIENT_ADAPTER = "deliveries.push.httpclient"
+CLIENT_ADAPTER = "deliveries.push.sending.httpclient"
 #: Spark's executors run without Django and Redis.
 TRANSFORMS = ("deliveries.pipeline.counting.transforms", "deliveries.journal.schemas")
 FRAMEWORKS = frozenset({"django", "redis", "celery", "kombu", "rest_framework"})

@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from deliveries.diagnosis.steps import Step, StepName, failed, ok, skipped
-from deliveries.push.httpclient import ClientOptions, Headers, PushClient, PushResult, client_context
+from deliveries.push.sending.httpclient import ClientOptions, Headers, PushClient, PushResult, client_context
 from deliveries.rules.outcome import ACK_STATUSES, Reason
 from pushhub.common.addresses import AddressGuard
 from pushhub.common.pushurls import Origin

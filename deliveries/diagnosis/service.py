@@ -18,8 +18,8 @@ from deliveries.diagnosis.steps import Diagnosis, Step, StepName, StepStatus, fa
 from deliveries.diagnosis.transforms import transforms_step
 from deliveries.models import Delivery, Message
 from deliveries.observability.readiness import impatient_redis, push_workers
-from deliveries.push.httpclient import Headers, client_options
-from deliveries.push.plans import JSON_HEADER
+from deliveries.push.sending.httpclient import Headers, client_options
+from deliveries.push.sending.plans import JSON_HEADER
 from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
 from deliveries.rules.payload import attributes_parse, wire_message
 from deliveries.store import statements

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from deliveries.push.httpclient import Headers, PushClient, PushResult, push_client
-from deliveries.push.plans import PlanBook, PushPlan
+from deliveries.push.sending.httpclient import Headers, PushClient, PushResult, push_client
+from deliveries.push.sending.plans import PlanBook, PushPlan
 from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_body
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.outcome import Reason

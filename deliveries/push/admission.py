@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
 
-from deliveries.push.flight import Flight
+from deliveries.push.sending.flight import Flight
 
 #: Subscriptions with waiting messages that are tried at a time. They then move to the end of the queue.
 MAX_TRIED = 256

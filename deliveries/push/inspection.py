@@ -6,7 +6,7 @@ from typing import Any
 
 from celery.worker.control import Panel, inspect_command
 
-from deliveries.push.flight import Flight
+from deliveries.push.sending.flight import Flight
 from deliveries.rules.taskmessage import TASK_NAME
 from pushhub.common import background
 

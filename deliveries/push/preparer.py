@@ -13,8 +13,8 @@ from django.db import close_old_connections, connections
 
 from deliveries.backlog.backlog import PageRequest
 from deliveries.backlog.paging import page_in
-from deliveries.push.engine import Engine
-from deliveries.push.flight import Flight
+from deliveries.push.sending.engine import Engine
+from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.store.outages import OUTAGES
 from deliveries.store.payloads import payloads_read

@@ -6,12 +6,12 @@ import threading
 
 from deliveries.backlog.backlog import Lane
 from deliveries.journal.journal import journal
-from deliveries.push.attempts import attempt_events
-from deliveries.push.engine import Engine
-from deliveries.push.flight import Flight
 from deliveries.push.preparer import prepare_now
-from deliveries.push.reporting import ATTEMPT_VERDICTS, attempts_count, filtered_count, flight_spans
-from deliveries.push.settler import settle_now
+from deliveries.push.results.attempts import attempt_events
+from deliveries.push.results.reporting import ATTEMPT_VERDICTS, attempts_count, filtered_count, flight_spans
+from deliveries.push.results.settler import settle_now
+from deliveries.push.sending.engine import Engine
+from deliveries.push.sending.flight import Flight
 from deliveries.push.transformer import Transformer
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import DeliverTask, task_id

@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
-from deliveries.push.flight import Flight
+from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.transforming import FILTER, Wire, wire_messages_transform
 from pushhub.common import names

@@ -28,15 +28,15 @@ from deliveries.backlog.regions import regions_to_adopt
 from deliveries.journal.journal import journal
 from deliveries.push import inspection
 from deliveries.push.admission import Admission
-from deliveries.push.attempts import attempt_events
-from deliveries.push.engine import Engine
-from deliveries.push.events import TaskEvents
-from deliveries.push.flight import Batch, Flight
 from deliveries.push.memory import return_large_blocks
 from deliveries.push.preparer import Preparer
 from deliveries.push.rejected import reject
-from deliveries.push.reporting import Reporter
-from deliveries.push.settler import Settler
+from deliveries.push.results.attempts import attempt_events
+from deliveries.push.results.events import TaskEvents
+from deliveries.push.results.reporting import Reporter
+from deliveries.push.results.settler import Settler
+from deliveries.push.sending.engine import Engine
+from deliveries.push.sending.flight import Batch, Flight
 from deliveries.push.transformer import Transformer
 from deliveries.push.transport import Transport, full_bell
 from deliveries.rules.outcome import Reason, Verdict

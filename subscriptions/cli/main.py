@@ -6,6 +6,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from types import ModuleType
 
 from subscriptions.cli.program import Tree, parsers_add, verb_run
 from subscriptions.cli.verbs import Verb
@@ -22,11 +23,14 @@ def tree_of(word: str) -> Tree:
     if word == PUBSUB:
         return {name: tree_of(name) for name in PUBSUB_WORDS}
     if word == "iam":
-        from subscriptions.cli import accounts
-
+        accounts = _noun("accounts")
         return {"service-accounts": {**accounts.VERBS, "keys": accounts.KEY_VERBS}}
-    tree: Tree = import_module(f"subscriptions.cli.{word.replace('-', '_')}").VERBS
+    tree: Tree = _noun(word).VERBS
     return tree
+
+
+def _noun(word: str) -> ModuleType:
+    return import_module(f"subscriptions.cli.nouns.{word.replace('-', '_')}")
 
 
 def main(arguments: Sequence[str], *, program: str = "pushhub") -> int:

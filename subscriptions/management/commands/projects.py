@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from subscriptions.cli import projects
 from subscriptions.cli.command import CliCommand
+from subscriptions.cli.nouns import projects
 
 
 class Command(CliCommand):

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from subscriptions.cli import accounts, projects, snapshots, subscriptions, topics, values
+from subscriptions.cli import values
 from subscriptions.cli.client import CliError, Fields
 from subscriptions.cli.formats import format_parse, rendered, table
+from subscriptions.cli.nouns import accounts, projects, snapshots, subscriptions, topics
 from subscriptions.cli.verbs import Verb
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from subscriptions.cli.client import CliError, Fields
-from subscriptions.cli.dead_letters import BATCH, VERBS
 from subscriptions.cli.main import candidates
+from subscriptions.cli.nouns.dead_letters import BATCH, VERBS
 from subscriptions.cli.program import parsers_add
 from subscriptions.cli.verbs import Result
 

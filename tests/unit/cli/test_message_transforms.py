@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from subscriptions.cli import message_transforms, subscriptions, topics
 from subscriptions.cli.client import CliError
+from subscriptions.cli.nouns import message_transforms, subscriptions, topics
 from tests.unit.cli.test_cli import body, run
 
 TRANSFORM = {"javascriptUdf": {"functionName": "f", "code": "function f(m) {\n  return m;\n}\n"}}

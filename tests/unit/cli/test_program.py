@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from subscriptions.cli import schemas, subscriptions, topics
 from subscriptions.cli.client import CliError, Fields
 from subscriptions.cli.expressions import filter_parse
 from subscriptions.cli.formats import Format, format_parse, rendered
 from subscriptions.cli.main import SCRIPTS, candidates, main
+from subscriptions.cli.nouns import schemas, subscriptions, topics
 
 ROOT = Path(__file__).parents[3]
 ROWS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deliveries.backlog.backlog import Lane
 from deliveries.push.admission import Admission
-from deliveries.push.flight import Flight
+from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_message
 from deliveries.rules.taskmessage import DeliverTask

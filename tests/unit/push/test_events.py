@@ -11,8 +11,8 @@ from flower.utils.search import TaskSearchEngine
 
 from deliveries.backlog.backlog import Lane
 from deliveries.observability.sampling import Sample
-from deliveries.push.events import TaskEvents
-from deliveries.push.flight import Flight
+from deliveries.push.results.events import TaskEvents
+from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_message
 from deliveries.rules.taskmessage import DeliverTask

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from deliveries.backlog.backlog import Lane
-from deliveries.push.httpclient import PushResult
-from deliveries.push.plans import PushPlan
+from deliveries.push.sending.httpclient import PushResult
+from deliveries.push.sending.plans import PushPlan
 from deliveries.rules.outcome import Verdict, verdict
 from deliveries.rules.payload import data_size
 from deliveries.rules.taskmessage import DeliverTask, reference

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from subscriptions.cli.client import Client, CliError
+from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.program import each
-from subscriptions.cli.topics import LIMIT
 from subscriptions.cli.values import full_name
 from subscriptions.cli.verbs import Flag, Options, Result, Verb, flag
 

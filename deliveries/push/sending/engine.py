@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 import uvloop
 
-from deliveries.push.flight import Flight
-from deliveries.push.httpclient import push_client
-from deliveries.push.plans import PlanBook, PushPlan
+from deliveries.push.sending.flight import Flight
+from deliveries.push.sending.httpclient import push_client
+from deliveries.push.sending.plans import PlanBook, PushPlan
 from deliveries.rules.envelope import metadata_headers, push_body, trace_headers, unwrapped_body
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.outcome import Reason, Verdict

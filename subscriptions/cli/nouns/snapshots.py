@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from subscriptions.cli import labels
 from subscriptions.cli.client import Client
+from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.program import each
-from subscriptions.cli.topics import LIMIT
 from subscriptions.cli.values import full_name
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 

@@ -20,7 +20,7 @@ from django.conf import settings
 from kombu import serialization
 
 from deliveries.observability.sampling import Sample
-from deliveries.push.flight import Flight
+from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TASK_NAME
 from pushhub.common.background import BackgroundThread

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from subscriptions.cli.client import Client, CliError
+from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs
-from subscriptions.cli.topics import LIMIT
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 
 ACCOUNT = flag("account", "the account's email, or its unique id", metavar="IAM_ACCOUNT")

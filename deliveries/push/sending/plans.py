@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from deliveries.push.httpclient import Endpoint, PushClient
+from deliveries.push.sending.httpclient import Endpoint, PushClient
 from deliveries.rules.outcome import Reason
 from pushhub.common.errors import PushHubError
 from subscriptions.identity.agents import accounts_signable

@@ -8,8 +8,8 @@ from typing import Any
 
 from deliveries.backlog.backlog import Lane, LaneFlow
 from deliveries.journal.columns import Events
-from deliveries.push.flight import Flight
-from deliveries.push.plans import PushPlan
+from deliveries.push.sending.flight import Flight
+from deliveries.push.sending.plans import PushPlan
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.payload import data_size
 from deliveries.transforming import FILTER

@@ -19,7 +19,7 @@ from django.db import close_old_connections, connection
 from deliveries.activity import note_activity
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement, by_lane
 from deliveries.deadletters.forwarding import Forwarded, dead_letters_forward, is_spent
-from deliveries.push.flight import Batch, Flight
+from deliveries.push.sending.flight import Batch, Flight
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.retry import countdown_ms
 from deliveries.rules.taskmessage import TaskTemplate, escaped, reference

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from subscriptions.cli.client import Client, CliError, Fields
+from subscriptions.cli.nouns.subscriptions import SUBSCRIPTION, subscription_name
+from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.program import confirm
-from subscriptions.cli.subscriptions import SUBSCRIPTION, subscription_name
-from subscriptions.cli.topics import LIMIT
 from subscriptions.cli.values import words
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 

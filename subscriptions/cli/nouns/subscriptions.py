@@ -8,9 +8,9 @@ from typing import Any
 from subscriptions.cli import labels, transforms
 from subscriptions.cli.client import Client, CliError
 from subscriptions.cli.formats import table
+from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs
 from subscriptions.cli.program import each
-from subscriptions.cli.topics import LIMIT
 from subscriptions.cli.values import NEVER, duration, duration_or_never, full_name, pairs, seconds, words
 from subscriptions.cli.verbs import Options, Result, Verb, flag, switch
 

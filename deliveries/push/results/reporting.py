@@ -16,7 +16,7 @@ from deliveries.backlog.backlog import Lane, LaneFlow, by_lane
 from deliveries.counters import recording
 from deliveries.observability.endpointhealth import Change, EndpointHealth, Result
 from deliveries.observability.sampling import Sample
-from deliveries.push.flight import Flight
+from deliveries.push.sending.flight import Flight
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.outcome import Reason, Verdict, response_class
 from deliveries.rules.payload import data_size
