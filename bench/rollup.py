@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +235,9 @@ def _spark(made: Stand, segments: int, *, idle_seconds: int, warm: int | None = 
         def watch() -> None:
             nonlocal peak
             while not done.wait(0.5):
-                peak = max(peak, rss_mb(*family(pid)))
+                # A process of the family may end between the list and the look at it.
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    peak = max(peak, rss_mb(*family(pid)))
 
         watcher = threading.Thread(target=watch)
         watcher.start()
@@ -259,7 +261,7 @@ def _spark(made: Stand, segments: int, *, idle_seconds: int, warm: int | None = 
 
 def _spent(pid: int) -> float:
     """Seconds of CPU, those of threads that have ended among them: Java's compiler has some."""
-    return sum(sum(psutil.Process(one).cpu_times()[:2]) for one in family(pid))
+    return sum(sum(psutil.Process(member).cpu_times()[:2]) for member in family(pid))
 
 
 def _duckdb(folder: Path) -> dict[str, float]:
