@@ -68,8 +68,8 @@ def archive_sizes(quick: bool) -> Row:
 def ingest_large(quick: bool) -> Row:
     """Ingest one row group of large messages with Java's default heap."""
     count, size = (20 if quick else 60), 6_000_000
-    with spark() as session, stand() as made, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
-        made.subscribe("")
+    with spark() as session, stand() as stood, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
+        stood.subscribe("")
         source = Path(folder) / "rows.parquet"
         rows = pa.table({"data": [os.urandom(1000) * (size // 1000) for _ in range(count)]})
         pq.write_table(rows, source, row_group_size=count, use_dictionary=False)
@@ -98,8 +98,8 @@ def _ingested(session: SparkSession, source: Path, count: int) -> float:
 
 def _measured(session: SparkSession, count: int, bulk: int) -> Row:
     """Archive and replay `count` messages, and ingest `bulk` rows."""
-    with stand() as made, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
-        made.subscribe("")
+    with stand() as stood, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
+        stood.subscribe("")
         topic = topic_get(name=TOPIC)
         archiver = Archiver(Path(folder), session=session)
         _publish(WARM)

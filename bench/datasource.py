@@ -38,13 +38,13 @@ def data_source_sizes(quick: bool) -> Row:
 
 def _measured(count: int) -> tuple[float, float]:
     """Return how many of `count` messages are read a second: all columns, and one."""
-    with spark() as session, stand() as made, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
-        made.subscribe("")
+    with spark() as session, stand() as stood, tempfile.TemporaryDirectory(prefix="pushhub-archive-") as folder:
+        stood.subscribe("")
         topic = topic_get(name=TOPIC)
         for _ in range(count // 1000):
             # Half of it does not compress.
             data = [b'{"text": "' + os.urandom(507).hex().encode() + b'"}' for _ in range(10)]
-            message_publish(topic=topic, messages=[NewMessage(one, {}) for one in data for _ in range(100)])
+            message_publish(topic=topic, messages=[NewMessage(payload, {}) for payload in data for _ in range(100)])
         Archiver(folder, session=session).run()
         register(session)
         reader = session.read.format("pushhub")

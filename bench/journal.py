@@ -37,26 +37,26 @@ def journal(quick: bool) -> Row:
             # Each goes first in every other round.
             for word in ("off", "on") if number % 2 else ("on", "off"):
                 (on if word == "on" else off).append(_drain(endpoint, count, word))
-    whole = statistics.median(one.whole for one in off)
-    told = statistics.median(one.settler for one in on) - statistics.median(one.settler for one in off)
-    cost = told + statistics.median(one.last for one in on)
+    whole = statistics.median(drain.whole for drain in off)
+    told = statistics.median(drain.settler for drain in on) - statistics.median(drain.settler for drain in off)
+    cost = told + statistics.median(drain.last for drain in on)
     say(f"  journal: {cost:.1f} µs of CPU a message, {cost / whole * 100:.1f} % of a push worker's {whole:.0f}")
     return {
         "journal_us_a_message": round(cost, 2),
         "journal_cost_percent": round(cost / whole * 100, 1),
-        "journal_drain_us_a_message_on": round(statistics.median(one.whole for one in on), 1),
+        "journal_drain_us_a_message_on": round(statistics.median(drain.whole for drain in on), 1),
         "journal_drain_us_a_message_off": round(whole, 1),
     }
 
 
 def _drain(endpoint: Nginx, count: int, word: str) -> Spent:
-    with stand() as made:
-        made.subscribe(endpoint.url)
-        made.publish(count)
+    with stand() as stood:
+        stood.subscribe(endpoint.url)
+        stood.publish(count)
         from_ = endpoint.received()
-        with made.worker(PUSHHUB_JOURNAL=word) as worker:
+        with stood.worker(PUSHHUB_JOURNAL=word) as worker:
             wait_until(lambda: endpoint.received() - from_ >= count, seconds=120, what="the drain")
-            wait_until(lambda: not made.left(), seconds=60, what="the last ack")
+            wait_until(lambda: not stood.left(), seconds=60, what="the last ack")
             threads = [seconds / count * 1e6 for seconds in _thread_seconds(worker.pid)]
     spent = Spent(threads[SETTLER], threads[-1], sum(threads))
     say(f"  {word}: settler {spent.settler:.2f} µs, last thread {spent.last:.2f} µs, in all {spent.whole:.0f} µs")
@@ -67,4 +67,4 @@ def _thread_seconds(pid: int) -> list[float]:
     """Seconds of CPU of each thread, in order of their start."""
     tasks = sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda path: int(path.name))
     fields = [(path / "stat").read_text().rpartition(")")[2].split() for path in tasks]
-    return [(int(one[11]) + int(one[12])) / TICKS for one in fields]
+    return [(int(stat[11]) + int(stat[12])) / TICKS for stat in fields]

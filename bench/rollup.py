@@ -67,13 +67,13 @@ def rollup(quick: bool) -> Row:
     if missing := needs.missing():
         raise BenchError(missing)
     segments = 150 if quick else 500
-    with stand() as made:
-        folder = made.folder / "segments"
+    with stand() as stood:
+        folder = stood.folder / "segments"
         _write(folder, segments)
-        spark = _spark(made, segments, idle_seconds=10 if quick else 30)
+        spark = _spark(stood, segments, idle_seconds=10 if quick else 30)
         expected = _counted()
-    with stand() as made:
-        folder = made.folder / "segments"
+    with stand() as stood:
+        folder = stood.folder / "segments"
         _write(folder, segments)
         duck = _duckdb(folder)
         if _counted() != expected:
@@ -100,9 +100,9 @@ def rollup_sizes(quick: bool) -> Row:
         raise BenchError(missing)
     figures: Row = {}
     for segments in SIZES[:2] if quick else SIZES:
-        with stand() as made:
-            _write(made.folder / "segments", WARM_SEGMENTS + segments)
-            spark = _spark(made, WARM_SEGMENTS + segments, idle_seconds=0, warm=WARM_SEGMENTS)
+        with stand() as stood:
+            _write(stood.folder / "segments", WARM_SEGMENTS + segments)
+            spark = _spark(stood, WARM_SEGMENTS + segments, idle_seconds=0, warm=WARM_SEGMENTS)
         millions = segments * SEGMENT_ROWS // 1_000_000
         figures[f"rollup_{millions}_million_per_second"] = round(spark["rate"])
     rates = list(figures.values())
@@ -115,8 +115,8 @@ def embedded_counter(quick: bool) -> Row:
     """Backlogs of three sizes, counted by the embedded counter; then its turns with nothing to count."""
     figures: Row = {}
     for segments in SIZES[:2] if quick else SIZES:
-        with stand() as made:
-            folder = made.folder / "segments"
+        with stand() as stood:
+            folder = stood.folder / "segments"
             _write(folder, segments)
             counter = EmbeddedCounter(folder)
             began = time.monotonic()
@@ -150,8 +150,8 @@ def ledger_lock(quick: bool) -> Row:
             yield
         longest = max(longest, time.monotonic() - began)
 
-    with stand() as made:
-        folder = made.folder / "segments"
+    with stand() as stood:
+        folder = stood.folder / "segments"
         _write(folder, 16, subscriptions=subscriptions)
         counter = EmbeddedCounter(folder)
         ledger._only_writer = timed
@@ -220,16 +220,16 @@ def _table(dice: Any, times: Any, count: int) -> pa.Table:
 
 
 @contextmanager
-def _runner(made: Stand) -> Iterator[int]:
+def _runner(stood: Stand) -> Iterator[int]:
     command = [sys.executable, "-m", "pushhub.runtime.processes", "rollup"]
-    with process(command, env=made.env | {"PUSHHUB_SPARK_MASTER": "local[2]"}) as runner:
+    with process(command, env=stood.env | {"PUSHHUB_SPARK_MASTER": "local[2]"}) as runner:
         yield runner.pid
 
 
-def _spark(made: Stand, segments: int, *, idle_seconds: int, warm: int | None = None) -> dict[str, float]:
+def _spark(stood: Stand, segments: int, *, idle_seconds: int, warm: int | None = None) -> dict[str, float]:
     """Count on Spark, then measure what idling costs. The steady rate leaves out the first `warm` segments."""
     began, peak = time.monotonic(), 0.0
-    with _runner(made) as pid:
+    with _runner(stood) as pid:
         done = threading.Event()
 
         def watch() -> None:
