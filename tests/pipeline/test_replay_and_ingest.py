@@ -246,7 +246,7 @@ def test_of_two_attempts_of_one_task_the_later_loses(archived: None, capsys: pyt
     part = PublishPart.objects.get()
     part.position = 0
     with pytest.raises(RuntimeError, match="another attempt"):
-        parts._publish(part, [(1, NewMessage(b"x", {}), "")], topic=topic_get(name=TOPIC), only=None)
+        parts._publish(part, [(1, NewMessage(b"x", {}), "")], topic=topic_get(name=TOPIC), only=None, fingerprint="")
     assert Message.objects.count() == 60
 
 
