@@ -101,11 +101,26 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A lane whose backlog in Redis runs low: read the rows from `from_id` on. `seq` detects a spill meanwhile."""
+    """A page that a lane with little in Redis wants: the rows from `from_id` on. Its number says whether it is overdue.
+
+    Rows below `read_to` have been read before.
+    """
 
     lane: Lane
     from_id: int
-    seq: int
+    number: int
+    read_to: int
+
+    @classmethod
+    def parse(cls, lane: Lane, fields: Sequence[bytes]) -> PageRequest:
+        """Return the request for which request_page (common.lua) returned these fields."""
+        from_id, number, read_to = fields
+        return cls(lane, int(from_id), int(float(number)), int(read_to))
+
+    @classmethod
+    def parse_all(cls, fields: Sequence[bytes]) -> list[PageRequest]:
+        """Return the requests in the reply of fetch.lua."""
+        return [cls.parse(Lane.parse(fields[i]), fields[i + 1 : i + 4]) for i in range(0, len(fields), 4)]
 
 
 class LeasedDelivery(NamedTuple):
@@ -223,7 +238,7 @@ class Backlog:
         For an ordered lane `orderings` has the digest of each message's ordering key, or "" for no key.
         """
         keys = ",".join(orderings)
-        args = [self.limit, next_id, request.seq, int(complete), keys, *_flat(messages)]
+        args = [self.limit, next_id, request.number, int(complete), keys, *_flat(messages)]
         return bool(self.scripts.page(keys=[request.lane.key], args=args))
 
     def settle(
@@ -321,8 +336,8 @@ class Backlog:
         reply = self.scripts.lease(keys=[lane.key], args=args)
         if reply is None:
             return None
-        leased, from_id, seq, ends_ms = reply
-        page = PageRequest(lane, int(from_id), int(float(seq))) if from_id else None
+        leased, wanted, ends_ms = reply
+        page = PageRequest.parse(lane, wanted) if wanted else None
         fields = zip(leased[0::4], leased[1::4], leased[2::4], leased[3::4], strict=True)
         deliveries = [LeasedDelivery(int(name), task, times, attempts) for name, task, times, attempts in fields]
         return Leases(deliveries, page, ends_ms)

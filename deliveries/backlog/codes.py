@@ -52,7 +52,9 @@ LANE_CODES = {
     "outstanding": "out",
     "cursor": "cur",
     "spilled": "spill",
-    "spill_count": "seq",
+    "spilled_from": "from",
+    "read_to": "read",
+    "page_number": "seq",
     "paging_until_ms": "paging",
     "credit": "credit",
     "pumped_ms": "pumped",
@@ -91,6 +93,8 @@ RULE_CODES = {
     "burst": "burst",
 }
 STATE_CODES = LANE_CODES | RULE_CODES
+#: The fields that are text in Lua, because a double does not hold every id.
+TEXT_FIELDS = ("cursor", "spilled_from", "read_to")
 
 
 def lua_names(*, time_scale: float = 1.0) -> str:
@@ -107,6 +111,7 @@ def lua_names(*, time_scale: float = 1.0) -> str:
             f"local STATE_CODES = {_lua_map(STATE_CODES)}",
             f"local STATE_NAMES = {_lua_map({code: name for name, code in STATE_CODES.items()})}",
             f"local STATE_COUNT = {len(STATE_CODES)}",
+            f"local TEXT_FIELDS = {_lua_map(dict.fromkeys(TEXT_FIELDS, 'text'))}",
             "",
         ]
     )

@@ -29,9 +29,11 @@
 --   mode             0 = paused or detached, 1 = push, 2 = pull
 --   outstanding      tokens held
 --   spilled          1 if the database has rows that are not in Redis, from the id `cursor` on
---   cursor           see spilled; text, because a double can't hold an id
---   spill_count      how often the lane was told that it is spilled
---   paging_until_ms  the time until which a worker is expected to bring the next page
+--   cursor           see spilled
+--   spilled_from     the lowest id from which the lane was spilled since the last page was requested, or ''
+--   read_to          rows below this id have been read from the database before
+--   page_number      the number of the last page that was requested
+--   paging_until_ms  the time until which a worker is expected to bring that page, or 0 if no page is on its way
 --   credit           how many more deliveries may go out, as of the time pumped_ms
 --   pumped_ms        see credit
 --   ordered          1 if messages of an ordering key go out in order: one at a time to an endpoint, many to a puller
@@ -53,8 +55,11 @@ local function now_ms()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Sets the fields of a state that rules.lua does not own and that begin with 0.
-local function add_pump_fields(state) state.credit, state.pumped_ms, state.ordered, state.parked = 0, 0, 0, 0 end
+-- Sets the fields that a state of an older version may lack and that rules.lua does not own.
+local function add_pump_fields(state)
+  state.credit, state.pumped_ms, state.ordered, state.parked = 0, 0, 0, 0
+  state.spilled_from, state.read_to = '', '0'
+end
 
 -- Returns the lane's state, or nil for a lane that Redis does not have (new, or wiped). The fields that were read are in the
 -- metatable, and fields that are assigned later are in the table itself: save_state writes only the latter.
@@ -64,7 +69,7 @@ local function load_state(key)
   for i = 1, #values, 2 do
     local name = STATE_NAMES[values[i]]
     if name then
-      loaded[name] = name == 'cursor' and values[i + 1] or tonumber(values[i + 1])
+      loaded[name] = TEXT_FIELDS[name] and values[i + 1] or tonumber(values[i + 1])
       count = count + 1
     end
   end
@@ -92,7 +97,7 @@ end
 
 local function new_state(mode, spilled)
   local state = rules_new()
-  state.mode, state.outstanding, state.cursor, state.spill_count, state.paging_until_ms = mode, 0, '0', 0, 0
+  state.mode, state.outstanding, state.cursor, state.page_number, state.paging_until_ms = mode, 0, '0', 0, 0
   state.spilled = spilled and 1 or 0
   add_pump_fields(state)
   return state
@@ -109,7 +114,32 @@ end
 local function spill(state, first)
   if (state.spilled == 0 and state.ordered == 0) or id_less(first, state.cursor) then state.cursor = first end
   state.spilled = 1
-  state.spill_count = state.spill_count + 1
+  if state.spilled_from == '' or id_less(first, state.spilled_from) then state.spilled_from = first end
+end
+
+-- Notes that a worker brings the next page. Returns the id to read from, the page's number, and the id up to which rows have
+-- been read before. A page that is late and its repetition have the same number: the first to arrive counts.
+local function request_page(state, now)
+  if state.paging_until_ms == 0 then
+    state.page_number = state.page_number + 1
+    state.spilled_from = ''
+  end
+  state.paging_until_ms = now + PAGING_MS
+  return state.cursor, tostring(state.page_number), state.read_to
+end
+
+-- Moves the cursor behind a page that has arrived. A row of a spill since the request may be missing in the page, so the lane
+-- reads on from the first such row. An ordered lane reads the page again, as it never skips a row whose offer got lost.
+local function page_arrived(state, number, next_id, is_last)
+  if id_less(state.read_to, next_id) then state.read_to = next_id end
+  if number ~= state.page_number then return end
+  state.paging_until_ms = 0
+  if state.spilled_from == '' then
+    state.cursor = next_id
+    if is_last then state.spilled = 0 end
+  elseif state.ordered == 0 then
+    state.cursor = id_less(state.spilled_from, next_id) and state.spilled_from or next_id
+  end
 end
 
 local function ring(region)

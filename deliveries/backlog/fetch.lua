@@ -26,13 +26,14 @@ local pages = {}
 for _, lane in ipairs(redis.call('SPOP', PREFIX .. 'page', 8)) do
   local state = load_state(PREFIX .. lane)
   if state and state.spilled == 1 then
-    state.paging_until_ms = now + PAGING_MS
+    local cursor, number, read_to = request_page(state, now)
     save_state(PREFIX .. lane, state)
     local wake = redis.call('ZSCORE', PREFIX .. 'wake', lane)
     if not wake or tonumber(wake) > state.paging_until_ms then redis.call('ZADD', PREFIX .. 'wake', state.paging_until_ms + 1, lane) end
     pages[#pages + 1] = lane
-    pages[#pages + 1] = state.cursor
-    pages[#pages + 1] = tostring(state.spill_count)
+    pages[#pages + 1] = cursor
+    pages[#pages + 1] = number
+    pages[#pages + 1] = read_to
   end
 end
 

@@ -27,7 +27,6 @@ class LaneState:
     #: The database has rows from the id `cursor` on that are not in Redis.
     spilled: bool
     cursor: int
-    spill_count: int
     ordered: bool
     #: Messages that wait behind an earlier message of their ordering key.
     parked: int
@@ -52,9 +51,8 @@ def lane_state_parse(fields: Mapping[bytes, bytes]) -> LaneState | None:
         mode=Mode(int(number("mode"))),
         outstanding=int(number("outstanding")),
         spilled=number("spilled") == 1,
-        # A float does not hold every id.
+        # A double does not hold every id.
         cursor=int(fields.get(STATE_CODES["cursor"].encode(), b"0")),
-        spill_count=int(number("spill_count")),
         ordered=number("ordered") == 1,
         parked=int(number("parked")),
         flow=Flow(

@@ -75,10 +75,7 @@ while free > 0 do
 end
 if free > 0 then lease(next_ready(key, state, free, puller)) end
 
-local page, seq = '', '0'
-if runs_low(key, state, now, limit / 2) then
-  state.paging_until_ms = now + PAGING_MS
-  page, seq = state.cursor, tostring(state.spill_count)
-end
+local page = {}
+if runs_low(key, state, now, limit / 2) then page = {request_page(state, now)} end
 save_state(key, state)
-return {leased, page, seq, ends}
+return {leased, page, ends}

@@ -1,9 +1,9 @@
--- page(lane; limit, cursor, seq, complete, keys, id, message, ...) -> whether the lane wants another page
+-- page(lane; limit, next id, number, complete, keys, id, message, ...) -> whether the lane wants another page
 --
 -- Appends a page that a worker has read from the database to a lane's backlog, and pumps the lane.
 --   KEYS[1]  the lane, "<subscription>:<region>"
 --   ARGV[1]  how many may wait in Redis
---   ARGV[2]  the id to read on from; ARGV[3] the lane's spill_count before the read
+--   ARGV[2]  the id to read on from; ARGV[3] the number of the page, which request_page returned
 --   ARGV[4]  "1" if the database had no more
 --   ARGV[5]  ordered lanes only: the digest of each message's ordering key, or "", joined by commas
 --   ARGV[6..] id and complete Celery message, alternating, in publish order
@@ -26,12 +26,7 @@ for i = 6, #ARGV, 2 do
 end
 append(key, ids, #ids, function(i) return messages[i] end, orderings)
 
-state.paging_until_ms = 0
--- If the lane was spilled during the read, those rows may lie before this page's cursor: the lane's cursor stays.
-if state.spill_count == tonumber(ARGV[3]) then
-  state.cursor = ARGV[2]
-  if ARGV[4] == '1' then state.spilled = 0 end
-end
+page_arrived(state, tonumber(ARGV[3]), ARGV[2], ARGV[4] == '1')
 local _, page = pump(lane, state, now, tonumber(ARGV[1]))
 save_state(key, state)
 if state.mode == PULL then ring_pullers(lane) end

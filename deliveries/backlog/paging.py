@@ -19,19 +19,33 @@ PAGE_ROWS = 500
 
 
 def page_in(request: PageRequest) -> None:
-    """Read the next page of a lane and offer it. Redis skips the deliveries that it already has."""
+    """Read the next page of a lane and offer it. Deliveries that Redis has are left out."""
     lane = request.lane
     size = max(min(settings.BACKLOG_LIMIT // 2, PAGE_ROWS), 1)
     rows = statements.page_read(
         subscription_id=lane.subscription_id, region=lane.region, from_id=request.from_id, limit=size
     )
+    is_last = len(rows) < size
     next_id = rows[-1].message_id + 1 if rows else request.from_id
+    # Redis has had the rows that are read again. One that is settled before the page arrives would go out twice.
+    missing = missing_in_redis(lane, [row.message_id for row in rows if row.message_id < request.read_to])
+    rows = [row for row in rows if row.message_id >= request.read_to or row.message_id in missing]
     subscription = push_settings_of(lane.subscription_id)
     is_ordered = subscription is not None and subscription.ordered
     orderings = [digest(row.ordering_key) for row in rows] if is_ordered else []
     default_backlog().offer_page(
-        request, render_rows(lane, rows), next_id=next_id, complete=len(rows) < size, orderings=orderings
+        request, render_rows(lane, rows), next_id=next_id, complete=is_last, orderings=orderings
     )
+
+
+def missing_in_redis(lane: Lane, message_ids: Sequence[int]) -> set[int]:
+    """Return the deliveries that the database owes and Redis does not have.
+
+    Settled deliveries leave the database first, so the database is asked last.
+    """
+    known = default_backlog().known(lane, message_ids)
+    unknown = [message_id for message_id, is_known in zip(message_ids, known, strict=True) if not is_known]
+    return set(statements.still_waiting(subscription_id=lane.subscription_id, region=lane.region, message_ids=unknown))
 
 
 def digest(ordering_key: str) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_agrees, lane_configure
+from deliveries.backlog.paging import missing_in_redis
 from deliveries.backlog.regions import regions_audit
 from deliveries.rules.ids import first_id_at
 from deliveries.rules.taskmessage import task_id
@@ -145,14 +146,8 @@ def _first_orphan(lane: Lane, *, before_id: int) -> int | None:
         )
         if not ids:
             return None
-        missing = [i for i, known in zip(ids, default_backlog().known(lane, ids), strict=True) if not known]
-        # Acked deliveries leave the database first, so one that was settled since the first query is gone now.
-        still = set(
-            statements.still_waiting(subscription_id=lane.subscription_id, region=lane.region, message_ids=missing)
-        )
-        for message_id in missing:
-            if message_id in still:
-                return message_id
+        if missing := missing_in_redis(lane, ids):
+            return min(missing)
         after_id = ids[-1]
 
 

@@ -113,8 +113,8 @@ class PushWorker:
     def fetched(self, region: str, batch: str, messages: Sequence[bytes], *, epoch: int, pages: list[bytes]) -> None:
         if epoch != self._epoch:
             self._refresh(epoch)
-        for lane, from_id, seq in zip(pages[0::3], pages[1::3], pages[2::3], strict=True):
-            self.preparer.page(PageRequest(Lane.parse(lane), int(from_id), int(float(seq))))
+        for request in PageRequest.parse_all(pages):
+            self.preparer.page(request)
         self._batch = Batch(batch) if messages else None
         self._taken = []
 

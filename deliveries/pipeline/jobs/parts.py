@@ -184,7 +184,9 @@ def _publish(part: PublishPart, batch: Sequence[Item], *, topic: Any, only: int 
     from deliveries.store.writelock import write_transaction
 
     messages = [message for _, message, _ in batch if message is not None]
-    rejects = [PublishReject(part=part, row=position, line=line) for position, message, line in batch if not message]
+    rejects = [
+        PublishReject(part=part, row=position, line=line) for position, message, line in batch if message is None
+    ]
     position = batch[-1][0]
     with write_transaction():
         moved = PublishPart.objects.filter(pk=part.pk, position=part.position).update(

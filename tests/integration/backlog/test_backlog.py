@@ -83,6 +83,25 @@ def held(backlog: Backlog) -> int:
     return lane_state(backlog, LANE).outstanding
 
 
+def page_requests(backlog: Backlog) -> list[PageRequest]:
+    """Fetch nothing but the requests for pages."""
+    return PageRequest.parse_all(fetch(backlog, count=0)[3])
+
+
+def requested_page(backlog: Backlog, *, ordered: bool) -> PageRequest:
+    """Return the request for the first page of a lane that is spilled from FIRST on."""
+    backlog.configure(LANE, mode=Mode.PUSH, action="new", ordered=ordered)
+    backlog.configure(LANE, mode=Mode.PUSH, action="more", from_id=FIRST, ordered=ordered)
+    lane_change(backlog, LANE, cursor=FIRST)
+    [request] = page_requests(backlog)
+    return request
+
+
+def offer_page(backlog: Backlog, request: PageRequest, *message_ids: int, is_last: bool = False) -> None:
+    messages = [(message_id, task(message_id)) for message_id in message_ids]
+    backlog.offer_page(request, messages, next_id=message_ids[-1] + 1, complete=is_last, orderings=[""] * len(messages))
+
+
 def test_an_offer_sends_as_many_messages_as_the_first_window(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(5))
@@ -149,7 +168,7 @@ def test_an_offer_beyond_the_limit_spills_and_a_page_brings_the_rest_in_order(ba
         seen += ids_of(reply)
         settle(backlog, Verdict.ACK, *ids_of(reply))
         if pages := reply[3]:
-            request = PageRequest(Lane.parse(pages[0]), int(pages[1]), int(pages[2]))
+            [request] = PageRequest.parse_all(pages)
             rest = ids(6, start=10)
             backlog.offer_page(request, [(i, task(i)) for i in rest], next_id=rest[-1] + 1, complete=True)
     assert seen == ids(16)
@@ -193,27 +212,67 @@ def test_each_offer_wakes_pullers(backlog: Backlog) -> None:
 def test_a_page_is_requested_from_one_worker_only(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST)
-    assert fetch(backlog)[3] == [b"7:here", str(FIRST).encode(), b"1"]
-    assert fetch(backlog)[3] == []
+    assert page_requests(backlog) == [PageRequest(LANE, FIRST, number=1, read_to=0)]
+    assert page_requests(backlog) == []
 
 
 def test_a_page_skips_deliveries_that_redis_has(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(2))
     backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=0)
-    request = PageRequest(LANE, 0, lane_state(backlog, LANE).spill_count)
-    backlog.offer_page(request, [(i, task(i)) for i in ids(3)], next_id=FIRST + 3, complete=True)
-    assert sorted(fetched_ids(backlog)) == ids(3)
+    reply = fetch(backlog)
+    [request] = PageRequest.parse_all(reply[3])
+    offer_page(backlog, request, *ids(3), is_last=True)
+    assert sorted(ids_of(reply) + fetched_ids(backlog)) == ids(3)
 
 
-def test_a_spill_during_a_read_of_a_page_is_not_lost(backlog: Backlog) -> None:
-    backlog.configure(LANE, mode=Mode.PUSH, action="new")
-    backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST)
-    request = PageRequest(LANE, FIRST, lane_state(backlog, LANE).spill_count)
-    offer(backlog, FIRST + 5)  # refused while the page is being read, as the lane is spilled
-    backlog.offer_page(request, [(FIRST, task(FIRST))], next_id=FIRST + 1, complete=True)
+@pytest.mark.parametrize(
+    ("refused", "cursor"),
+    [(FIRST + 9, FIRST + 5), (FIRST + 2, FIRST + 2), (FIRST - 3, FIRST - 3)],
+    ids=["behind the page", "within the page", "before the page"],
+)
+def test_a_row_that_is_spilled_while_a_page_is_read_is_read_later(backlog: Backlog, refused: int, cursor: int) -> None:
+    # Given a spilled lane, for which a worker reads the five rows after the first
+    request = requested_page(backlog, ordered=False)
+
+    # When an offer is refused meanwhile, and the page arrives
+    offer(backlog, refused)
+    offer_page(backlog, request, *ids(5), is_last=True)
+
+    # Then the lane reads on behind the page, but not behind the refused row, which the page may lack
+    state = lane_state(backlog, LANE)
+    assert (state.spilled, state.cursor) == (True, cursor)
+
+
+def test_an_ordered_lane_reads_a_page_again_if_it_was_spilled_meanwhile(backlog: Backlog) -> None:
+    request = requested_page(backlog, ordered=True)
+    offer(backlog, FIRST + 9)
+    offer_page(backlog, request, *ids(5), is_last=True)
     state = lane_state(backlog, LANE)
     assert (state.spilled, state.cursor) == (True, FIRST)
+
+
+def test_of_a_late_page_and_its_repetition_the_first_moves_the_cursor(backlog: Backlog) -> None:
+    # Given a page that did not arrive in time, so that another worker is to read it, and a spill in between
+    late = requested_page(backlog, ordered=False)
+    offer(backlog, FIRST + 2)
+    lane_change(backlog, LANE, paging_until_ms=1)
+    backlog.client.sadd("ph:page", LANE.key)
+    [repetition] = page_requests(backlog)
+    assert repetition == late
+
+    # When the late one arrives, the row that was spilled since the first request is read next
+    offer_page(backlog, late, *ids(5))
+    assert lane_state(backlog, LANE).cursor == FIRST + 2
+
+    # And when the repetition arrives after the next request, it moves nothing
+    backlog.client.sadd("ph:page", LANE.key)
+    [following] = page_requests(backlog)
+    assert following == PageRequest(LANE, FIRST + 2, late.number + 1, read_to=FIRST + 5)
+    offer_page(backlog, repetition, *ids(5), is_last=True)
+    assert lane_state(backlog, LANE).cursor == FIRST + 2
+    offer_page(backlog, following, *ids(8, start=2), is_last=True)
+    assert not lane_state(backlog, LANE).spilled
 
 
 def test_a_lane_unknown_to_redis_reads_the_database_before_it_takes_an_offer(backlog: Backlog) -> None:

@@ -157,7 +157,9 @@ def test_each_publish_region_has_a_window_of_its_own(api: Api, settings: Any) ->
     for region in ("local", "europe-west1"):
         api.post("topics/orders:publish", body, **{"X-PushHub-Region": region})
     backlog = default_backlog()
-    page_in(PageRequest(lane := Lane(Delivery.objects.latest("id").subscription_id, "europe-west1"), 0, 1))
+    page_in(
+        PageRequest(lane := Lane(Delivery.objects.latest("id").subscription_id, "europe-west1"), 0, number=1, read_to=0)
+    )
     assert backlog.queue_length("local") == 3
     assert backlog.queue_length("europe-west1") == 3
     assert lane_state(backlog, lane).outstanding == 3

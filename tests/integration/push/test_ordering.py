@@ -74,9 +74,9 @@ class Model:
 
     def page(self) -> None:
         """Do what a worker does with a lane that wants its next page."""
-        while self.backlog.client.spop("ph:page"):
-            state = lane_state(self.backlog, LANE)
-            self._offer_page(PageRequest(LANE, state.cursor, state.spill_count))
+        while requests := PageRequest.parse_all(self._fetch_reply(count=0)[3]):
+            for request in requests:
+                self._offer_page(request)
 
     def _offer_page(self, request: PageRequest) -> None:
         page = [message_id for message_id in sorted(self.rows) if message_id >= request.from_id][:5]
@@ -101,11 +101,17 @@ class Model:
             self.pushed.add(message_id)
 
     def _fetch(self) -> list[int]:
-        self.batches += 1
-        reply = self.backlog.scripts.fetch(
-            keys=[queue_name("here"), work_key("w")], args=["here", self.batches, 100, self.backlog.limit]
-        )
+        reply = self._fetch_reply(count=100)
+        for request in PageRequest.parse_all(reply[3]):
+            self._offer_page(request)
         return [id_of(message) for message in reply[0]]
+
+    def _fetch_reply(self, *, count: int) -> list[Any]:
+        self.batches += 1
+        reply: list[Any] = self.backlog.scripts.fetch(
+            keys=[queue_name("here"), work_key("w")], args=["here", self.batches, count, self.backlog.limit]
+        )
+        return reply
 
     def _release(self, message_ids: list[int]) -> None:
         """Release deliveries, as a worker does that finds no endpoint any more."""
