@@ -1,4 +1,4 @@
-"""What follows from changed rows, whether a service, the console or a shell changes them."""
+"""What follows from a changed row, whether a service, the console or a shell changes it, and from a new connection."""
 
 from __future__ import annotations
 

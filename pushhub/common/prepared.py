@@ -87,6 +87,6 @@ class ParsedRows(Generic[Parsed]):
         return [parsed[row] if row in parsed else self._parse_new(row, parsed) for row in rows]
 
     def _parse_new(self, row: tuple[Any, ...], parsed: dict[tuple[Any, ...], Parsed]) -> Parsed:
-        for converted in self._rows.converted([row]):
-            parsed[row] = self._parse(converted)
+        [converted] = self._rows.converted([row])
+        parsed[row] = self._parse(converted)
         return parsed[row]

@@ -9,6 +9,7 @@ from pathlib import Path
 from subscriptions.cli.client import Client, CliError
 from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs
+from subscriptions.cli.resources import describe_by
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 
 ACCOUNT = flag("account", "the account's email, or its unique id", metavar="IAM_ACCOUNT")
@@ -39,10 +40,6 @@ def update(client: Client, options: Options) -> Result:
 def delete(client: Client, options: Options) -> Result:
     client.call("DELETE", account_name(options))
     return Result(note=f"Deleted service account [{options['account']}].")
-
-
-def describe(client: Client, options: Options) -> Result:
-    return Result(client.call("GET", account_name(options)))
 
 
 def list_all(client: Client, options: Options) -> Result:
@@ -87,7 +84,7 @@ VERBS = {
     "create": Verb("create an account", create, (flag("name", "6 to 30 letters, digits and hyphens"), *TEXTS)),
     "update": Verb("change its display name or description", update, (ACCOUNT, *TEXTS)),
     "delete": Verb("delete an account", delete, (ACCOUNT,)),
-    "describe": Verb("show an account", describe, (ACCOUNT,)),
+    "describe": Verb("show an account", describe_by(account_name), (ACCOUNT,)),
     "list": Verb("show a project's accounts", list_all, (LIMIT,)),
     "enable": Verb("enable an account again", enable, (ACCOUNT,)),
     "disable": Verb("disable an account: it gets no more tokens", disable, (ACCOUNT,)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from subscriptions.cli.client import Client
 from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs
+from subscriptions.cli.resources import describe_by
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 
 PROJECT = flag("project_id", "the project's id or number", metavar="PROJECT_ID")
@@ -21,10 +22,6 @@ def create(client: Client, options: Options) -> Result:
             body["parent"] = {"type": kind, "id": options[kind]}
     client.call("POST", "projects", {field: value for field, value in body.items() if value})
     return Result(note=f"Created [projects/{options['project_id']}].")
-
-
-def describe(client: Client, options: Options) -> Result:
-    return Result(client.call("GET", project_name(options)))
 
 
 def list_all(client: Client, options: Options) -> Result:
@@ -46,7 +43,7 @@ VERBS = {
     "create": Verb(
         "create a project", create, (PROJECT, flag("--name"), flag("--organization", "its number"), flag("--folder"))
     ),
-    "describe": Verb("show a project", describe, (PROJECT,)),
+    "describe": Verb("show a project", describe_by(project_name), (PROJECT,)),
     "list": Verb("show the projects that you may see", list_all, (LIMIT,)),
     "delete": Verb("mark a project as deleted", delete, (PROJECT,)),
     "undelete": Verb("undelete a project", undelete, (PROJECT,)),

@@ -9,7 +9,7 @@ from typing import Any
 from subscriptions.cli.client import Client, CliError
 from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs
-from subscriptions.cli.program import each
+from subscriptions.cli.resources import delete_each, describe_by
 from subscriptions.cli.values import full_name
 from subscriptions.cli.verbs import Flag, Options, Result, Verb, flag
 
@@ -64,19 +64,10 @@ def rollback(client: Client, options: Options) -> Result:
     return Result(schema, note=f"Rolled back schema [{name}].")
 
 
-def delete(client: Client, options: Options) -> Result:
-    names = [full_name(name, "schemas", options["project"]) for name in options["schemas"]]
-    return each(names, lambda name: client.call("DELETE", name), done="Deleted schema")
-
-
 def delete_revision(client: Client, options: Options) -> Result:
     name = schema_name(options)
     client.call("DELETE", f"{name}:deleteRevision")
     return Result(note=f"Deleted revision [{name}].")
-
-
-def describe(client: Client, options: Options) -> Result:
-    return Result(client.call("GET", schema_name(options)))
 
 
 def list_all(client: Client, options: Options) -> Result:
@@ -118,9 +109,9 @@ VERBS = {
         rollback,
         (SCHEMA, flag("--revision-id", "the earlier revision", required=True)),
     ),
-    "delete": Verb("delete schemas with all their revisions", delete, (SCHEMAS,)),
+    "delete": Verb("delete schemas with all their revisions", delete_each("schemas"), (SCHEMAS,)),
     "delete-revision": Verb("delete one revision", delete_revision, (SCHEMA,)),
-    "describe": Verb("show a schema", describe, (SCHEMA,)),
+    "describe": Verb("show a schema", describe_by(schema_name), (SCHEMA,)),
     "list": Verb("show a project's schemas", list_all, (LIMIT,)),
     "list-revisions": Verb("show the revisions of a schema", list_revisions, (SCHEMA, LIMIT)),
     "validate-schema": Verb("check a definition", validate_schema, _definition()),

@@ -6,7 +6,7 @@ from subscriptions.cli import labels
 from subscriptions.cli.client import Client
 from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs
-from subscriptions.cli.program import each
+from subscriptions.cli.resources import delete_each, describe_by
 from subscriptions.cli.values import full_name
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 
@@ -35,15 +35,6 @@ def update(client: Client, options: Options) -> Result:
     return Result(client.call("PATCH", name, body), note=f"Updated snapshot [{name}].")
 
 
-def delete(client: Client, options: Options) -> Result:
-    names = [full_name(name, "snapshots", options["project"]) for name in options["snapshots"]]
-    return each(names, lambda name: client.call("DELETE", name), done="Deleted snapshot")
-
-
-def describe(client: Client, options: Options) -> Result:
-    return Result(client.call("GET", snapshot_name(options)))
-
-
 def list_all(client: Client, options: Options) -> Result:
     snapshots = client.pages(f"projects/{options['project']}/snapshots", "snapshots", limit=options["limit"])
     return Result(snapshots, columns=("name", "topic", "expireTime"))
@@ -61,8 +52,8 @@ VERBS = {
         ),
     ),
     "update": Verb("change its labels", update, (SNAPSHOT, *labels.ON_UPDATE)),
-    "delete": Verb("delete snapshots", delete, (SNAPSHOTS,)),
-    "describe": Verb("show a snapshot", describe, (SNAPSHOT,)),
+    "delete": Verb("delete snapshots", delete_each("snapshots"), (SNAPSHOTS,)),
+    "describe": Verb("show a snapshot", describe_by(snapshot_name), (SNAPSHOT,)),
     "list": Verb("show a project's snapshots", list_all, (LIMIT,)),
     **policy_verbs(SNAPSHOT, snapshot_name),
 }

@@ -10,7 +10,7 @@ from subscriptions.cli.client import Client, CliError
 from subscriptions.cli.formats import table
 from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs
-from subscriptions.cli.program import each
+from subscriptions.cli.resources import delete_each, describe_by
 from subscriptions.cli.values import NEVER, duration, duration_or_never, full_name, pairs, seconds, words
 from subscriptions.cli.verbs import Options, Result, Verb, flag, switch
 
@@ -153,15 +153,6 @@ def _checked(client: Client, options: Options, name: str) -> dict[str, Any]:
     return present
 
 
-def delete(client: Client, options: Options) -> Result:
-    names = [full_name(name, "subscriptions", options["project"]) for name in options["subscriptions"]]
-    return each(names, lambda name: client.call("DELETE", name), done="Deleted subscription")
-
-
-def describe(client: Client, options: Options) -> Result:
-    return Result(client.call("GET", subscription_name(options)))
-
-
 def diagnose(client: Client, options: Options) -> Result:
     answer = client.call("POST", f"{subscription_name(options)}:diagnose", {"sendProbe": options["send_probe"]})
     if options["format"] is not None and options["format"].name != "table":
@@ -242,8 +233,8 @@ VERBS = {
     "modify-push-config": Verb(
         "push to another endpoint; without one, change to pull", modify_push_config, (SUBSCRIPTION, NAMED_TOPIC, *PUSH)
     ),
-    "delete": Verb("delete subscriptions and their backlogs", delete, (SUBSCRIPTIONS,)),
-    "describe": Verb("show a subscription", describe, (SUBSCRIPTION,)),
+    "delete": Verb("delete subscriptions and their backlogs", delete_each("subscriptions"), (SUBSCRIPTIONS,)),
+    "describe": Verb("show a subscription", describe_by(subscription_name), (SUBSCRIPTION,)),
     "diagnose": Verb(
         "find out why messages are not delivered",
         diagnose,

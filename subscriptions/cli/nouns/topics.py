@@ -9,7 +9,7 @@ from typing import Any
 from subscriptions.cli import labels, transforms
 from subscriptions.cli.client import Client
 from subscriptions.cli.policies import policy_verbs
-from subscriptions.cli.program import each
+from subscriptions.cli.resources import delete_each, describe_by
 from subscriptions.cli.values import duration, full_name, pairs
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 
@@ -52,15 +52,6 @@ def update(client: Client, options: Options) -> Result:
         fields["messageRetentionDuration"] = options["message_retention_duration"]
     body = {"topic": {key: value for key, value in fields.items() if value}, "updateMask": ",".join(fields)}
     return Result(client.call("PATCH", name, body), note=f"Updated topic [{name}].")
-
-
-def delete(client: Client, options: Options) -> Result:
-    names = [full_name(name, "topics", options["project"]) for name in options["topics"]]
-    return each(names, lambda name: client.call("DELETE", name), done="Deleted topic")
-
-
-def describe(client: Client, options: Options) -> Result:
-    return Result(client.call("GET", topic_name(options)))
 
 
 def list_all(client: Client, options: Options) -> Result:
@@ -114,8 +105,8 @@ VERBS = {
             transforms.CLEAR,
         ),
     ),
-    "delete": Verb("delete topics, but not their subscriptions", delete, (TOPICS,)),
-    "describe": Verb("show a topic", describe, (TOPIC,)),
+    "delete": Verb("delete topics, but not their subscriptions", delete_each("topics"), (TOPICS,)),
+    "describe": Verb("show a topic", describe_by(topic_name), (TOPIC,)),
     "list": Verb("show a project's topics", list_all, (LIMIT,)),
     "list-subscriptions": Verb("show the names of a topic's subscriptions", list_subscriptions, (TOPIC, LIMIT)),
     "publish": Verb(

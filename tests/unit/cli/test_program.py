@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,16 +96,11 @@ def test_a_table_without_columns_shows_those_of_the_verb() -> None:
 
 
 @pytest.mark.parametrize(
-    ("delete", "option", "collection"),
-    [
-        (topics.delete, "topics", "topics"),
-        (subscriptions.delete, "subscriptions", "subscriptions"),
-        (schemas.delete, "schemas", "schemas"),
-    ],
+    ("noun", "collection"), [(topics, "topics"), (subscriptions, "subscriptions"), (schemas, "schemas")]
 )
-def test_deleting_several_goes_on_after_a_failure(delete: Callable[..., Any], option: str, collection: str) -> None:
+def test_deleting_several_goes_on_after_a_failure(noun: Any, collection: str) -> None:
     client = Refusing(f"projects/p/{collection}/second")
-    said = delete(client, {option: ["first", "second", "third"], "project": "p"})
+    said = noun.VERBS["delete"].run(client, {collection: ["first", "second", "third"], "project": "p"})
     assert client.calls == [f"projects/p/{collection}/{name}" for name in ("first", "second", "third")]
     assert [line.rpartition("/")[2] for line in said.note.splitlines()] == ["first].", "third]."]
     assert said.failures == [f"[projects/p/{collection}/second]: NOT_FOUND: no such thing"]
