@@ -1,1 +1,1 @@
-"""PushHub: the leaves that every room may use, and the wiring that nobody imports."""
+"""PushHub: the modules that every part may import, and the wiring that nothing imports."""

@@ -4,6 +4,6 @@ from django.contrib.admin.apps import AdminConfig
 
 
 class ConsoleConfig(AdminConfig):
-    """Django's admin, whose every page asks the policies."""
+    """Django's admin, in which every page checks the policies."""
 
     default_site = "subscriptions.console.base.ConsoleSite"

@@ -30,7 +30,7 @@ AUDIT_SWEEP_SECONDS = 3600
 SEAL_SECONDS = 5
 GAUGE_SECONDS = 60
 METRICS_SWEEP_SECONDS = 600
-#: Between batches of the dead letters that are redriven or discarded.
+#: Seconds between batches of dead letters that are redriven or discarded.
 DEAD_LETTERS_SECONDS = 5
 
 

@@ -1,4 +1,4 @@
-"""The Content-Security-Policy of every HTML page: what a page may load and run, whatever somebody writes into it."""
+"""The Content-Security-Policy of every HTML page: what a page may load and run, whatever text gets into it."""
 
 from __future__ import annotations
 

@@ -139,13 +139,13 @@ def listen_address(name: str, default: str) -> tuple[str, int]:
 
 
 def reachable(address: tuple[str, int]) -> tuple[str, int]:
-    """Return where a server that listens on `address` is reached from this machine."""
+    """Return the address at which this machine reaches a server that listens on `address`."""
     host, port = address
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port  # noqa: S104
 
 
 def url(address: tuple[str, int]) -> str:
-    """The URL at which a server that listens on `address` is reached from this machine."""
+    """Return the URL at which this machine reaches a server that listens on `address`."""
     host, port = reachable(address)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

@@ -238,7 +238,7 @@ class PushSettings:
     max_delivery_attempts: int
     #: The filter (resources/filters.py), empty for all messages.
     filter: str
-    #: Somebody has paused it: what it is owed waits, and its push configuration is kept.
+    #: Whether it is paused: its messages wait, and its push configuration is kept.
     paused: bool
     #: The functions of the message transforms that are on, in their order.
     transforms: Sequence[Function]
@@ -249,7 +249,7 @@ class PushSettings:
 
     @property
     def shows_attempts(self) -> bool:
-        """Whether pushes tell `deliveryAttempt`: with a dead-letter policy, or if a setting says always."""
+        """Whether pushes have `deliveryAttempt`: with a dead-letter policy, or if a setting says always."""
         return self.max_delivery_attempts > 0 or settings.DELIVERY_ATTEMPT_ALWAYS
 
 

@@ -1,4 +1,4 @@
-"""`make test` after the checks: every test on SQLite, then on PostgreSQL those that touch the database.
+"""What `make test` runs after the checks: every test on SQLite, then on PostgreSQL those that touch the database.
 
 ONLY in the environment chooses tests: paths, pytest's node ids, a keyword, or `failed` for those that failed last.
 DATABASE, `sqlite` or `postgresql`, chooses one database.
@@ -24,7 +24,7 @@ DATABASES = ("sqlite", "postgresql")
 POSTGRESQL_TIERS = ("tests/integration", "tests/security")
 #: pytest's exit statuses for "all passed" and "no test was selected".
 PASSED, NONE_SELECTED = 0, 5
-#: A command that repeats more tests than this one by one is too long to read.
+#: A command that names more tests than this is too long to read.
 MOST_NAMED = 3
 
 
@@ -35,7 +35,7 @@ class Selection:
     words: tuple[str, ...] = ()
 
     def arguments(self, database: str) -> list[str]:
-        """pytest's arguments for this selection on `database`."""
+        """Return pytest's arguments for this selection on `database`."""
         tiers = list(POSTGRESQL_TIERS) if database == "postgresql" else ["tests"]
         if self.words == ("failed",):
             return ["--last-failed", "--last-failed-no-failures=none", *tiers]
@@ -90,11 +90,11 @@ def repeat_command(failures: dict[str, list[str]]) -> str:
 
 def main() -> int:
     selection = Selection(tuple(os.environ.get("ONLY", "").split()))
-    wanted = os.environ.get("DATABASE")
-    if wanted and wanted not in DATABASES:
-        print(f"DATABASE={wanted}: give one of {', '.join(DATABASES)}", file=sys.stderr)
+    only_database = os.environ.get("DATABASE")
+    if only_database and only_database not in DATABASES:
+        print(f"DATABASE={only_database}: give one of {', '.join(DATABASES)}", file=sys.stderr)
         return 2
-    databases = [wanted] if wanted else [name for name in DATABASES if selection.is_for(name)]
+    databases = [only_database] if only_database else [name for name in DATABASES if selection.is_for(name)]
     if postgresql_programs() is None and not IN_CI:
         databases = [name for name in databases if name != "postgresql"]
     started = time.monotonic()
@@ -114,12 +114,12 @@ def report(statuses: dict[str, int]) -> int:
     if set(statuses.values()) == {NONE_SELECTED}:
         print("no test matches ONLY", file=sys.stderr)
         return NONE_SELECTED
-    fine = (PASSED, NONE_SELECTED)
-    bad = {database: failed_on(database) for database, status in statuses.items() if status not in fine}
-    if not bad:
+    good_statuses = (PASSED, NONE_SELECTED)
+    failures = {database: failed_on(database) for database, status in statuses.items() if status not in good_statuses}
+    if not failures:
         return 0 if statuses else 1
-    if any(bad.values()):
-        print(f"To repeat just what failed: {repeat_command(bad)}", flush=True)
+    if any(failures.values()):
+        print(f"To repeat just what failed: {repeat_command(failures)}", flush=True)
     return 1
 
 

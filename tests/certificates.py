@@ -38,13 +38,13 @@ class Authority:
         self.ca_file.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
 
     def server_context(self, *names: str, expired: bool = False) -> ssl.SSLContext:
-        """A server's context with a certificate for these names or addresses."""
+        """Return a server's TLS context with a certificate for these names or addresses."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.chain(*names, expired=expired))
         return context
 
     def chain(self, *names: str, expired: bool = False) -> Path:
-        """A file in PEM with a private key and a certificate for these names or addresses."""
+        """Write a PEM file with a private key and a certificate for these names or addresses; return its path."""
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.datetime.now(datetime.UTC)
         certificate = (

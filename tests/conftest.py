@@ -33,9 +33,9 @@ LEFTOVERS_SECONDS = 10.0
 
 
 def pytest_configure() -> None:
-    """Take SIGINT, which a shell lets its background jobs ignore, as would the processes that tests start.
+    """Handle SIGINT, and have tests/emptying.py empty the database after each test.
 
-    Empty the database after each test in our own way.
+    A shell makes its background jobs ignore SIGINT, and the processes that tests start would inherit that.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -65,7 +65,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 
 def _touches_database(item: pytest.Item) -> bool:
-    """Whether what the test checks depends on the database: by its fixtures, unless it says otherwise."""
+    """Return whether a test depends on the database, which its fixtures tell unless a marker says otherwise."""
     if item.get_closest_marker("any_database") is not None:
         return False
     fixtures = getattr(item, "fixturenames", ())
@@ -82,16 +82,16 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     before = leftovers.holdings()
     yield
     sandboxes_close()
-    left = leftovers.since(before, redis_url=url)
+    remaining = leftovers.since(before, redis_url=url)
     give_up = time.monotonic() + LEFTOVERS_SECONDS
-    while left and time.monotonic() < give_up:
+    while remaining and time.monotonic() < give_up:
         if "grpc_process" in request.fixturenames:
-            # The server outlives the test, and may have been at work on a call that the test broke off.
+            # The server outlives the test, and may still have worked on a call that the test broke off.
             with redis.Redis.from_url(url) as client:
                 client.flushall()
         time.sleep(0.05)
-        left = leftovers.since(before, redis_url=url)
-    assert not left, "the test left behind: " + "; ".join(left)
+        remaining = leftovers.since(before, redis_url=url)
+    assert not remaining, "the test left behind: " + "; ".join(remaining)
 
 
 @pytest.fixture(scope="session")
@@ -111,7 +111,7 @@ def private_keys_again(private_keys: PrivateKeys) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test may skip on a developer's machine; in CI a skipped test is a failed one."""
+    """Turn skipped tests into failed ones in CI. On a developer's machine, a test may be skipped."""
     report = yield
     if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
@@ -128,7 +128,7 @@ def _answers(client: redis.Redis) -> bool:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a real redis-server of this test run's own."""
+    """The URL of a real redis-server that only this test run uses."""
     preloaded.start()
     folder = tmp_path_factory.mktemp("redis")
     socket = folder / "redis.sock"
@@ -145,7 +145,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def redis_url(redis_server: str, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An empty Redis that `settings.REDIS_URL` and the processes a test starts are pointed at."""
+    """The URL of an empty Redis, which `settings.REDIS_URL` and the processes that a test starts use."""
     settings.REDIS_URL = redis_server
     monkeypatch.setenv("PUSHHUB_REDIS_URL", redis_server)
     yield redis_server
@@ -156,21 +156,21 @@ def redis_url(redis_server: str, settings: Any, monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     """A push endpoint on 127.0.0.1 that records what it gets and answers as the test scripts it."""
-    with Receiver() as started:
-        yield started
+    with Receiver() as receiver:
+        yield receiver
 
 
 @pytest.fixture(scope="session")
 def grpc_process(django_db_setup: None, redis_server: str, live_server: LiveServer) -> Iterator[GrpcServer]:
-    """A gRPC server whose port leads to REST as well. It remembers nothing of a test for longer than a second."""
-    with GrpcServer(redis_server, rest=live_server.url) as started:
-        yield started
+    """A gRPC server whose port serves REST as well. It caches nothing of a test for longer than a second."""
+    with GrpcServer(redis_server, rest=live_server.url) as server:
+        yield server
 
 
 @pytest.fixture
 def server(
     transactional_db: None, redis_url: str, grpc_process: GrpcServer, monkeypatch: pytest.MonkeyPatch
 ) -> GrpcServer:
-    """The server, with an empty database; clients are pointed at it by the one variable."""
+    """The server, with an empty database. Clients find it by the variable PUBSUB_EMULATOR_HOST."""
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", grpc_process.address)
     return grpc_process

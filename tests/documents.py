@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = (".ci", "bench", "deliveries", "docs", "pushhub", "subscriptions", "tests")
 SUFFIXES = frozenset({".lua", ".md", ".py", ".toml", ".txt", ".yaml", ".yml"})
 NAMES = frozenset({"Dockerfile", "Makefile", "run"})
-#: Installed, compiled or downloaded, so not the repository's.
+#: Folders of installed, compiled or downloaded files, which the repository doesn't have.
 FOREIGN = frozenset({"__pycache__", "node_modules"})
 
 CITATION = re.compile(r"\bdocs/(?P<name>[A-Za-z0-9_-]+\.md)(?:#(?P<anchor>[A-Za-z0-9_-]+))?")
@@ -94,11 +94,11 @@ def anchors_of(path: Path) -> frozenset[str]:
     """Return the anchors of a Markdown file: those of its headings, as GitHub makes them, and explicit ones."""
     text = without_code_blocks(path.read_text(encoding="utf-8"))
     slugs = [slug(match["text"]) for match in HEADING.finditer(text)]
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     anchors = {match["anchor"] for match in EXPLICIT_ANCHOR.finditer(text)}
     for name in slugs:
-        anchors.add(f"{name}-{seen[name]}" if seen[name] else name)
-        seen[name] += 1
+        anchors.add(f"{name}-{counts[name]}" if counts[name] else name)
+        counts[name] += 1
     return frozenset(anchors)
 
 

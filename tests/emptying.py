@@ -15,7 +15,7 @@ from django.test import TransactionTestCase
 
 #: Tables whose rows come from migrations and that no test changes.
 UNCHANGED = frozenset({"django_content_type", "auth_permission"})
-#: Deleted rows take room in PostgreSQL's tables, as autovacuum is off. Every so often, TRUNCATE gives it back.
+#: Deleted rows take room in PostgreSQL's tables, as autovacuum is off. Every hundredth time, TRUNCATE frees it.
 TRUNCATE_EVERY = 100
 
 _turns = itertools.count(1)

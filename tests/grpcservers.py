@@ -9,7 +9,7 @@ from tests.serverprocess import ServerProcess
 
 
 class GrpcServer(ServerProcess):
-    """One server process; `rest` is the address of the web server that its port leads to."""
+    """One server process; `rest` is the address of the web server to which its port forwards REST."""
 
     def __init__(self, redis_url: str, *, rest: str, **settings: str) -> None:
         self.address = f"127.0.0.1:{free_port()}"

@@ -1,4 +1,4 @@
-"""Checks which unit imports which, from the source alone (docs/architecture.md has the picture).
+"""Checks which unit imports which, from the source alone (docs/architecture.md has the layers).
 
 A *unit* is a folder of an app, or a module at the app's root. Each unit has a layer and imports its own layer and lower
 layers only, and no two units import each other, directly or through others. The modules of the HTTP client, which is a
@@ -196,49 +196,49 @@ def _reachable(start: str, targets: Mapping[str, set[str]]) -> set[str]:
 
 
 def _reason_against(import_: Import) -> str:
-    app, *inside = import_.importer.split(".")
-    other, *rest = import_.imported.split(".")
-    here, there = inside[0] if inside else "", rest[0] if rest else ""
-    if reason := _reason_of_outsiders(import_, other):
+    app, importer, *_ = [*import_.importer.split("."), ""]
+    imported_app, imported, *_ = [*import_.imported.split("."), ""]
+    if reason := _reason_of_outsiders(import_, imported_app):
         return reason
     if app == "pushhub":
-        return (
-            "a common module imports no app" if here in OPEN_TO_ALL and other in APPS else _wiring(here, other, there)
-        )
-    if other == "pushhub":
-        return _wiring("common", other, there)
-    if app == other:
-        return "a lower layer imports a higher one" if (_layer(app, there) or 0) > (_layer(app, here) or 0) else ""
-    if other == "deliveries":
+        imports_app = importer in OPEN_TO_ALL and imported_app in APPS
+        return "a common module imports no app" if imports_app else _wiring(importer, imported_app, imported)
+    if imported_app == "pushhub":
+        return _wiring("common", imported_app, imported)
+    if app == imported_app:
+        is_higher = (_layer(app, imported) or 0) > (_layer(app, importer) or 0)
+        return "a lower layer imports a higher one" if is_higher else ""
+    if imported_app == "deliveries":
         return "the control plane does not know the data plane"
-    if other == "subscriptions":
-        allowed = there in OPEN_TO_DELIVERIES or (there in OPEN_TO_SURFACES and here in SURFACES)
+    if imported_app == "subscriptions":
+        allowed = imported in OPEN_TO_DELIVERIES or (imported in OPEN_TO_SURFACES and importer in SURFACES)
         return "" if allowed else "the data plane uses the services, selectors, rules and models of the control plane"
     return ""
 
 
-def _reason_of_outsiders(import_: Import, other: str) -> str:
-    """Return why modules that run outside of Django, or without side effects, may not import this."""
-    is_ours = other in ("pushhub", *APPS)
-    if import_.importer.startswith(TRANSFORMS) and other in FRAMEWORKS:
+def _reason_of_outsiders(import_: Import, package: str) -> str:
+    """Return why modules that run outside of Django, or without side effects, may not import from a package."""
+    is_pushhub = package in ("pushhub", *APPS)
+    if import_.importer.startswith(TRANSFORMS) and package in FRAMEWORKS:
         return "a transform runs where neither Django nor Redis is"
     if import_.importer.startswith(PURE):
-        if other in IMPURE:
+        if package in IMPURE:
             return "a pure rule takes its inputs as arguments"
-        if is_ours and not import_.imported.startswith(OPEN_TO_PURE):
+        if is_pushhub and not import_.imported.startswith(OPEN_TO_PURE):
             return "a pure rule imports pure rules only"
     if import_.importer.startswith(CLIENT):
-        if other in FRAMEWORKS:
+        if package in FRAMEWORKS:
             return "the HTTP client works without Django and Celery"
-        if is_ours and not import_.imported.startswith((CLIENT, *OPEN_TO_PURE)):
+        if is_pushhub and not import_.imported.startswith((CLIENT, *OPEN_TO_PURE)):
             return "the HTTP client imports nothing of PushHub but pure rules"
     elif import_.imported.startswith(f"{CLIENT}.") and import_.importer != CLIENT_ADAPTER:
         return "only one module adapts the HTTP client to the worker"
     return ""
 
 
-def _wiring(here: str, other: str, there: str) -> str:
-    is_wrong = other == "pushhub" and here in OPEN_TO_ALL and there and there not in OPEN_TO_ALL
+def _wiring(importer: str, imported_app: str, imported: str) -> str:
+    is_open = not imported or imported in OPEN_TO_ALL
+    is_wrong = imported_app == "pushhub" and importer in OPEN_TO_ALL and not is_open
     return "nothing imports wiring" if is_wrong else ""
 
 

@@ -23,7 +23,7 @@ def holdings() -> dict[str, str]:
 
 
 def since(before: dict[str, str], *, redis_url: str = "") -> list[str]:
-    """Describe what this process holds now and did not hold then, and the keys in its Redis."""
+    """Describe what this process holds now and did not hold before, and the keys in its Redis."""
     return [words for key, words in holdings().items() if key not in before] + _redis_keys(redis_url)
 
 
@@ -37,8 +37,8 @@ def _redis_keys(redis_url: str) -> list[str]:
 
 def _threads() -> dict[str, str]:
     """Return the threads, except those that py4j keeps for each of Spark's connections."""
-    ours = [thread for thread in threading.enumerate() if not _target_module(thread).startswith("py4j")]
-    return {f"thread {thread.ident}": f"thread {thread.name!r}" for thread in ours}
+    threads = [thread for thread in threading.enumerate() if not _target_module(thread).startswith("py4j")]
+    return {f"thread {thread.ident}": f"thread {thread.name!r}" for thread in threads}
 
 
 def _target_module(thread: threading.Thread) -> str:

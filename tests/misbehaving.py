@@ -1,4 +1,4 @@
-"""A server that speaks raw bytes by script, for tests of what a receiver may do to the push client.
+"""A server that sends raw bytes by a script, for tests of what a receiver may do to the push client.
 
     async def hang_up(peer: Peer) -> None:
         await peer.request()

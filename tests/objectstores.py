@@ -52,13 +52,13 @@ def s3_server(port: int) -> Iterator[None]:
 
 
 def gs_environment(port: int) -> Mapping[str, str]:
-    """The variables by which any program finds the emulator of that port."""
+    """Return the environment variables that lead a program to the emulator on that port."""
     return {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{port}"}
 
 
 @contextmanager
 def gs_server(port: int) -> Iterator[None]:
-    """A Cloud Storage emulator with an empty bucket."""
+    """Start a Cloud Storage emulator with an empty bucket."""
     command = [sys.executable, "-m", "tests.cloudstorage", str(port), BUCKET]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
@@ -75,7 +75,7 @@ def _is_open(port: int) -> bool:
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """A maker's store: the scheme of its addresses, its variables for a port, and a server there."""
+    """A kind of object store: the scheme of its addresses, the environment for a server's port, and that server."""
 
     scheme: str
     environment: Callable[[int], Mapping[str, str]]

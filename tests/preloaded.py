@@ -1,4 +1,4 @@
-"""Starts push workers from a process with their libraries imported, in a third of the time of a new Python process.
+"""Forks push workers from a process that has imported their libraries: a third of the time of a new Python process.
 
 A worker is forked from that process, which holds no thread and none of PushHub's modules, and reads its own environment
 like any other. Everything after the imports is what `celery worker` does.

@@ -28,8 +28,8 @@ class Program:
     """A program, the tests that need it, whether it is installed, and the command that installs it on Debian."""
 
     tests: str
-    is_there: Callable[[], bool]
-    how: str
+    is_installed: Callable[[], bool]
+    install_hint: str
 
 
 PROGRAMS = (
@@ -49,7 +49,7 @@ PROGRAMS = (
 
 def left_out() -> str:
     """Return a line that names the tests which this machine cannot run and how to change that, or an empty text."""
-    missing = [program for program in PROGRAMS if not program.is_there()]
+    missing = [program for program in PROGRAMS if not program.is_installed()]
     if not missing:
         return ""
-    return "Left out: " + "; ".join(f"{program.tests} ({program.how})" for program in missing)
+    return "Left out: " + "; ".join(f"{program.tests} ({program.install_hint})" for program in missing)

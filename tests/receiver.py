@@ -107,8 +107,8 @@ class Receiver:
         with self._lock:
             self.requests.append(request)
             script = self._answers.pop(0) if self._answers else self.default
-        decided = script(request) if callable(script) else script
-        return Answer(status=decided) if isinstance(decided, int) else decided
+        answer = script(request) if callable(script) else script
+        return Answer(status=answer) if isinstance(answer, int) else answer
 
     def _opened(self) -> int:
         with self._lock:

@@ -1,4 +1,4 @@
-"""A server process of a test's own: its log, its stop, and its output when the test fails."""
+"""A server process that only one test uses, and whose log is printed if the test fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.workers import ROOT, database_url
 
 
 class ServerProcess:
-    """`python -m {module}` on the test's own database and Redis, with more settings as environment variables."""
+    """`python -m {module}` on the test's own database and Redis, with `settings` as further environment variables."""
 
     def __init__(self, *module: str, redis_url: str, settings: Mapping[str, str]) -> None:
         self._log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")  # noqa: SIM115 - closed in __exit__

@@ -46,5 +46,5 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
-# Each test client would look at every static file once more: a third of what most tests of REST cost.
+# Otherwise each test client looks at every static file again, which is a third of the time of most tests of REST.
 WHITENOISE_AUTOREFRESH = True

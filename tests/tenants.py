@@ -51,10 +51,10 @@ def world_of_tenants() -> World:
     """Store both tenants and sign everybody in. It needs a database and a Redis."""
     world = World()
     for number, tenant in enumerate(TENANTS, start=1):
-        world.rows[tenant] = tenant_made(tenant, number)
+        world.rows[tenant] = tenant_create(tenant, number)
     staff = DjangoGroup.objects.create(name="staff")
     staff.permissions.set(Permission.objects.all())
-    for person, held in PEOPLE.items():
+    for person, role_and_project in PEOPLE.items():
         world.clients[person] = Client()
         if person == "anonymous":
             continue
@@ -63,8 +63,8 @@ def world_of_tenants() -> World:
         )
         user.groups.add(staff)
         world.clients[person].force_login(user)
-        if held:
-            role, project = held
+        if role_and_project:
+            role, project = role_and_project
             grants.role_grant(Project.objects.get(project_id=project), role=role, member=member_of(person))
     for tenant in TENANTS:
         world.rows[tenant] += Policy.objects.filter(
@@ -78,7 +78,7 @@ def member_of(person: str) -> str:
     return f"user:{person}@example.com"
 
 
-def tenant_made(tenant: str, number: int) -> list[Model]:
+def tenant_create(tenant: str, number: int) -> list[Model]:
     organization = hierarchy.organization_create(display_name=f"Organization of {tenant}")
     folder = hierarchy.folder_create(display_name=f"Folder of {tenant}", parent=organization)
     project = Project.objects.create(project_id=tenant, folder=folder)

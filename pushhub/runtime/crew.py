@@ -71,7 +71,7 @@ class Member:
 
 
 class Crew:
-    """The processes of one `make up`. Probes and readers of output have threads; the rest is in the caller's."""
+    """The processes of one `make up`. Probes and readers of output have threads; all else runs in the caller's."""
 
     def __init__(self, output: TextIO | None = None, *, fork_server: ForkServer | None = None) -> None:
         self.is_stopping = False

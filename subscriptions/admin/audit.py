@@ -52,7 +52,7 @@ class AuditEntryAdmin(ConsoleAdmin):
 
     @admin.display(description=_("Changes"))
     def changes(self, entry: AuditEntry) -> SafeString:
-        """Only what differs: field, before, after."""
+        """Return a table of what differs: field, before, after."""
         before, after = entry.before or {}, entry.after or {}
         names = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
         rows = format_html_join(
@@ -75,7 +75,7 @@ class AuditEntryAdmin(ConsoleAdmin):
 
 @admin.register(Perimeter)
 class PerimeterAdmin(ConsoleAdmin):
-    """Service perimeters: what they forbid is in perimeters.py. A perimeter is a matter of each of its projects."""
+    """Service perimeters. A method on a perimeter needs its permission on each project of the perimeter."""
 
     methods = {verb: f"{PERIMETERS}.{rpc}ServicePerimeter" for verb, rpc in VERBS.items()}
     list_display = ("title", "enabled", "protected")
@@ -85,14 +85,14 @@ class PerimeterAdmin(ConsoleAdmin):
     filter_horizontal = ("projects",)
 
     def rows_for(self, caller: Principal, verb: str, rows: QuerySet[Perimeter]) -> QuerySet[Perimeter]:
-        """Those with projects on each of which the caller may call the method."""
+        """Return the perimeters for which the caller may call the method on every project; they have at least one."""
         callable_on = rows_callable(caller, self.methods[verb], Project.objects.order_by())
         inside = Perimeter.projects.through.objects.filter(perimeter=OuterRef("pk"))
         outsiders = inside.filter(project__in=Project.objects.order_by().exclude(pk__in=callable_on))
         return rows.filter(Exists(inside), ~Exists(outsiders))
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
-        """A form that offers the projects that the caller may protect."""
+        """Return a form that offers the projects that the caller may protect."""
         form: Any = super().get_form(request, obj, change=change, **kwargs)
         if "projects" in form.base_fields:
             method = self.methods["change" if change else "add"]
@@ -105,7 +105,7 @@ class PerimeterAdmin(ConsoleAdmin):
 
 
 def _lies_in(resources: QuerySet[Any], collection: str, segment: str) -> Q:
-    """A condition on audit entries: about one of the resources, or about what lies in it.
+    """Return the condition that an audit entry is about one of the resources, or about something in it.
 
     It compares with case, which LIKE would ignore on SQLite.
     """

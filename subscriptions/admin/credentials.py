@@ -21,7 +21,7 @@ from subscriptions.models.credentials import AccessToken, ServiceAccountKey
 class AccessTokenAdmin(ConsoleAdmin):
     """Access tokens, which can be revoked. `manage.py token_create` and /token create them and show them once."""
 
-    methods = {"view": ""}  # the API lists no tokens: everybody has their own
+    methods = {"view": ""}  # the API has no list of tokens; callers see their own here
     list_display = ("id", "member", "created_at", "expires_at", "has_expired")
     list_display_links = None
     search_fields = ("member",)
@@ -52,7 +52,7 @@ class AccessTokenAdmin(ConsoleAdmin):
 
 @admin.register(ServiceAccountKey)
 class ServiceAccountKeyAdmin(ServiceAdmin):
-    """The public halves of accounts' keys. REST creates key files; its answer alone has the private half."""
+    """The public halves of accounts' keys. REST creates keys, and only its answer has the private half."""
 
     methods = {
         "view": f"{IAM}.GetServiceAccountKey",

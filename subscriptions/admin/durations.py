@@ -32,7 +32,7 @@ class DurationField(forms.CharField):
 
 
 def seconds_text(seconds: int | None) -> str:
-    """Return a number of seconds in the largest unit that fits; empty for none."""
+    """Return a number of seconds in the largest unit that fits; "" for None."""
     if seconds is None:
         return ""
     unit, size = next(((unit, size) for unit, size in UNITS.items() if seconds and seconds % size == 0), ("s", 1))

@@ -1,4 +1,4 @@
-"""The console's page of a resource's policy: who holds what on it, granted here or above."""
+"""The console's page of a resource's policy: who holds which role on it, granted here or above."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SET = "google.iam.v1.IAMPolicy.SetIamPolicy"
 
 
 class ResourceForm(forms.Form):
-    """Which resource's policy to look at."""
+    """A form for the name of the resource whose policy to show."""
 
     resource = forms.CharField(
         label=gettext_lazy("Resource"), widget=forms.TextInput(attrs={"size": 60, "placeholder": "projects/shop"})
@@ -41,7 +41,7 @@ class ResourceForm(forms.Form):
 
 
 class GrantForm(forms.Form):
-    """One member more in a role."""
+    """A form that binds one more member to a role."""
 
     member = forms.CharField(
         label=gettext_lazy("Member"),
@@ -79,7 +79,7 @@ def permissions_link(resource: tree.Resource) -> SafeString:
 
 @admin.register(Policy)
 class PolicyAdmin(ConsoleAdmin):
-    """Every policy that is stored, and the page of one resource's."""
+    """The list of all stored policies, and the page of one resource's policy."""
 
     methods = {"view": GET}
     fields = ("resource", "bindings_text")
@@ -169,7 +169,7 @@ class PolicyAdmin(ConsoleAdmin):
             raise Http404(error.message) from error
 
     def _change(self, request: HttpRequest, caller: Principal, resource: tree.Resource, form: GrantForm) -> bool:
-        """Grant or revoke; whether it was done. A refusal is said at the form, or above the page."""
+        """Grant or revoke, and return whether that succeeded. An error is shown at the form or above the page."""
         try:
             authorize(caller, SET, {"resource": tree.name_of(resource)})
             if "revoke" in request.POST:
@@ -192,7 +192,7 @@ def _may_read(caller: Principal, resource: tree.Resource) -> bool:
 
 
 def _level(resource: tree.Resource, caller: Principal) -> dict[str, Any]:
-    """Return a resource of the lineage, with a row for each member of each role, and whether that matches nobody."""
+    """Return a resource of the lineage, with a row per role and member that says whether the member matches nobody."""
     bindings = grants.policy_get(resource).get("bindings", [])
     rows = [
         (binding["role"], member, grants.matches_nobody(member, caller=caller))

@@ -1,4 +1,4 @@
-"""The admin's forms. They carry no rule of their own: each calls the API's service and shows what that answers."""
+"""The console's forms. They have no rules of their own: each calls the API's service and shows its errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from subscriptions.services.projects import project_create
 
 Fields = dict[str, Any]
 
-#: Projects whose service agents a form asks about: each costs two queries.
+#: The number of projects whose service agents a form checks. Each costs two queries.
 ASKED_PROJECTS = 10
 
 
@@ -50,7 +50,7 @@ class Section:
 
 
 def refused(check: Callable[[], object], *, field: str = "") -> Iterator[PushHubError]:
-    """Yield the error that a check raises, if it does; `field` is where it belongs if the error doesn't tell."""
+    """Yield the error that a check raises, if any. An error that names no field gets `field`."""
     try:
         check()
     except PushHubError as error:
@@ -59,13 +59,13 @@ def refused(check: Callable[[], object], *, field: str = "") -> Iterator[PushHub
 
 
 def stored_one_by_one(table: Table[Any], row: Any, values: Fields) -> Iterator[PushHubError]:
-    """Store each value in a row that nobody saves, and yield what is refused of them."""
+    """Store each value in a row that is never saved, and yield the errors."""
     for name in values:
         yield from refused(partial(table.store, row, values, {name}), field=name)
 
 
 class AccountField(forms.ModelChoiceField):  # type: ignore[type-arg]
-    """A service account, with a word on whether pushes could be signed as it."""
+    """A service account, with a note if pushes can't be signed as it."""
 
     #: The accounts that can't sign, which every form asks for once.
     _unsigned: set[str] | None = None
@@ -82,7 +82,7 @@ class AccountField(forms.ModelChoiceField):  # type: ignore[type-arg]
 def unsigned_accounts(accounts: QuerySet[ServiceAccount]) -> set[str]:
     """Return the accounts that are disabled, or that the service agent of their project may not sign for.
 
-    The agents are asked of a few projects only: whoever may use accounts of more gets the warning when saving.
+    Only a few projects' agents are checked. A caller who may use accounts of more projects is warned after saving.
     """
     by_project: dict[Project, list[ServiceAccount]] = {}
     for account in accounts:
@@ -97,7 +97,7 @@ def unsigned_accounts(accounts: QuerySet[ServiceAccount]) -> set[str]:
 
 
 class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
-    """Carries out its service as the last step of validation, so that a refusal is an error at its field.
+    """Calls its service as the last step of validation, so that the service's error is shown at its field.
 
     The service is one transaction: a form with an error has changed nothing.
     """
@@ -106,9 +106,9 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
     sections: ClassVar[Sequence[Section]] = ()
     #: Fields that are left out for a caller who holds the permission nowhere.
     permissions: ClassVar[Mapping[str, str]] = {}
-    #: Who is signed in, set by the page. The table of methods counts here as it does for the API.
+    #: The signed-in caller, set by the page. The table of methods applies as it does to the API.
     caller: ClassVar[Principal] = OPERATOR
-    #: What the caller must hold on a resource for a field to offer it.
+    #: By field: what the caller must hold on a resource so that the field offers it.
     offered: ClassVar[Mapping[str, str]] = {}
     #: The API's field paths and the form's fields that give them; the longest path that fits wins.
     places: ClassVar[Mapping[str, str]] = {}
@@ -121,12 +121,12 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
                 field.queryset = offered | field.queryset.filter(**self._current(name, field))
 
     def _current(self, name: str, field: Any) -> dict[str, Any]:
-        """Return the filter of the present choice. It stays on offer, so that saving the form keeps it."""
+        """Return the filter of the current value. The field always offers it, so that saving the form keeps it."""
         value = self.initial.get(name)
         return {field.to_field_name or "pk": getattr(value, "pk", value)} if value else {"pk__in": ()}
 
     def _post_clean(self) -> None:
-        """Instead of the model's own validation, which would be a second set of rules."""
+        """Skip the model's own validation, which would be a second set of rules."""
         for error in list(self.refusals()):
             self._add_refusal(error)
         if self.errors:
@@ -138,7 +138,7 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
             self._add_refusal(error)
 
     def refusals(self) -> Iterator[PushHubError]:
-        """Return what the service would refuse, each value by itself, so that all of it is told at once."""
+        """Check each value by itself, and return all errors, so that the form shows them at once."""
         return iter(())
 
     def carry_out(self) -> Any:
@@ -151,7 +151,7 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
 
     @classmethod
     def unusable(cls, caller: Principal) -> set[str]:
-        """Return the fields that would only be refused to this caller."""
+        """Return the fields that the service always refuses from this caller."""
         if access.is_root(caller):
             return set()
         held = {name: access.resources_granting(caller, permission) for name, permission in cls.permissions.items()}
@@ -161,7 +161,7 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
         return self.instance
 
     def _save_m2m(self) -> None:
-        """Do nothing: the service has stored all."""
+        """Do nothing: the service has stored everything."""
 
     save_m2m = _save_m2m
 
@@ -207,7 +207,7 @@ class ServiceAccountForm(ServiceForm):
 
 
 class ProjectForm(ServiceForm):
-    """A project; its number and service agent come by themselves."""
+    """A project. Its number and service agent are created with it."""
 
     project_id = forms.CharField(label=_("Project ID"))
     parent = forms.CharField(

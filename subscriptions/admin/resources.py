@@ -39,14 +39,14 @@ IAM = "google.iam.admin.v1"
 PUBLISHER = "google.pubsub.v1.Publisher"
 SET_POLICY = "google.iam.v1.IAMPolicy.SetIamPolicy"
 SUBSCRIBER = "google.pubsub.v1.Subscriber"
-#: What lets somebody set an endpoint, and so have it looked at.
+#: The permissions to set an endpoint. A caller who holds any of them may have an endpoint checked.
 USING_ENDPOINTS = ("pubsub.subscriptions.create", "pubsub.subscriptions.update")
 NOT_FORWARDED = _("The service agent may not forward dead letters: messages go on being delivered until it is granted.")
 NOT_SIGNED = _("The service agent may not sign for the account: pushes are nacked as token_denied until it is granted.")
 
 
 def grant(caller: Principal, account: ServiceAccount) -> None:
-    """Let the project's service agent sign for an account, where it may not yet."""
+    """Let the project's service agent sign for an account, unless it may already."""
     if not agents.agent_may_mint(account):
         agents.agent_grant(account, caller=caller)
 
@@ -119,7 +119,7 @@ class TopicAdmin(TransformsAdmin):
 
 @admin.register(Subscription)
 class SubscriptionAdmin(TransformsAdmin):
-    """Subscriptions, with how their deliveries stand."""
+    """Subscriptions, with the state of their deliveries."""
 
     form = subscription_form.SubscriptionForm
     methods = {
@@ -161,7 +161,7 @@ class SubscriptionAdmin(TransformsAdmin):
         ]
 
     def check_endpoint(self, request: HttpRequest) -> HttpResponse:
-        """Return what would be refused or fail with an endpoint, while somebody fills in the form."""
+        """Return why an endpoint would be refused or fail, while the form is being filled in."""
         caller = caller_of(request)
         if not access.is_root(caller) and not any(
             access.resources_granting(caller, permission) for permission in USING_ENDPOINTS
@@ -184,7 +184,7 @@ class SubscriptionAdmin(TransformsAdmin):
 
     @admin.display(description=_("Authentication"))
     def agent(self, row: Subscription) -> str:
-        """Return whether pushes can be signed, and else a button that grants it."""
+        """Return that pushes can be signed, or else a button that grants it."""
         if not row.oidc_service_account_email:
             return str(_("Pushes carry no token."))
         if agents.accounts_signable([row.oidc_service_account_email]):
@@ -204,7 +204,7 @@ class SubscriptionAdmin(TransformsAdmin):
 
     @admin.display(description=_("Forwarding"))
     def forwarding(self, row: Subscription) -> str:
-        """Return whether dead letters can be forwarded, and else a button that grants it."""
+        """Return that dead letters can be forwarded, or else a button that grants it."""
         if row.dead_letter_topic is None:
             return str(_("The subscription has no dead letter topic."))
         if settings.DEVELOPMENT or not subscription_form.forwarding_missing(row):
@@ -284,7 +284,7 @@ def _may_grant(caller: Principal, resource: Any) -> bool:
 
 @admin.register(Snapshot)
 class SnapshotAdmin(ServiceAdmin):
-    """Snapshots, to look at and to delete; they are made over the API."""
+    """Snapshots, which can be viewed and deleted. The API creates them."""
 
     methods = {"view": f"{SUBSCRIBER}.GetSnapshot", "delete": f"{SUBSCRIBER}.DeleteSnapshot"}
     asked_per_row = MAY_GET_POLICY

@@ -31,7 +31,7 @@ class ServiceAdmin(ConsoleAdmin):
     fixed: ClassVar[tuple[str, ...]] = ()
     #: The methods that the links of a row lead to, by the column that says whether the reader may call them.
     asked_per_row: ClassVar[Mapping[str, str]] = {}
-    #: What a page without a form shows.
+    #: The fields that a page without a form shows.
     fields: ClassVar[tuple[str, ...]] = ()
     list_per_page = 50
 
@@ -82,7 +82,7 @@ class ServiceAdmin(ConsoleAdmin):
         return unusable
 
     def shown(self) -> tuple[str, ...]:
-        """Read-only fields of a row that exists."""
+        """Return the read-only fields of a row that exists."""
         return tuple(name for name in self.fixed if hasattr(self.model, name))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ class TransformsAdmin(ServiceAdmin):
     def changeform_view(
         self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """As Django's, without its transaction: the form runs users' code, and then its service in a transaction."""
+        """Do as Django does, without its transaction: the form runs users' code before its service's transaction."""
         return self._changeform_view(request, object_id, form_url, extra_context)  # type: ignore[attr-defined,no-any-return]
 
     @admin.display(description=_("Message transforms"))

@@ -1,4 +1,4 @@
-"""The console's form of a subscription: sections as in Cloud Console, and what is missing made or granted in place."""
+"""The console's form of a subscription. It has Cloud Console's sections, and creates and grants what is missing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from subscriptions.services.subscriptions import subscription_create, subscripti
 from subscriptions.services.topics import topic_create
 
 PUSH, PULL = "push", "pull"
-#: Fields that apply to one of the two only.
+#: Fields that apply to only one of the two delivery types.
 PUSH_FIELDS = (
     "push_endpoint",
     "wrapper",
@@ -231,11 +231,11 @@ class SubscriptionForm(TransformsForm):
 
     @classmethod
     def unusable(cls, caller: Principal) -> set[str]:
-        # Whoever may do everything has no use for a grant.
+        # Superusers need no grant.
         return super().unusable(caller) | ({"grant_act_as"} if access.is_root(caller) else set())
 
     def clean(self) -> Fields:
-        """Take what applies to the delivery type only, and ask for what has to be chosen."""
+        """Keep only what applies to the delivery type, and require what has to be chosen."""
         entered: Fields = super().clean() or {}
         delivery_type = entered.get("delivery_type")
         if delivery_type:
@@ -250,7 +250,7 @@ class SubscriptionForm(TransformsForm):
         return entered
 
     def _check_choice(self, chosen: str, new: str, *, is_required: bool = False) -> None:
-        """Of an existing resource and a new one, at most one is entered."""
+        """Refuse a form with both an existing resource and a new one."""
         if self.cleaned_data.get(chosen) and self.cleaned_data.get(new):
             self.add_error(new, _("Choose one above or name a new one, and not both."))
         elif is_required and not (self.cleaned_data.get(chosen) or self.cleaned_data.get(new) or chosen in self.errors):
@@ -368,7 +368,7 @@ class SubscriptionForm(TransformsForm):
         return subscription_update(name=name, request=request, caller=self.caller)
 
     def _topic(self, chosen: str, new: str, project: Project) -> Topic | None:
-        """Return the topic that a field has, or create the one that the field beside it names."""
+        """Return the topic that one field has, or create the topic that the other field names."""
         topic_id = self.cleaned_data.get(new)
         if not topic_id:
             topic: Topic | None = self.cleaned_data.get(chosen)
@@ -379,7 +379,7 @@ class SubscriptionForm(TransformsForm):
             return topic_create(name=name, topic={}, caller=self.caller)
 
     def _account(self, project: Project) -> ServiceAccount | None:
-        """Return the account that pushes carry tokens of, created and granted what the form says."""
+        """Return the account whose tokens pushes carry. It is created and granted roles if the form says so."""
         entered = self.cleaned_data
         account: ServiceAccount | None = entered.get("service_account")
         if entered.get("new_service_account"):
@@ -405,7 +405,7 @@ def _is_backoff(duration: str | None) -> bool:
 
 @contextmanager
 def _errors_at(field: str) -> Iterator[None]:
-    """Let a refusal be told at a field of the form, whichever field of its request the service names."""
+    """Show an error of the service at a field of the form, whichever field of the request it names."""
     try:
         yield
     except PushHubError as error:

@@ -61,7 +61,7 @@ class TransformWidget(forms.MultiWidget):
 
 
 class TransformField(forms.MultiValueField):
-    """One function; None if nothing is entered, or if it is to be removed."""
+    """One function. Its value is None if nothing is entered, or if the function is to be removed."""
 
     def __init__(self, position: int, **options: Any) -> None:
         self._position = position

@@ -74,7 +74,7 @@ class FolderForm(ServiceForm):
 
 
 class TreeAdmin(ServiceAdmin):
-    """What projects lie in."""
+    """The base of the pages of organizations and folders, which contain projects."""
 
     def shown(self) -> tuple[str, ...]:
         return (*super().shown(), "number", "created_at")
@@ -88,7 +88,7 @@ class TreeAdmin(ServiceAdmin):
 
 @admin.register(Organization)
 class OrganizationAdmin(TreeAdmin):
-    """Organizations. Superusers make, rename and delete them."""
+    """Organizations. Superusers create, rename and delete them."""
 
     form = OrganizationForm
     methods = {"view": "google.cloud.resourcemanager.v3.Organizations.GetOrganization"}
@@ -112,7 +112,7 @@ class FolderAdmin(TreeAdmin):
 
 
 class MemberForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A member in the words of policies."""
+    """A member, written as in policies."""
 
     class Meta:
         model = GroupMember
@@ -137,7 +137,7 @@ class MemberInline(admin.TabularInline):  # type: ignore[type-arg]
 
 
 class GroupForm(forms.ModelForm):  # type: ignore[type-arg]
-    """The address that policies name a group by."""
+    """The address by which policies name a group."""
 
     class Meta:
         model = Group
@@ -152,8 +152,10 @@ class GroupForm(forms.ModelForm):  # type: ignore[type-arg]
 
 @admin.register(Group)
 class GroupAdmin(ConsoleAdmin):
-    """Groups, which policies bind as `group:{email}`. Whoever changes one gives away what any policy grants it, so
-    that is for superusers."""
+    """Groups, which policies bind as `group:{email}`.
+
+    Superusers only, because a new member of a group gets everything that any policy grants the group.
+    """
 
     form = GroupForm
     inlines = (MemberInline,)
@@ -163,14 +165,14 @@ class GroupAdmin(ConsoleAdmin):
 
 @admin.register(RoleResource)
 class RoleAdmin(ConsoleAdmin):
-    """Custom roles, to look at: they are made over REST."""
+    """Custom roles, which can only be viewed here. REST creates and changes them."""
 
     methods = {"view": "google.iam.admin.v1.GetRole"}
     list_display = ("role_id", "title", "project", "organization", "deleted")
     list_select_related = ("project", "organization")
 
     def rows_for(self, caller: Principal, verb: str, rows: QuerySet[RoleResource]) -> QuerySet[RoleResource]:
-        """The roles of the projects and organizations whose roles the caller may get."""
+        """Return the roles of the projects and organizations whose roles the caller may get."""
         method = self.methods[verb]
         return rows.filter(
             Q(project__in=rows_callable(caller, method, Project.objects.order_by()))

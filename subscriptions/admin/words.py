@@ -1,4 +1,4 @@
-"""What a form says about a value that a service refuses, for people: the API's texts are Google's, for programs."""
+"""The texts of forms about values that a service refuses. They are for people; the API's texts are Google's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pushhub.common.pushurls import BadEndpoint, UrlFault, push_url_parse
 from subscriptions.resources.subscriptions import address_guard
 
 _ID = gettext_lazy("Use 3 to 255 letters, digits and any of - . _ ~ + %, beginning with a letter, and not with “goog”.")
-#: By the field of a form: which values it takes.
+#: The values that each field of a form accepts.
 ACCEPTED: Mapping[str, Any] = {
     "subscription_id": _ID,
     "topic_id": _ID,
@@ -43,7 +43,7 @@ ENDPOINT_FAULTS = {
 
 
 def refusal_text(error: PushHubError, field: str | None) -> str:
-    """Return the words for a service's refusal, at the field of a form or about the form as a whole."""
+    """Return the text for an error of a service, for the field of a form or for the form as a whole."""
     if isinstance(error, PermissionDenied):
         for detail in error.details:
             metadata = detail.get("metadata", {})

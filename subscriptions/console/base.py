@@ -31,13 +31,13 @@ from subscriptions.iam import access, tree
 from subscriptions.iam.methods import METHODS, authorize
 from subscriptions.iam.visible import rows_callable
 
-#: What the filters beside a list add to a field's name in the query string.
+#: The suffixes that a list's filters add to a field's name in the query string.
 FILTER_SUFFIXES = ("", "__exact", "__isnull", "__id__exact")
 DATE_PARTS = ("year", "month", "day")
 
 
 def caller_of(request: HttpRequest) -> Principal:
-    """Return who is signed in. The console lets nobody else reach its pages."""
+    """Return the signed-in caller. Nobody else reaches the console's pages."""
     caller = session_principal(request)
     assert caller is not None
     return caller
@@ -56,10 +56,10 @@ class ProjectChangeList(ChangeList):
 class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """The pages of a model. ConsoleSite makes every registered class one of these."""
 
-    #: By `view`, `add`, `change` and `delete`: the method of iam/methods.py that it stands for. What is left out is for
-    #: superusers only.
+    #: The method of iam/methods.py for which each of `view`, `add`, `change` and `delete` stands. A verb without one is
+    #: for superusers only.
     methods: ClassVar[Mapping[str, str]] = {}
-    #: The field that leads to the resource that the methods are about; empty where that is the row itself.
+    #: The field that leads to the resource that the methods are about; empty if that is the row itself.
     held_on: ClassVar[str] = ""
 
     @property
@@ -172,7 +172,7 @@ class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 def _translate_names(model: type[Model]) -> None:
-    """Show the names and help texts of a model's fields in the reader's language where a catalogue has them."""
+    """Show the names and help texts of a model's fields in the reader's language if a catalogue has them."""
     for field in model._meta.fields:
         for attribute in ("verbose_name", "help_text"):
             text = getattr(field, attribute)
@@ -181,9 +181,9 @@ def _translate_names(model: type[Model]) -> None:
 
 
 def check_row(request: HttpRequest, row: Model, method: str, names: Mapping[str, str]) -> None:
-    """Let a page about `row` be shown to those who may call `method`, which finds its names in `names`.
+    """Raise an error unless the caller may call `method` about `row`. `names` has the names that `authorize` needs.
 
-    Somebody who may see the row in its list is told which permission is missing. Anybody else gets the same answer
+    A caller who may see the row in its list learns which permission is missing. Any other caller gets the same answer
     as for a row that doesn't exist.
     """
     try:
@@ -202,7 +202,7 @@ class ConsoleSite(admin.AdminSite):
     site_url = None
     #: Returns what the overview shows; the data plane sets it (deliveries/admin/overview.py).
     overview: Callable[[HttpRequest], dict[str, Any]] | None = None
-    #: Returns what a look-up of an endpoint's host shows, empty where nothing is wrong; the data plane sets it
+    #: Returns what a look-up of an endpoint's host shows, empty if nothing is wrong; the data plane sets it
     #: (deliveries/admin/endpoints.py).
     endpoint_warning: Callable[[str], str] | None = None
 

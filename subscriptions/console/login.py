@@ -1,8 +1,8 @@
 """The console's login, which bounds how often a password may be guessed.
 
-From one address a name has a few attempts in each window, and from all addresses together some more. Where somebody
-has signed in before, the browser keeps a cookie that says so; attempts with it are counted by themselves, so that
-whoever guesses a person's password elsewhere keeps that person out at most where they have never been.
+From one address, a name has a few attempts in each window, and from all addresses together some more. A browser in
+which somebody has signed in keeps a cookie that says so. Attempts with the cookie are counted separately, so that
+guesses from elsewhere lock a person out only of browsers in which they have never signed in.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ THROTTLED = "throttled"
 
 
 class LoginForm(AdminAuthenticationForm):
-    """Asks the throttle before it looks at the password."""
+    """Asks the throttle before it checks the password."""
 
     def clean(self) -> dict[str, Any]:
         name = self.cleaned_data.get("username")
@@ -51,7 +51,7 @@ class LoginForm(AdminAuthenticationForm):
                 params={"minutes": -(-seconds // 60)},
             )
         cleaned = super().clean()
-        # The count from anywhere goes on: somebody else may be guessing.
+        # The count of all addresses is kept: somebody else may be guessing.
         throttle.attempt_succeeded((counter for counter, limit in limits.items() if limit != FROM_ANYWHERE), **where)
         return cleaned
 
@@ -77,7 +77,7 @@ def client_address(request: HttpRequest) -> str:
 
 
 def remember_browser(request: HttpRequest, response: HttpResponse) -> None:
-    """Let the browser of somebody who has just signed in say so next time."""
+    """Set the cookie that tells the next login that this browser has signed in before."""
     name = request.user.get_username()
     value = signing.dumps({"browser": secrets.token_hex(16), "name": name}, salt=SALT)
     response.set_cookie(
@@ -97,7 +97,7 @@ def is_throttled(response: HttpResponse) -> bool:
 
 
 def _known_browser(request: HttpRequest, name: str) -> str:
-    """The browser's own id, where this name has signed in from it before."""
+    """Return the browser's id if this name has signed in from it before, else ""."""
     try:
         said = signing.loads(request.COOKIES.get(COOKIE, ""), salt=SALT, max_age=COOKIE_SECONDS)
     except signing.BadSignature:

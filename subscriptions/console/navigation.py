@@ -33,7 +33,7 @@ class Entry:
     #: "subscriptions.topic", or "admin:index".
     target: str
     icon: str
-    #: That of a model is its plural unless given.
+    #: The label. By default, that of a model is its plural.
     label: str | Promise = ""
     superusers_only: bool = False
 

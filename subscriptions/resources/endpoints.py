@@ -1,6 +1,6 @@
 """Which push endpoints may be configured, pure (docs/spec.md#push-endpoints).
 
-A courtesy to the caller only: the push client judges the address again where the socket opens.
+This check is only a courtesy to the caller: the push client checks the address again when it opens a socket.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def push_endpoint(
 ) -> str:
     """Return `url`, or raise InvalidArgument if PushHub would refuse to push to it.
 
-    The guard judges what the URL itself says of the address. What a name leads to may change until the push.
+    The guard checks an address in the URL itself. The addresses of a host name may change until the push.
     """
     try:
         origin = push_url_parse(url, allow_http=allow_http, allowed_ports=allowed_ports).origin

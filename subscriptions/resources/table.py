@@ -43,7 +43,7 @@ class Table(Generic[Row]):
         self.mutable = frozenset(refused | {field.name for field in fields if field.is_mutable})
 
     def store(self, row: Row, values: Values, names: Collection[str] | None = None) -> None:
-        """Set the columns of the named fields, or of all, to what `values` has of them."""
+        """Set the columns of the named fields, or of all fields, from `values`."""
         for name in self.names:
             if names is not None and name not in names:
                 continue
@@ -54,7 +54,7 @@ class Table(Generic[Row]):
                 raise unsupported(name)
 
     def show(self, row: Row) -> dict[str, Any]:
-        """What a caller can set on the resource, as it is now."""
+        """Return the current values of the fields that callers can set."""
         shown = {name: field.show(row) for name, field in self.fields.items()}
         kinds = self._message.fields
         return {

@@ -62,7 +62,7 @@ def _store_retention(topic: Topic, values: Values) -> None:
 
 
 def _refuse_ingestion(topic: Topic, values: Values) -> None:
-    """Empty settings, which clear those of the topic, are all that PushHub takes."""
+    """Accept only empty settings, which clear those of the topic."""
     if values.get("ingestionDataSourceSettings"):
         raise unsupported("ingestionDataSourceSettings")
 

@@ -36,7 +36,7 @@ from subscriptions.schemarules.limits import MAX_DEFINITION_BYTES, MAX_VALUE_DEP
 FILE = "schema.proto"
 COMPILE_SECONDS = 20
 COMPILE_MEMORY_BYTES = 1 << 30
-#: Runs in an interpreter without our modules: it limits itself and becomes protoc.
+#: Runs in an interpreter without PushHub's modules: it limits itself and becomes protoc.
 COMPILER = f"""
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, ({COMPILE_MEMORY_BYTES},) * 2)

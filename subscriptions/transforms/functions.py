@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A user's JavaScript function, and the code that has it."""
+    """A user's JavaScript function, and the code that defines it."""
 
     name: str
     code: str

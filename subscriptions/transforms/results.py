@@ -1,4 +1,4 @@
-"""What becomes of a message in a chain of functions."""
+"""The results of a message in a chain of functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A message, and what a function may know of it besides."""
+    """A message, and the metadata that a function may read."""
 
     data: bytes
     attributes: Mapping[str, str]
@@ -27,7 +27,7 @@ class Transformed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A function threw an error, met a limit, or returned what is no message."""
+    """A function threw an error, met a limit, or returned something that is no message."""
 
     why: str
 

@@ -10,7 +10,7 @@ runs it can open no file and no socket. Standard input and output are one socket
               out of the last function, null if a function filtered it, or !"why" if a function failed; then a dot
 
 If the time or the room for an answer runs out, or with "all" a function fails, the dot comes before the last messages
-have had their turn. A request is read to its end before the first line of the answer is written. The end of input ends
+are answered. A request is read to its end before the first line of the answer is written. The end of input ends
 the process.
 
 A function that QuickJS doesn't interrupt, because a single native operation takes too long, ends the process.
@@ -47,7 +47,7 @@ KEPT_FUNCTIONS = 16
 CALLS_PER_CONTEXT = 10_000
 #: An answer ends after this many bytes.
 ANSWER_BYTES = 32_000_000
-#: What is written is sent on after this time, so that little is repeated if the process ends.
+#: Written lines are sent after this time at the latest, so that little is repeated if the process ends.
 FLUSH_SECONDS = 0.001
 #: Characters of an error's text.
 ERROR_CHARACTERS = 300
@@ -129,7 +129,7 @@ class Compiled:
 
 
 class Functions:
-    """The compiled functions, the one used longest ago first."""
+    """The compiled functions, the least recently used first."""
 
     def __init__(self) -> None:
         self._compiled: OrderedDict[tuple[str, str], Compiled] = OrderedDict()

@@ -36,7 +36,7 @@ PROGRAM = Path(__file__).with_name("sandbox.py")
 #: thread that other projects need.
 WAIT_SECONDS = 10.0
 SHORT_WAIT_SECONDS = 0.25
-#: A sandbox that says nothing for so long is ended. Its own limits are in CPU time, and shorter.
+#: A sandbox that writes nothing for this long is ended. Its own limits are in CPU time, and shorter.
 SILENCE_SECONDS = 30.0
 #: Bytes of one line of an answer: 10 MB of data, each byte of which may take six in JSON.
 LINE_BYTES = 64_000_000
@@ -84,7 +84,7 @@ class Sandbox:
     def send(
         self, functions: Sequence[Function], lines: Sequence[bytes], *, seconds: float = 0.0, needs_all: bool = False
     ) -> None:
-        """Send a request. `lines` has a message and its metadata by turns."""
+        """Send a request. `lines` has a message and its metadata alternately."""
         names = [(function.name, function.code) for function in functions]
         head = orjson.dumps({"functions": names, "count": len(lines) // 2, "seconds": seconds, "all": needs_all})
         try:
@@ -117,7 +117,7 @@ class Sandboxes:
         self._patient = patient
         self._waiting: Counter[str] = Counter()
         self._changed = threading.Condition()
-        #: The one used longest ago comes first.
+        #: The least recently used comes first.
         self._sandboxes: OrderedDict[str, Sandbox] = OrderedDict()
         self._busy: set[str] = set()
 
@@ -144,7 +144,7 @@ class Sandboxes:
         seconds: float,
         needs_all: bool = False,
     ) -> list[Result]:
-        """Return the results of the first messages, as many as this time allows, and of at least one.
+        """Return the results of the first messages: as many as this time allows, but at least one.
 
         With `needs_all` the first failure is the last result. Raises ResourceExhausted if the project's other calls
         leave no time.
@@ -165,7 +165,7 @@ class Sandboxes:
                         results.append(result)  # noqa: PERF402 - those before an error count
                 except SandboxEnded:
                     lease.end()
-                    # One of the messages is at fault: each is run alone until that one is met.
+                    # One of the messages is at fault, so each is run alone until that one fails.
                     alone = len(group) > 1
                     if not alone and len(results) < wanted:
                         results.append(Failed(KILLED))
@@ -181,7 +181,7 @@ class Sandboxes:
 
     @contextmanager
     def _lent(self, project: str) -> Iterator[Lease]:
-        """Lend the project's sandbox to the caller alone."""
+        """Give the caller exclusive use of the project's sandbox."""
         lease = self._take(project)
         try:
             yield lease
@@ -323,5 +323,5 @@ def sandboxes_close() -> None:
 
 
 atexit.register(sandboxes_close)
-# The sandboxes of the parent are not the child's.
+# A forked child must not use its parent's sandboxes.
 os.register_at_fork(after_in_child=sandboxes.cache_clear)

@@ -1,4 +1,4 @@
-"""The system's Chromium, and what a page of ours must not do in it."""
+"""Open the console's pages in the system's Chromium, and collect their script errors and forbidden requests."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import ConsoleMessage, Page, sync_playwright
 
-#: Nothing that the browser does by itself, and no name but the server's own.
+#: The browser makes no requests by itself, and resolves no name except the server's.
 ARGUMENTS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 ]
-OUR_HOSTS = {"127.0.0.1", "localhost"}
-#: Runs before any script of the page, and outside of its policy.
-NOTE_VIOLATIONS = """
+SERVER_HOSTS = {"127.0.0.1", "localhost"}
+#: This script runs before any script of the page, whose content security policy doesn't apply to it.
+RECORD_VIOLATIONS = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", event => window.violations.push(
     `${event.effectiveDirective} blocked ${event.blockedURI} at ${event.sourceFile}:${event.lineNumber}`));
@@ -30,11 +30,11 @@ TIMEOUT_MS = 60_000
 
 @dataclass
 class Watched:
-    """A page, and everything it did wrong so far."""
+    """A page, and the problems it has had so far."""
 
     page: Page
     base: str
-    troubles: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
     def open(self, path: str) -> Page:
         self.page.goto(f"{self.base}{path}", wait_until="networkidle")
@@ -42,16 +42,17 @@ class Watched:
         return self.page
 
     def check(self) -> None:
-        """Fail if a script failed, the policy blocked something, or a request was meant for somebody else."""
-        troubles = [*self.troubles, *self.page.evaluate("window.violations")]
-        assert troubles == [], f"{self.page.url}: {troubles}"
+        """Fail if a script failed, the content security policy blocked something, or a request went to another host."""
+        problems = [*self.problems, *self.page.evaluate("window.violations")]
+        assert problems == [], f"{self.page.url}: {problems}"
 
 
 @contextmanager
 def chromium(base: str, *, theme: str = "light", locale: str = "en-US", width: int = 1280) -> Iterator[Watched]:
-    """A window of Chromium at the server `base`.
+    """Open a window of Chromium on the server `base`.
 
-    Its event loop runs in the test's thread, where Django's ORM then refuses to work: use it outside of this block.
+    Playwright's event loop runs in the test's thread, where Django's ORM refuses to work meanwhile. Use the ORM before
+    or after this block.
     """
     executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if executable is None:
@@ -67,21 +68,21 @@ def chromium(base: str, *, theme: str = "light", locale: str = "en-US", width: i
             context.set_default_timeout(TIMEOUT_MS)
             page = context.new_page()
             watched = Watched(page, base)
-            page.add_init_script(NOTE_VIOLATIONS)
-            page.on("pageerror", lambda error: watched.troubles.append(f"script: {error}"))
-            page.on("console", lambda said: _note_error(watched, said))
-            page.on("request", lambda request: _note_host(watched, request.url))
+            page.add_init_script(RECORD_VIOLATIONS)
+            page.on("pageerror", lambda error: watched.problems.append(f"script: {error}"))
+            page.on("console", lambda message: _record_error(watched, message))
+            page.on("request", lambda request: _record_host(watched, request.url))
             yield watched
         finally:
             browser.close()
 
 
-def _note_error(watched: Watched, said: ConsoleMessage) -> None:
-    if said.type == "error":
-        watched.troubles.append(f"console: {said.text} {said.location.get('url')}")
+def _record_error(watched: Watched, message: ConsoleMessage) -> None:
+    if message.type == "error":
+        watched.problems.append(f"console: {message.text} {message.location.get('url')}")
 
 
-def _note_host(watched: Watched, url: str) -> None:
+def _record_host(watched: Watched, url: str) -> None:
     parts = urlsplit(url)
-    if parts.scheme not in ("data", "blob") and parts.hostname not in OUR_HOSTS:
-        watched.troubles.append(f"request to {url}")
+    if parts.scheme not in ("data", "blob") and parts.hostname not in SERVER_HOSTS:
+        watched.problems.append(f"request to {url}")

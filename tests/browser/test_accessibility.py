@@ -15,7 +15,7 @@ from pushhub.common.principals import OPERATOR
 from subscriptions.models import Subscription, Topic
 from tests.browser.chromium import chromium
 from tests.browser.test_console_pages import PASSWORD, TOPIC, shop, sign_in
-from tests.integration.deadletters.letters import letters_made, source_made
+from tests.integration.deadletters.letters import letters_create, source_create
 from tests.restapi import Api
 
 __all__ = ["shop"]
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 SERIOUS = ("serious", "critical")
 DESK_PIXELS = 1280
 PHONE_PIXELS = 390
-#: How far to the right any visible text field of the content reaches. Fields of a table may scroll with it.
-RIGHTMOST_FIELD = """Math.max(0, ...[...document.querySelectorAll(
+#: The right edge of the rightmost visible text field of the content. Fields in a table may scroll with the table.
+RIGHTMOST_EDGE = """Math.max(0, ...[...document.querySelectorAll(
     "#content input[type=text], #content input[type=search], #content select, #content textarea"
 )].filter(field => field.checkVisibility() && !field.closest("table"))
 .map(field => field.getBoundingClientRect().right))"""
@@ -65,7 +65,7 @@ def test_axe_finds_nothing_serious(shop: Subscription, live_server: LiveServer, 
             for violation in Axe().run(page).response["violations"]:
                 if violation["impact"] in SERIOUS:
                     serious[f"{path} {violation['id']}"] = [node["html"][:200] for node in violation["nodes"][:3]]
-            browser.troubles.clear()  # axe styles elements, which the policy of the page forbids
+            browser.problems.clear()  # axe styles elements, which the policy of the page forbids
     assert serious == {}
 
 
@@ -76,10 +76,10 @@ def test_no_page_is_wider_than_a_phone(shop: Subscription, live_server: LiveServ
         for path in pages:
             page = browser.open(f"/admin/{path}")
             assert page.evaluate("document.documentElement.scrollWidth") <= PHONE_PIXELS, path
-            assert page.evaluate(RIGHTMOST_FIELD) <= PHONE_PIXELS, path
+            assert page.evaluate(RIGHTMOST_EDGE) <= PHONE_PIXELS, path
 
 
-def test_no_heading_lies_under_a_list(shop: Subscription, live_server: LiveServer) -> None:
+def test_no_list_covers_its_heading(shop: Subscription, live_server: LiveServer) -> None:
     with chromium(live_server.url) as browser:
         sign_in(browser)
         for path in ("deliveries/message/", "deliveries/delivery/", "subscriptions/topic/"):
@@ -96,9 +96,9 @@ def test_tables_of_dead_letters_fit_into_their_frames(
 ) -> None:
     User.objects.create_superuser("admin", "admin@example.com", PASSWORD)
     api = Api()
-    source = source_made(api)
+    source = source_create(api)
     for result in ("503", "connect_failed", "deadline_exceeded", "tls_failed"):
-        letters_made(api, source, 2, result=result)
+        letters_create(api, source, 2, result=result)
     Topic.objects.filter(topic_id="letters").update(topic_id="dead-letters-of-the-orders-of-a-shop-of-medium-size")
     Subscription.objects.filter(subscription_id="reader").delete()
     job_begin(source, action=DeadLetterJob.Action.REDRIVE, rate=10, caller=OPERATOR)

@@ -1,7 +1,7 @@
-"""The flows of the console in Chromium, in both languages: a subscription is created, and dead letters are dealt with.
+"""Whole tasks in the console, in Chromium: creating a subscription, handling dead letters, the demo, a transform.
 
-One runs at a desk in light colours, the other on a phone in dark ones. On each page axe finds nothing serious, and
-nothing is wider than the screen.
+Each runs in English with the light theme on a desktop screen, and in Chinese with the dark theme on a phone. On each
+page axe finds no serious violation, and nothing is wider than the screen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from subscriptions.models import Project, Subscription, Topic
 from tests.browser.chromium import TIMEOUT_MS, Watched, chromium
 from tests.browser.test_accessibility import SERIOUS
 from tests.browser.test_console_pages import PASSWORD, sign_in
-from tests.integration.deadletters.letters import letters_made, owed_to, source_made
+from tests.integration.deadletters.letters import letters_create, owed_to, source_create
 from tests.restapi import Api
 from tests.workers import Worker
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 #: Language, theme and width.
 WINDOWS = [("en-US", "light", 1280), ("zh-CN", "dark", 390)]
 ADD = "/admin/subscriptions/subscription/add/"
-#: Fields that stand out of the card that they are in.
+#: Fields that reach beyond the right edge of their card.
 CUT_OFF = """
 [...document.querySelectorAll("fieldset :is(input, select, textarea)")].filter(field =>
     field.getBoundingClientRect().right > field.closest("fieldset").getBoundingClientRect().right
@@ -50,7 +50,7 @@ def api(redis_url: str) -> Api:
 
 
 def check_page(browser: Watched, width: int) -> None:
-    """Fail unless the page fits, and axe finds nothing serious on it."""
+    """Fail unless the page fits the screen and axe finds no serious violation on it."""
     browser.check()
     page = browser.page
     assert page.evaluate("document.documentElement.scrollWidth") <= width, page.url
@@ -60,9 +60,9 @@ def check_page(browser: Watched, width: int) -> None:
         for violation in Axe().run(page).response["violations"]
         if violation["impact"] in SERIOUS
     ]
-    # axe styles elements, which the policy of the page forbids. The browser tells so in a later task.
+    # axe styles elements, which the policy of the page forbids. The browser reports that in a later task.
     page.evaluate("new Promise(done => setTimeout(() => { window.violations = []; done(); }))")
-    browser.troubles.clear()
+    browser.problems.clear()
     assert serious == [], page.url
 
 
@@ -72,7 +72,7 @@ def save(browser: Watched) -> None:
 
 
 @pytest.mark.parametrize("language, theme, width", WINDOWS)
-def test_a_subscription_is_created_with_all_that_it_needs(
+def test_a_subscription_is_created_with_everything_it_needs(
     api: Api, live_server: LiveServer, settings: Any, language: str, theme: str, width: int
 ) -> None:
     settings.ALLOW_PRIVATE, settings.ALLOWED_NETWORKS = False, ()
@@ -94,10 +94,10 @@ def test_a_subscription_is_created_with_all_that_it_needs(
         page.fill("#id_ack_deadline_seconds", "5")
         save(browser)
         errors = page.inner_text("#content")
-        wanted = ("Choose 10 to 600 seconds.", "Choose a topic, or name a new one.", "would not push to 10.1.2.3")
+        expected = ("Choose 10 to 600 seconds.", "Choose a topic, or name a new one.", "would not push to 10.1.2.3")
         if not english:
-            wanted = ("请选择 10 到 600 秒。", "请选择一个主题，或命名一个新主题。", "不会推送到 10.1.2.3")
-        for text in wanted:
+            expected = ("请选择 10 到 600 秒。", "请选择一个主题，或命名一个新主题。", "不会推送到 10.1.2.3")
+        for text in expected:
             assert text in errors
         check_page(browser, width)
         page.fill("#id_subscription_id", "created")
@@ -124,8 +124,8 @@ def test_a_subscription_is_created_with_all_that_it_needs(
     assert row.oidc_service_account_email == "newcomer@shop.iam.gserviceaccount.com"
 
 
-def orders_end() -> None:
-    """Do what the maintenance worker does, outside of the thread of Chromium's event loop."""
+def dead_letter_jobs_run() -> None:
+    """Run the dead-letter jobs to their end, as the maintenance worker does. Call it in a thread without event loop."""
     try:
         jobs.jobs_advance()
         jobs.jobs_advance()
@@ -139,8 +139,8 @@ def test_dead_letters_are_found_redriven_and_discarded(
 ) -> None:
     User.objects.create_superuser("admin", "admin@example.com", PASSWORD)
     api = Api()
-    source = source_made(api)
-    letters = letters_made(api, source, 4)
+    source = source_create(api)
+    letters = letters_create(api, source, 4)
     name = "Dead letters" if language == "en-US" else "死信"
     with chromium(live_server.url, theme=theme, locale=language, width=width) as browser:
         sign_in(browser)
@@ -163,8 +163,8 @@ def test_dead_letters_are_found_redriven_and_discarded(
         page.focus("button[value=redrive]")
         page.keyboard.press("Enter")
         page.wait_for_selector("ul.messagelist .success")
-        with ThreadPoolExecutor(max_workers=1) as elsewhere:
-            elsewhere.submit(orders_end).result()
+        with ThreadPoolExecutor(max_workers=1) as executor:
+            executor.submit(dead_letter_jobs_run).result()
         page.reload(wait_until="networkidle")
         page.check(f"input[value='{letters[1]}']")
         page.click("button[value=discard]")
@@ -172,30 +172,30 @@ def test_dead_letters_are_found_redriven_and_discarded(
         check_page(browser, width)
         page.click("button[name=confirmed]")
         page.wait_for_selector("ul.messagelist .success")
-        with ThreadPoolExecutor(max_workers=1) as elsewhere:
-            elsewhere.submit(orders_end).result()
+        with ThreadPoolExecutor(max_workers=1) as executor:
+            executor.submit(dead_letter_jobs_run).result()
         page.reload(wait_until="networkidle")
         page.fill("#rate", "1000")
         page.click("button[value=redrive-all]")
         page.wait_for_selector("[data-live-source] [data-live=sentence]")
         check_page(browser, width)
         page.wait_for_load_state("networkidle")
-        told = page.inner_text("[data-live=sentence]")
-        with ThreadPoolExecutor(max_workers=1) as elsewhere:
-            elsewhere.submit(orders_end).result()
-        expect(page.locator("[data-live=sentence]").first).not_to_have_text(told, timeout=TIMEOUT_MS)
+        before = page.inner_text("[data-live=sentence]")
+        with ThreadPoolExecutor(max_workers=1) as executor:
+            executor.submit(dead_letter_jobs_run).result()
+        expect(page.locator("[data-live=sentence]").first).not_to_have_text(before, timeout=TIMEOUT_MS)
         browser.check()
     assert sorted(owed_to("worker")) == ["0", "2", "3"]
     assert not DeadLetter.objects.exists()
 
 
 @pytest.fixture
-def receiver_ends() -> Iterator[None]:
+def stops_demo_receiver() -> Iterator[None]:
     yield
     demoreceiver.receiver_stop()
 
 
-@pytest.mark.usefixtures("receiver_ends")
+@pytest.mark.usefixtures("stops_demo_receiver")
 @pytest.mark.parametrize("language, theme, width", WINDOWS)
 def test_the_demo_of_an_empty_console_shows_the_push_that_arrives(
     redis_url: str, live_server: LiveServer, language: str, theme: str, width: int
@@ -211,7 +211,7 @@ def test_the_demo_of_an_empty_console_shows_the_push_that_arrives(
             "Create a demo topic, subscription, receiver and message" if english else "创建演示主题、订阅、接收器和消息"
         )
         page.get_by_role("button", name=name).click()
-        # The page renews its table by itself: nobody reloads it.
+        # The page updates its table by itself, without a reload.
         rows = page.locator("[data-reload] tbody tr")
         expect(rows.first).to_contain_text("Hello from PushHub", timeout=TIMEOUT_MS)
         expect(rows).to_have_count(1)

@@ -1,4 +1,4 @@
-"""The console in a real browser: its policy blocks nothing of ours, its scripts work, no request leaves the machine."""
+"""The console in a real browser: its policy blocks nothing of its own, scripts work, no request leaves the machine."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def shop(redis_url: str) -> Subscription:
     assert api.post("serviceAccounts", {"accountId": "pusher"}).status == 200
     assert api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]}).status == 200
     minute = utcnow().replace(second=0, microsecond=0)
-    for back in range(1, 6):
+    for minutes_ago in range(1, 6):
         for kind, code in (("ack", 204), ("remote_server_5xx", 503)):
-            at = minute - timedelta(minutes=back)
+            at = minute - timedelta(minutes=minutes_ago)
             key = ("projects/shop/subscriptions/push", "push", at, kind, code, "127.0.0.1")
             partials_add([Partial(kind, key, Sums("shop", 5, 50, 5000, 1000, {bucket_of(1000): 5}))], job="test")
     gauges_take()
@@ -55,7 +55,7 @@ def sign_in(browser: Watched) -> None:
     browser.check()
 
 
-def test_every_page_of_the_console_opens_without_a_trouble(shop: Subscription, live_server: LiveServer) -> None:
+def test_every_page_of_the_console_opens_without_a_problem(shop: Subscription, live_server: LiveServer) -> None:
     topic = Topic.objects.get()
     lists = [f"{model._meta.app_label}/{model._meta.model_name}/" for model in admin.site._registry]
     pages = [
@@ -98,43 +98,43 @@ def test_the_scripts_of_the_console_work(shop: Subscription, live_server: LiveSe
         browser.check()
 
 
-def test_a_subscriptions_page_follows_without_a_reload(shop: Subscription, live_server: LiveServer) -> None:
+def test_a_subscriptions_page_updates_without_a_reload(shop: Subscription, live_server: LiveServer) -> None:
     address = f"/admin/deliveries/delivery/state/{shop.pk}/"
     with chromium(live_server.url) as browser:
         sign_in(browser)
         page = browser.open(address)
         assert page.inner_text("[data-live=sentence]").startswith("No push worker")
-        other = page.context.new_page()
-        other.goto(f"{browser.base}{address}")
-        other.click("text=Pause")
-        other.wait_for_selector("text=Paused. Messages wait")
+        second_tab = page.context.new_page()
+        second_tab.goto(f"{browser.base}{address}")
+        second_tab.click("text=Pause")
+        second_tab.wait_for_selector("text=Paused. Messages wait")
         page.bring_to_front()
         page.wait_for_selector("text=Paused by hand")
         assert page.locator(".status.warn").count() == 1
         browser.check()
 
 
-def test_charts_have_their_colours_in_light_and_dark(shop: Subscription, live_server: LiveServer) -> None:
-    seen = {}
+def test_charts_have_colours_of_their_own_in_each_theme(shop: Subscription, live_server: LiveServer) -> None:
+    colours_by_theme = {}
     for theme in ("light", "dark"):
         with chromium(live_server.url, theme=theme) as browser:
             sign_in(browser)
             page = browser.open(f"/admin/deliveries/segment/charts/{shop.pk}/")
-            seen[theme] = [
-                page.evaluate(f"getComputedStyle(document.querySelector('{what}')).{style}")
-                for what, style in (
+            colours_by_theme[theme] = [
+                page.evaluate(f"getComputedStyle(document.querySelector('{selector}')).{style}")
+                for selector, style in (
                     (".chart rect", "fill"),
                     (".chart circle.line", "fill"),
                     (".legend i", "background"),
                 )
             ]
-    assert seen["light"] != seen["dark"]
-    for colours in seen.values():
+    assert colours_by_theme["light"] != colours_by_theme["dark"]
+    for colours in colours_by_theme.values():
         assert all(colour not in ("rgb(0, 0, 0)", "none") and "rgba(0, 0, 0, 0)" not in colour for colour in colours)
 
 
 @pytest.mark.parametrize("language", ["en-US", "zh-Hans"])
-def test_charts_tell_their_values_and_zoom_by_pointer_and_keyboard(
+def test_charts_show_their_values_and_zoom_by_pointer_and_keyboard(
     shop: Subscription, live_server: LiveServer, language: str
 ) -> None:
     pushed_at = int(MetricMinute.objects.latest("at").at.timestamp())
@@ -188,10 +188,10 @@ def test_the_documentation_of_the_api_can_be_read_and_tried(shop: Subscription, 
         browser.check()
 
 
-def test_a_script_that_somebody_slips_into_a_page_does_not_run(
+def test_an_injected_script_does_not_run(
     shop: Subscription, live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Were a text ever shown unescaped, the policy is what is left."""
+    """If a text were ever shown unescaped, the content security policy would still stop its scripts."""
     attack = "<script>window.attacked = 1</script><img src=x onerror='window.attacked = 2'>"
     monkeypatch.setattr(Subscription, "__str__", lambda row: mark_safe(attack))
     with chromium(live_server.url) as browser:

@@ -21,11 +21,11 @@ def node_modules() -> Path:
 
 @pytest.fixture
 def node(server: GrpcServer, node_modules: Path) -> Iterator[Node]:
-    started = Node(node_modules, dict(os.environ))
+    client = Node(node_modules, dict(os.environ))
     try:
-        yield started
+        yield client
     finally:
-        started.close()
+        client.close()
 
 
 @pytest.fixture(params=["python-grpc", "python-rest", "node"])

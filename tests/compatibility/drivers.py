@@ -1,4 +1,4 @@
-"""One way to call three official clients: a method of the API by name, its request and answer in proto JSON."""
+"""One interface to three official clients: it calls a method by its name, with request and answer in proto JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Fields = dict[str, Any]
 NODE = Path(__file__).parent / "node"
 
 #: Where google-api-python-client has each method: its collection, its name, the request field in the URL, and the
-#: field that is the whole body (`*` is all that is left).
+#: field that is the whole body (`*` stands for all other fields).
 REST = {
     "Publisher.CreateTopic": ("topics", "create", "name", "*"),
     "Publisher.UpdateTopic": ("topics", "patch", "topic.name", "*"),
@@ -84,7 +84,7 @@ class Driver(Protocol):
     """A client."""
 
     def call(self, method: str, **request: Any) -> Fields:
-        """Call `Publisher.CreateTopic` and the like; raises Refused."""
+        """Call a method such as `Publisher.CreateTopic`. Raises Refused if the client reports an error."""
 
     def close(self) -> None: ...
 
@@ -95,14 +95,14 @@ class PythonGrpc:
     def __init__(self) -> None:
         self.publisher = pubsub_v1.PublisherClient()
         self.subscriber = pubsub_v1.SubscriberClient()
-        # This client does not read the variable.
+        # This client does not read PUBSUB_EMULATOR_HOST.
         channel = grpc.insecure_channel(os.environ["PUBSUB_EMULATOR_HOST"])
         self.schemas = GeneratedSchemas(transport=SchemaTransport(channel=channel))
 
     def call(self, method: str, **request: Any) -> Fields:
         service, _, name = method.partition(".")
         word = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
-        # For publish, the generated method, which the client hides behind its batches.
+        # The generated methods are called, because the client's own `publish` collects batches.
         kind, client = {
             "Publisher": (GeneratedPublisher, self.publisher),
             "Subscriber": (GeneratedSubscriber, self.subscriber),
@@ -112,7 +112,7 @@ class PythonGrpc:
             answer = getattr(kind, word)(client, request=_message(name, request))
         except GoogleAPICallError as error:
             raise Refused(error.grpc_status_code.name, str(error.message)) from error
-        return _shown(answer)
+        return _proto_json(answer)
 
     def close(self) -> None:
         self.publisher.stop()
@@ -146,8 +146,8 @@ class PythonRest:
         try:
             answer: Fields = getattr(collection, verb)(**arguments).execute()
         except HttpError as error:
-            said = json.loads(error.content)["error"]
-            raise Refused(said["status"], said["message"]) from error
+            details = json.loads(error.content)["error"]
+            raise Refused(details["status"], details["message"]) from error
         return answer
 
     def close(self) -> None:
@@ -178,10 +178,10 @@ class Node:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, "the Node process ended"
-        said = json.loads(line)
-        if "refused" in said:
-            raise Refused(**said["refused"])
-        answer: Fields = said["answer"]
+        result = json.loads(line)
+        if "refused" in result:
+            raise Refused(**result["refused"])
+        answer: Fields = result["answer"]
         return answer
 
     def close(self) -> None:
@@ -207,10 +207,10 @@ def _message(name: str, request: Fields) -> Any:
     return kind.wrap(ParseDict(request, kind.pb()()))
 
 
-def _shown(answer: Any) -> Fields:
+def _proto_json(answer: Any) -> Fields:
     if answer is None:
         return {}
-    if hasattr(answer, "_response"):  # a pager: its first page
+    if hasattr(answer, "_response"):  # take the first page of a pager
         answer = answer._response
     raw = type(answer).pb(answer) if hasattr(type(answer), "pb") else answer
     shown: Fields = MessageToDict(raw)

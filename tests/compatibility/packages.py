@@ -1,4 +1,4 @@
-"""Clients in other languages: fetched and built once, then kept beside the virtual environment."""
+"""Clients in other languages: they are fetched and built once, and kept in the virtual environment's folder."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import pytest
 from tests.workers import ROOT
 
 CACHE = ROOT / ".venv" / "compatibility"
-#: A cold fetch of the largest client takes about a minute; a cold build of the Rust client takes three minutes of CPU,
-#: which were nine minutes on a busy machine.
+#: A cold fetch of the largest client takes about a minute. A cold build of the Rust client takes three minutes of CPU
+#: time, which was nine minutes on a busy machine.
 BUILD_SECONDS = 1200
-#: Where cargo keeps what it has compiled, so that a change to the program compiles the program only. It outlives
+#: Where cargo keeps compiled crates, so that a change to the program compiles only the program. The folder outlives
 #: the virtual environment.
 CRATES = Path.home() / ".cache" / "pushhub-rust"
 
 
 def node_modules(folder: Path) -> Path:
-    """Install what the package-lock.json in `folder` says; return its `node_modules`."""
+    """Install the packages of the package-lock.json in `folder`; return their `node_modules`."""
     _require("npm")
     files = [folder / "package.json", folder / "package-lock.json"]
 
@@ -85,7 +85,7 @@ def _run(command: Sequence[str], *, cwd: Path) -> None:
 
 
 def _cached(name: str, sources: Sequence[Path], build: Callable[[Path], None]) -> Path:
-    """Return a folder that `build` filled from `sources`; a folder that older sources left is removed."""
+    """Return a folder that `build` filled from `sources`. A folder of older sources is removed."""
     digest = hashlib.sha256()
     for source in sources:
         digest.update(f"{source.relative_to(ROOT)}\0{source.stat().st_size}\0".encode() + source.read_bytes())

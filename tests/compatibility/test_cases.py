@@ -1,4 +1,4 @@
-"""One body of cases through every official client: the same answers, the same refusals."""
+"""Every official client runs the same cases, and gets the same answers and errors."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def data(text: str) -> str:
 
 
 def refused(client: Driver, method: str, **request: Any) -> tuple[str, str]:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Refused) as error:
         client.call(method, **request)
-    return caught.value.code, caught.value.message
+    return error.value.code, error.value.message
 
 
 @pytest.fixture
@@ -41,20 +41,20 @@ def subscription(client: Driver, topic: str) -> str:
     return SUBSCRIPTION
 
 
-def pulled(client: Driver, *, count: int) -> list[Any]:
+def messages_pull(client: Driver, *, count: int) -> list[Any]:
     """Pull until there are exactly `count` messages, and return them."""
     received: list[Any] = []
 
-    def enough() -> bool:
+    def has_all() -> bool:
         answer = client.call("Subscriber.Pull", subscription=SUBSCRIPTION, maxMessages=count - len(received))
         received.extend(answer.get("receivedMessages", []))
         return len(received) >= count
 
-    wait_for(enough, what=f"{count} messages")
+    wait_for(has_all, what=f"{count} messages")
     return received
 
 
-def test_the_life_of_a_topic(client: Driver) -> None:
+def test_a_topic_is_created_changed_and_deleted(client: Driver) -> None:
     topic = client.call("Publisher.CreateTopic", name=TOPIC, labels={"team": "shop"})
     assert topic == {"name": TOPIC, "labels": {"team": "shop"}, "state": "ACTIVE"}
     assert client.call("Publisher.GetTopic", topic=TOPIC) == topic
@@ -64,7 +64,7 @@ def test_the_life_of_a_topic(client: Driver) -> None:
     assert refused(client, "Publisher.GetTopic", topic=TOPIC)[0] == "NOT_FOUND"
 
 
-def test_the_life_of_a_push_subscription(client: Driver, topic: str) -> None:
+def test_a_push_subscription_is_created_changed_and_deleted(client: Driver, topic: str) -> None:
     config = {"pushEndpoint": "https://example.com/push", "attributes": {"x-goog-version": "v1"}}
     created = client.call(
         "Subscriber.CreateSubscription",
@@ -82,8 +82,8 @@ def test_the_life_of_a_push_subscription(client: Driver, topic: str) -> None:
     changed = client.call("Subscriber.UpdateSubscription", subscription=update, updateMask="ackDeadlineSeconds")
     assert (changed["ackDeadlineSeconds"], changed["pushConfig"]) == (33, config)
     client.call("Subscriber.ModifyPushConfig", subscription=SUBSCRIPTION, pushConfig={})
-    pulled_now = client.call("Subscriber.GetSubscription", subscription=SUBSCRIPTION)
-    assert not pulled_now.get("pushConfig", {}).get("pushEndpoint")
+    pull_subscription = client.call("Subscriber.GetSubscription", subscription=SUBSCRIPTION)
+    assert not pull_subscription.get("pushConfig", {}).get("pushEndpoint")
     client.call("Subscriber.DeleteSubscription", subscription=SUBSCRIPTION)
     assert refused(client, "Subscriber.GetSubscription", subscription=SUBSCRIPTION) == (
         "NOT_FOUND",
@@ -91,7 +91,7 @@ def test_the_life_of_a_push_subscription(client: Driver, topic: str) -> None:
     )
 
 
-def test_lists(client: Driver, subscription: str) -> None:
+def test_topics_and_subscriptions_are_listed(client: Driver, subscription: str) -> None:
     def names(answer: Any, collection: str) -> list[str]:
         items = answer.get("items", answer.get(collection, []))
         return [item if isinstance(item, str) else item["name"] for item in items]
@@ -106,10 +106,10 @@ def test_lists(client: Driver, subscription: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The return_immediately flag is deprecated")
-def test_publish_pull_and_acknowledge(client: Driver, subscription: str) -> None:
+def test_messages_are_published_pulled_and_acknowledged(client: Driver, subscription: str) -> None:
     messages = [{"data": data("one"), "attributes": {"lang": "en"}}, {"data": data("two")}, {"attributes": {"a": "b"}}]
     ids = client.call("Publisher.Publish", topic=TOPIC, messages=messages)["messageIds"]
-    received = pulled(client, count=3)
+    received = messages_pull(client, count=3)
     by_id = {entry["message"]["messageId"]: entry["message"] for entry in received}
     assert [by_id[message_id].get("data") for message_id in ids] == [data("one"), data("two"), None]
     assert by_id[ids[0]]["attributes"] == {"lang": "en"}
@@ -120,11 +120,11 @@ def test_publish_pull_and_acknowledge(client: Driver, subscription: str) -> None
 
 def test_an_ack_deadline_of_zero_nacks_a_message(client: Driver, subscription: str) -> None:
     client.call("Publisher.Publish", topic=TOPIC, messages=[{"data": data("again")}])
-    first = pulled(client, count=1)[0]
+    first = messages_pull(client, count=1)[0]
     client.call(
         "Subscriber.ModifyAckDeadline", subscription=subscription, ackIds=[first["ackId"]], ackDeadlineSeconds=0
     )
-    again = pulled(client, count=1)[0]
+    again = messages_pull(client, count=1)[0]
     assert again["message"] == first["message"]
     assert again["ackId"] != first["ackId"]
 
@@ -141,13 +141,15 @@ def test_a_published_message_is_pushed(client: Driver, server: GrpcServer, redis
     assert pushed.json["subscription"] == SUBSCRIPTION
 
 
-def test_policies(client: Driver, topic: str) -> None:
+def test_policies_are_set_read_and_tested(client: Driver, topic: str) -> None:
     bindings = [{"role": "roles/pubsub.publisher", "members": ["user:ada@example.com"]}]
     policy = client.call("Publisher.SetIamPolicy", resource=topic, policy={"bindings": bindings})
     assert policy["bindings"] == bindings
     assert client.call("Publisher.GetIamPolicy", resource=topic)["bindings"] == bindings
-    wanted = ["pubsub.topics.publish", "pubsub.topics.get"]
-    assert client.call("Publisher.TestIamPermissions", resource=topic, permissions=wanted) == {"permissions": wanted}
+    permissions = ["pubsub.topics.publish", "pubsub.topics.get"]
+    assert client.call("Publisher.TestIamPermissions", resource=topic, permissions=permissions) == {
+        "permissions": permissions
+    }
 
 
 @pytest.mark.parametrize(
@@ -202,7 +204,7 @@ def test_policies(client: Driver, topic: str) -> None:
         ),
     ],
 )
-def test_refusals(
+def test_bad_requests_get_their_code_and_message(
     client: Driver, topic: str, method: str, request_fields: dict[str, Any], code: str, message: str
 ) -> None:
     refusal = refused(client, method, **request_fields)
@@ -225,22 +227,22 @@ def test_a_made_up_ack_id_is_refused(client: Driver, subscription: str) -> None:
     assert "You have passed an invalid ack ID" in message
 
 
-def test_snapshots_and_seek(client: Driver, subscription: str) -> None:
+def test_a_seek_to_a_snapshot_returns_its_messages(client: Driver, subscription: str) -> None:
     client.call("Publisher.Publish", topic=TOPIC, messages=[{"data": data("kept")}])
     name = f"{PROJECT}/snapshots/before"
     snapshot = client.call("Subscriber.CreateSnapshot", name=name, subscription=subscription, labels={"team": "a"})
     assert (snapshot["name"], snapshot["topic"], snapshot["labels"]) == (name, TOPIC, {"team": "a"})
     assert client.call("Subscriber.GetSnapshot", snapshot=name)["topic"] == TOPIC
-    received = pulled(client, count=1)
+    received = messages_pull(client, count=1)
     client.call("Subscriber.Acknowledge", subscription=subscription, ackIds=[received[0]["ackId"]])
     client.call("Subscriber.Seek", subscription=subscription, snapshot=name)
-    assert pulled(client, count=1)[0]["message"] == received[0]["message"]
+    assert messages_pull(client, count=1)[0]["message"] == received[0]["message"]
     client.call("Subscriber.Seek", subscription=subscription, time="2090-01-01T00:00:00Z")
     client.call("Subscriber.DeleteSnapshot", snapshot=name)
     assert refused(client, "Subscriber.GetSnapshot", snapshot=name)[0] == "NOT_FOUND"
 
 
-def test_the_life_of_a_schema(client: Driver) -> None:
+def test_a_schema_is_created_changed_validated_and_deleted(client: Driver) -> None:
     definition = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}'
     schema = {"type": "AVRO", "definition": definition}
     name = f"{PROJECT}/schemas/orders"
@@ -255,8 +257,8 @@ def test_the_life_of_a_schema(client: Driver) -> None:
     assert client.call("SchemaService.GetSchema", name=f"{name}@{first}")["definition"] == definition
     answer = client.call("SchemaService.ListSchemaRevisions", name=name)
     assert len(answer.get("items", answer.get("schemas", []))) == 2
-    rolled = client.call("SchemaService.RollbackSchema", name=name, revisionId=first)
-    assert rolled["definition"] == definition
+    rolled_back = client.call("SchemaService.RollbackSchema", name=name, revisionId=first)
+    assert rolled_back["definition"] == definition
     client.call("SchemaService.DeleteSchemaRevision", name=f"{name}@{first}")
     client.call("SchemaService.ValidateSchema", parent=PROJECT, schema=schema)
     assert (

@@ -1,4 +1,4 @@
-"""Celery over kombu's transport for Cloud Pub/Sub: tasks are run, retried, and outlive a worker that is stopped."""
+"""Celery over kombu's transport for Cloud Pub/Sub: tasks are run and retried, and outlive a worker that is stopped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TASKS = 40
 
 @contextmanager
 def worker(environment: dict[str, str]) -> Iterator[None]:
-    """Run a worker; at the end it is told to stop, and finishes its task."""
+    """Run a worker. At the end, tell it to stop, and wait until it has finished its task."""
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             [sys.executable, "-W", "ignore", *WORKER], cwd=FOLDER, env=environment, stdout=log, stderr=log

@@ -55,7 +55,7 @@ PROGRAMS: dict[str, tuple[Callable[[], list[str]], tuple[str, ...]]] = {
     "go": (_go, ("restarts",)),
     "java": (_java, ()),
 }
-if shutil.which("cargo"):  # Otherwise not even CI runs the Rust client; tests/programs.py names it.
+if shutil.which("cargo"):  # Even CI leaves the Rust client out if cargo is missing; tests/programs.py reports that.
     PROGRAMS["rust"] = (_rust, ())
 
 
@@ -92,11 +92,11 @@ class Program:
 @pytest.fixture(scope="session")
 def program(request: pytest.FixtureRequest, grpc_process: GrpcServer) -> Iterator[Program]:
     command, _ = PROGRAMS[request.param]
-    started = Program(command(), address=grpc_process.address)
+    program = Program(command(), address=grpc_process.address)
     try:
-        yield started
+        yield program
     finally:
-        started.close()
+        program.close()
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,6 @@ def program(request: pytest.FixtureRequest, grpc_process: GrpcServer) -> Iterato
     [(name, case) for name, (_, more) in PROGRAMS.items() for case in (*CASES, *more)],
     indirect=["program"],
 )
-def test_a_client_passes(server: GrpcServer, program: Program, case: str) -> None:
+def test_a_client_passes_a_case(server: GrpcServer, program: Program, case: str) -> None:
     assert program.run(case) == {"case": case, "error": ""}
     wait_for(lambda: not Delivery.objects.exists(), what="the acknowledgements")

@@ -47,7 +47,7 @@ INHERITED = ("PATH", "HOME", "LANG", "JAVA_HOME")
 
 @dataclass(frozen=True)
 class Program:
-    """How to start a receiver on a port, and the issuer that it takes tokens of."""
+    """How to start a receiver on a port, and the issuer whose tokens it accepts."""
 
     command: Callable[[int], list[str]]
     folder: str
@@ -94,7 +94,7 @@ class Running:
 
 @contextmanager
 def running(program: Program, *, pushhub_url: str) -> Iterator[Running]:
-    """Start a receiver as its first lines say, and stop it at the end."""
+    """Start a receiver as the first lines of its source say, and stop it at the end."""
     port = free_port()
     environment = {name: os.environ[name] for name in INHERITED if name in os.environ} | program.environment()
     environment |= {
@@ -109,13 +109,13 @@ def running(program: Program, *, pushhub_url: str) -> Iterator[Running]:
         process = subprocess.Popen(
             program.command(port), cwd=FOLDER / program.folder, env=environment, stdout=log, stderr=log
         )
-        started = Running(f"http://127.0.0.1:{port}/push", Path(log.name))
+        receiver = Running(f"http://127.0.0.1:{port}/push", Path(log.name))
         try:
-            wait_for(lambda: process.poll() is not None or _answers(started.url), what="the receiver")
-            assert process.poll() is None, started.log.read_text()
-            yield started
+            wait_for(lambda: process.poll() is not None or _answers(receiver.url), what="the receiver")
+            assert process.poll() is None, receiver.log.read_text()
+            yield receiver
         except BaseException:
-            sys.stderr.write(started.log.read_text())
+            sys.stderr.write(receiver.log.read_text())
             raise
         finally:
             process.terminate()
@@ -170,7 +170,7 @@ def test_a_receiver_accepts_only_pushes_that_are_signed_for_it(
         published = api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]})
         [message_id] = published.body["messageIds"]
 
-        # Every refused push comes again.
+        # Every refused push is sent again.
         wait_for(lambda: all(len(forwarder.statuses[fault]) > 1 for fault in FAULTS), what="redeliveries")
         wait_for(lambda: forwarder.statuses["none"], what="the push without a fault")
         assert {fault: set(forwarder.statuses[fault]) for fault in CONFIGS} == EXPECTED

@@ -1,4 +1,4 @@
-"""The official Python client's SchemaServiceClient, every method of it, and a publish that is checked."""
+"""Every method of the official Python client's SchemaServiceClient, and a publish that is checked against a schema."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def create(client: pubsub_v1.SchemaServiceClient) -> Schema:
     )
 
 
-def test_every_method_of_the_schema_client(client: pubsub_v1.SchemaServiceClient) -> None:
+def test_every_method_of_the_schema_client_works(client: pubsub_v1.SchemaServiceClient) -> None:
     first = create(client)
     assert (first.name, first.definition, first.type_) == (NAME, AVRO, Schema.Type.AVRO)
     with pytest.raises(exceptions.AlreadyExists):
@@ -65,7 +65,9 @@ def test_every_method_of_the_schema_client(client: pubsub_v1.SchemaServiceClient
         client.get_schema(name=NAME)
 
 
-def test_a_publish_over_grpc_is_checked(client: pubsub_v1.SchemaServiceClient, server: GrpcServer) -> None:
+def test_a_publish_over_grpc_is_checked_against_the_schema(
+    client: pubsub_v1.SchemaServiceClient, server: GrpcServer
+) -> None:
     create(client)
     publisher = pubsub_v1.PublisherClient()
     topic = f"{PARENT}/topics/orders"

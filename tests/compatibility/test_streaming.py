@@ -1,4 +1,4 @@
-"""The high-level clients: publishing in batches and streaming pull, with nothing set but PUBSUB_EMULATOR_HOST."""
+"""The high-level clients publish in batches and pull by stream, configured only by PUBSUB_EMULATOR_HOST."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def subscriber(server: GrpcServer) -> Iterator[pubsub_v1.SubscriberClient]:
 
 
 class Collector:
-    """Takes messages until it has `count`, doing to each what `handle` says."""
+    """Passes each message to `handle`, and is done when it has received `count` messages."""
 
     def __init__(self, count: int, handle: Callable[[Message], Any] = lambda message: message.ack()) -> None:
         self.messages: list[Message] = []
@@ -62,7 +62,7 @@ class Collector:
 
 
 def stream(client: pubsub_v1.SubscriberClient, collector: Collector, **options: Any) -> None:
-    """Stream until the collector has enough, then until every acknowledgement has arrived."""
+    """Stream until the collector has all its messages, and then until every acknowledgement has been sent."""
     future = client.subscribe(SUBSCRIPTION, callback=collector, **options)
     try:
         wait_for(lambda: collector.done.is_set() or future.done(), timeout_seconds=60, what="the messages")
@@ -76,7 +76,7 @@ def nothing_left() -> bool:
     return not Delivery.objects.exists()
 
 
-def make(**fields: Any) -> None:
+def topic_and_subscription_create(**fields: Any) -> None:
     topic_create(name=TOPIC, topic={})
     subscription_create(name=SUBSCRIPTION, subscription={"topic": TOPIC, **fields})
 
@@ -89,7 +89,7 @@ def publish(client: pubsub_v1.PublisherClient, texts: list[str], **more: Any) ->
 def test_messages_published_in_batches_are_streamed_and_acknowledged(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
-    make()
+    topic_and_subscription_create()
     texts = [f"message {number}" for number in range(3000)]
     ids = publish(publisher, texts, lang="en")
     collector = Collector(3000)
@@ -101,10 +101,10 @@ def test_messages_published_in_batches_are_streamed_and_acknowledged(
     wait_for(nothing_left, what="the acknowledgements")
 
 
-def test_messages_published_while_a_stream_is_open_arrive(
+def test_messages_that_are_published_while_a_stream_is_open_arrive(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
-    make()
+    topic_and_subscription_create()
     collector = Collector(3)
     future = subscriber.subscribe(SUBSCRIPTION, callback=collector)
     for number in range(3):
@@ -115,10 +115,10 @@ def test_messages_published_while_a_stream_is_open_arrive(
     assert collector.texts == ["0", "1", "2"]
 
 
-def test_a_nacked_message_comes_again(
+def test_a_nacked_message_is_delivered_again(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
-    make()
+    topic_and_subscription_create()
     publish(publisher, ["once more"])
     nacked: list[str] = []
 
@@ -138,7 +138,7 @@ def test_a_nacked_message_comes_again(
 def test_flow_control_holds_back_messages_that_the_client_has_no_room_for(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
-    make()
+    topic_and_subscription_create()
     publish(publisher, [str(number) for number in range(60)])
     held: list[Message] = []
     most_held = 0
@@ -146,7 +146,7 @@ def test_flow_control_holds_back_messages_that_the_client_has_no_room_for(
     control = pubsub_v1.types.FlowControl(max_messages=10)
     future = subscriber.subscribe(SUBSCRIPTION, callback=collector, flow_control=control)
     assert collector.done.wait(60)
-    # The client reads on when it holds less than eight of the ten that it has room for.
+    # The client goes on reading when it holds fewer than eight of the ten messages that it has room for.
     while not nothing_left():
         wait_for(lambda: held or nothing_left(), what="a message")
         most_held = max(most_held, len(held))
@@ -158,10 +158,10 @@ def test_flow_control_holds_back_messages_that_the_client_has_no_room_for(
     assert len(set(collector.texts)) == 60
 
 
-def test_messages_of_a_key_come_in_order(
+def test_messages_of_a_key_arrive_in_order(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
-    make(enableMessageOrdering=True)
+    topic_and_subscription_create(enableMessageOrdering=True)
     futures = [
         publisher.publish(TOPIC, f"{key}{number}".encode(), ordering_key=key)
         for number in range(20)
@@ -171,15 +171,15 @@ def test_messages_of_a_key_come_in_order(
     collector = Collector(40)
     stream(subscriber, collector)
     for key in ("a", "b"):
-        own = [text for text in collector.texts if text.startswith(key)]
-        assert own == [f"{key}{number}" for number in range(20)]
+        texts_of_key = [text for text in collector.texts if text.startswith(key)]
+        assert texts_of_key == [f"{key}{number}" for number in range(20)]
 
 
 def test_many_messages_of_a_key_are_streamed_in_order_to_two_clients(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
-    """Google's integration tests for Go do the same; one message at a time would take too long."""
-    make(enableMessageOrdering=True)
+    """Google's integration tests for Go do the same. With one message of a key at a time, this would take too long."""
+    topic_and_subscription_create(enableMessageOrdering=True)
     keys, count = ("a", "b", "c", "d"), 400
     futures = [
         publisher.publish(TOPIC, f"{key}{number}".encode(), ordering_key=key) for number in range(count) for key in keys
@@ -187,21 +187,21 @@ def test_many_messages_of_a_key_are_streamed_in_order_to_two_clients(
     assert len({future.result(timeout=60) for future in futures}) == count * len(keys)
     collector = Collector(count * len(keys))
     with pubsub_v1.SubscriberClient() as second:
-        other = second.subscribe(SUBSCRIPTION, callback=collector)
+        second_future = second.subscribe(SUBSCRIPTION, callback=collector)
         stream(subscriber, collector)
-        other.cancel()
-        other.result(timeout=30)
+        second_future.cancel()
+        second_future.result(timeout=30)
     for key in keys:
-        own = [text for text in collector.texts if text.startswith(key)]
-        assert list(dict.fromkeys(own)) == [f"{key}{number}" for number in range(count)]
+        texts_of_key = [text for text in collector.texts if text.startswith(key)]
+        assert list(dict.fromkeys(texts_of_key)) == [f"{key}{number}" for number in range(count)]
     wait_for(nothing_left, what="the acknowledgements")
 
 
 def test_the_leases_of_a_client_that_stops_are_released_at_once(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
-    """When the client stops, messages that it has never seen are on their way to it."""
-    make()
+    """When the client stops, messages that it has not seen yet are on their way to it."""
+    topic_and_subscription_create()
     publish(publisher, [str(number) for number in range(100)])
     first = pubsub_v1.types.StreamingPullRequest(subscription=SUBSCRIPTION, stream_ack_deadline_seconds=600)
     has_ended = threading.Event()
@@ -222,7 +222,7 @@ def test_the_leases_of_a_client_that_stops_are_released_at_once(
 def test_acknowledgements_of_exactly_once_delivery_are_confirmed(
     publisher: pubsub_v1.PublisherClient, subscriber: pubsub_v1.SubscriberClient
 ) -> None:
-    make(enableExactlyOnceDelivery=True)
+    topic_and_subscription_create(enableExactlyOnceDelivery=True)
     publish(publisher, [str(number) for number in range(20)])
     futures: list[Any] = []
     collector = Collector(20, lambda message: futures.append(message.ack_with_response()))
@@ -244,14 +244,14 @@ def test_a_missing_subscription_ends_the_stream_with_its_error(subscriber: pubsu
 
 
 def test_a_push_subscription_cannot_be_streamed(subscriber: pubsub_v1.SubscriberClient) -> None:
-    make(pushConfig={"pushEndpoint": "https://example.com/push"})
+    topic_and_subscription_create(pushConfig={"pushEndpoint": "https://example.com/push"})
     future = subscriber.subscribe(SUBSCRIPTION, callback=print)
     with pytest.raises(exceptions.FailedPrecondition):
         future.result(timeout=30)
 
 
 def test_the_node_client_publishes_in_order_and_streams(node: Node) -> None:
-    make(enableMessageOrdering=True)
+    topic_and_subscription_create(enableMessageOrdering=True)
     messages = [{"data": f"m{number}", "attributes": {"n": str(number)}, "orderingKey": "k"} for number in range(20)]
     ids = node.act("publish", topic=TOPIC, messages=messages, ordering=True)["ids"]
     assert len(set(ids)) == 20
@@ -262,7 +262,7 @@ def test_the_node_client_publishes_in_order_and_streams(node: Node) -> None:
 
 
 def test_the_node_client_gets_nacked_messages_again(node: Node) -> None:
-    make()
+    topic_and_subscription_create()
     node.act("publish", topic=TOPIC, messages=[{"data": str(number)} for number in range(500)], ordering=False)
     received = node.act("stream", subscription=SUBSCRIPTION, count=500, nacks=7, maxMessages=50)["received"]
     assert {message["data"] for message in received} == {str(number) for number in range(500)}
@@ -270,7 +270,7 @@ def test_the_node_client_gets_nacked_messages_again(node: Node) -> None:
 
 
 def test_the_node_client_confirms_exactly_once_delivery(node: Node) -> None:
-    make(enableExactlyOnceDelivery=True)
+    topic_and_subscription_create(enableExactlyOnceDelivery=True)
     node.act("publish", topic=TOPIC, messages=[{"data": str(number)} for number in range(20)], ordering=False)
     received = node.act("stream", subscription=SUBSCRIPTION, count=20)["received"]
     assert {message["data"] for message in received} == {str(number) for number in range(20)}

@@ -1,4 +1,4 @@
-"""The client as production has it: TLS, and a key file in place of the emulator's variable."""
+"""The client is configured as in production: with TLS, and with a key file in place of the emulator's variable."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-def test_a_key_file_over_tls(
+def test_a_client_with_a_key_file_publishes_and_subscribes_over_tls(
     transactional_db: None, redis_url: str, live_server: LiveServer, tmp_path: Path, authority: Authority
 ) -> None:
     key = key_file()
@@ -68,10 +68,10 @@ def test_a_key_file_over_tls(
     with GrpcServer(redis_url, rest=live_server.url, PUSHHUB_ANONYMOUS="", PUSHHUB_DEVELOPMENT="0", **tls) as server:
         address = server.address.replace("127.0.0.1", "localhost")
         command = [sys.executable, "-W", "ignore", "-c", SCRIPT, address, str(tmp_path / "key.json")]
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-        assert ran.returncode == 0, ran.stderr
-        message_id, text, error = ran.stdout.split("\n", 2)
+        process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        assert process.returncode == 0, process.stderr
+        message_id, text, error = process.stdout.split("\n", 2)
         assert (int(message_id) > 0, text, error.strip()) == (True, "over TLS", "PermissionDenied")
 
-        over_rest = requests.get(f"https://{address}/healthz", verify=str(authority.ca_file), timeout=30)
-        assert over_rest.status_code == 200, "REST speaks TLS on that port as well"
+        answer = requests.get(f"https://{address}/healthz", verify=str(authority.ca_file), timeout=30)
+        assert answer.status_code == 200, "REST speaks TLS on that port as well"

@@ -1,4 +1,4 @@
-"""PushHub as `make up` runs it, on free ports and a data folder of the test's own."""
+"""Run PushHub as `make up` does, on free ports and with a data folder of the test's own."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Running:
 
 
 def environment(data: Path, **more: str) -> dict[str, str]:
-    """Return a newcomer's environment with free ports, this data folder, and the rollup only if `more` asks for it."""
+    """Return a new user's environment with free ports and this data folder. Only `more` can turn on the rollup."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
     clean.pop("DJANGO_SETTINGS_MODULE", None)
     return {
@@ -72,30 +72,30 @@ def environment(data: Path, **more: str) -> dict[str, str]:
 
 @contextmanager
 def running(environment: dict[str, str], *, stop_with: signal.Signals = signal.SIGINT) -> Iterator[Running]:
-    """Start PushHub, wait until it says that it is ready, and at the end see that stopping it leaves nothing."""
+    """Start PushHub and wait until it says that it is ready. At the end, stop it and check that it leaves nothing."""
     data = Path(environment["PUSHHUB_DATA"])
     data.mkdir(exist_ok=True)
     log = data / "log"
     with log.open("wb") as output:
         # Only the owner may read the files, even where the umask allows everybody.
         process = subprocess.Popen(COMMAND, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, umask=0)
-    it = Running(environment, process, log)
+    pushhub = Running(environment, process, log)
     try:
         wait_for(
-            lambda: "PushHub is ready" in it.printed() or process.poll() is not None,
+            lambda: "PushHub is ready" in pushhub.printed() or process.poll() is not None,
             timeout_seconds=90,
             what="PushHub's ready line",
         )
-        assert process.poll() is None, it.printed()
-        yield it
-        family = psutil.Process(process.pid).children(recursive=True)
+        assert process.poll() is None, pushhub.printed()
+        yield pushhub
+        children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(stop_with)
         assert process.wait(timeout=60) == 0
-        _, alive = psutil.wait_procs(family, timeout=5)
+        _, alive = psutil.wait_procs(children, timeout=5)
         assert [child for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
         assert not (data / "redis.sock").exists()
     except BaseException:
-        print(it.printed())
+        print(pushhub.printed())
         raise
     finally:
         if process.poll() is None:

@@ -1,4 +1,4 @@
-"""`pushhub emulator`: the way a developer's test suite uses it."""
+"""`pushhub emulator`, used as a developer's test suite uses it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def emulator(running: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
     return running
 
 
-def test_it_says_the_line_that_test_containers_wait_for(emulator: Emulator) -> None:
+def test_it_prints_the_line_that_test_containers_wait_for(emulator: Emulator) -> None:
     port = emulator.host_port.rpartition(":")[2]
     assert f"Server started, listening on {port}\n" in emulator.printed
     assert f"PUBSUB_EMULATOR_HOST={emulator.host_port}\n" in emulator.printed
@@ -69,7 +69,7 @@ def test_messages_are_pushed_and_a_refused_message_is_pushed_again(emulator: Emu
 
 
 def test_a_small_time_scale_shortens_the_wait_for_a_retry(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The retry policy asks for ten minutes, which nobody waits for here."""
+    """The retry policy asks for ten minutes, of which the time scale makes 60 ms."""
     receiver.script([503, 204])
     with Emulator(projects=["demo,orders"], time_scale=0.0001) as emulator:
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator.host_port)
@@ -114,18 +114,18 @@ def test_rest_and_the_console_need_no_credentials(emulator: Emulator) -> None:
 
 
 def test_a_data_folder_keeps_everything_across_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for life in ("first", "second"):
+    for start in ("first", "second"):
         with Emulator(projects=["demo,orders:billing"], data_dir=tmp_path / "data") as emulator:
             monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator.host_port)
             with pubsub_v1.PublisherClient() as publisher, pubsub_v1.SubscriberClient() as subscriber:
-                if life == "first":
+                if start == "first":
                     publisher.publish(ORDERS, b"kept").result(timeout=60)
                 else:
                     pulled = subscriber.pull(subscription=BILLING, max_messages=5).received_messages
                     assert [item.message.data for item in pulled] == [b"kept"]
 
 
-def test_an_address_that_other_machines_reach_is_warned_of() -> None:
+def test_a_warning_is_printed_for_an_address_that_other_machines_reach() -> None:
     command = [sys.executable, "-m", "pushhub.emulator", "--host-port=0.0.0.0:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -146,10 +146,10 @@ def test_an_address_that_other_machines_reach_is_warned_of() -> None:
 )
 def test_a_wrong_option_is_reported_in_one_line(option: str, reason: str) -> None:
     command = [sys.executable, "-m", "pushhub.emulator", "--host-port=127.0.0.1:0", option]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert ended.returncode != 0
-    assert "Traceback" not in ended.stderr
-    assert reason in ended.stderr.splitlines()[-1]
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert process.returncode != 0
+    assert "Traceback" not in process.stderr
+    assert reason in process.stderr.splitlines()[-1]
 
 
 def test_a_start_that_fails_is_an_error_with_its_reason(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`make up` and the README's round trip, as a newcomer does them."""
+"""`make up` and the README's round trip, as a new user runs them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.receiver import Receiver
 def pushhub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     # If Spark were missing, it would be installed from the network.
     spark = "off" if needs.missing() else "on"
-    with running(environment(tmp_path_factory.mktemp("up"), PUSHHUB_JOURNAL="on", PUSHHUB_SPARK=spark)) as it:
-        yield it
+    with running(environment(tmp_path_factory.mktemp("up"), PUSHHUB_JOURNAL="on", PUSHHUB_SPARK=spark)) as instance:
+        yield instance
 
 
 def readme_lines(pushhub: Running, *, receiver_port: int) -> str:
@@ -38,28 +38,28 @@ def readme_lines(pushhub: Running, *, receiver_port: int) -> str:
     return block.replace("--port 8080", f"--port {receiver_port}").replace(":8080/", f":{receiver_port}/")
 
 
-def test_the_readme_lines_bring_a_verified_message(pushhub: Running, tmp_path: Path) -> None:
+def test_the_lines_of_the_readme_deliver_a_verified_message(pushhub: Running, tmp_path: Path) -> None:
     # Given a terminal next to a running PushHub
-    seen = tmp_path / "terminal"
-    with seen.open("wb") as output:
+    terminal = tmp_path / "terminal"
+    with terminal.open("wb") as output:
         shell = subprocess.Popen(
             ["bash", "-eu", "-c", readme_lines(pushhub, receiver_port=free_port()) + "wait\n"],
             cwd=ROOT, env=pushhub.environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     # When the README's lines are pasted
     try:
-        # Then the message is seen, with what its token proves
-        wait_for(lambda: "Hello, PushHub!" in seen.read_text() or shell.poll() is not None, what="the message")
+        # Then the terminal shows the message and what its token proves
+        wait_for(lambda: "Hello, PushHub!" in terminal.read_text() or shell.poll() is not None, what="the message")
     finally:
         os.killpg(shell.pid, signal.SIGTERM)
         shell.wait()
-    printed = seen.read_text()
+    printed = terminal.read_text()
     assert re.search(r"^\S+ verified pusher@demo\.iam\.gserviceaccount\.com, audience my-audience$", printed, re.M)
     assert re.search(r"^ +projects/demo/subscriptions/hello message \d+ attempt 1, answered 204$", printed, re.M)
     assert re.search(r"^ +lang = en\n +Hello, PushHub!$", printed, re.M)
 
 
-def test_every_service_that_is_ready_is_named_with_its_address(pushhub: Running) -> None:
+def test_every_service_that_is_ready_is_printed_with_its_address(pushhub: Running) -> None:
     printed = pushhub.printed()
     for line in [
         f"ready: embedded Redis at {pushhub.environment['PUSHHUB_DATA']}/redis.sock",
@@ -75,7 +75,7 @@ def test_every_service_that_is_ready_is_named_with_its_address(pushhub: Running)
     assert "Traceback" not in printed
 
 
-def test_the_embedded_redis_is_named_with_its_version(pushhub: Running) -> None:
+def test_the_version_of_the_embedded_redis_is_printed(pushhub: Running) -> None:
     assert re.search(r"^ pushhub +\| Redis 8\.\d+\.\d+$", pushhub.printed(), re.M)
 
 
@@ -100,13 +100,13 @@ def test_the_admin_login_is_shown_once_and_opens_the_admin(pushhub: Running) -> 
         page = session.get(login, timeout=10)
         token = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', page.text)[0]
         form = {"username": "admin", "password": password, "csrfmiddlewaretoken": token}
-        entered = session.post(login, data=form, headers={"Referer": login}, timeout=10)
-        assert "Log out" in entered.text
-        # In Chinese as well, if the browser asks for it
-        token = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', entered.text)[0]
+        console = session.post(login, data=form, headers={"Referer": login}, timeout=10)
+        assert "Log out" in console.text
+        # The language can be switched to Chinese.
+        token = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', console.text)[0]
         form = {"language": "zh-hans", "csrfmiddlewaretoken": token, "next": "/admin/"}
-        switched = session.post(f"{pushhub.api}/i18n/setlang/", data=form, headers={"Referer": login}, timeout=10)
-        assert '<html lang="zh-hans"' in switched.text
+        chinese = session.post(f"{pushhub.api}/i18n/setlang/", data=form, headers={"Referer": login}, timeout=10)
+        assert '<html lang="zh-hans"' in chinese.text
     data = Path(pushhub.environment["PUSHHUB_DATA"])
     assert not [path for path in data.rglob("*") if path != pushhub.log and _holds(path, password)]
 
@@ -119,7 +119,7 @@ def _holds(path: Path, text: str) -> bool:
 
 
 @pytest.mark.parametrize("page", ["/admin/login/", "/docs"])
-def test_pages_are_whole_without_another_host(pushhub: Running, page: str) -> None:
+def test_pages_load_everything_from_their_own_host(pushhub: Running, page: str) -> None:
     text = requests.get(pushhub.api + page, timeout=10).text
     parts = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="([^"]+)"', text)
     assert parts
@@ -152,7 +152,7 @@ def test_flower_shows_deliveries_their_retries_and_the_worker(pushhub: Running, 
 
 
 def test_attempts_become_metrics(pushhub: Running, receiver: Receiver) -> None:
-    """Given Java, so that the rollup runs too, when a message is pushed, then it is counted after a while."""
+    """Given Java, so that the rollup runs too, when a message is pushed, then its attempt is counted."""
     if missing := needs.missing():
         pytest.skip(missing)
     assert "ready: rollup of metrics from " in pushhub.printed()
@@ -177,25 +177,25 @@ def test_attempts_become_metrics(pushhub: Running, receiver: Receiver) -> None:
 
 
 def test_a_second_start_says_which_port_is_taken_and_how_to_move_it(pushhub: Running) -> None:
-    second = subprocess.run(
+    second_start = subprocess.run(
         COMMAND, cwd=ROOT, env=pushhub.environment, capture_output=True, text=True, timeout=30, check=False
     )
     port = pushhub.environment["PUSHHUB_HTTP"].rpartition(":")[2]
-    assert second.returncode == 1
-    assert second.stdout == ""
-    assert second.stderr == (
+    assert second_start.returncode == 1
+    assert second_start.stdout == ""
+    assert second_start.stderr == (
         f"PushHub cannot start: port {port} on 127.0.0.1 is taken: stop what listens there, or choose another with "
         f"PUSHHUB_HTTP, as in: PUSHHUB_HTTP=127.0.0.1:{int(port) + 1} make up\n"
     )
 
 
-def test_a_process_that_dies_is_back_and_goes_on_with_its_work(pushhub: Running, receiver: Receiver) -> None:
+def test_a_process_that_dies_is_started_again_and_continues_its_work(pushhub: Running, receiver: Receiver) -> None:
     # Given a subscription and a push worker that is killed
     pushhub.put("topics/killed", {})
     config = {"topic": "projects/demo/topics/killed", "pushConfig": {"pushEndpoint": receiver.url}}
     pushhub.put("subscriptions/killed", config)
-    family = psutil.Process(pushhub.process.pid).children()
-    (worker,) = [child for child in family if "push@" in " ".join(child.cmdline())]
+    children = psutil.Process(pushhub.process.pid).children()
+    (worker,) = [child for child in children if "push@" in " ".join(child.cmdline())]
     worker.kill()
     # When a message is published meanwhile
     pushhub.post("topics/killed:publish", {"messages": [{"data": "eA=="}]})
@@ -205,29 +205,29 @@ def test_a_process_that_dies_is_back_and_goes_on_with_its_work(pushhub: Running,
     wait_for(lambda: "ready again: push worker" in pushhub.printed(), what="the worker's ready line")
 
 
-def test_sigterm_stops_it_and_another_start_finds_everything(receiver: Receiver) -> None:
+def test_after_sigterm_another_start_finds_everything(receiver: Receiver) -> None:
     # Given a PushHub that was stopped while it held a message for an endpoint that is down
     with tempfile.TemporaryDirectory(prefix="pushhub-up-") as folder:
-        here = environment(Path(folder))
+        variables = environment(Path(folder))
         receiver.default = 503
-        with running(here, stop_with=signal.SIGTERM) as first:
+        with running(variables, stop_with=signal.SIGTERM) as first:
             first.put("topics/kept", {})
             config = {"topic": "projects/demo/topics/kept", "pushConfig": {"pushEndpoint": receiver.url}}
             first.put("subscriptions/kept", config)
             first.post("topics/kept:publish", {"messages": [{"data": "eA=="}]})
             receiver.wait(1)
-        # When it is started again on the same data and the endpoint is well
+        # When it is started again on the same data and the endpoint works
         receiver.default = 204
         before = len(receiver.requests)
-        with running(here) as again:
-            # Then the message arrives, and no second admin login is made
+        with running(variables) as restarted:
+            # Then the message arrives, and no second admin login is created
             receiver.wait(before + 1)
-            assert "admin login" not in again.printed()
+            assert "admin login" not in restarted.printed()
 
 
-def test_an_anonymous_caller_is_refused_where_other_machines_could_be_one(tmp_path: Path) -> None:
-    bad = {**environment(tmp_path), "PUSHHUB_HTTP": f"0.0.0.0:{free_port()}", "PUSHHUB_ANONYMOUS": "user:me@here"}
-    refused = subprocess.run(COMMAND, cwd=ROOT, env=bad, capture_output=True, text=True, timeout=30, check=False)
+def test_anonymous_callers_are_refused_on_an_address_that_other_machines_reach(tmp_path: Path) -> None:
+    variables = {**environment(tmp_path), "PUSHHUB_HTTP": f"0.0.0.0:{free_port()}", "PUSHHUB_ANONYMOUS": "user:me@here"}
+    refused = subprocess.run(COMMAND, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=30, check=False)
     assert refused.returncode == 1
     assert refused.stderr.startswith("PushHub cannot start: PUSHHUB_ANONYMOUS lets callers in without a token")
     assert len(refused.stderr.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""The wheel and the source distribution: installed where there is no checkout, the commands and all files are there."""
+"""The wheel and the source distribution have all files, and their commands run without a checkout."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ BUILD = "import sys, setuptools.build_meta as build; print(getattr(build, sys.ar
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    ended = subprocess.run(
+    process = subprocess.run(
         [str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False, timeout=600
     )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder / "environment", with_pip=False)
     packages = next((folder / "environment" / "lib").glob("python*")) / "site-packages"
     run(sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", packages, wheel, cwd=folder)
-    ours = next(path for path in sys.path if path.endswith("site-packages"))
-    (packages / "dependencies.pth").write_text(f"{ours}\n{Path(sys.prefix) / 'redis'}\n")
+    site_packages = next(path for path in sys.path if path.endswith("site-packages"))
+    (packages / "dependencies.pth").write_text(f"{site_packages}\n{Path(sys.prefix) / 'redis'}\n")
     return folder / "environment"
 
 
@@ -69,7 +69,7 @@ def test_the_emulator_starts_without_a_checkout(environment: Path, tmp_path: Pat
     assert "Server started, listening on" in printed
 
 
-def test_the_command_is_there(environment: Path, tmp_path: Path) -> None:
+def test_the_command_runs(environment: Path, tmp_path: Path) -> None:
     main = "import sys, pushhub.cli; sys.argv[1:] = ['--help']; pushhub.cli.main()"
     assert "emulator" in run(environment / "bin" / "python", "-c", main, cwd=tmp_path)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -1,4 +1,4 @@
-"""`manage.py receive`: run as a person runs it, verifying tokens against a real JWK set."""
+"""`manage.py receive`, run as a user runs it, verifies tokens against a real JWK set."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def certs_url() -> Iterator[str]:
 
 @contextmanager
 def receive(*words: str, stop_with: signal.Signals = signal.SIGINT) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Yield a running receiver: its URL and its output so far. It must end cleanly."""
+    """Run a receiver; yield its URL and a function that returns its output so far. The receiver must end cleanly."""
     port = free_port()
     command = [sys.executable, "manage.py", "receive", "--port", str(port), *words]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
@@ -87,7 +87,7 @@ def port_of(url: str) -> int:
     return int(url.split(":")[2].split("/")[0])
 
 
-def test_a_push_is_printed_and_the_connection_kept() -> None:
+def test_a_push_is_printed_and_the_connection_stays_open() -> None:
     with receive() as (url, printed), closing(HTTPConnection("127.0.0.1", port_of(url), timeout=5)) as client:
         sockets = set()
         for _ in range(2):
@@ -123,13 +123,13 @@ def test_a_good_token_is_verified_and_others_are_answered_401(certs_url: str) ->
         assert f" verified {EMAIL}, audience {AUDIENCE}" in printed()
 
 
-def test_the_status_asked_for_is_answered() -> None:
+def test_the_requested_status_is_answered() -> None:
     with receive("--status", "503", "--delay", "0.01") as (url, _):
         assert requests.post(url, data=WRAPPED, timeout=5).status_code == 503
         assert requests.post(url, data=b"nonsense", timeout=5).status_code == 400
 
 
-def test_a_final_102_is_sent_bare_and_the_connection_ended() -> None:
+def test_a_final_102_has_no_body_and_ends_the_connection() -> None:
     with receive("--status", "102") as (url, _), socket.create_connection(("127.0.0.1", port_of(url))) as client:
         client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(WRAPPED) + WRAPPED)
         answer = b"".join(iter(lambda: client.recv(4096), b""))
@@ -138,19 +138,21 @@ def test_a_final_102_is_sent_bare_and_the_connection_ended() -> None:
 
 @pytest.mark.parametrize("words", [["--status", "99"], ["--status", "101"], ["--delay", "-1"], ["--port", "70000"]])
 def test_a_bad_option_is_reported_in_one_line(words: list[str]) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "manage.py", "receive", *words], capture_output=True, text=True, timeout=30, check=False
     )
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert process.returncode == 1
+    assert len(process.stderr.splitlines()) == 1, process.stderr
 
 
 def test_a_taken_port_is_reported_in_one_line() -> None:
     with receive() as (url, _):
         port = str(port_of(url))
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "manage.py", "receive", "--port", port],
             capture_output=True, text=True, timeout=30, check=False,
         )  # fmt: skip
-    assert done.returncode == 1
-    assert done.stderr == f"CommandError: cannot listen on 127.0.0.1:{port}: Address already in use; choose a --port\n"
+    assert process.returncode == 1
+    assert (
+        process.stderr == f"CommandError: cannot listen on 127.0.0.1:{port}: Address already in use; choose a --port\n"
+    )

@@ -47,7 +47,9 @@ def rollup() -> Process:
     return Process("rollup", "rollup of metrics", ROLLUP, "here", lambda: True, is_optional=True)
 
 
-def started(crew: Crew, folder: Path, *, command: Sequence[str], missing: Callable[[], str] = str) -> SparkInstall:
+def install_start(
+    crew: Crew, folder: Path, *, command: Sequence[str], missing: Callable[[], str] = str
+) -> SparkInstall:
     install = SparkInstall(crew, folder=folder, rollup=rollup, command=command, missing=missing)
     install.start()
     return install
@@ -108,16 +110,16 @@ def wheel_make(folder: Path, name: str, version: str) -> None:
         wheel.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"]))
 
 
-def test_spark_is_installed_from_the_index_and_the_rollup_joins(
+def test_spark_is_installed_from_the_index_and_the_rollup_starts(
     crew: Crew, output: io.StringIO, environment: Path, tmp_path: Path
 ) -> None:
     def missing() -> str:
-        there = {path.name for path in packages_of(environment).iterdir()}
+        names = {path.name for path in packages_of(environment).iterdir()}
         return ", ".join(
-            f"no {name} {version}" for name, version in PACKAGES.items() if f"{name}-{version}.dist-info" not in there
+            f"no {name} {version}" for name, version in PACKAGES.items() if f"{name}-{version}.dist-info" not in names
         )
 
-    install = started(crew, tmp_path, command=[*install_command(), f"VENV={environment}"], missing=missing)
+    install = install_start(crew, tmp_path, command=[*install_command(), f"VENV={environment}"], missing=missing)
 
     lines = printed_with("ready: rollup", install=install, crew=crew, output=output)
 
@@ -132,7 +134,7 @@ def test_an_index_without_spark_is_reported_in_one_line(
     crew: Crew, output: io.StringIO, environment: Path, tmp_path: Path
 ) -> None:
     shutil.rmtree(tmp_path / "wheels")
-    install = started(crew, tmp_path, command=[*install_command(), f"VENV={environment}"])
+    install = install_start(crew, tmp_path, command=[*install_command(), f"VENV={environment}"])
 
     lines = printed_with("cannot be", install=install, crew=crew, output=output)
 
@@ -150,16 +152,16 @@ def test_an_index_without_spark_is_reported_in_one_line(
 def test_without_a_usable_spark_the_rollup_is_not_started(
     command: list[str], lacking: str, reason: str, crew: Crew, output: io.StringIO, tmp_path: Path
 ) -> None:
-    install = started(crew, tmp_path, command=command, missing=lambda: lacking)
+    install = install_start(crew, tmp_path, command=command, missing=lambda: lacking)
     lines = printed_with("cannot be installed", install=install, crew=crew, output=output)
     assert len(lines) == 2
     assert f"so the embedded counter goes on: {reason}" in lines[1]
 
 
-def test_an_installer_that_still_runs_at_the_stop_is_ended_with_its_children(crew: Crew, tmp_path: Path) -> None:
+def test_a_stop_ends_a_running_installer_and_its_children(crew: Crew, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     command = ["sh", "-c", f"sleep 600 & echo $! > {pid}.new && mv {pid}.new {pid}; wait"]
-    install = started(crew, tmp_path, command=command)
+    install = install_start(crew, tmp_path, command=command)
     wait_for(pid.exists, what="the child")
     install.stop()
     install.poll()
@@ -176,7 +178,7 @@ def test_an_installer_that_still_runs_at_the_stop_is_ended_with_its_children(cre
         ({"missing": ""}, False),
     ],
 )
-def test_spark_is_installed_only_where_it_is_missing_and_wanted(
+def test_spark_is_installed_only_if_it_is_missing_and_wanted(
     change: dict[str, Any], installs: bool, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = {"SPARK": True, "JOURNAL": "/data/segments", "own": True, "missing": "no Java found"} | change
@@ -186,16 +188,18 @@ def test_spark_is_installed_only_where_it_is_missing_and_wanted(
     assert supervisor.installs_spark() == installs
 
 
-def test_an_environment_that_others_may_use_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given a PushHub that was installed from its wheel, then it says what to install."""
+def test_nothing_is_installed_into_an_environment_that_others_may_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a PushHub that was installed from its wheel, then it names the package to install."""
     monkeypatch.setattr(needs, "ROOT", tmp_path)
     monkeypatch.setattr(needs, "LIBRARIES", ("pyspark_of_the_test",))
     assert not needs.has_own_environment()
     assert needs.missing() == "pyspark_of_the_test not installed: run `pip install 'pushhub[spark]'`"
 
 
-def test_a_spark_that_is_being_installed_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given an installation that was broken off: pip's list of the files is still missing."""
+def test_a_partly_installed_spark_counts_as_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given an installation that was interrupted, then pip's list of its files is missing."""
     wheel_make(tmp_path, "pyspark", "9.9")
     [wheel] = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:

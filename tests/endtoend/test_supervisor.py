@@ -41,9 +41,9 @@ def output() -> io.StringIO:
 @pytest.fixture
 def crew(output: io.StringIO) -> Iterator[Crew]:
     before = set(psutil.Process().children(recursive=True))
-    it = Crew(output)
-    yield it
-    it.stop()
+    crew = Crew(output)
+    yield crew
+    crew.stop()
     assert set(psutil.Process().children(recursive=True)) == before
 
 
@@ -54,11 +54,11 @@ def script(name: str, source: str, *, is_ready: bool = True, is_base: bool = Fal
 def turn_until(crew: Crew, output: io.StringIO, *texts: str) -> str:
     """Run the crew until all the texts were printed, and return everything printed."""
 
-    def have_come() -> bool:
+    def all_printed() -> bool:
         crew.turn(0.02)
         return all(text in output.getvalue() for text in texts)
 
-    wait_for(have_come, what=repr(texts))
+    wait_for(all_printed, what=repr(texts))
     return output.getvalue()
 
 
@@ -73,7 +73,7 @@ def is_alive(pid: int) -> bool:
 SLEEP = "import time; print('hello', flush=True); time.sleep(600)"
 
 
-def test_lines_come_with_the_name_of_their_process(crew: Crew, output: io.StringIO) -> None:
+def test_lines_are_printed_with_the_name_of_their_process(crew: Crew, output: io.StringIO) -> None:
     crew.start(script("one", SLEEP))
     printed = turn_until(crew, output, "hello", "ready")
     assert " one         | hello\n" in printed
@@ -125,7 +125,7 @@ def test_a_process_that_never_starts_is_given_up(crew: Crew) -> None:
         wait_for(lambda: crew.turn(0.05))
 
 
-def test_an_optional_process_that_cannot_start_is_given_up_alone(crew: Crew, output: io.StringIO) -> None:
+def test_the_others_go_on_without_an_optional_process_that_cannot_start(crew: Crew, output: io.StringIO) -> None:
     optional = Process("two", "the two", [sys.executable, "-c", "exit(3)"], "here", lambda: False, is_optional=True)
     crew.start(optional)
     crew.start(script("one", SLEEP))
@@ -155,7 +155,7 @@ def test_a_stop_waits_for_slow_processes_and_ends_the_base_last(crew: Crew, outp
 
 
 @pytest.mark.skipif(not crews.END_WITH_PARENT, reason="no setpriv on this machine")
-def test_a_supervisor_that_is_killed_takes_its_processes_with_it(tmp_path: Path) -> None:
+def test_the_processes_of_a_killed_supervisor_end_too(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     supervisor_source = textwrap.dedent("""
         import sys
@@ -173,18 +173,18 @@ def test_a_supervisor_that_is_killed_takes_its_processes_with_it(tmp_path: Path)
     wait_for(lambda: not is_alive(int(pid.read_text())), what="the end of the process")
 
 
-def test_a_stop_that_is_asked_for_twice_waits_for_no_process(crew: Crew, output: io.StringIO) -> None:
+def test_a_second_stop_request_kills_processes_that_are_slow_to_end(crew: Crew, output: io.StringIO) -> None:
     # Given a process that ignores the signal, and would end by itself later
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('hello', flush=True); "
     crew.start(script("one", deaf + "time.sleep(15); print('went by itself', flush=True)"))
     turn_until(crew, output, "hello")
-    # When the stop is asked for, and asked for again
+    # When the stop is requested twice
     crew.ask_to_stop()
     timer = threading.Timer(0.3, crew.ask_to_stop)
     timer.start()
     crew.stop()
     timer.join()
-    # Then it is killed before that
+    # Then the process is killed before it ends by itself
     assert "went by itself" not in output.getvalue()
 
 
@@ -209,7 +209,7 @@ def test_a_data_folder_serves_one_supervisor_at_a_time(tmp_path: Path) -> None:
 
 def test_a_database_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
     url = f"postgresql://nobody@127.0.0.1:{free_port()}/none"
-    ended = subprocess.run(
+    process = subprocess.run(
         COMMAND,
         env=environment(tmp_path / "data", PUSHHUB_DATABASE_URL=url),
         cwd=ROOT,
@@ -218,9 +218,9 @@ def test_a_database_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
         timeout=300,
         check=False,
     )
-    assert ended.returncode == 1
-    assert "PushHub cannot start: the database cannot be used (" in ended.stderr
-    assert "Traceback" not in ended.stdout + ended.stderr
+    assert process.returncode == 1
+    assert "PushHub cannot start: the database cannot be used (" in process.stderr
+    assert "Traceback" not in process.stdout + process.stderr
 
 
 def test_files_that_an_earlier_version_left_readable_are_closed_to_others(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_secret_key_is_created_if_none_is_set(name: str, tmp_path: Path, monke
         (False, "production mode: projects must be created before their first use, http"),
     ],
 )
-def test_the_line_on_the_mode_says_which_it_is(is_development: bool, line: str, settings: Any) -> None:
+def test_the_mode_is_printed(is_development: bool, line: str, settings: Any) -> None:
     settings.DEVELOPMENT = is_development
     assert supervisor.modes_text().startswith(line)
 
@@ -290,7 +290,7 @@ def test_an_unusable_data_folder_is_refused(tmp_path: Path) -> None:
         ("", True, "", [], "not counted into metrics: PUSHHUB_JOURNAL is off"),
     ],
 )
-def test_the_rollup_is_started_where_it_can_run(
+def test_the_rollup_is_started_if_it_can_run(
     journal: str,
     spark: bool,
     missing: str,
@@ -299,7 +299,7 @@ def test_the_rollup_is_started_where_it_can_run(
     settings: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Given a machine with Java or without, when it is looked at, then one line says what keeps the rollup away."""
+    """Given a machine with or without Java, then the rollup is started, or one line says why it is not."""
     settings.JOURNAL = journal
     settings.SPARK = spark
     monkeypatch.setattr(needs, "missing", lambda: missing)

@@ -1,4 +1,4 @@
-"""What the test of clusters runs in a process of its own, on the master it is told: all that the pipeline does."""
+"""The process that test_cluster.py starts: it archives, replays, ingests and counts on the Spark master it is given."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def main(topic: str, rows: str) -> None:
     )
     archived = archive.Archiver(Path(settings.ARCHIVE), session=session).run().messages
     now = datetime.now(UTC)
-    span = ["--from", (now - timedelta(hours=1)).isoformat(), "--to", (now + timedelta(hours=1)).isoformat()]
-    call_command("pipeline", "replay", "--topic", topic, *span, "--id", "replayed")
+    time_range = ["--from", (now - timedelta(hours=1)).isoformat(), "--to", (now + timedelta(hours=1)).isoformat()]
+    call_command("pipeline", "replay", "--topic", topic, *time_range, "--id", "replayed")
     call_command("pipeline", "ingest", rows, "--topic", topic, "--data-column", "body", "--id", "ingested")
     Rollup(Path(settings.JOURNAL), session=session).once()
     executors = session.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of the pipeline; without Java they are skipped, which CI does not allow."""
+"""The Spark session that all tests of the pipeline share. Without Java they are skipped, which fails in CI."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def store_ports() -> dict[ObjectStore, int]:
-    """Where the session's tasks look for each object store. A test that needs a server starts one there."""
+    """The port at which the session's tasks expect each object store; a test that needs one starts its server there."""
     return {kind: free_port() for kind in STORES}
 
 
@@ -31,16 +31,16 @@ def spark(store_ports: dict[ObjectStore, int]) -> Iterator[SparkSession]:
     from pyspark.java_gateway import ensure_callback_server_started
 
     quick = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}
-    # A task's process keeps the settings that it took on, and each test has a service of its own.
+    # A Python worker keeps the settings of its first task, but each test has a service of its own.
     quick["spark.python.worker.reuse"] = "false"
     quick["spark.python.daemon.module"] = "tests.pipeline.daemon"
-    # Spark's Python processes have the environment that Java began with.
+    # Spark's Python processes inherit the environment in which Java was started.
     with pytest.MonkeyPatch.context() as patch:
         for kind, port in store_ports.items():
             for name, value in kind.environment(port).items():
                 patch.setenv(name, value)
         session = spark_session("pushhub tests", master="local[2]", memory="512m", extra=quick, short=True)
-    # The first query that calls Python would start it, in the middle of a test.
+    # Otherwise the first query that calls back into Python starts this server, in the middle of a test.
     ensure_callback_server_started(session.sparkContext._gateway)
     yield session
     session.stop()

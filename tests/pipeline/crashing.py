@@ -1,8 +1,8 @@
-"""A counter that dies at a chosen moment: `python -m tests.pipeline.crashing POINT NUMBER ARGUMENT...`.
+"""Run a counter that kills itself at a chosen moment: `python -m tests.pipeline.crashing POINT NUMBER ARGUMENT...`.
 
-Points are those of the ledger's transaction of that number: `before` its first statement, `inside` it after the last
-one, and `after` its commit; or a number of seconds after its begin. `never` lets the counter end by itself. A
-transaction takes few keys, so a batch has several of them. ARGUMENTS are those of `manage.py pipeline`.
+NUMBER says in which of the ledger's transactions it dies. POINT says when: `before` the transaction's first statement,
+`inside` after the last one, `after` the commit, or a number of seconds after the beginning. With the point `never` the
+counter ends by itself. A transaction takes few keys, so a batch needs several. `manage.py pipeline` gets the arguments.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def die() -> None:
 def dying(
     point: str, number: int, transaction: Callable[[], AbstractContextManager[None]]
 ) -> Callable[[], AbstractContextManager[None]]:
-    """Return the ledger's transaction with death at a point of its `number`-th use."""
+    """Return a transaction that kills this process at a point of its `number`-th use."""
     count = 0
 
     @contextmanager
@@ -50,7 +50,7 @@ def dying(
 
 
 def doom(point: str, number: int) -> None:
-    """Set Django up, and have the ledger die."""
+    """Set Django up, and make the ledger's transaction kill this process."""
     django.setup()
     from deliveries.pipeline.counting import ledger
 
@@ -59,7 +59,7 @@ def doom(point: str, number: int) -> None:
 
 
 def count_embedded(environment: Mapping[str, str], folder: str, point: str, number: int) -> None:
-    """Count a folder with the embedded counter. Called in a process of its own."""
+    """Count the segments of a folder with the embedded counter. It runs in a process of its own."""
     os.environ.update(environment)
     doom(point, number)
     from deliveries.pipeline.counting.embedded import EmbeddedCounter

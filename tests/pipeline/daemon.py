@@ -1,4 +1,4 @@
-"""Spark's daemon of Python workers, which has imported the libraries of PushHub's tasks before it forks a worker."""
+"""Spark's daemon of Python workers. It imports the libraries of PushHub's tasks before it forks a worker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.daemon import manager
 
 from tests.preloaded import LIBRARIES
 
-#: Arrow imports pandas, where it is installed, with the first array that it makes.
+#: Arrow imports pandas, if that is installed, when it creates its first array.
 MORE_LIBRARIES = ("pandas", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet")
 
 if __name__ == "__main__":

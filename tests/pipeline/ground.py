@@ -1,4 +1,4 @@
-"""Made-up segments, and what the metrics must be: added up in plain Python, in another way than Spark's."""
+"""Generated segments, and the metrics expected of them, which plain Python adds up independently of Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deliveries.journal import files
 from deliveries.journal.columns import Events, table_of
 from deliveries.models import Metric, MetricDay, MetricHour, MetricMinute, Segment
 
-#: 2026-11-21T04:57:00Z; segments go on from there, over the hour's and some over the day's end.
+#: 2026-11-21T04:57:00Z. The segments begin here and reach into the next hour, some of them into the next day.
 BEGIN = 1_795_237_020
 FIRST_ID = 911_742_875_595_837_440
 SUBSCRIPTIONS = ("alpha", "beta", "gamma")
@@ -31,8 +31,8 @@ def segment_name(number: int) -> str:
     return f"host-1-{BEGIN * 1000 + number * 5000:013d}-{number}"
 
 
-def made_events(dice: random.Random, count: int, *, at: int) -> list[Events]:
-    """Attempts, with some publishes and pulls among them, around a time."""
+def random_events(dice: random.Random, count: int, *, at: int) -> list[Events]:
+    """Return `count` random attempts per subscription in the 90 seconds after `at`, and one publish and one pull."""
     parts = []
     for subscription in SUBSCRIPTIONS:
         answers = [dice.choice(ANSWERS) for _ in range(count)]
@@ -58,7 +58,7 @@ def made_events(dice: random.Random, count: int, *, at: int) -> list[Events]:
 
 
 def write_segment(folder: Path, number: int, parts: Sequence[Events]) -> Path:
-    """Put a sealed segment where writers put them, in their way."""
+    """Write a sealed segment as the journal does: under a hidden name first, and then renamed."""
     path = files.segment_path(folder, segment_name(number))
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_name(f".{path.name}")
@@ -67,19 +67,19 @@ def write_segment(folder: Path, number: int, parts: Sequence[Events]) -> Path:
 
 
 def segments_make(folder: Path, numbers: Iterable[int], *, seed: int, count: int = 40) -> list[Path]:
-    """Segments of consecutive times; each third has events of long ago as well."""
+    """Write segments of consecutive times. Every third one has events of earlier days as well."""
     paths = []
     for number in numbers:
         dice = random.Random(f"{seed}/{number}")
-        parts = made_events(dice, count, at=BEGIN + number * 5)
+        parts = random_events(dice, count, at=BEGIN + number * 5)
         if number % 3 == 0:
-            parts += made_events(dice, 5, at=BEGIN - dice.randrange(200_000))
+            parts += random_events(dice, 5, at=BEGIN - dice.randrange(200_000))
         paths.append(write_segment(folder, number, parts))
     return paths
 
 
 def truth_of(paths: Iterable[Path], *, seconds: int) -> Truth:
-    """Count, bytes, sum, maximum and buckets by key, for spans of so many seconds."""
+    """Return count, bytes, sum and maximum of latencies, and buckets per key, for spans of `seconds`."""
     counts: Counter[tuple[Any, ...]] = Counter()
     sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
     buckets: dict[tuple[Any, ...], Counter[str]] = defaultdict(Counter)
@@ -106,7 +106,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 
 def metrics_of(model: type[Metric]) -> Truth:
-    """What the database has, in the same form."""
+    """Return the metrics of the database, in the form of `truth_of`."""
     return {
         (row.resource, row.event, int(row.at.timestamp()), row.response_class, row.response_code, row.host): (
             row.count,
@@ -120,7 +120,7 @@ def metrics_of(model: type[Metric]) -> Truth:
 
 
 def assert_counted(paths: Iterable[Path]) -> None:
-    """Minutes, hours and days are those of exactly these segments."""
+    """Assert that minutes, hours and days count exactly these segments."""
     paths = list(paths)
     for model, seconds in SPANS:
         assert metrics_of(model) == truth_of(paths, seconds=seconds), model.__name__

@@ -1,4 +1,4 @@
-"""The archive: every message once, readable by others, and no message let go before it is there."""
+"""The archive has every message once, other programs can read it, and no message is deleted before it is archived."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def publish(topic: str, count: int, *, start: int = 0) -> list[str]:
 
 
 def read(root: Path) -> list[dict[str, Any]]:
-    """What DuckDB finds, from the files that the manifest names."""
+    """Return the rows that DuckDB reads from the files in the manifest."""
     paths = [str(root / row.path) for row in ArchiveFile.objects.all()]
     if not paths:
         return []
@@ -71,7 +71,7 @@ def read(root: Path) -> list[dict[str, Any]]:
 
 
 def assert_archived(root: Path, ids: list[str]) -> None:
-    """Each message once, as it was published."""
+    """Assert that the archive has each message once, as it was published."""
     rows = read(root)
     assert [row["message_id"] for row in rows] == sorted(ids)
     for row in rows:
@@ -93,14 +93,14 @@ def test_messages_are_archived_once_and_read_by_duckdb(spark: SparkSession, tmp_
     assert done.messages == 200
     assert_archived(tmp_path, ids)
 
-    assert archiver.run().messages == 0, "nothing comes twice"
+    assert archiver.run().messages == 0, "no message is archived twice"
     ids += publish(ORDERS, 30, start=100)
     assert archiver.run().messages == 30
     assert_archived(tmp_path, ids)
 
 
 def stored(topic: str, count: int, *, age_seconds: float) -> list[str]:
-    """Messages with the ids of a host whose clock is that far behind."""
+    """Insert messages whose ids come from a host with a clock `age_seconds` behind; return the ids."""
     first = first_id_at(int((time.time() - age_seconds) * 1000))
     ids = list(range(first, first + count))
     pk = topic_get(name=topic).pk
@@ -110,10 +110,10 @@ def stored(topic: str, count: int, *, age_seconds: float) -> list[str]:
     return [str(message_id) for message_id in ids]
 
 
-def test_messages_of_a_publisher_whose_clock_is_behind_are_archived_before_they_go(
+def test_messages_of_a_publisher_whose_clock_is_behind_are_archived_before_they_are_deleted(
     spark: SparkSession, tmp_path: Path, settings: Any
 ) -> None:
-    """Given an archive that has younger messages, when older ones are committed, then they stay until it has them."""
+    """Given an archive with younger messages, when older ones are committed, then they stay until they are archived."""
     settings.ARCHIVING = True
     topic_create(name=ORDERS, topic={})
     archiver = Archiver(tmp_path, session=spark)
@@ -122,13 +122,13 @@ def test_messages_of_a_publisher_whose_clock_is_behind_are_archived_before_they_
     older = stored(ORDERS, 50, age_seconds=190)
 
     sweep.settled_sweep()
-    assert sorted(map(str, Message.objects.values_list("pk", flat=True))) == older, "these are not archived"
+    assert sorted(map(str, Message.objects.values_list("pk", flat=True))) == older, "these are not archived yet"
     assert archiver.run().messages == 50
     sweep.settled_sweep()
 
     assert sorted(row["message_id"] for row in read(tmp_path)) == sorted([*older, *younger])
     assert not Message.objects.exists()
-    assert not ArchivedMessage.objects.exists(), "what is noted of a message goes with it"
+    assert not ArchivedMessage.objects.exists(), "the note that a message is archived is deleted with it"
 
 
 def test_a_message_that_is_acknowledged_at_once_is_archived(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
@@ -146,8 +146,8 @@ def test_a_message_that_is_acknowledged_at_once_is_archived(spark: SparkSession,
     assert not Message.objects.exists()
 
 
-def test_messages_of_a_write_that_was_killed_stay(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
-    """Given messages that a run has claimed and not written, then they are not let go."""
+def test_messages_of_a_killed_write_are_kept(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
+    """Given messages that a run has claimed and not written, when the sweep runs, then it deletes none of them."""
     settings.ARCHIVING = True
     ids = [int(message_id) for message_id in publish(ORDERS, 5)]
     write = ArchiveLeftover.objects.create(token="0123456789ab")
@@ -160,7 +160,7 @@ def test_messages_of_a_write_that_was_killed_stay(spark: SparkSession, tmp_path:
 
 
 def test_the_first_run_after_an_upgrade_archives_nothing_twice(spark: SparkSession, tmp_path: Path) -> None:
-    """Given files and a manifest of a release that did not note messages, then the files say what is archived."""
+    """Given the archive of a release that did not note messages, then a run reads from the files what is archived."""
     ids = publish(ORDERS, 60)
     archiver = Archiver(tmp_path, session=spark)
     archiver.run()
@@ -171,29 +171,32 @@ def test_the_first_run_after_an_upgrade_archives_nothing_twice(spark: SparkSessi
 
 
 def test_files_that_are_not_its_own_are_left_alone(spark: SparkSession, tmp_path: Path) -> None:
-    """Given files of others, and an archive of which the restored database knows nothing, then all of them stay."""
+    """Given foreign files, and archive files that the restored database does not know, then a run deletes none."""
     archiver = Archiver(tmp_path, session=spark)
     ids = publish(ORDERS, 50)
     archiver.run()
-    ours = set(tmp_path.rglob("*.parquet"))
+    archive_files = set(tmp_path.rglob("*.parquet"))
     (tmp_path / "others").mkdir()
-    theirs = {tmp_path / "others" / "table.parquet", next(iter(ours)).with_name("part-00000.snappy.parquet")}
-    for path in theirs:
+    foreign_files = {
+        tmp_path / "others" / "table.parquet",
+        next(iter(archive_files)).with_name("part-00000.snappy.parquet"),
+    }
+    for path in foreign_files:
         path.write_bytes(b"somebody else's")
     ArchiveFile.objects.all().delete()
     ArchivedMessage.objects.all().delete()
 
     archiver.run()
 
-    assert ours | theirs <= set(tmp_path.rglob("*.parquet"))
+    assert archive_files | foreign_files <= set(tmp_path.rglob("*.parquet"))
     adopted = files.adopt(tmp_path)
-    assert {tmp_path / path for path, _ in adopted.foreign} == theirs
+    assert {tmp_path / path for path, _ in adopted.foreign} == foreign_files
     assert_archived(tmp_path, ids)
 
 
 def test_a_database_older_than_the_archive_deletes_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """Given a database of the moment in which a compaction ran that has ended since, and whose old files are gone, when
-    an archiver runs on it, then it refuses, and the files are adopted.
+    """Given a backup of the database from the middle of a compaction that has since ended and removed its old files,
+    when an archiver runs on it, then it refuses to; after `adopt` it runs.
     """
     ids = publish(ORDERS, 90)
     archiver = Archiver(tmp_path, session=spark)
@@ -218,7 +221,7 @@ def test_a_database_older_than_the_archive_deletes_nothing(spark: SparkSession, 
 
 
 @pytest.mark.parametrize("moment", ["before the files are in the manifest", "before its transaction ends"])
-def test_a_run_that_is_killed_leaves_nothing_that_counts(
+def test_a_killed_run_leaves_no_file_in_the_manifest(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     ids = publish(ORDERS, 100)
@@ -230,7 +233,7 @@ def test_a_run_that_is_killed_leaves_nothing_that_counts(
         Archiver(tmp_path, session=spark).run()
 
     assert not ArchiveFile.objects.exists()
-    assert list(tmp_path.rglob("*.parquet")), "it left files"
+    assert list(tmp_path.rglob("*.parquet")), "the killed run left files behind"
     archiver = Archiver(tmp_path, session=spark)
     assert archiver.run().messages == 100
     assert_archived(tmp_path, ids)
@@ -245,7 +248,7 @@ def _killed(*_: Any, **__: Any) -> None:
 
 
 def later() -> datetime:
-    """A time at which files that were replaced now may go."""
+    """Return a time at which files that are replaced now may be deleted."""
     return utcnow() + GRACE
 
 
@@ -263,9 +266,9 @@ def listed(root: Path) -> list[str]:
         return [path for (path,) in engine.sql(query, params={"listing": str(root / LISTING)}).fetchall()]
 
 
-def test_small_files_of_a_day_become_one_beside_readers(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_small_files_of_a_day_are_compacted_while_others_read_them(spark: SparkSession, tmp_path: Path) -> None:
     """Given readers that know the files of a day, when the day is compacted, then they and later readers see each
-    message once; the old files go when they have been replaced for some time and no replay runs.
+    message once. The old files are deleted after a grace period, and only while no replay reads the archive.
     """
     archiver = Archiver(tmp_path, session=spark)
     ids = publish(ORDERS, 100) + publish(ORDERS, 90, start=100)
@@ -289,10 +292,10 @@ def test_small_files_of_a_day_become_one_beside_readers(spark: SparkSession, tmp
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.parquet")] == after
 
 
-def test_no_message_is_let_go_before_it_is_archived(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
+def test_no_message_is_deleted_before_it_is_archived(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
     settings.ARCHIVING = True
     ids = publish(ORDERS, 50)
-    assert not Delivery.objects.exists(), "owed to nobody"
+    assert not Delivery.objects.exists(), "no subscription is owed a message"
     sweep.settled_sweep()
     assert Message.objects.count() == 50
 
@@ -303,7 +306,7 @@ def test_no_message_is_let_go_before_it_is_archived(spark: SparkSession, tmp_pat
     assert_archived(tmp_path, ids)
 
 
-def test_without_archiving_nothing_waits_for_it(redis_url: str) -> None:
+def test_without_archiving_settled_messages_are_deleted(redis_url: str) -> None:
     publish(ORDERS, 5)
     sweep.settled_sweep()
     assert not Message.objects.exists()
@@ -323,22 +326,22 @@ def test_tasks_get_the_url_of_this_database_and_its_password_is_not_shown() -> N
 
 
 def test_large_messages_travel_in_small_batches() -> None:
-    """A message may have 10 MB, and a batch is whole in memory, of Python and of Java."""
+    """A message may have 10 MB, and Python and Java each hold a whole batch in memory."""
     rows = [(number, 1, b"x" * 3_000_000, "", "") for number in range(14)]
     assert [len(batch) for batch in reading._gathered(iter(rows))] == [6, 6, 2]
     small = [(number, 1, b"x", "", "") for number in range(12_000)]
     assert [len(batch) for batch in reading._gathered(iter(small))] == [5_000, 5_000, 2_000]
 
 
-def test_a_scheduled_run_says_only_what_it_wrote(tmp_path: Path, settings: Any) -> None:
+def test_a_scheduled_run_prints_only_what_it_wrote(tmp_path: Path, settings: Any) -> None:
     settings.ARCHIVE, settings.ARCHIVING, settings.SPARK_MASTER = str(tmp_path / "archive"), True, "local[2]"
     command = ["pipeline", "archive", "--compact"]
     publish(ORDERS, 3)
-    said, silent = StringIO(), StringIO()
+    first_output, second_output = StringIO(), StringIO()
 
-    call_command(*command, verbosity=0, stdout=said, stderr=said)
-    call_command(*command, verbosity=0, stdout=silent, stderr=silent)
+    call_command(*command, verbosity=0, stdout=first_output, stderr=first_output)
+    call_command(*command, verbosity=0, stdout=second_output, stderr=second_output)
 
-    assert said.getvalue() == f"archived 3 messages in 1 files under {settings.ARCHIVE}\n"
-    assert silent.getvalue() == ""
+    assert first_output.getvalue() == f"archived 3 messages in 1 files under {settings.ARCHIVE}\n"
+    assert second_output.getvalue() == ""
     assert sum(row.rows for row in ArchiveFile.objects.all()) == 3

@@ -1,4 +1,4 @@
-"""The archive's folder without Spark: whose it is, what is wrong with it, and a manifest made anew."""
+"""The archive's folder, without Spark: its owner, its verification, and a manifest that is rebuilt from its files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOLDER = "project=shop/dt=2026-11-21"
 
 
 def archive_file(root: Path, name: str, ids: list[int]) -> str:
-    """A file of the archive, with random data so that its pages do not compress; its path in the manifest."""
+    """Write a file of the archive; return its path in the manifest."""
     path = root / FOLDER / name
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = len(ids)
@@ -93,8 +93,8 @@ def test_verify_names_what_is_missing_damaged_and_unknown(tmp_path: Path) -> Non
 
 
 def test_adopt_takes_each_message_once_and_deletes_no_file(tmp_path: Path) -> None:
-    """Given a compacted file, some that it replaced, a damaged one, one of others and one that is gone, when they are
-    adopted, then the manifest has each message once, and the database's messages are noted.
+    """Given a compacted file, one that it replaced, one that overlaps with it, a damaged, a foreign and a missing one,
+    when the folder is adopted, then the manifest has each message once, and messages of the database are noted.
     """
     whole = archive_file(tmp_path, "1-40-aaaaaaaaaaaa-0.parquet", [*range(1, 41)])
     replaced = archive_file(tmp_path, "1-20-bbbbbbbbbbbb-0.parquet", [*range(1, 21)])
@@ -134,7 +134,7 @@ def test_an_archive_of_an_older_release_gets_its_manifest(tmp_path: Path) -> Non
 
     ArchiveFile.objects.all().delete()
     files.listing_require(Store(tmp_path))
-    assert manifest_read(Store(tmp_path)) == [row], "one that is there stays"
+    assert manifest_read(Store(tmp_path)) == [row], "an existing manifest stays"
 
 
 def test_the_commands_need_no_spark(
@@ -159,7 +159,7 @@ def test_the_commands_need_no_spark(
         call_command("pipeline", "archive", "verify", "--take-over")
 
 
-def test_long_lists_are_counted(tmp_path: Path, settings: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_lists_are_shortened(tmp_path: Path, settings: Any, capsys: pytest.CaptureFixture[str]) -> None:
     settings.ARCHIVE = str(tmp_path)
     for number in range(25):
         archive_file(tmp_path, f"{number}-{number}-aaaaaaaaaaaa-0.parquet", [number])

@@ -1,4 +1,4 @@
-"""Replay and ingest whose files are in a bucket: whole commands, with Spark's tasks reading from the object store."""
+"""Replay and ingest with files in a bucket: whole commands, whose Spark tasks read from the object store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def published() -> list[tuple[str, str]]:
 def test_rows_of_a_bucket_are_published_archived_there_and_replayed(
     bucket: str, settings: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # where rejects of a bucket's files go
+    monkeypatch.chdir(tmp_path)  # rejects of a bucket's files go to the current folder
     settings.ARCHIVE, settings.SPARK_MASTER = f"{bucket}/archive", "local[2]"
     topic_create(name=TOPIC, topic={})
     store = Store(f"{bucket}/rows")
@@ -49,8 +49,8 @@ def test_rows_of_a_bucket_are_published_archived_there_and_replayed(
             pq.write_table(pa.table({"sku": [f"A-{day}", f"B-{day}"], "kind": ["order", "return"]}), file)
 
     csv = ["--format", "csv", "--data-column", "body", "--attributes", "kind", "--topic", TOPIC]
-    answer = run("ingest", f"{store}/*.csv", *csv, "--rejects", "rejects", capsys=capsys)
-    assert "published 2 messages, rejected 1: see rejects" in answer
+    output = run("ingest", f"{store}/*.csv", *csv, "--rejects", "rejects", capsys=capsys)
+    assert "published 2 messages, rejected 1: see rejects" in output
     [reject] = [json.loads(line) for line in Path("rejects").read_text().splitlines()]
     assert reject["file"] == "a.csv"
     assert published() == [("two\nlines", "order"), ("last", "return")]
@@ -64,6 +64,6 @@ def test_rows_of_a_bucket_are_published_archived_there_and_replayed(
     rows = published()
     Message.objects.all().delete()
     ever = ["--from", "2026-01-01T00:00:00Z", "--to", (datetime.now(UTC) + timedelta(days=2)).isoformat()]
-    answer = run("replay", "--topic", TOPIC, *ever, "--filter", 'attributes.kind = "order"', capsys=capsys)
-    assert "published 3 messages" in answer
+    output = run("replay", "--topic", TOPIC, *ever, "--filter", 'attributes.kind = "order"', capsys=capsys)
+    assert "published 3 messages" in output
     assert published() == [row for row in rows if row[1] == "order"]

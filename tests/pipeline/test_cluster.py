@@ -1,4 +1,7 @@
-"""All work of the pipeline on a standalone cluster with authentication. test_compose_cluster.py refuses a stranger."""
+"""All jobs of the pipeline on a standalone cluster with authentication.
+
+test_compose_cluster.py shows that a driver without the secret is refused.
+"""
 
 from __future__ import annotations
 
@@ -36,21 +39,21 @@ SMALL = {"SPARK_DAEMON_MEMORY": "128m", "SPARK_NO_DAEMONIZE": "1", "SPARK_LOCAL_
 
 
 @pytest.fixture(autouse=True)
-def spark_is_there() -> None:
+def spark_is_installed() -> None:
     if missing := needs.missing():
         pytest.skip(missing)
 
 
 @contextmanager
 def daemon(kind: str, *words: str, log: Path, folder: Path) -> Iterator[None]:
-    """A master or a worker, that knows the secret."""
+    """Run a master or a worker that knows the secret."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
     conf = folder / "conf"
     conf.mkdir(exist_ok=True)
     (conf / "spark-defaults.conf").write_text(SECRET.replace(",", "\n").replace("=", " "))
-    options = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {' '.join('-D' + one for one in SECRET.split(','))}"
+    options = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {' '.join('-D' + option for option in SECRET.split(','))}"
     env = os.environ | SMALL | {"SPARK_CONF_DIR": str(conf), "SPARK_DAEMON_JAVA_OPTS": options}
     env |= {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
     name = f"org.apache.spark.deploy.{kind.lower()}.{kind}"
@@ -66,7 +69,7 @@ def daemon(kind: str, *words: str, log: Path, folder: Path) -> Iterator[None]:
 
 
 class Work:
-    """A hundred messages to archive and replay, five rows to ingest with one that is refused, and segments to count."""
+    """A hundred messages to archive and replay, six rows to ingest, one of them invalid, and segments to count."""
 
     def __init__(self, folder: Path, redis_url: str) -> None:
         self.folder = folder
@@ -94,9 +97,9 @@ class Work:
         command = [sys.executable, "-W", "ignore", "-m", "tests.pipeline.cluster_job", TOPIC, str(self.rows)]
         return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=500)
 
-    def assert_done(self, ran: subprocess.CompletedProcess[str]) -> None:
-        assert ran.returncode == 0, ran.stderr[-3000:]
-        assert json.loads(ran.stdout.splitlines()[-1]) == {"archived": 100, "executors": 2}
+    def assert_complete(self, process: subprocess.CompletedProcess[str]) -> None:
+        assert process.returncode == 0, process.stderr[-3000:]
+        assert json.loads(process.stdout.splitlines()[-1]) == {"archived": 100, "executors": 2}
         assert sum(row.rows for row in ArchiveFile.objects.all()) == 100
         published = Counter(bytes(row.data).decode() for row in Message.objects.all())
         once, twice = [f"row {number}" for number in range(5)], [str(number) for number in range(100)]
@@ -113,7 +116,7 @@ def work(redis_url: str, tmp_path: Path) -> Work:
     return Work(tmp_path, redis_url)
 
 
-def test_a_standalone_master_with_two_workers_and_a_secret(work: Work, tmp_path: Path) -> None:
+def test_all_jobs_run_on_a_standalone_cluster_with_a_secret(work: Work, tmp_path: Path) -> None:
     port = free_port()
     master = f"spark://127.0.0.1:{port}"
     log = tmp_path / "master.log"
@@ -123,12 +126,12 @@ def test_a_standalone_master_with_two_workers_and_a_secret(work: Work, tmp_path:
         stack.enter_context(daemon("Master", *words, log=log, folder=tmp_path))
         wait_for(lambda: "ALIVE" in log.read_text(), timeout_seconds=60, what="the master")
         for number in range(2):
-            own = tmp_path / f"worker-{number}"
-            own.mkdir()
-            words = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--work-dir", str(own))
+            work_folder = tmp_path / f"worker-{number}"
+            work_folder.mkdir()
+            words = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--work-dir", str(work_folder))
             words = (*words, "--webui-port", str(free_port()), master)
             stack.enter_context(daemon("Worker", *words, log=tmp_path / f"worker-{number}.log", folder=tmp_path))
         registered = re.compile(r"Registering worker")
         wait_for(lambda: len(registered.findall(log.read_text())) == 2, timeout_seconds=60, what="the workers")
 
-        work.assert_done(work.run(master, f"{limits},{SECRET}"))
+        work.assert_complete(work.run(master, f"{limits},{SECRET}"))

@@ -1,4 +1,4 @@
-"""The Spark cluster of docker-compose.yml, with a driver on another machine as far as the network goes."""
+"""The Spark cluster of docker-compose.yml, with a driver in another network, as if on another machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deliveries.pipeline import needs
 from tests.ports import free_port, wait_for
 from tests.workers import ROOT
 
-#: Two executors send what they get through Python, back to the driver.
+#: Two tasks pass their rows through Python, back to the driver.
 JOB = """
 from django.conf import settings
 from deliveries.pipeline.session import spark_session
@@ -26,7 +26,7 @@ rows = session.range(0, 8, 1, 2).mapInArrow(lambda batches: batches, "id long").
 print(session.conf.get("spark.driver.host"), sum(row.id for row in rows))
 session.stop()
 """
-#: The pages of master and worker get free ports.
+#: The web pages of the master and the worker get free ports.
 PAGES = {"SPARK_MASTER_WEBUI_PORT": "0", "SPARK_WORKER_WEBUI_PORT": "0"}
 
 
@@ -39,11 +39,11 @@ def compose() -> dict[str, Any]:
 
 
 @contextmanager
-def elsewhere() -> Iterator[tuple[list[str], str, str]]:
-    """Make a network that has a loopback of its own.
+def network_namespace() -> Iterator[tuple[list[str], str, str]]:
+    """Create a network with a loopback device of its own.
 
-    Yields the words that start a command in it, its address, and ours as it sees us. Where namespaces are forbidden
-    it is another loopback address.
+    Yield the words that start a command in it, its address, and the address of this process as seen from it. Where
+    namespaces are forbidden, its address is another one of this machine's loopback device.
     """
     link, net = f"ph{os.getpid()}", f"10.231.{os.getpid() % 250}"
     holder = subprocess.Popen(["unshare", "--net", "sleep", "600"], stderr=subprocess.DEVNULL)
@@ -82,7 +82,7 @@ def succeeds(command: list[str]) -> bool:
 def service(
     compose: dict[str, Any], name: str, *, replaced: dict[str, str], inside: list[str], log: Path
 ) -> Iterator[None]:
-    """A service of the compose file, with other addresses and another file for the secret."""
+    """Run a service of the compose file, with the texts `replaced` in its command and environment."""
 
     def local(text: str) -> str:
         for old, new in replaced.items():
@@ -92,7 +92,7 @@ def service(
     command = [local(word).replace("$$", "$") for word in compose[name]["command"]]
     programs = Path(sys.executable).parent
     env = os.environ | {key: local(value) for key, value in compose[name]["environment"].items()} | PAGES
-    # As in the image. The settings of another test's session are not those of the cluster.
+    # PATH is as in the image. SPARK_CONF_DIR keeps out the settings of another test's session.
     env |= {"PATH": f"{programs}:{env['PATH']}", "SPARK_CONF_DIR": str(log.parent)}
     env["SPARK_LOCAL_IP"] = replaced["spark-master"]
     with log.open("w") as output:
@@ -104,15 +104,15 @@ def service(
         process.wait(timeout=60)
 
 
-def test_a_driver_that_the_cluster_reaches_by_no_loopback_address(compose: dict[str, Any], tmp_path: Path) -> None:
-    """Given the master and a worker of the compose file in a network of their own, when a driver is told of the master
-    alone, then the executors reach the driver, and all of them know the secret.
+def test_a_cluster_on_other_machines_reaches_the_driver(compose: dict[str, Any], tmp_path: Path) -> None:
+    """Given the master and a worker of the compose file in a network of their own, when a driver knows only the
+    master's address, then the executors reach the driver; a driver without the secret is refused.
     """
     secret, port = tmp_path / "secret", str(free_port())
     secret.write_text("only-for-this-test")
     conf = compose["rollup"]["environment"]["PUSHHUB_SPARK_CONF"]
     with ExitStack() as stack:
-        inside, address, driver = stack.enter_context(elsewhere())
+        inside, address, driver_address = stack.enter_context(network_namespace())
         replaced = {
             "spark-master": address,
             "7077": port,
@@ -131,10 +131,10 @@ def test_a_driver_that_the_cluster_reaches_by_no_loopback_address(compose: dict[
             "PUSHHUB_SPARK_CONF": conf,
         }
         command = [sys.executable, "-W", "ignore", "-c", JOB]
-        ran, stranger = [
+        driver_with_secret, driver_without_secret = [
             subprocess.run(command, cwd=ROOT, env=env | more, capture_output=True, text=True, timeout=300, check=False)
             for more in ({"PUSHHUB_SPARK_SECRET_FILE": str(secret)}, {})
         ]
 
-    assert ran.stdout.split() == [driver, "28"], ran.stderr[-3000:]
-    assert stranger.returncode != 0, "a driver without the secret is refused"
+    assert driver_with_secret.stdout.split() == [driver_address, "28"], driver_with_secret.stderr[-3000:]
+    assert driver_without_secret.returncode != 0, "a driver without the secret is refused"

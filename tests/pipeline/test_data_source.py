@@ -1,4 +1,4 @@
-"""`format("pushhub")` in a Spark session: a table, a stream and a sink, and each message once in all of them."""
+"""`format("pushhub")` in a Spark session: a table, a stream and a sink, each of which has every message once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def published(topic: str) -> list[str]:
 
 
 def test_an_archive_in_a_bucket_is_written_compacted_and_read(spark: SparkSession, bucket: str) -> None:
-    """Given an archive in a bucket, then Spark reads each message once; so it does after a compaction and a sweep."""
+    """Given an archive in a bucket, when it has been compacted and swept, then Spark reads each message once."""
     root = f"{bucket}/archive"
     ids = publish(range(20))
     Archiver(root, session=spark).run()
@@ -68,11 +68,11 @@ def plan_of(frame: DataFrame) -> str:
 
 
 @pytest.mark.parametrize("batch_rows", [4, 100], ids=["a step in a batch", "all steps in a batch"])
-def test_a_stream_is_published_once_beside_compactions_and_restarts(
+def test_a_stream_is_published_once_despite_compactions_and_restarts(
     spark: SparkSession, tmp_path: Path, batch_rows: int
 ) -> None:
-    """Given a stream from an archive to a topic that is killed between its sink's commit and its own, when the archive
-    is compacted and the stream started again, then each message is in the topic once.
+    """Given a stream from an archive to a topic that died between its sink's commit and its own, when the archive is
+    compacted and the stream is started again, then the topic has each message once.
     """
     root, checkpoint = str(tmp_path / "archive"), tmp_path / "checkpoint"
     publish(range(4))
@@ -89,11 +89,11 @@ def test_a_stream_is_published_once_beside_compactions_and_restarts(
         sink = copied.writeStream.format("pushhub").option("topic", COPY).trigger(availableNow=True)
         sink.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
 
-    #: The partitions of a batch are published beside each other.
+    # The partitions of a batch are published at the same time, so their order is open.
     in_order = list if batch_rows == 4 else sorted
     run()
     assert in_order(published(COPY)) == [str(number) for number in range(6)]
-    # What Spark notes after the sink's commit, a kill would keep from being there.
+    # Spark notes a batch after the sink's commit. A kill between the two leaves no note.
     last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     last.unlink()
     (checkpoint / "commits" / f".{last.name}.crc").unlink(missing_ok=True)

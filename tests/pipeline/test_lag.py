@@ -1,4 +1,4 @@
-"""The readiness of the rollup: that it counts, and not only that it lives."""
+"""The rollup is ready while it keeps counting; a running process is not enough."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Clock:
         return self.now
 
 
-def test_who_has_nothing_to_count_is_ready(tmp_path: Path) -> None:
+def test_a_rollup_with_nothing_to_count_is_ready(tmp_path: Path) -> None:
     clock = Clock()
     with only_runner(tmp_path):
-        assert not keeps_up(tmp_path, clock=clock), "it has not looked yet"
+        assert not keeps_up(tmp_path, clock=clock), "it has not looked for segments yet"
         Lag(tmp_path, clock=clock).write([])
         assert keeps_up(tmp_path, clock=clock)
-    assert not keeps_up(tmp_path, clock=clock), "it ended"
+    assert not keeps_up(tmp_path, clock=clock), "it has ended"
 
 
 def test_segments_that_wait_without_progress_make_it_unready(tmp_path: Path) -> None:
-    """Given a segment that is not counted while the rollup lives, when a minute is over, then it is not ready; with
-    each batch that is counted it is, however many wait.
+    """Given a running rollup and a segment that waits, when no batch is counted for a minute, then the rollup is not
+    ready. It is ready again after the next batch, however many segments wait.
     """
     clock = Clock()
     lag = Lag(tmp_path, clock=clock)
@@ -48,7 +48,7 @@ def test_segments_that_wait_without_progress_make_it_unready(tmp_path: Path) -> 
         assert keeps_up(tmp_path, clock=clock)
 
 
-def test_a_rollup_that_says_nothing_is_not_ready(tmp_path: Path) -> None:
+def test_a_rollup_that_does_not_report_is_not_ready(tmp_path: Path) -> None:
     clock = Clock()
     lag = Lag(tmp_path, clock=clock)
     with only_runner(tmp_path):
@@ -61,8 +61,8 @@ def test_a_rollup_that_says_nothing_is_not_ready(tmp_path: Path) -> None:
         assert not keeps_up(tmp_path, clock=clock)
 
 
-def test_the_process_is_asked_for_its_lag(tmp_path: Path, settings: object) -> None:
-    """Given a rollup that holds its folder and has segments that it does not count, then `--check` says so."""
+def test_the_check_of_the_process_includes_its_lag(tmp_path: Path, settings: object) -> None:
+    """Given a running rollup that does not count its segments, then `--check` finds it not ready."""
     settings.JOURNAL = str(tmp_path)  # type: ignore[attr-defined]
     clock = Clock()
     lag = Lag(tmp_path, clock=clock)

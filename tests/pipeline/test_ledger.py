@@ -1,4 +1,4 @@
-"""The ledger without Spark: sums that are added in short transactions, hours and days that are added up again."""
+"""The ledger, without Spark: it adds sums in short transactions, and rebuilds hours and days."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ NOW = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
 
 def metric(model: type[Metric], at: datetime, count: int) -> Metric:
     sums = {"count": count, "bytes": 0, "latency_us_sum": 0, "latency_us_max": 0, "buckets": {}}
-    what = {"resource": "projects/p/subscriptions/s", "event": "push", "response_class": "ack", "response_code": 200}
-    return model._default_manager.create(project="p", host="", at=at, **what, **sums)
+    key = {"resource": "projects/p/subscriptions/s", "event": "push", "response_class": "ack", "response_code": 200}
+    return model._default_manager.create(project="p", host="", at=at, **key, **sums)
 
 
 def count_of(row: Metric) -> int:
@@ -33,7 +33,7 @@ def rebuild(since: datetime, until: datetime) -> None:
 
 @pytest.mark.parametrize("age", [MINUTES_KEPT, MINUTES_KEPT - timedelta(minutes=20), timedelta(days=30)])
 def test_an_hour_whose_minutes_have_expired_keeps_its_sums(age: timedelta) -> None:
-    """Given an hour of which some minutes are left, when it is rebuilt, then it is as it was."""
+    """Given an hour of which only some minutes are left, when it is rebuilt, then its sums stay as they were."""
     hour = (NOW - age).replace(minute=0)
     total = metric(MetricHour, hour, 60)
     metric(MetricMinute, hour + timedelta(minutes=59), 1)
@@ -53,7 +53,7 @@ def test_a_day_whose_hours_have_expired_keeps_its_sums() -> None:
     assert count_of(total) == 24
 
 
-def test_a_time_that_ends_within_an_hour_does_not_cut_it() -> None:
+def test_a_rebuild_of_a_part_of_an_hour_covers_the_whole_hour() -> None:
     hour = NOW.replace(hour=3, minute=0)
     totals = metric(MetricHour, hour, 1), metric(MetricDay, hour.replace(hour=0), 1)
     for minute in (5, 55):
@@ -65,7 +65,7 @@ def test_a_time_that_ends_within_an_hour_does_not_cut_it() -> None:
 
 
 def partials(segment: str, resources: Iterable[int]) -> list[ledger.Partial]:
-    """One attempt per subscription."""
+    """Return the sums of one attempt per subscription."""
     return [
         ledger.Partial(
             segment, (f"projects/p/subscriptions/{number:05}", "push", NOW, "ack", 200, ""), ledger.Sums("p", 1)
@@ -75,8 +75,8 @@ def partials(segment: str, resources: Iterable[int]) -> list[ledger.Partial]:
 
 
 def test_a_large_batch_leaves_room_for_other_writers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given sums of many subscriptions, when they are added, then another counter can add in between the short
-    transactions that this takes, even to the same rows and from the same segments, and each segment is counted once.
+    """Given the sums of many subscriptions, when they are added in short transactions, then another counter can add
+    sums in between, even to the same rows and from the same segments, and each segment is counted once.
     """
     for name in ("FIRST_KEYS", "LEAST_KEYS", "MOST_KEYS"):
         monkeypatch.setattr(ledger, name, 10)
@@ -123,7 +123,7 @@ def test_a_slow_database_makes_transactions_smaller() -> None:
 
 
 def test_latencies_of_a_row_are_added_up() -> None:
-    """Given a row, when sums of the same key are added, then each column is the sum, and the maximum the larger."""
+    """Given a row, when sums of the same key are added, then its columns are totals, and the maximum is the larger."""
     key = ("projects/p/subscriptions/s", "push", NOW, "ack", 200, "")
     ledger.partials_add([ledger.Partial("a", key, ledger.Sums("p", 3, 30, 9, 5, {1: 2, 7: 1}))], job="test")
     ledger.partials_add([ledger.Partial("b", key, ledger.Sums("p", 2, 20, 7, 4, {7: 1, 9: 1}))], job="test")

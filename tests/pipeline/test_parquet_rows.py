@@ -1,4 +1,4 @@
-"""Rows of Parquet files, without Spark: a few at a time, in order, with the columns that are asked for."""
+"""Rows of Parquet files, without Spark: they are read a few at a time, in order, with the requested columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rows_of(batches: list[pa.RecordBatch]) -> list[dict[str, Any]]:
 
 
 def test_rows_come_with_their_part_their_file_and_the_columns_of_its_folder(tmp_path: Path) -> None:
-    """Given a file that lacks a column and has another too many, of another type, below a folder of Hive's form."""
+    """Given a file in a Hive partition folder that lacks a column, has one too many, and has one of another type."""
     path = tmp_path / "day=2026-11-21" / "x.parquet"
     path.parent.mkdir()
     pq.write_table(pa.table({"a": pa.array([1, 2, 3], pa.int32()), "c": [0.5] * 3}), path, row_group_size=2)
@@ -42,8 +42,8 @@ def test_rows_come_with_their_part_their_file_and_the_columns_of_its_folder(tmp_
 
 
 def test_a_row_group_is_never_in_memory_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given one row group of 64 MiB in pages of one, then a batch has a MiB at most, and reading takes little more than
-    what is decoded at a time.
+    """Given one row group of 64 MiB in pages of 1 MiB, then a batch has about 1 MiB at most, and reading needs little
+    more memory than what is decoded at a time.
     """
     monkeypatch.setattr(parquetrows, "BATCH_BYTES", 2**20)
     path = tmp_path / "x.parquet"
@@ -81,7 +81,7 @@ def test_large_files_are_divided_at_their_row_groups(tmp_path: Path, monkeypatch
 
 
 def test_columns_have_types_that_spark_has(tmp_path: Path) -> None:
-    """Given types that Spark lacks, and an instant as Spark writes it by default, then others stand for them."""
+    """Given types that Spark lacks, and an instant as Spark writes it by default, then Spark's types replace them."""
     path = tmp_path / "x.parquet"
     columns = {
         "small": (pa.uint32(), pa.int64()),
@@ -106,7 +106,7 @@ def test_columns_have_types_that_spark_has(tmp_path: Path) -> None:
         (["9" * 30], "double"),
     ],
 )
-def test_folders_with_numbers_are_columns_of_numbers(values: list[str | None], kind: str) -> None:
+def test_numbers_in_folder_names_make_a_column_of_numbers(values: list[str | None], kind: str) -> None:
     assert parquetrows.folder_kind(values) == kind
 
 
@@ -119,6 +119,6 @@ def test_folders_with_numbers_are_columns_of_numbers(values: list[str | None], k
         ("kind=__HIVE_DEFAULT_PARTITION__/x=1.parquet", {"kind": None}),
     ],
 )
-def test_folders_are_columns(tmp_path: Path, path: str, columns: dict[str, str | None]) -> None:
+def test_folder_names_become_columns(tmp_path: Path, path: str, columns: dict[str, str | None]) -> None:
     assert folders_of(tmp_path / path, str(tmp_path)) == columns
     assert folders_of(tmp_path / path, "") == {}

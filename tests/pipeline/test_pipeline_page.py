@@ -1,4 +1,4 @@
-"""What docs/pipeline.md tells its reader to type works, in the order of the page."""
+"""Every command of docs/pipeline.md works, in the order of the page."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def reader(
     spark: SparkSession, redis_url: str, live_server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     settings: Any,
 ) -> Iterator[None]:  # fmt: skip
-    """Somebody in the folder in which PushHub runs."""
+    """Set up the folder, the server and the settings that the page assumes."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PUSHHUB_URL", live_server.url)
     settings.DEVELOPMENT, settings.ANONYMOUS = True, "user:developer@localhost"
     settings.ARCHIVE, settings.JOURNAL = (str(tmp_path / ".pushhub" / name) for name in ("archive", "segments"))
     settings.SPARK_MASTER = "local[2]"
-    # The session is that of all tests, and so are the signals.
+    # All tests share the session and the signal handlers.
     monkeypatch.setattr(type(spark), "stop", lambda session: None)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
@@ -85,6 +85,6 @@ def test_every_command_of_the_page_works(reader: None, capsys: pytest.CaptureFix
     first, second = '{"sku": "A-1", "total": 12}', '{"sku": "B-7", "total": 40}'
     assert published == [first, second, first, "first", "second", first, first, '{"sku": "A-1"}', '{"sku": "A-2"}']
     assert Path("report.html").read_text().startswith("<!doctype html>")
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for words in ("archived 2 messages in", "are as the manifest says", "published 2 messages, rejected 0"):
-        assert words in said
+        assert words in output

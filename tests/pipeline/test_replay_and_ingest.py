@@ -1,4 +1,4 @@
-"""Replay and ingest: what is chosen, what is published, and that it is published once."""
+"""Replay and ingest: which messages they choose, and that they publish each once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ EVER = ["--from", BEGIN.isoformat(), "--to", (BEGIN + timedelta(days=2)).isoform
 
 @pytest.fixture
 def archived(spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any) -> None:
-    """60 messages in the archive and none in the database; two subscriptions made since."""
+    """Leave 60 messages in the archive and none in the database, and then create two subscriptions."""
     settings.ARCHIVE = str(tmp_path / "archive")
     settings.SPARK_MASTER = "local[2]"
     topic_create(name=TOPIC, topic={})
@@ -72,7 +72,7 @@ def run(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def environment(redis_url: str, archive: str) -> dict[str, str]:
-    """What makes another process one of this test's service."""
+    """Return the environment in which another process uses this test's database, Redis and archive."""
     return {
         "DJANGO_SETTINGS_MODULE": "pushhub.settings",
         "PUSHHUB_DATABASE_URL": database_url(),
@@ -101,24 +101,24 @@ def test_a_replay_to_a_topic_publishes_each_message_once_in_order(
     assert Message.objects.count() == 120
 
 
-def test_a_replay_to_a_subscription_is_for_that_one_alone(archived: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_replay_to_a_subscription_reaches_no_other(archived: None, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--filter", 'attributes.kind = "order" AND NOT hasPrefix(json.customer.name, "ada 1")']
     run("replay", "--subscription", WORKER, *EVER, *words, capsys=capsys)
     assert numbers() == [n for n in range(60) if n % 2 and n % 3 != 1]
     assert numbers(OTHER) == []
 
 
-def test_a_dry_run_says_and_does_nothing(archived: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_shows_the_plan_and_publishes_nothing(archived: None, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     call_command("pipeline", "replay", "--topic", TOPIC, *EVER, "--dry-run")
     assert "plan: 60 messages" in capsys.readouterr().err
     assert (Message.objects.count(), PublishJob.objects.count()) == (0, 0)
 
 
-def test_a_replay_that_is_killed_goes_on_where_it_was(
+def test_a_killed_replay_resumes_where_it_was(
     archived: None, redis_url: str, capsys: pytest.CaptureFixture[str], settings: Any
 ) -> None:
-    """The driver dies; its task may live a moment longer, beside the one that takes its place."""
+    """The driver is killed. Its task may live a moment longer, at the same time as the one that replaces it."""
     words = ["replay", "--topic", TOPIC, *EVER, "--id", "killed"]
     env = os.environ | environment(redis_url, settings.ARCHIVE)
     command = [sys.executable, "manage.py", "pipeline", *words, "--rate", "10"]
@@ -135,7 +135,7 @@ def test_a_replay_that_is_killed_goes_on_where_it_was(
     assert PublishJob.objects.get().finished_at is not None
 
 
-def test_parts_are_published_side_by_side_and_each_message_once(
+def test_parts_are_published_at_the_same_time_and_each_message_once(
     archived: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "PART_ROWS", 10)
@@ -146,7 +146,7 @@ def test_parts_are_published_side_by_side_and_each_message_once(
 
 
 def test_a_replay_reads_only_what_it_must(archived: None, spark: SparkSession, settings: Any) -> None:
-    """Given an archive, then topic and time are options of the read, and times have statistics to skip row groups by.
+    """Given an archive, then topic and time are options of the read, and it can skip row groups by their statistics.
 
     tests/unit/pipeline/test_archive_reader.py says which files and row groups are read.
     """
@@ -169,7 +169,7 @@ def test_a_replay_reads_only_what_it_must(archived: None, spark: SparkSession, s
 
 
 def test_a_replay_is_one_job_with_a_task_per_part(archived: None, spark: SparkSession, settings: Any) -> None:
-    """Given a job of several parts, of which one is finished and one half done, then one frame has what is left."""
+    """Given a job of which one part is finished and one half done, then a single frame has the rows that are left."""
     chosen = replay.chosen(
         spark, root=Path(settings.ARCHIVE), topic=TOPIC, since=BEGIN, until=BEGIN + timedelta(days=2), filter=""
     )
@@ -191,7 +191,7 @@ def test_a_replay_is_one_job_with_a_task_per_part(archived: None, spark: SparkSe
     assert [row.position for row in rows] == left
 
 
-def test_filters_know_ordering_keys(
+def test_a_filter_may_name_the_ordering_key(
     spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings.ARCHIVE = str(tmp_path / "archive")
@@ -214,7 +214,7 @@ def test_filters_know_ordering_keys(
 def test_large_messages_are_handed_over_a_few_at_a_time(
     spark: SparkSession, redis_url: str, tmp_path: Path, settings: Any
 ) -> None:
-    """Given messages of 3 MB, when they are archived and read, then neither a row group nor an Arrow batch has many."""
+    """Given messages of 3 MB, when they are archived and read, then each row group and each Arrow batch has a few."""
     settings.ARCHIVE = str(tmp_path / "archive")
     topic_create(name=TOPIC, topic={})
     for _ in range(16):
@@ -236,12 +236,12 @@ def test_large_messages_are_handed_over_a_few_at_a_time(
         for number in range(footer.num_row_groups)
     ]
     assert (sum(groups), sum(batches)) == (16, 16)
-    assert max(groups) <= 12, "32 MiB have ten of them"
-    assert max(batches) <= 6, "16 MiB have five of them"
+    assert max(groups) <= 12, "32 MiB hold ten of them"
+    assert max(batches) <= 6, "16 MiB hold five of them"
 
 
-def test_of_two_attempts_of_one_task_the_later_loses(archived: None, capsys: pytest.CaptureFixture[str]) -> None:
-    """As where Spark gives up an executor that is merely slow: both have read the same position."""
+def test_the_later_of_two_attempts_of_a_task_fails(archived: None, capsys: pytest.CaptureFixture[str]) -> None:
+    """Spark may give up an executor that is merely slow. Then two attempts have read the same position."""
     run("replay", "--topic", TOPIC, *EVER, capsys=capsys)
     part = PublishPart.objects.get()
     part.position = 0
@@ -263,7 +263,7 @@ def test_progress_is_a_bar(done: int, total: int, line: str) -> None:
     assert publishjobs.bar(done, total) == line
 
 
-def test_an_id_stands_for_one_replay(archived: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_id_cannot_be_used_for_another_replay(archived: None, capsys: pytest.CaptureFixture[str]) -> None:
     run("replay", "--topic", TOPIC, *EVER, "--id", "one", capsys=capsys)
     with pytest.raises(CommandError, match="was asked for something else"):
         run("replay", "--subscription", WORKER, *EVER, "--id", "one", capsys=capsys)
@@ -273,7 +273,7 @@ def test_an_id_stands_for_one_replay(archived: None, capsys: pytest.CaptureFixtu
     ("text", "where"),
     [("attributes.kind = order", "character 19"), ("json.a", "character 7"), ("data = 1", "character 1")],
 )
-def test_a_filter_that_cannot_be_read_says_where(spark: SparkSession, text: str, where: str) -> None:
+def test_the_error_of_a_malformed_filter_says_where(spark: SparkSession, text: str, where: str) -> None:
     with pytest.raises(InvalidArgument, match=where):
         filter_column(text)
     with pytest.raises(InvalidArgument, match="cannot be"):
@@ -299,9 +299,9 @@ def test_rows_of_files_become_messages(
         source.write_text("body,kind,key\n" + "\n".join(",".join(row[c] or "" for c in row) for row in rows))
     words = ["--data-column", "body", "--attributes", "kind", "--ordering-key-column", "key", "--format", form]
 
-    said = run("ingest", str(source), "--topic", TOPIC, *words, capsys=capsys)
+    output = run("ingest", str(source), "--topic", TOPIC, *words, capsys=capsys)
 
-    assert "published 5 messages, rejected 1" in said
+    assert "published 5 messages, rejected 1" in output
     stored = list(Message.objects.order_by("pk"))
     assert [bytes(row.data).decode() for row in stored] == [f"語 {number}" for number in range(5)]
     assert [row.attributes for row in stored] == ["", *['{"kind":"k"}'] * 4]
@@ -346,8 +346,8 @@ def test_every_malformed_row_is_in_the_rejects_with_its_reason(
     """Given CSV with a quoted newline, a surplus column and a row without one, and JSON with a line cut short."""
     table = tmp_path / "rows.csv"
     table.write_text('body,kind\n"one\nmessage",k\nsurplus,k,more\nlacking\n,\nlast,\n')
-    said = run("ingest", str(table), "--topic", topic, "--format", "csv", "--data-column", "body", capsys=capsys)
-    assert "published 2 messages, rejected 3" in said
+    output = run("ingest", str(table), "--topic", topic, "--format", "csv", "--data-column", "body", capsys=capsys)
+    assert "published 2 messages, rejected 3" in output
     assert published() == ["one\nmessage", "last"]
     rejects = [json.loads(line) for line in (tmp_path / "rows.csv.rejected").read_text().splitlines()]
     assert [(row["file"], row["row"], row["line"]) for row in rejects] == [
@@ -369,23 +369,23 @@ def test_every_malformed_row_is_in_the_rejects_with_its_reason(
 def test_a_row_group_of_large_messages_takes_little_memory(
     topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Given one row group of 360 MB in messages of 9 MB, when it is ingested at the default heap, then all go out."""
+    """Given one row group with 360 MB of messages, when it is ingested at the default heap, then all are published."""
     source = tmp_path / "rows.parquet"
     rows = pa.table({"data": [number.to_bytes(1, "big") * 9_000_000 for number in range(40)]})
     pq.write_table(rows, source, row_group_size=40, use_dictionary=False)
     del rows
     assert pq.read_metadata(source).row_group(0).total_byte_size > 360_000_000
 
-    said = run("ingest", str(source), "--topic", topic, "--data-column", "data", capsys=capsys)
+    output = run("ingest", str(source), "--topic", topic, "--data-column", "data", capsys=capsys)
 
-    assert "published 40 messages, rejected 0" in said
+    assert "published 40 messages, rejected 0" in output
     first = [bytes(data[:1]) for data in Message.objects.order_by("pk").values_list("data", flat=True).iterator()]
     assert first == [number.to_bytes(1, "big") for number in range(40)]
 
 
 def test_a_dialect_reaches_the_tasks(topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Given CSV with semicolons and a malformed row, when it must not be malformed, then nothing is published and one
-    line says why; else the good rows are.
+    """Given CSV with semicolons and a malformed row, when malformed rows stop the job, then nothing is published and
+    one line says why; otherwise the good rows are published.
     """
     source = tmp_path / "rows.csv"
     source.write_bytes("body;kind\nä;NULL\nb\nc;k\n".encode("latin-1"))
@@ -415,9 +415,7 @@ def test_options_of_another_format_are_refused(topic: str, tmp_path: Path, capsy
         run(*words, "--format", "json", "--encoding", "klingon", capsys=capsys)
 
 
-def test_a_file_that_was_replaced_is_another_ingest(
-    topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_replaced_file_is_ingested_again(topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "rows.json"
     words = ["ingest", str(source), "--topic", topic, "--format", "json"]
     source.write_text('{"a":1}\n')
@@ -496,15 +494,15 @@ def test_the_console_starts_a_replay_in_a_process_of_its_own(
     for name, value in environment(redis_url, settings.ARCHIVE).items():
         monkeypatch.setenv(name, value)
     until = BEGIN + timedelta(days=2)
-    vain = replay_begin(ReplaySpec("", OTHER, BEGIN, until, ""))
+    failing_job = replay_begin(ReplaySpec("", OTHER, BEGIN, until, ""))
     subscription_delete(name=OTHER)
-    full = replay_begin(ReplaySpec("", WORKER, BEGIN, until, 'attributes.kind = "order"'))
-    start(full, rate=0)
-    start(vain, rate=0)
+    job = replay_begin(ReplaySpec("", WORKER, BEGIN, until, 'attributes.kind = "order"'))
+    start(job, rate=0)
+    start(failing_job, rate=0)
     wait_for(lambda: PublishJob.objects.exclude(finished_at=None).exists(), timeout_seconds=120, what="the replay")
     wait_for(lambda: PublishJob.objects.exclude(failure="").exists(), timeout_seconds=120, what="the other's failure")
     assert sorted(numbers()) == [number for number in range(60) if number % 2]
-    full.refresh_from_db()
-    vain.refresh_from_db()
-    assert (full.total, full.failure) == (30, "")
-    assert vain.failure == "Resource not found (resource=other)."
+    job.refresh_from_db()
+    failing_job.refresh_from_db()
+    assert (job.total, job.failure) == (30, "")
+    assert failing_job.failure == "Resource not found (resource=other)."

@@ -1,4 +1,4 @@
-"""The rollup in this process: what it counts, what it puts aside, and what it counts once."""
+"""The rollup in this process: what it counts, that it counts it once, and what it puts into quarantine."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_segments_become_metrics(spark: SparkSession, tmp_path: Path) -> None:
     assert_counted(paths)
 
 
-def test_what_spark_writes_is_for_its_owner_alone(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark gives each file of a checkpoint its mode, whatever the umask of the process is."""
+def test_only_the_owner_may_read_what_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark sets the mode of each file of a checkpoint, whatever the umask of the process is."""
     segments_make(tmp_path, range(2), seed=1)
 
     Rollup(tmp_path, session=spark).once()
@@ -49,7 +49,7 @@ def test_what_spark_writes_is_for_its_owner_alone(spark: SparkSession, tmp_path:
 
 
 def test_late_and_disordered_segments_are_counted(spark: SparkSession, tmp_path: Path) -> None:
-    """Given segments that come in the wrong order, when the rollup runs between, then each is counted once."""
+    """Given segments that come in the wrong order, when the rollup runs in between, then each is counted once."""
     later = segments_make(tmp_path, range(6, 9), seed=2)
     Rollup(tmp_path, session=spark).once()
     earlier = segments_make(tmp_path, range(3), seed=2)
@@ -60,13 +60,13 @@ def test_late_and_disordered_segments_are_counted(spark: SparkSession, tmp_path:
 
 
 def test_a_lost_checkpoint_counts_nothing_twice(spark: SparkSession, tmp_path: Path) -> None:
-    """Given segments that were counted, when the checkpoint is deleted and all are offered again, then nothing is
-    added but what is new.
+    """Given segments that were counted, when the checkpoint is deleted and Spark reads all of them again, then only
+    new segments are added.
     """
     paths = segments_make(tmp_path, range(5), seed=3)
     Rollup(tmp_path, session=spark).once()
     shutil.rmtree(tmp_path / CHECKPOINT)
-    assert list((tmp_path / ADMITTED).glob("*.parquet")), "the links are there, for Spark to read them again"
+    assert list((tmp_path / ADMITTED).glob("*.parquet")), "Spark can read the links again"
     paths += segments_make(tmp_path, range(5, 7), seed=3)
 
     Rollup(tmp_path, session=spark).once()
@@ -74,9 +74,9 @@ def test_a_lost_checkpoint_counts_nothing_twice(spark: SparkSession, tmp_path: P
     assert_counted(paths)
 
 
-def test_a_backfill_beside_the_stream_counts_what_the_stream_has_not(spark: SparkSession, tmp_path: Path) -> None:
-    """Given some segments counted and some not, when a backfill goes over all and the stream after it, then each is
-    counted once.
+def test_a_backfill_counts_only_what_the_stream_has_not(spark: SparkSession, tmp_path: Path) -> None:
+    """Given some segments that are counted and some that are not, when a backfill and then the stream go over all of
+    them, then each is counted once.
     """
     paths = segments_make(tmp_path, range(4), seed=4)
     Rollup(tmp_path, session=spark).once()
@@ -94,7 +94,7 @@ def test_a_backfill_beside_the_stream_counts_what_the_stream_has_not(spark: Spar
 def test_segments_of_a_bucket_are_counted_by_a_backfill_and_by_the_rollup(
     spark: SparkSession, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given segments that were moved, more than are copied at a time, then each is counted once, and no copy stays.
+    """Given more segments in the bucket than are copied at a time, then each is counted once, and no copy stays.
 
     A folder stands for the bucket: tests/integration/pipeline/test_journal_bucket.py has an S3 server.
     """
@@ -115,8 +115,8 @@ def test_segments_of_a_bucket_are_counted_by_a_backfill_and_by_the_rollup(
     assert list((tmp_path / "journal" / shipping.FETCHED).iterdir()) == []
 
 
-def test_a_backfill_takes_the_time_it_was_given(spark: SparkSession, tmp_path: Path) -> None:
-    """Given segments of an hour and of the day after, when the hour is backfilled, then only its segments are."""
+def test_a_backfill_counts_only_the_requested_time(spark: SparkSession, tmp_path: Path) -> None:
+    """Given segments of an hour and of the day after, when the hour is backfilled, then only its segments count."""
     inside = segments_make(tmp_path, range(2), seed=5)
     segments_make(tmp_path, [20_000], seed=5)
     begin = datetime.fromtimestamp(BEGIN, UTC)
@@ -126,9 +126,9 @@ def test_a_backfill_takes_the_time_it_was_given(spark: SparkSession, tmp_path: P
     assert_counted(inside)
 
 
-def test_what_cannot_be_read_is_put_aside_with_the_reason(spark: SparkSession, tmp_path: Path) -> None:
-    """Given good segments among truncated and foreign files, when they are counted, then the good ones are, and the
-    others lie in quarantine, each noted with its reason.
+def test_unreadable_files_are_put_into_quarantine_with_the_reason(spark: SparkSession, tmp_path: Path) -> None:
+    """Given good segments among truncated and foreign files, when the folder is counted, then the good ones count, and
+    the others are in quarantine, each noted with its reason.
     """
     good = segments_make(tmp_path, range(3), seed=6)
     truncated, other_columns, other_types = segments_make(tmp_path, range(3, 6), seed=6)
@@ -154,14 +154,14 @@ def test_what_cannot_be_read_is_put_aside_with_the_reason(spark: SparkSession, t
 def test_a_segment_that_cannot_be_counted_does_not_stop_the_others(
     spark: SparkSession, tmp_path: Path, way: str
 ) -> None:
-    """Given a segment with a good footer and damaged pages, and one with a time that no date has, when all are
-    counted, then the others are, and these two lie in quarantine with their reasons.
+    """Given a segment with a good footer and damaged pages, and one with a time beyond every date, when the folder is
+    counted, then these two are in quarantine with their reasons, and the others count.
     """
     good = segments_make(tmp_path, range(3), seed=11)
     [damaged] = segments_make(tmp_path, [3], seed=11)
     pages_damage(damaged)
     shared = {"event": "push", "project": "p", "subscription": "s", "outcome": "ack", "time": 60_000 * 10**12 * 30}
-    odd = write_segment(tmp_path, 4, [Events(1, {"message_id": ["1"]}, shared)])
+    dateless = write_segment(tmp_path, 4, [Events(1, {"message_id": ["1"]}, shared)])
 
     def count() -> None:
         Rollup(tmp_path, session=spark).once() if way == "rollup" else backfill(tmp_path, session=spark, **EVER)
@@ -170,16 +170,16 @@ def test_a_segment_that_cannot_be_counted_does_not_stop_the_others(
 
     assert_counted(good)
     reasons = dict(Segment.objects.filter(state="quarantined").values_list("name", "reason"))
-    assert reasons.keys() == {damaged.name, odd.name}
+    assert reasons.keys() == {damaged.name, dateless.name}
     assert reasons[damaged.name].startswith("it cannot be read: ")
-    assert reasons[odd.name].startswith("it cannot be counted: ")
+    assert reasons[dateless.name].startswith("it cannot be counted: ")
     assert {path.name for path in (tmp_path / QUARANTINE).iterdir()} == set(reasons)
     good += segments_make(tmp_path, range(5, 7), seed=11)
     count()
     assert_counted(good)
 
 
-def test_older_segments_have_fewer_columns(spark: SparkSession, tmp_path: Path) -> None:
+def test_segments_of_an_older_release_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     """Given a segment of a release without the last columns, when it is counted, then they read as null."""
     [path] = segments_make(tmp_path, [1], seed=7)
     pq.write_table(pq.read_table(path).drop_columns(["worker", "schema_version", "push_window"]), path)
@@ -189,8 +189,8 @@ def test_older_segments_have_fewer_columns(spark: SparkSession, tmp_path: Path) 
     assert_counted([path])
 
 
-def test_links_go_when_spark_is_done_with_them(spark: SparkSession, tmp_path: Path) -> None:
-    """Given a rollup that has gone on to a next batch, then the links of the first are gone and its segments stay."""
+def test_links_are_removed_when_spark_is_done_with_them(spark: SparkSession, tmp_path: Path) -> None:
+    """Given a rollup that has counted a second batch, then the links of the first are gone and its segments stay."""
     first = segments_make(tmp_path, range(2), seed=8)
     rollup = Rollup(tmp_path, session=spark)
     rollup.once()
@@ -201,7 +201,7 @@ def test_links_go_when_spark_is_done_with_them(spark: SparkSession, tmp_path: Pa
     assert all(path.exists() for path in first)
 
 
-def test_hours_and_days_added_up_again_are_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_hours_and_days_are_rebuilt_from_the_minutes(spark: SparkSession, tmp_path: Path) -> None:
     """Given metrics whose hours and days were damaged, when they are rebuilt from the minutes, then they are right."""
     paths = segments_make(tmp_path, range(6), seed=9)
     Rollup(tmp_path, session=spark).once()
@@ -213,8 +213,8 @@ def test_hours_and_days_added_up_again_are_the_same(spark: SparkSession, tmp_pat
     assert_counted(paths)
 
 
-def test_odd_texts_are_clipped(spark: SparkSession, tmp_path: Path) -> None:
-    """Given an event with texts that no column takes, when it is counted, then it is, and the stream goes on."""
+def test_texts_that_no_column_takes_are_clipped(spark: SparkSession, tmp_path: Path) -> None:
+    """Given an event with texts that no column takes, then they are clipped, and the event is counted."""
     shared = {"event": "push" * 9, "project": "p" * 99, "subscription": "s\0" * 500, "host": "h" * 999, "region": ""}
     events = Events(1, {"message_id": ["1"]}, {**shared, "time": BEGIN * 10**6, "outcome": "o" * 99})
     write_segment(tmp_path, 1, [events])
@@ -225,8 +225,8 @@ def test_odd_texts_are_clipped(spark: SparkSession, tmp_path: Path) -> None:
     assert (row.resource, len(row.host), row.count) == ("s" * 350, 260, 1)
 
 
-def test_a_segment_of_unnamed_events_is_noted(spark: SparkSession, tmp_path: Path) -> None:
-    """Given a segment with nothing to count, when it is met, then it is in the ledger and does not come again."""
+def test_a_segment_with_nothing_to_count_is_noted(spark: SparkSession, tmp_path: Path) -> None:
+    """Given a segment with nothing to count, when the rollup reads it, then the ledger has it as counted."""
     shared = {"event": "drop", "time": BEGIN * 10**6, "outcome": "drop"}
     path = write_segment(tmp_path, 1, [Events(1, {"message_id": ["1"]}, shared)])
 

@@ -22,11 +22,11 @@ from tests.workers import ROOT, database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-LIFE_SECONDS = 120
+PROCESS_SECONDS = 120
 
 
-class Life:
-    """One process on the folder; `end` waits for it and says how it ended."""
+class RollupProcess:
+    """A rollup process on the folder. `end` waits for it and returns its status and errors."""
 
     def __init__(self, folder: Path, *arguments: str, point: str = "never", transaction: int = 0) -> None:
         env = os.environ | {
@@ -44,7 +44,7 @@ class Life:
 
     def end(self) -> tuple[int, str]:
         try:
-            _, errors = self._process.communicate(timeout=LIFE_SECONDS)
+            _, errors = self._process.communicate(timeout=PROCESS_SECONDS)
         finally:
             self._process.kill()
         return self._process.returncode, errors
@@ -58,41 +58,41 @@ def _spark() -> None:
 
 def test_a_killed_rollup_goes_on_and_stops_quietly(tmp_path: Path) -> None:
     """Given a rollup that is killed in the middle of its second batch, when the next one counts the rest and what has
-    come meanwhile, then each segment is counted once; and on SIGTERM it ends with status 0 and without a trace.
+    come meanwhile, then each segment is counted once. On SIGTERM it ends with status 0 and prints nothing.
 
-    tests/integration/pipeline/test_counter_crashes.py has the other moments, for the ledger is the same.
+    tests/integration/pipeline/test_counter_crashes.py kills at the other moments; both counters share the ledger.
     """
     paths = segments_make(tmp_path, range(4), seed=10, count=10)
     transactions = -(-len(truth_of(paths[:2], seconds=60)) // KEYS_A_TRANSACTION)
-    code, errors = Life(tmp_path, "rollup", "--once", point="inside", transaction=transactions + 2).end()
+    code, errors = RollupProcess(tmp_path, "rollup", "--once", point="inside", transaction=transactions + 2).end()
     assert code == -signal.SIGKILL, errors
     states = Counter(Segment.objects.values_list("state", flat=True))
-    assert states == {"counted": 2, "counting": 2}, "the second batch is counted in part"
+    assert states == {"counted": 2, "counting": 2}, "a part of the second batch is counted"
     paths += segments_make(tmp_path, [9, 7], seed=10, count=10)
 
-    life = Life(tmp_path, "rollup")
+    process = RollupProcess(tmp_path, "rollup")
     try:
         wait_for(
             lambda: Segment.objects.filter(state="counted").count() == len(paths),
-            timeout_seconds=3 * LIFE_SECONDS,
+            timeout_seconds=3 * PROCESS_SECONDS,
             what="the other segments",
         )
     finally:
-        life.terminate()
-        code, errors = life.end()
+        process.terminate()
+        code, errors = process.end()
 
     assert_counted(paths)
     assert (code, errors) == (0, "")
 
 
 def test_a_second_runner_is_refused(tmp_path: Path, settings: object) -> None:
-    """Given a rollup that runs, when another is started on the same folder, then it says so and counts nothing."""
+    """Given a running rollup, when another is started on the same folder, then that one is refused."""
     settings.JOURNAL = str(tmp_path)  # type: ignore[attr-defined]
     with only_runner(tmp_path), pytest.raises(CommandError, match="another rollup runs on"):
         call_command("pipeline", "rollup", "--once")
     assert not Segment.objects.exists()
 
 
-def test_without_a_journal_there_is_nothing_to_count() -> None:
+def test_a_rollup_without_a_journal_is_refused() -> None:
     with pytest.raises(CommandError, match="PUSHHUB_JOURNAL is off"):
         call_command("pipeline", "rollup", "--once")

@@ -1,4 +1,4 @@
-"""Rows of CSV files and JSON lines, without Spark: each is one message, or rejected with its reason."""
+"""Rows of CSV files and JSON lines, without Spark: each becomes a message, or is rejected with its reason."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_malformed_line_of_csv_is_rejected_and_the_others_are_not(tmp_path: Pa
     assert rejected.text == line.decode(errors="replace") + "\n"
 
 
-def test_a_quote_that_never_ends_is_rejected_with_the_lines_that_it_takes(tmp_path: Path) -> None:
+def test_a_quote_that_never_ends_is_rejected_with_the_lines_that_it_spans(tmp_path: Path) -> None:
     parsed_rows = read(tmp_path / "a.csv", b'body,kind,key\nfirst,,\n"open,k,o\nx,y,z\n')
     assert datas(parsed_rows) == ["first"]
     assert reasons(parsed_rows) == ["line 3 to 4: it is not CSV: unexpected end of data"]
@@ -80,11 +80,11 @@ def test_a_malformed_line_of_json_is_rejected_and_the_others_are_not(tmp_path: P
     parsed_rows = read(tmp_path / "a.json", b'{"body": "first"}\n' + line + b'\n\n{"body": "last"}', form="json")
 
     assert datas(parsed_rows) == ["first", "last"]
-    [why] = reasons(parsed_rows)
-    assert why.startswith(reason)
+    [actual] = reasons(parsed_rows)
+    assert actual.startswith(reason)
 
 
-def test_values_of_json_that_are_no_strings_become_json(tmp_path: Path) -> None:
+def test_json_values_other_than_strings_become_json(tmp_path: Path) -> None:
     content = b'{"body": {"a": [1, null]}, "kind": true, "key": 7}\n{"body": null, "kind": null}'
     assert read(tmp_path / "a.json", content, form="json") == [
         Row(1, b'{"a":[1,null]}', {"kind": "true"}, "7"),
@@ -92,7 +92,7 @@ def test_values_of_json_that_are_no_strings_become_json(tmp_path: Path) -> None:
     ]
 
 
-def test_without_a_column_for_it_the_row_is_the_data(tmp_path: Path) -> None:
+def test_without_a_data_column_the_row_is_the_data(tmp_path: Path) -> None:
     whole = Columns()
     [row] = read(tmp_path / "a.json", b' {"b": 1.50, "a": null} \n', form="json", columns=whole)
     assert row.data == b'{"b": 1.50, "a": null}', "as it was written"
@@ -181,7 +181,7 @@ def test_the_content_of_files_is_in_their_digest(tmp_path: Path) -> None:
         (Dialect(encoding="cp1252"), b"body,kind,key\n\x80 5,k,\n", Row(2, "€ 5".encode(), {"kind": "k"}, "")),
     ],
 )
-def test_csv_of_other_dialects(tmp_path: Path, dialect: Dialect, content: bytes, message: Row) -> None:
+def test_csv_of_other_dialects_is_read(tmp_path: Path, dialect: Dialect, content: bytes, message: Row) -> None:
     assert read(tmp_path / "a.csv", content, dialect=dialect) == [message]
     assert csv_header(tmp_path / "a.csv", dialect=dialect) == ["body", "kind", "key"]
 
@@ -215,12 +215,12 @@ def test_a_strict_job_ends_at_the_first_malformed_row(tmp_path: Path) -> None:
         (Dialect(encoding="klingon"), "there is no encoding 'klingon'"),
     ],
 )
-def test_a_dialect_that_cannot_be_is_refused(dialect: Dialect, reason: str) -> None:
+def test_an_impossible_dialect_is_refused(dialect: Dialect, reason: str) -> None:
     with pytest.raises(RowError, match=reason):
         dialect.check()
 
 
-def test_the_options_of_a_dialect_are_those_that_are_not_usual() -> None:
+def test_the_options_of_a_dialect_are_those_that_differ_from_the_usual() -> None:
     USUAL.check()
     assert USUAL.options() == {}
     assert Dialect(delimiter=";", is_strict=True).options() == {"delimiter": ";", "is_strict": True}
@@ -238,17 +238,17 @@ MULTI_LINE = Dialect(multi_line=True)
         b'{"a": 1}{\n  "a": "}{\\\\\\" ]"\n}{"a": {"b": [{}]}}',
     ],
 )
-def test_objects_of_json_may_take_several_lines(
+def test_json_objects_may_span_several_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, chunk: int
 ) -> None:
-    """Given objects one after the other or in an array, then each is a message as it was written."""
+    """Given objects one after the other or in an array, then each is a message exactly as it was written."""
     monkeypatch.setattr(jsonvalues, "CHUNK_BYTES", chunk)
     parsed_rows = read(tmp_path / "a.json", content, form="json", columns=Columns(), dialect=MULTI_LINE)
     assert [row.data for row in parsed_rows] == [b'{"a": 1}', b'{\n  "a": "}{\\\\\\" ]"\n}', b'{"a": {"b": [{}]}}']
     assert not any(row.reason for row in parsed_rows)
 
 
-def test_what_is_no_object_is_rejected_and_the_others_are_not(tmp_path: Path) -> None:
+def test_text_that_is_no_object_is_rejected_and_the_objects_are_not(tmp_path: Path) -> None:
     content = b'{"body": 1}\n{\n "body": 2,\n}\nnonsense\n{"other": 3}\n{"body": "\xff"}\n{"body": 4}\n{"body":\n5'
     parsed_rows = read(tmp_path / "a.json", content, form="json", columns=Columns(data="body"), dialect=MULTI_LINE)
 

@@ -20,7 +20,7 @@ def test_the_driver_of_this_machine_listens_on_loopback(master: str) -> None:
 
 
 def test_the_driver_of_a_cluster_listens_where_it_reaches_the_master(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given a master on another machine, then it is not loopback, which the executors there cannot reach."""
+    """Given a master on another machine, then the driver does not listen on loopback: executors cannot reach that."""
 
     class Probe(socket.socket):
         def connect(self, address: object) -> None:
@@ -33,11 +33,11 @@ def test_the_driver_of_a_cluster_listens_where_it_reaches_the_master(monkeypatch
     assert driver_address("spark://10.9.8.7:7077,10.9.8.8:7077") == listening("10.9.8.1")
 
 
-def test_a_resource_manager_leaves_it_to_spark() -> None:
+def test_with_a_resource_manager_spark_chooses_the_address() -> None:
     assert driver_address("k8s://https://10.0.0.1:6443") == {}
     assert driver_address("yarn") == {}
 
 
-def test_a_master_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_master_is_refused() -> None:
     with pytest.raises(InvalidArgument, match=r"The Spark master nowhere\.invalid cannot be reached"):
         driver_address("spark://nowhere.invalid:7077")

@@ -443,7 +443,7 @@ def test_over_rest_alone(eve: str, word: str) -> None:
     assert repr(not_there.body) == repr(there.body).replace(existing, missing)
 
 
-def test_a_schemas_owner_is_not_told_which_topic_allows_a_revision(eve: str) -> None:
+def test_the_owner_of_a_schema_does_not_learn_which_topic_allows_a_revision(eve: str) -> None:
     schemas.schema_create(parent="projects/shop", schema_id="open", schema=AVRO)
     revision = schemas.schema_commit(name="projects/shop/schemas/open", request={"schema": AVRO}).revision_id
     settings = with_schema({"schema": "projects/shop/schemas/open", "lastRevisionId": revision})

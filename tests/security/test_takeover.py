@@ -426,7 +426,7 @@ def test_migrate_reports_what_clashes_and_changes_nothing(
     assert (list(Project.objects.values()), list(ServiceAccount.objects.values())) == before
 
 
-def test_nothing_is_reported_where_nothing_clashes(shop: Project) -> None:
+def test_nothing_is_reported_if_no_names_clash(shop: Project) -> None:
     Project.objects.create(project_id="depot")
 
     assert checks.names_check(None, ["default"]) == []

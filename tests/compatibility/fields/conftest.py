@@ -12,7 +12,7 @@ from tests.grpcservers import GrpcServer
 
 @pytest.fixture
 def shop(server: GrpcServer) -> Iterator[Shop]:
-    """The project with a topic, `orders`, and clients."""
+    """The clients of the project `shop`, which has the topic `orders`."""
     shop = Shop(server.address)
     shop.topic()
     yield shop

@@ -40,14 +40,14 @@ def test_a_topic_is_created_changed_and_deleted(shop: Shop) -> None:
 @tries("ListSubscriptionsResponse", "subscriptions", "nextPageToken")
 @tries("ListSnapshotsRequest", "project", "pageSize", "pageToken")
 @tries("ListSnapshotsResponse", "snapshots", "nextPageToken")
-def test_lists_of_a_project_come_page_by_page(shop: Shop) -> None:
+def test_resources_of_a_project_are_listed_page_by_page(shop: Shop) -> None:
     shop.topic(TOPIC + "-2")
     shop.topic("projects/depot/topics/other")
     for name in (SUBSCRIPTION, SUBSCRIPTION + "-2"):
         shop.subscription(name)
         shop.subscriber.create_snapshot({"name": name.replace("subscriptions", "snapshots"), "subscription": name})
 
-    for method, of, expected in (
+    for method, resources_of, expected in (
         (shop.publisher.list_topics, lambda page: page.topics, [TOPIC, TOPIC + "-2"]),
         (shop.subscriber.list_subscriptions, lambda page: page.subscriptions, [SUBSCRIPTION, SUBSCRIPTION + "-2"]),
         (
@@ -57,10 +57,10 @@ def test_lists_of_a_project_come_page_by_page(shop: Shop) -> None:
         ),
     ):
         first, second = _pages(method, {"project": "projects/shop", "page_size": 1})
-        assert [resource.name for page in (first, second) for resource in of(page)] == expected
+        assert [resource.name for page in (first, second) for resource in resources_of(page)] == expected
         assert first.next_page_token and not second.next_page_token
         third = next(iter(method({"project": "projects/shop", "page_token": first.next_page_token}).pages))
-        assert [resource.name for resource in of(third)] == expected[1:]
+        assert [resource.name for resource in resources_of(third)] == expected[1:]
 
 
 def _pages(method: Any, request: dict[str, Any]) -> list[Any]:
@@ -71,7 +71,7 @@ def _pages(method: Any, request: dict[str, Any]) -> list[Any]:
 @tries("ListTopicSubscriptionsResponse", "subscriptions", "nextPageToken")
 @tries("ListTopicSnapshotsRequest", "topic", "pageSize", "pageToken")
 @tries("ListTopicSnapshotsResponse", "snapshots", "nextPageToken")
-def test_lists_of_a_topic_come_page_by_page(shop: Shop) -> None:
+def test_resources_of_a_topic_are_listed_page_by_page(shop: Shop) -> None:
     shop.topic(TOPIC + "-2")
     shop.subscription("projects/shop/subscriptions/elsewhere", topic=TOPIC + "-2")
     names = [SUBSCRIPTION, SUBSCRIPTION + "-2"]
@@ -80,15 +80,15 @@ def test_lists_of_a_topic_come_page_by_page(shop: Shop) -> None:
         shop.subscription(name)
         shop.subscriber.create_snapshot({"name": snapshot, "subscription": name})
 
-    for method, of, expected in (
+    for method, resources_of, expected in (
         (shop.publisher.list_topic_subscriptions, lambda page: page.subscriptions, names),
         (shop.publisher.list_topic_snapshots, lambda page: page.snapshots, snapshots),
     ):
         first, second = _pages(method, {"topic": TOPIC, "page_size": 1})
-        assert [*of(first), *of(second)] == expected
+        assert [*resources_of(first), *resources_of(second)] == expected
         assert first.next_page_token and not second.next_page_token
         third = next(iter(method({"topic": TOPIC, "page_token": first.next_page_token}).pages))
-        assert list(of(third)) == expected[1:]
+        assert list(resources_of(third)) == expected[1:]
 
 
 @tries("Topic", "messageRetentionDuration")

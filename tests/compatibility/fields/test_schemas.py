@@ -106,8 +106,8 @@ def test_revisions_are_committed_rolled_back_listed_and_deleted(shop: Shop) -> N
     wide = {"name": NAME, "type_": AVRO, "definition": WIDE}
     committed = shop.schemas.commit_schema({"name": NAME, "schema": wide})
     assert committed.definition == WIDE
-    back = shop.schemas.rollback_schema({"name": NAME, "revision_id": narrow.revision_id})
-    assert back.definition == NARROW
+    rolled_back = shop.schemas.rollback_schema({"name": NAME, "revision_id": narrow.revision_id})
+    assert rolled_back.definition == NARROW
 
     pages = list(shop.schemas.list_schema_revisions({"name": NAME, "page_size": 2, "view": SchemaView.FULL}).pages)
 
@@ -116,8 +116,8 @@ def test_revisions_are_committed_rolled_back_listed_and_deleted(shop: Shop) -> N
     [rest] = shop.schemas.list_schema_revisions(request).pages
     assert [revision.definition for revision in rest.schemas] == [""]
     shop.schemas.delete_schema_revision({"name": f"{NAME}@{committed.revision_id}"})
-    left = {revision.revision_id for revision in shop.schemas.list_schema_revisions({"name": NAME})}
-    assert left == {back.revision_id, narrow.revision_id}
+    revision_ids = {revision.revision_id for revision in shop.schemas.list_schema_revisions({"name": NAME})}
+    assert revision_ids == {rolled_back.revision_id, narrow.revision_id}
 
 
 @tries("DeleteSchemaRevisionRequest", "revisionId")
@@ -133,9 +133,9 @@ def test_messages_are_validated(shop: Shop) -> None:
     create(shop)
     request = {"parent": PROJECT, "name": NAME, "message": b'{"id": 7}', "encoding": Encoding.JSON}
     shop.schemas.validate_message(request)
-    for wrong in ({"message": b'{"id": "x"}'}, {"encoding": Encoding.BINARY}, {"parent": "shop"}):
+    for change in ({"message": b'{"id": "x"}'}, {"encoding": Encoding.BINARY}, {"parent": "shop"}):
         with pytest.raises(exceptions.InvalidArgument):
-            shop.schemas.validate_message({**request, **wrong})
+            shop.schemas.validate_message({**request, **change})
     inline = {"parent": PROJECT, "schema": {"type_": AVRO, "definition": WIDE}, "encoding": Encoding.JSON}
     shop.schemas.validate_message({**inline, "message": b'{"id": {"string": "x"}}'})
 
@@ -146,7 +146,7 @@ def test_a_topic_accepts_only_messages_that_match_its_schema(shop: Shop) -> None
     narrow = create(shop)
     wide = commit(shop)
     old, new = '{"id": 7}', '{"id": {"string": "x"}}'
-    takes: dict[str, list[str]] = {}
+    accepted: dict[str, list[str]] = {}
     for name, schema_settings in {
         "first": {"first_revision_id": wide.revision_id},
         "last": {"last_revision_id": narrow.revision_id},
@@ -155,11 +155,11 @@ def test_a_topic_accepts_only_messages_that_match_its_schema(shop: Shop) -> None
         topic = f"projects/shop/topics/{name}"
         settings = {"schema": NAME, "encoding": Encoding.JSON, **schema_settings}
         shop.publisher.create_topic({"name": topic, "schema_settings": settings})
-        takes[name] = [text for text in (old, new) if taken(shop, topic, text)]
-    assert takes == {"first": [new], "last": [old], "binary": []}
+        accepted[name] = [text for text in (old, new) if is_accepted(shop, topic, text)]
+    assert accepted == {"first": [new], "last": [old], "binary": []}
 
 
-def taken(shop: Shop, topic: str, text: str) -> bool:
+def is_accepted(shop: Shop, topic: str, text: str) -> bool:
     try:
         return bool(shop.publish(text, topic=topic))
     except exceptions.InvalidArgument:

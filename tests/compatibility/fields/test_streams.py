@@ -20,7 +20,7 @@ from tests.ports import wait_for
 
 
 class Stream:
-    """One stream, whose answers are kept until somebody asks for them."""
+    """A stream that keeps its answers until the test asks for them."""
 
     def __init__(self, shop: Shop, **first: Any) -> None:
         self._requests: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -96,7 +96,7 @@ def test_a_stream_that_ends_releases_the_messages_that_its_client_never_touched(
         stream.send(modify_deadline_ack_ids=[ack_ids[b"extended"]], modify_deadline_seconds=[600])
         wait_for(lambda: seconds_left("l") > 500, what="the longer lease")
     with Stream(shop, stream_ack_deadline_seconds=300) as stream:
-        # It costs no delivery attempt.
+        # The release costs no delivery attempt.
         [again] = stream.received(1)
         assert (again.message.data, again.delivery_attempt) == (b"untouched", 1)
         assert seconds_left("l") > 500, "the extended lease goes on"
@@ -136,9 +136,9 @@ def test_a_stream_has_no_more_messages_outstanding_than_its_client_allows(shop: 
             for _ in range(3):
                 shop.publish("x" * 1_000_000)
             first += stream.received(1)
-            left = shop.pull()
-            assert left, "the stream holds everything"
-            shop.nack(left)
+            others = shop.pull()
+            assert others, "the stream holds everything"
+            shop.nack(others)
             stream.send(ack_ids=[received.ack_id for received in first])
             rest: list[Any] = []
             while len(rest) < 2:
@@ -157,7 +157,7 @@ def test_a_stream_of_protocol_1_answers_an_empty_request(shop: Shop) -> None:
 @tries("StreamingPullResponse", "acknowledgeConfirmation", "modifyAckDeadlineConfirmation")
 @tries("AcknowledgeConfirmation", "ackIds", "invalidAckIds")
 @tries("ModifyAckDeadlineConfirmation", "ackIds", "invalidAckIds")
-def test_with_exactly_once_delivery_a_stream_confirms(shop: Shop) -> None:
+def test_with_exactly_once_delivery_a_stream_confirms_acknowledgements_and_deadlines(shop: Shop) -> None:
     shop.subscription(enable_exactly_once_delivery=True)
     shop.publish("x")
     with Stream(shop) as stream:

@@ -1,4 +1,4 @@
-"""The fields of subscriptions, of their policies and of how they are pushed."""
+"""The fields of subscriptions, of their policies and of their push configuration."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_message_is_owed_as_long_as_it_is_retained(shop: Shop) -> None:
 
 
 @tries("Subscription", "enableMessageOrdering")
-def test_messages_of_an_ordering_key_come_in_order(shop: Shop) -> None:
+def test_messages_of_an_ordering_key_arrive_in_order(shop: Shop) -> None:
     shop.subscription(enable_message_ordering=True, retry_policy=AT_ONCE)
     shop.publish("1", "2", "3", ordering_key="k")
     received: list[bytes] = []
@@ -119,7 +119,7 @@ def test_an_idle_subscription_expires(shop: Shop) -> None:
 
 
 @tries("Subscription", "filter")
-def test_a_filter_chooses_messages(shop: Shop) -> None:
+def test_only_messages_that_match_the_filter_are_delivered(shop: Shop) -> None:
     shop.subscription(filter='attributes.kind = "new"')
     shop.publish("no", attributes={"kind": "old"})
     shop.publish("yes", attributes={"kind": "new"})
@@ -138,7 +138,7 @@ def test_a_message_goes_to_the_dead_letter_topic_after_its_last_attempt(shop: Sh
     attempts: list[int] = []
     letters: list[Any] = []
 
-    def moved() -> bool:
+    def is_dead_lettered() -> bool:
         received = shop.pull()
         attempts.extend(entry.delivery_attempt for entry in received)
         if received:
@@ -146,7 +146,7 @@ def test_a_message_goes_to_the_dead_letter_topic_after_its_last_attempt(shop: Sh
         letters.extend(shop.pull("projects/shop/subscriptions/letters"))
         return bool(letters)
 
-    wait_for(moved, timeout_seconds=60, what="the dead letter")
+    wait_for(is_dead_lettered, timeout_seconds=60, what="the dead letter")
     assert attempts == [1, 2, 3, 4, 5, 6]
     assert letters[0].message.data == b"x"
 

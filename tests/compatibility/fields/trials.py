@@ -1,4 +1,4 @@
-"""Records which test tries which field, and holds the tests' clients: Google's generated ones, without batching."""
+"""Record which test tries which field. The tests' clients are Google's generated ones, which collect no batches."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ tried: set[str] = set()
 
 
 def tries(message: str, *fields: str) -> Callable[[Test], Test]:
-    """Note that a test tries these fields of a message. Each must occur in the test's own code."""
+    """Record that a test tries these fields of a message. Each must occur in the test's own code."""
 
-    def noted(test: Test) -> Test:
+    def record(test: Test) -> Test:
         words = set(re.findall(r"\w+", inspect.getsource(test).partition("\ndef ")[2]))
         # Python's classes call the field `type` of a message `type_`.
         absent = [field for field in fields if not words & {snake_case(field), f"{snake_case(field)}_"}]
@@ -39,11 +39,11 @@ def tries(message: str, *fields: str) -> Callable[[Test], Test]:
         tried.update(f"{message}.{field}" for field in fields)
         return test
 
-    return noted
+    return record
 
 
 class Shop:
-    """The clients of the project `shop`, and what its subscriptions look like from inside."""
+    """The clients of the project `shop`, and the requests that the tests send with them."""
 
     def __init__(self, address: str) -> None:
         self.channel = grpc.insecure_channel(address)
@@ -84,7 +84,7 @@ def seconds_left(kind: str, name: str = SUBSCRIPTION) -> float:
 
 
 def make_due(kind: str, name: str = SUBSCRIPTION) -> None:
-    """Let every lease or retry of a subscription end now, as if its time had passed."""
+    """Make every lease or retry of a subscription due now, as if its time had passed."""
     client, key = default_backlog().client, _key(kind, name)
     for member in client.zrange(key, 0, -1):
         client.zadd(key, {member: 1})

@@ -1,4 +1,4 @@
-// Calls the official client as the test asks: a JSON object a line in, one a line out.
+// Calls the official client for the tests: reads a JSON object from each line of its input and prints one per line.
 "use strict";
 
 const readline = require("node:readline");
@@ -21,30 +21,30 @@ async function clientOf(service) {
 
 const snake = (path) => path.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
-// From proto JSON to what protobuf.js takes.
-function given(value, key) {
+// Convert proto JSON to the form that protobuf.js takes.
+function fromProtoJson(value, key) {
   if (key === "updateMask") return { paths: value.split(",").map(snake) };
   if (typeof value === "string" && /(Duration|Backoff|ttl)$/.test(key)) return { seconds: parseInt(value, 10) };
   if (typeof value === "string" && /^(time|expireTime)$/.test(key)) {
     return { seconds: Math.floor(Date.parse(value) / 1000), nanos: (Date.parse(value) % 1000) * 1e6 };
   }
-  if (Array.isArray(value)) return value.map((one) => given(one, key));
+  if (Array.isArray(value)) return value.map((item) => fromProtoJson(item, key));
   if (value && typeof value === "object") {
-    return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, given(one, name)]));
+    return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, fromProtoJson(item, name)]));
   }
   return value;
 }
 
-// And back; what is empty or a default is left out, as proto JSON does.
-function shown(value, key) {
-  if (Array.isArray(value)) return value.map((one) => shown(one, key));
+// Convert it back to proto JSON, which leaves out empty and default values.
+function toProtoJson(value, key) {
+  if (Array.isArray(value)) return value.map((item) => toProtoJson(item, key));
   if (value && typeof value === "object") {
     if (value.type === "Buffer") return Buffer.from(value.data).toString("base64");
     if ("seconds" in value && /(Duration|Backoff|ttl)$/.test(key)) return `${value.seconds}s`;
     return Object.fromEntries(Object.entries(value)
-      .map(([name, one]) => [name, shown(one, name)])
-      .filter(([, one]) => !(one === "" || one === null || one === undefined || one === false || one === 0 ||
-        (Array.isArray(one) && one.length === 0))));
+      .map(([name, item]) => [name, toProtoJson(item, name)])
+      .filter(([, item]) => !(item === "" || item === null || item === undefined || item === false || item === 0 ||
+        (Array.isArray(item) && item.length === 0))));
   }
   return value;
 }
@@ -53,12 +53,12 @@ const actions = {
   async call({ service, method, request }) {
     const client = await clientOf(service);
     const name = method[0].toLowerCase() + method.slice(1);
-    const [answer] = await client[name](given(request, ""), { autoPaginate: false, timeout: 20000 });
+    const [answer] = await client[name](fromProtoJson(request, ""), { autoPaginate: false, timeout: 20000 });
     const plain = JSON.parse(JSON.stringify(answer ?? {}));
-    if (Array.isArray(plain)) return { items: shown(plain, "") };
-    const empty = Object.fromEntries(Object.entries(plain).filter(([, one]) => !(one && typeof one === "object" &&
-      !Array.isArray(one) && Object.keys(one).length === 0)));
-    return shown(empty, "");
+    if (Array.isArray(plain)) return { items: toProtoJson(plain, "") };
+    const empty = Object.fromEntries(Object.entries(plain).filter(([, item]) => !(item && typeof item === "object" &&
+      !Array.isArray(item) && Object.keys(item).length === 0)));
+    return toProtoJson(empty, "");
   },
 
   // Publish with the high-level client: batching, ordering keys.
@@ -69,26 +69,26 @@ const actions = {
     return { ids: await Promise.all(ids) };
   },
 
-  // Stream until `count` messages are acknowledged; the first `nacks` deliveries are given back.
+  // Stream until `count` messages are acknowledged; the first `nacks` deliveries are nacked.
   stream({ subscription, count, nacks, maxMessages }) {
     return new Promise((resolve, reject) => {
-      const got = [];
-      let left = nacks || 0;
+      const received = [];
+      let nacksLeft = nacks || 0;
       const reader = pubsub.subscription(subscription, { flowControl: { maxMessages: maxMessages || 1000 } });
       reader.on("error", reject);
       reader.on("message", async (message) => {
-        if (left > 0) {
-          left -= 1;
+        if (nacksLeft > 0) {
+          nacksLeft -= 1;
           message.nack();
           return;
         }
-        got.push({ data: message.data.toString(), attributes: message.attributes, orderingKey: message.orderingKey,
+        received.push({ data: message.data.toString(), attributes: message.attributes, orderingKey: message.orderingKey,
           deliveryAttempt: message.deliveryAttempt });
         if (reader.isExactlyOnceDelivery) await message.ackWithResponse();
         else message.ack();
-        if (got.length === count) {
+        if (received.length === count) {
           await reader.close();
-          resolve({ received: got });
+          resolve({ received });
         }
       });
     });

@@ -1,4 +1,4 @@
-"""The console asks the policies too: a member of staff with every page of it still needs the permission."""
+"""The console checks the IAM policies too: Django's permissions alone allow a member of staff nothing."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def grant(resource: str, role: str) -> None:
     grants.role_grant(resource_get(resource), role=role, member=ADA)
 
 
-def denied(response: Any) -> bool:
+def is_denied(response: Any) -> bool:
     return any("You need the permission" in text for texts in errors(response).values() for text in texts)
 
 
-def test_nothing_is_made_without_the_permission(ada: Client) -> None:
+def test_nothing_is_created_without_the_permission(ada: Client) -> None:
     project = Project.objects.get()
     pages: dict[str, dict[str, Any]] = {
         "topic": {"project": project.pk, "topic_id": "returns", "labels": "{}"},
@@ -49,7 +49,7 @@ def test_nothing_is_made_without_the_permission(ada: Client) -> None:
         "serviceaccount": {"project": project.pk, "account_id": "another"},
         "project": {"project_id": "depot"},
     }
-    assert denied(ada.post(f"{ADMIN}project/add/", pages.pop("project")))
+    assert is_denied(ada.post(f"{ADMIN}project/add/", pages.pop("project")))
     for role in ("", "roles/viewer"):
         if role:
             grant("projects/shop", role)
@@ -65,7 +65,7 @@ def test_nothing_is_made_without_the_permission(ada: Client) -> None:
 
 def test_a_signed_subscription_needs_act_as(ada: Client) -> None:
     grant("projects/shop", "roles/pubsub.admin")
-    assert errors(ada.post(f"{ADMIN}subscription/add/", form()))["service_account"], "accounts she may not see"
+    assert errors(ada.post(f"{ADMIN}subscription/add/", form()))["service_account"], "Ada may not see the account"
     grant("projects/shop", "roles/iam.serviceAccountViewer")
 
     refused = ada.post(f"{ADMIN}subscription/add/", form())
@@ -75,11 +75,11 @@ def test_a_signed_subscription_needs_act_as(ada: Client) -> None:
     assert ada.post(f"{ADMIN}subscription/add/", form()).status_code == 302
 
 
-def test_rows_are_changed_and_deleted_with_the_permission_only(ada: Client) -> None:
+def test_rows_are_changed_and_deleted_only_with_the_permission(ada: Client) -> None:
     topic = Topic.objects.get()
     account = ServiceAccount.objects.get()
     change = f"{ADMIN}topic/{topic.pk}/change/"
-    chosen = {"action": "delete_selected", "_selected_action": [topic.pk], "post": "yes"}
+    deletion = {"action": "delete_selected", "_selected_action": [topic.pk], "post": "yes"}
 
     for address in (change, f"{ADMIN}topic/{topic.pk}/delete/"):
         unknown = address.replace(f"/{topic.pk}/", f"/{topic.pk + 1}/")
@@ -88,7 +88,7 @@ def test_rows_are_changed_and_deleted_with_the_permission_only(ada: Client) -> N
     grant("projects/shop", "roles/viewer")
     assert ada.post(change, {"labels": '{"a": "b"}', "message_retention": ""}).status_code == 403
     assert ada.post(f"{ADMIN}topic/{topic.pk}/delete/", {"post": "yes"}).status_code == 403
-    ada.post(f"{ADMIN}topic/", chosen)
+    ada.post(f"{ADMIN}topic/", deletion)
     ada.post(f"{ADMIN}serviceaccount/", {"action": "disable", "_selected_action": [account.pk]})
     account.refresh_from_db()
     assert Topic.objects.get().labels == {}
@@ -99,7 +99,7 @@ def test_rows_are_changed_and_deleted_with_the_permission_only(ada: Client) -> N
     account.refresh_from_db()
     assert account.disabled
     assert ada.post(change, {"labels": '{"a": "b"}', "message_retention": ""}).status_code == 302
-    ada.post(f"{ADMIN}topic/", chosen)
+    ada.post(f"{ADMIN}topic/", deletion)
     assert not Topic.objects.exists()
 
 
@@ -116,14 +116,14 @@ def test_publishing_by_hand_needs_the_permission(ada: Client) -> None:
     assert ada.post(page, {"text": "hello", "attributes": "{}"}).status_code == 302
 
 
-def test_a_project_is_made_below_a_parent(ada: Client) -> None:
+def test_a_project_is_created_below_a_parent(ada: Client) -> None:
     organization = Organization.objects.create(display_name="Example", number=1)
     fields = {"project_id": "depot", "parent": "organizations/1"}
-    assert denied(ada.post(f"{ADMIN}project/add/", fields))
+    assert is_denied(ada.post(f"{ADMIN}project/add/", fields))
     grant("organizations/1", "roles/resourcemanager.projectCreator")
 
     missing = {**fields, "parent": "organizations/2"}
-    assert denied(ada.post(f"{ADMIN}project/add/", missing)), "whether there is one is not for her to know"
+    assert is_denied(ada.post(f"{ADMIN}project/add/", missing)), "Ada may not learn whether the organization exists"
     root = Client()
     root.force_login(User.objects.create_superuser("root"))
     assert errors(root.post(f"{ADMIN}project/add/", missing))["parent"]
@@ -131,7 +131,7 @@ def test_a_project_is_made_below_a_parent(ada: Client) -> None:
     assert Project.objects.get(project_id="depot").parent == organization
 
 
-def test_click_grant_to_grant_the_service_agent_the_token_creator_role_if_it_doesnt_already_have_it(
+def test_the_grant_action_gives_the_service_agent_the_token_creator_role_once(
     ada: Client,
 ) -> None:
     account = ServiceAccount.objects.get()

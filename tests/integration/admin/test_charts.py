@@ -1,4 +1,4 @@
-"""A subscription's charts tell what is zero from what is not known, and an empty one says why."""
+"""A subscription's charts show zero and unknown values differently, and an empty chart says why it is empty."""
 
 from __future__ import annotations
 
@@ -68,24 +68,24 @@ def span(minutes: int) -> curves.Span:
     return curves.Span("shop", "push", NOW - minutes * MINUTE, NOW, MINUTE, now=NOW)
 
 
-def test_a_counted_period_without_pushes_is_zero_and_one_that_is_not_counted_is_a_gap(redis_url: str) -> None:
+def test_a_counted_period_without_pushes_is_zero_and_an_uncounted_one_is_a_gap(redis_url: str) -> None:
     counted(minutes_ago=2)
     pushes(minutes_ago=4, count=7)
     pushes(minutes_ago=1, count=3)
-    shown = span(5)
-    counts = curves.counts(shown, coverage(shown, counting().counted_to).counted)
+    period = span(5)
+    counts = curves.counts(period, coverage(period, counting().counted_to).counted)
     assert counts.pushes == {"ack": [0.0, 7.0, 0.0, None, 3.0]}
     assert [value is None for value in counts.latencies_ms[0.5]] == [True, False, True, True, False]
     assert counts.dead_letters == [0.0, 0.0, 0.0, None, 0.0]
 
 
-def test_a_minute_without_a_row_is_quiet_if_gauges_were_taken_and_a_gap_if_not(redis_url: str) -> None:
+def test_a_minute_without_a_row_is_zero_if_gauges_were_taken_and_a_gap_otherwise(redis_url: str) -> None:
     figures = {"undelivered": 4, "oldest_unacked_seconds": 9, "outstanding": 1, "push_window": 3, "backoff_ms": 1500}
     for minutes_ago in (3, 2):
         GaugeRound.objects.create(at=NOW - minutes_ago * MINUTE)
     GaugeMinute.objects.create(project="shop", resource=PUSH, at=NOW - 2 * MINUTE, **figures)
-    shown = span(3)
-    gauges = curves.gauges(shown, coverage(shown, None).taken)
+    period = span(3)
+    gauges = curves.gauges(period, coverage(period, None).taken)
     assert gauges.undelivered == [0.0, 4.0, None]
     assert gauges.push_window == [None, 3.0, None]
     assert gauges.backoff_seconds == [0.0, 1.5, None]
@@ -97,7 +97,7 @@ def test_a_round_of_gauges_is_noted_once_a_minute(subscription: Subscription) ->
     assert GaugeRound.objects.get().at == NOW
 
 
-def test_every_empty_frame_gives_its_reason(client: Client, subscription: Subscription, settings: Any) -> None:
+def test_every_empty_chart_gives_its_reason(client: Client, subscription: Subscription, settings: Any) -> None:
     settings.JOURNAL = "/journal"
     page = charts(client, subscription)
     assert page.count('class="none"') == 7
@@ -127,20 +127,20 @@ def test_every_empty_frame_gives_its_reason(client: Client, subscription: Subscr
     assert charts(client, subscription).count("The journal is switched off") == 3
 
 
-def test_the_page_says_how_far_pushes_are_counted_and_by_whom(client: Client, subscription: Subscription) -> None:
-    def told() -> tuple[str, str]:
+def test_the_page_says_which_counter_runs_and_how_far_it_is(client: Client, subscription: Subscription) -> None:
+    def counting_state() -> tuple[str, str]:
         context = client.get(f"/admin/deliveries/segment/charts/{subscription.pk}/").context
         return context["counting_level"], context["counting"]
 
     time = f"{NOW:%Y-%m-%d %H:%M:%S} UTC"
-    assert told() == ("warn", "Nothing has been counted yet: no maintenance worker ran.")
+    assert counting_state() == ("warn", "Nothing has been counted yet: no maintenance worker ran.")
     counted(minutes_ago=0, waiting=2)
-    assert told() == ("good", f"Counted up to {time} by the embedded counter. Segments that wait: 2.")
+    assert counting_state() == ("good", f"Counted up to {time} by the embedded counter. Segments that wait: 2.")
     CountingLease.objects.update(counter="spark", waiting=0)
-    assert told() == ("good", f"Counted up to {time} by Spark.")
+    assert counting_state() == ("good", f"Counted up to {time} by Spark.")
     CountingLease.objects.update(until=utcnow() - MINUTE)
-    assert told()[0] == "warn"
-    assert told()[1].startswith(f"Counting has stopped: counted up to {time}.")
+    assert counting_state()[0] == "warn"
+    assert counting_state()[1].startswith(f"Counting has stopped: counted up to {time}.")
 
 
 def test_a_range_is_compared_with_the_week_before(client: Client, subscription: Subscription) -> None:
@@ -171,12 +171,12 @@ def test_the_overview_has_percentiles_and_responses_of_the_last_minutes_that_are
     assert f"Counted up to {NOW - 30 * MINUTE:%Y-%m-%d %H:%M:%S} UTC by the embedded counter." in page
 
 
-def test_the_page_costs_as_many_queries_for_a_month_as_for_an_hour(client: Client, subscription: Subscription) -> None:
+def test_the_page_needs_as_many_queries_for_a_month_as_for_an_hour(client: Client, subscription: Subscription) -> None:
     counted(minutes_ago=0)
-    costs = []
+    query_counts = []
     for number, query in enumerate(("range=1h", "range=1h", "range=30d")):
         pushes(minutes_ago=number, count=1)
         with CaptureQueriesContext(connection) as queries:
             charts(client, subscription, query)
-        costs.append(len(queries))
-    assert costs[1] == costs[2]
+        query_counts.append(len(queries))
+    assert query_counts[1] == query_counts[2]

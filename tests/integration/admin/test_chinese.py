@@ -1,6 +1,6 @@
-"""The console is complete in Simplified Chinese: no page shows English, but for names and words of the API.
+"""The console is complete in Simplified Chinese: pages show no English except names and words of the API.
 
-The same walk over all pages looks at their times, which have one format in every language.
+The same round of all pages checks their times, which have one format in every language.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
 
 #: Elements whose text is code or a name.
 CODE = {"script", "style", "code", "pre", "option", "title", "text"}
-#: Attributes that are read or shown.
-READ = {"title", "placeholder", "aria-label", "alt"}
+#: Attributes that a browser shows or reads out.
+VISIBLE_ATTRIBUTES = {"title", "placeholder", "aria-label", "alt"}
 #: Two English words in a row, or one that begins with a capital letter.
 ENGLISH = re.compile(r"[A-Za-z][a-z]+(?: [a-z]+)+|\b[A-Z][a-z]{2,}\b")
 #: Names of products, formats and standards, and words that are written in English in Chinese too.
@@ -26,14 +26,14 @@ NAMES = re.compile(
     r"Enter|Ctrl|Shift|Mac|Windows|Command|Control|True|False|JSON|PEM|LDAP"
 )
 
-#: Answers that are no pages, a page of Django's own whose help is put together before the language is known, and the
-#: audit log, whose rows are about kinds of resources by their names.
-NO_PAGES = ("logout", "jsi18n", "autocomplete", "/password/", "/auditentry/")
+#: Not checked: answers that are no pages, a page of Django's whose help text is built before the language is known, and
+#: the audit log, whose rows name kinds of resources in English.
+SKIPPED = ("logout", "jsi18n", "autocomplete", "/password/", "/auditentry/")
 
 
-#: A time of any form, and the only one that the console shows. The axis of a chart, which says less, is SVG text.
+#: A time in any form, and the only form that the console shows. The axis of a chart shows less, but it is SVG text.
 ANY_TIME = re.compile(r"\d{1,2}:\d\d(?::\d\d)?|[ap]\.m\.|\d年|上午|下午")
-OUR_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})? UTC")
+CONSOLE_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})? UTC")
 
 
 class Texts(HTMLParser):
@@ -47,7 +47,7 @@ class Texts(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._code += tag in CODE or ("class", "mono") in attrs
-        self.texts += [value for name, value in attrs if name in READ and value and tag != "option"]
+        self.texts += [value for name, value in attrs if name in VISIBLE_ATTRIBUTES and value and tag != "option"]
 
     def handle_endtag(self, tag: str) -> None:
         self._code -= tag in CODE and self._code > 0
@@ -58,7 +58,7 @@ class Texts(HTMLParser):
 
 
 def english_in(page: str) -> set[str]:
-    """The English of a page that is no name: names have a slash, a dot, a hyphen, a colon, an at sign or a tenant."""
+    """Return the English texts of a page. Words with a slash, dot, hyphen, colon, at sign or tenant count as names."""
     english = set()
     for text in Texts(page).texts:
         words = " ".join(word for word in text.split() if not re.search(r"[/@_:.=-]|^\W*$", word.strip(".:,?!;()…")))
@@ -67,19 +67,19 @@ def english_in(page: str) -> set[str]:
     return english
 
 
-def strange_times_in(page: str) -> set[str]:
-    """The texts of a page with a time that lacks seconds or the zone, or has another form."""
-    return {text for text in Texts(page).texts if ANY_TIME.search(OUR_TIME.sub("", text))}
+def malformed_times_in(page: str) -> set[str]:
+    """Return the texts of a page with a time that lacks seconds or the zone, or has another form."""
+    return {text for text in Texts(page).texts if ANY_TIME.search(CONSOLE_TIME.sub("", text))}
 
 
-def test_strange_times_are_seen() -> None:
-    fine = "<td>2026-11-22 05:32:07 UTC</td><td>since 2026-11-22 05:32:07.123 UTC</td><text>05:32</text>"
-    assert strange_times_in(fine) == set()
+def test_times_of_another_form_are_detected() -> None:
+    well_formed = "<td>2026-11-22 05:32:07 UTC</td><td>since 2026-11-22 05:32:07.123 UTC</td><text>05:32</text>"
+    assert malformed_times_in(well_formed) == set()
     for time in ("2026-11-22 05:32", "2026-11-22 05:32:07", "2026-11-22T05:32:07Z", "Nov. 22, 2026, 5:32 a.m."):
-        assert strange_times_in(f"<td>{time}</td>") == {time}
+        assert malformed_times_in(f"<td>{time}</td>") == {time}
 
 
-def test_english_is_seen() -> None:
+def test_english_is_detected() -> None:
     assert english_in("<h1>Select a topic</h1>") == {"Select a topic"}
     assert english_in('<input placeholder="Search">') == {"Search"}
     assert english_in("<td>projects/shop/topics/orders</td><p>PushHub 正在运行</p>") == set()
@@ -93,14 +93,14 @@ def test_every_page_is_in_chinese_and_its_times_have_seconds_and_a_zone(redis_ur
     times: dict[str, str] = {}
     pages = 0
     for address in addresses(world, "acme"):
-        if any(word in address for word in NO_PAGES):
+        if any(word in address for word in SKIPPED):
             continue
         response = client.get(address, follow=True)
         if response.status_code == 200 and "html" in response.headers["Content-Type"]:
             pages += 1
             page = response.content.decode()
             english |= dict.fromkeys(english_in(page), address)
-            times |= dict.fromkeys(strange_times_in(page), address)
+            times |= dict.fromkeys(malformed_times_in(page), address)
     assert pages > 60
     assert times == {}, "\n".join(f"{text!r} at {address}" for text, address in times.items())
     assert english == {}, "\n".join(f"{text!r} at {address}" for text, address in english.items())

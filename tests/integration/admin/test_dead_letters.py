@@ -1,4 +1,4 @@
-"""The console's pages of dead letters: what they tell, what they do, and whom they offer it to."""
+"""The console's pages of dead letters: what they show, what they do, and who may use them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deliveries.deadletters import jobs
 from deliveries.models import DeadLetter, DeadLetterJob, Delivery, Message
 from subscriptions.iam import grants
 from subscriptions.models import Project, Subscription, Topic
-from tests.integration.deadletters.letters import letters_made, owed_to, source_made
+from tests.integration.deadletters.letters import letters_create, owed_to, source_create
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -34,7 +34,7 @@ def client() -> Client:
     return client
 
 
-def of(source: Subscription) -> str:
+def page_of(source: Subscription) -> str:
     return f"{LIST}of/{source.pk}/"
 
 
@@ -42,14 +42,14 @@ def act(client: Client, source: Subscription, **sent: Any) -> Any:
     return client.post(f"{LIST}act/{source.pk}/", sent, follow=True)
 
 
-def said(page: Any) -> list[str]:
+def messages_of(page: Any) -> list[str]:
     return [str(message) for message in page.context["messages"]]
 
 
-def test_the_list_tells_number_age_reasons_and_attempts_of_each_subscription(api: Api, client: Client) -> None:
-    source = source_made(api)
-    letters_made(api, source, 2)
-    letters_made(api, source, 1, result="connect_failed")
+def test_the_list_shows_number_age_reasons_and_attempts_of_each_subscription(api: Api, client: Client) -> None:
+    source = source_create(api)
+    letters_create(api, source, 2)
+    letters_create(api, source, 1, result="connect_failed")
     [row] = client.get(LIST).context["rows"]
     assert (row["name"], row["count"], row["attempts"]) == (source.name, 3, 5)
     assert row["reasons"] == [("the endpoint answered 503", 2), ("a refused connection", 1)]
@@ -59,9 +59,9 @@ def test_the_list_tells_number_age_reasons_and_attempts_of_each_subscription(api
     assert "It has no subscription: PushHub keeps the dead letters." in page
 
 
-def test_the_page_of_one_tells_its_content_and_its_message(api: Api, client: Client) -> None:
-    source = source_made(api)
-    [letter] = letters_made(api, source, 1, attributes={"lang": "en"}, orderingKey="k")
+def test_the_page_of_a_dead_letter_shows_its_content_and_links_its_message(api: Api, client: Client) -> None:
+    source = source_create(api)
+    [letter] = letters_create(api, source, 1, attributes={"lang": "en"}, orderingKey="k")
     page = client.get(f"{LIST}{letter}/change/")
     assert page.context["text"] == "0"
     assert page.context["attributes"]["lang"] == "en"
@@ -71,70 +71,70 @@ def test_the_page_of_one_tells_its_content_and_its_message(api: Api, client: Cli
     assert client.get(f"{LIST}{letter}/change/").status_code == 404
 
 
-def test_chosen_dead_letters_are_redriven_and_discarded_after_a_question(api: Api, client: Client) -> None:
-    source = source_made(api)
-    first, second, third = letters_made(api, source, 3)
-    assert said(act(client, source, do="redrive")) == ["Choose at least one dead letter."]
-    assert said(act(client, source, do="redrive", letter=[first])) == ["Redrove 1 dead letter."]
+def test_chosen_dead_letters_are_redriven_at_once_and_discarded_after_a_confirmation(api: Api, client: Client) -> None:
+    source = source_create(api)
+    first, second, third = letters_create(api, source, 3)
+    assert messages_of(act(client, source, do="redrive")) == ["Choose at least one dead letter."]
+    assert messages_of(act(client, source, do="redrive", letter=[first])) == ["Redrove 1 dead letter."]
     question = act(client, source, do="discard", letter=[second, third])
     assert "Discarding 2 dead letters deletes them for good." in question.content.decode()
     assert DeadLetter.objects.count() == 2
     sent = dict(question.context["sent"])
     assert sent["do"] == "discard"
-    assert said(act(client, source, do="discard", letter=[second, third], confirmed="yes")) == [
+    assert messages_of(act(client, source, do="discard", letter=[second, third], confirmed="yes")) == [
         "Discarded 2 dead letters."
     ]
     assert (owed_to("worker"), owed_to("reader")) == (["0"], [])
 
 
-def test_all_are_moved_by_an_order_whose_progress_is_shown(api: Api, client: Client) -> None:
-    source = source_made(api)
-    letters_made(api, source, 3)
-    assert said(act(client, source, do="redrive-all", rate="0")) == [
+def test_all_dead_letters_are_moved_by_a_job_whose_progress_is_shown(api: Api, client: Client) -> None:
+    source = source_create(api)
+    letters_create(api, source, 3)
+    assert messages_of(act(client, source, do="redrive-all", rate="0")) == [
         "The rate must be between 1 and 1000 messages a second."
     ]
     page = act(client, source, do="redrive-all", rate="1")
-    assert said(page) == ["3 dead letters will be moved, at most 1 a second."]
+    assert messages_of(page) == ["3 dead letters will be moved, at most 1 a second."]
     assert page.context["job"]["text"] == "Redriving: 0 of 3, at most 1 a second."
     assert f'data-live-source="{LIST}job/{source.pk}/"' in page.content.decode()
     jobs.jobs_advance()
     live = client.get(f"{LIST}job/{source.pk}/").json()
     assert live == {"sentence": "Redriving: 1 of 3, at most 1 a second.", "level": ""}
-    page = client.get(of(source))
+    page = client.get(page_of(source))
     assert page.context["job"]["text"] == "Redriving: 1 of 3, at most 1 a second."
-    assert said(client.post(f"{LIST}stop/{source.pk}/", follow=True)) == [
+    assert messages_of(client.post(f"{LIST}stop/{source.pk}/", follow=True)) == [
         "Stopped. The dead letters that are left stay here."
     ]
-    assert client.get(of(source)).context["job"]["text"] == "Stopped after 1 of 3."
+    assert client.get(page_of(source)).context["job"]["text"] == "Stopped after 1 of 3."
     question = act(client, source, do="discard-all", rate="1000")
     assert "Discarding all 2 dead letters" in question.content.decode()
     act(client, source, do="discard-all", rate="1000", confirmed="yes")
     jobs.jobs_advance()
     jobs.jobs_advance()
-    page = client.get(of(source))
+    page = client.get(page_of(source))
     assert page.context["job"]["text"] == "Discarded 2 dead letters."
     assert owed_to("worker") == ["0"]
 
 
 def test_chosen_dead_letters_are_moved_at_the_rate_of_the_form(api: Api, client: Client) -> None:
-    source = source_made(api)
-    first, second, third = letters_made(api, source, 3)
+    source = source_create(api)
+    first, second, third = letters_create(api, source, 3)
     for rate in ("0", "1001", "ten", ""):
         for verb in ("redrive", "discard", "redrive-all"):
-            assert said(act(client, source, do=verb, letter=[first], rate=rate)) == [
+            assert messages_of(act(client, source, do=verb, letter=[first], rate=rate)) == [
                 "The rate must be between 1 and 1000 messages a second."
             ]
     assert not DeadLetterJob.objects.exists()
-    assert 'name="rate"' in client.get(of(source)).content.decode()
+    assert 'name="rate"' in client.get(page_of(source)).content.decode()
     page = act(client, source, do="redrive", letter=[first, third], rate="1")
-    assert said(page) == ["2 dead letters will be moved, at most 1 a second."]
+    assert messages_of(page) == ["2 dead letters will be moved, at most 1 a second."]
     assert page.context["job"]["text"] == "Redriving: 0 of 2, at most 1 a second."
     jobs.jobs_advance()
     assert client.get(f"{LIST}job/{source.pk}/").json()["sentence"] == "Redriving: 1 of 2, at most 1 a second."
     client.post(f"{LIST}stop/{source.pk}/")
     question = act(client, source, do="discard", letter=[second], rate="7")
     assert dict(question.context["sent"])["rate"] == "7"
-    assert said(act(client, source, do="discard", letter=[second], rate="7", confirmed="yes")) == [
+    assert messages_of(act(client, source, do="discard", letter=[second], rate="7", confirmed="yes")) == [
         "1 dead letter will be moved, at most 7 a second."
     ]
     jobs.jobs_advance()
@@ -151,11 +151,11 @@ def person(name: str, role: str, resource: Any) -> Client:
     return client
 
 
-def test_who_may_only_view_sees_no_button_and_no_content(api: Api) -> None:
-    source = source_made(api)
-    [letter] = letters_made(api, source, 1)
+def test_a_viewer_sees_no_button_and_no_content(api: Api) -> None:
+    source = source_create(api)
+    [letter] = letters_create(api, source, 1)
     viewer = person("vera", "roles/pubsub.viewer", Project.objects.get())
-    page = viewer.get(of(source)).content.decode()
+    page = viewer.get(page_of(source)).content.decode()
     assert str(letter) in page
     assert "<button" not in page.partition('id="content-main"')[2]
     assert f"{LIST}{letter}/change/" not in page
@@ -165,13 +165,13 @@ def test_who_may_only_view_sees_no_button_and_no_content(api: Api) -> None:
     assert DeadLetter.objects.count() == 1
     assert not DeadLetterJob.objects.exists()
     editor = person("eddy", "roles/pubsub.editor", Project.objects.get())
-    assert said(act(editor, source, do="redrive", letter=[letter])) == ["Redrove 1 dead letter."]
+    assert messages_of(act(editor, source, do="redrive", letter=[letter])) == ["Redrove 1 dead letter."]
 
 
 def test_dead_letters_of_another_subscription_are_not_moved_by_their_ids(api: Api) -> None:
-    """The address names a subscription of the reader's own; the ids are those of somebody else."""
-    source = source_made(api)
-    [letter] = letters_made(api, source, 1)
+    """The address names a subscription that the caller may edit; the dead letter belongs to another subscription."""
+    source = source_create(api)
+    [letter] = letters_create(api, source, 1)
     api.create("subscriptions/own", {"topic": source.topic.name})  # type: ignore[union-attr]
     own = Subscription.objects.select_related("project").get(subscription_id="own")
     editor = person("eddy", "roles/pubsub.editor", own)
@@ -182,8 +182,8 @@ def test_dead_letters_of_another_subscription_are_not_moved_by_their_ids(api: Ap
 
 
 def test_a_forged_request_and_a_get_change_nothing(api: Api) -> None:
-    source = source_made(api)
-    [letter] = letters_made(api, source, 1)
+    source = source_create(api)
+    [letter] = letters_create(api, source, 1)
     strict = Client(enforce_csrf_checks=True)
     strict.force_login(User.objects.create_superuser("root", "root@example.com"))
     sent = {"do": "discard", "letter": [letter], "confirmed": "yes"}
@@ -194,12 +194,12 @@ def test_a_forged_request_and_a_get_change_nothing(api: Api) -> None:
 
 
 def test_the_number_of_queries_does_not_grow_with_the_rows(api: Api, client: Client) -> None:
-    source = source_made(api)
-    pages = (LIST, of(source))
-    letters_made(api, source, 1)
-    few = [queries(client, page) for page in pages]
-    many_made(source, subscriptions=60, letters=40)
-    assert [queries(client, page) for page in pages] == few
+    source = source_create(api)
+    pages = (LIST, page_of(source))
+    letters_create(api, source, 1)
+    query_counts = [queries(client, page) for page in pages]
+    dead_letters_insert(source, subscriptions=60, letters=40)
+    assert [queries(client, page) for page in pages] == query_counts
     assert len(client.get(LIST).context["rows"]) == 50
     assert len(client.get(f"{LIST}?page=1").context["rows"]) == 11
 
@@ -212,8 +212,8 @@ def queries(client: Client, page: str) -> int:
     return len(captured)
 
 
-def many_made(source: Subscription, *, subscriptions: int, letters: int) -> None:
-    """Store further subscriptions with dead letters, and further ones of the source."""
+def dead_letters_insert(source: Subscription, *, subscriptions: int, letters: int) -> None:
+    """Insert subscriptions with dead letters, and more dead letters of the source."""
     topic = Topic.objects.get(topic_id="letters")
     rows = Subscription.objects.bulk_create(
         Subscription(project=source.project, subscription_id=f"many{number}", topic=topic)

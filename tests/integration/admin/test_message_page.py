@@ -34,13 +34,13 @@ PUSH = "projects/shop/subscriptions/push"
 
 @pytest.fixture
 def folder(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A journal's folder that this process and the workers it starts write to."""
+    """The journal's folder, to which this process and the workers that it starts write."""
     settings.JOURNAL = str(tmp_path / "segments")
     monkeypatch.setenv("PUSHHUB_JOURNAL", settings.JOURNAL)
     yield Path(settings.JOURNAL)
-    kept = journals.journal()
-    assert kept is not None
-    kept.close()
+    journal = journals.journal()
+    assert journal is not None
+    journal.close()
     journals._journal_of.cache_clear()
 
 
@@ -69,7 +69,7 @@ def ways(client: Client, message_id: int) -> dict[str, dict[str, Any]]:
     return {way["subscription"]: way for way in page.context["ways"]}
 
 
-def test_the_way_of_a_message_is_told_while_it_waits_and_after_the_ack(
+def test_the_way_of_a_message_is_shown_while_it_waits_and_after_the_ack(
     api: Api, client: Client, redis_url: str, receiver: Receiver, folder: Path
 ) -> None:
     receiver.script([503])
@@ -89,10 +89,10 @@ def test_the_way_of_a_message_is_told_while_it_waits_and_after_the_ack(
     assert settled["projects/shop/subscriptions/pull"]["state"] == "waiting"
 
 
-def test_rest_and_the_command_line_say_what_the_page_says(
+def test_rest_and_the_command_line_show_what_the_page_shows(
     api: Api, client: Client, redis_url: str, receiver: Receiver, folder: Path, live_server: Any, capsys: Any
 ) -> None:
-    """Given a message acked at the second attempt, REST and `messages describe` tell its way."""
+    """Given a message that was acked at the second attempt, then REST and `messages describe` show its way."""
     receiver.script([503])
     api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
     api.create("subscriptions/pull", {"topic": TOPIC})
@@ -125,11 +125,11 @@ def test_rest_and_the_command_line_say_what_the_page_says(
 @pytest.mark.parametrize(
     ("message_id", "status"), [("12", 404), ("x", 400), ("9223372036854775808", 400), ("1" * 40, 400)]
 )
-def test_a_message_that_is_not_there_is_not_found(api: Api, folder: Path, message_id: str, status: int) -> None:
+def test_an_unknown_or_malformed_message_id_is_refused(api: Api, folder: Path, message_id: str, status: int) -> None:
     assert api.get(f"messages/{message_id}").status == status
 
 
-def test_a_caller_without_a_role_is_told_of_no_message(api: Api, folder: Path) -> None:
+def test_a_caller_without_a_role_finds_no_message(api: Api, folder: Path) -> None:
     api.create("subscriptions/pull", {"topic": TOPIC})
     message_id = publish(api)
     api.sign_in("ada@example.com")
@@ -139,14 +139,14 @@ def test_a_caller_without_a_role_is_told_of_no_message(api: Api, folder: Path) -
     assert api.get(f"messages/{message_id}").body["deliveries"][0]["state"] == "WAITING"
 
 
-def test_a_search_finds_by_attribute_and_key_and_leads_to_the_message_by_id(api: Api, client: Client) -> None:
+def test_a_search_finds_messages_by_attribute_and_key_and_opens_a_message_by_its_id(api: Api, client: Client) -> None:
     api.create("subscriptions/pull", {"topic": TOPIC})
     red, blue = publish(api, attributes={"colour": "red"}), publish(api, orderingKey="blue")
 
-    def searched(term: str) -> set[int]:
+    def search(term: str) -> set[int]:
         return {row.pk for row in client.get("/admin/deliveries/message/", {"q": term}).context["cl"].queryset}
 
-    assert (searched("colour=red"), searched("colour=re"), searched("blue")) == ({red}, set(), {blue})
+    assert (search("colour=red"), search("colour=re"), search("blue")) == ({red}, set(), {blue})
     answer = client.get("/admin/deliveries/message/", {"q": str(red)})
     assert answer.headers["Location"] == f"/admin/deliveries/message/way/{red}/"
 
@@ -161,7 +161,7 @@ def test_a_message_is_published_again_under_a_new_id(api: Api, client: Client) -
     assert Delivery.objects.filter(message=copy.pk).exists()
 
 
-def test_a_reader_sees_the_way_to_those_subscriptions_only_that_it_may_pull(
+def test_a_reader_sees_the_way_only_to_subscriptions_that_it_may_pull(
     api: Api, client: Client, redis_url: str, receiver: Receiver, folder: Path
 ) -> None:
     api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})

@@ -1,4 +1,4 @@
-"""The console's charts of a subscription, and the journal's troubles there."""
+"""The console's charts of a subscription, and the warnings about the journal on its pages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def subscription(redis_url: str) -> Subscription:
 
 @pytest.mark.parametrize("length", ["1h", "6h", "24h", "7d", "30d", "ages"])
 def test_the_charts_show_what_was_counted(console: Client, subscription: Subscription, length: str) -> None:
-    """Given pushes and gauges, when their charts are opened for any time, then both are drawn."""
+    """Given pushes and gauges, when their charts are opened for a period of any length, then both are drawn."""
     page = console.get(f"/admin/deliveries/segment/charts/{subscription.pk}/?range={length}").content.decode()
 
     assert "Push requests by response" in page
@@ -58,7 +58,7 @@ def test_the_charts_show_what_was_counted(console: Client, subscription: Subscri
     assert "The subscription has no dead-letter topic." in page
 
 
-def test_the_charts_are_reached_from_the_list(console: Client, subscription: Subscription) -> None:
+def test_the_list_and_the_state_page_link_the_charts(console: Client, subscription: Subscription) -> None:
     listed = console.get("/admin/subscriptions/subscription/").content.decode()
     state = console.get(f"/admin/deliveries/delivery/state/{subscription.pk}/").content.decode()
 
@@ -67,7 +67,7 @@ def test_the_charts_are_reached_from_the_list(console: Client, subscription: Sub
     assert address in state
 
 
-def test_the_charts_speak_chinese(console: Client, subscription: Subscription) -> None:
+def test_the_charts_are_translated_into_chinese(console: Client, subscription: Subscription) -> None:
     address = f"/admin/deliveries/segment/charts/{subscription.pk}/"
     page = console.get(address, headers={"Accept-Language": "zh-hans"}).content.decode()
 
@@ -76,15 +76,15 @@ def test_the_charts_speak_chinese(console: Client, subscription: Subscription) -
     assert "Push" not in page.partition('<div class="charts"')[2]
 
 
-def test_charts_are_for_those_who_may_see_deliveries(subscription: Subscription) -> None:
+def test_charts_need_the_permission_to_see_deliveries(subscription: Subscription) -> None:
     client = Client()
     client.force_login(User.objects.create(username="ada", is_staff=True))
 
     assert client.get(f"/admin/deliveries/segment/charts/{subscription.pk}/").status_code == 403
 
 
-def test_a_journal_that_stands_still_is_seen(console: Client, subscription: Subscription) -> None:
-    """Given an alarm, when the charts or the ledger are opened, then it is on the page, until it is over."""
+def test_an_alarm_of_the_journal_is_shown(console: Client, subscription: Subscription) -> None:
+    """Given an alarm, when the charts or the ledger are opened, then the page shows it until it is cleared."""
     alarm.sound(reason="No space left on device", since=1.0, lost=7)
     pages = [f"/admin/deliveries/segment/charts/{subscription.pk}/", "/admin/deliveries/segment/"]
 
@@ -97,7 +97,7 @@ def test_a_journal_that_stands_still_is_seen(console: Client, subscription: Subs
     assert not any("has stopped" in page for page in later)
 
 
-def test_segments_that_wait_for_the_bucket_are_seen(console: Client, redis_url: str) -> None:
+def test_segments_that_wait_for_the_bucket_are_shown(console: Client, redis_url: str) -> None:
     alarm.sound(reason="no such bucket", since=1.0, waiting=3)
 
     page = console.get("/admin/deliveries/segment/").content.decode()
@@ -106,7 +106,7 @@ def test_segments_that_wait_for_the_bucket_are_seen(console: Client, redis_url: 
     assert "has stopped" not in page
 
 
-def test_the_ledger_shows_what_was_put_aside(console: Client, redis_url: str, settings: Any) -> None:
+def test_the_ledger_shows_what_is_in_quarantine(console: Client, redis_url: str, settings: Any) -> None:
     quarantine_note("holiday.csv", reason="foreign: not a name of ours", job="rollup")
 
     page = console.get("/admin/deliveries/segment/?state__exact=quarantined").content.decode()
@@ -115,10 +115,10 @@ def test_the_ledger_shows_what_was_put_aside(console: Client, redis_url: str, se
     assert Segment.objects.count() == 1
 
 
-def test_a_segment_in_quarantine_is_an_alarm_for_a_day(
+def test_a_segment_in_quarantine_is_shown_as_an_alarm_for_a_day(
     console: Client, subscription: Subscription, redis_url: str
 ) -> None:
-    """Given a segment that was put aside, when the charts or the ledger are opened, then they say so, for a day."""
+    """Given a segment in quarantine, when the charts or the ledger are opened within a day, then they show it."""
     pages = [f"/admin/deliveries/segment/charts/{subscription.pk}/", "/admin/deliveries/segment/"]
     words = "Segments put into quarantine in the last day: 1. Their events are not counted."
     quarantine_note("host-1-1795237020000-1.parquet", reason="it cannot be read", job="rollup")

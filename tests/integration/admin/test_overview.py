@@ -1,4 +1,4 @@
-"""The first page names what fails first, is quiet when all is well, and leads an empty console to a first push."""
+"""The first page shows failures first, is quiet when all is well, and leads to a first push if the console is empty."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def figures(client: Client) -> dict[str, str]:
     return dict(shown)
 
 
-def test_a_failing_endpoint_comes_first_with_the_reason_and_since_when(api: Api, client: Client) -> None:
+def test_a_failing_endpoint_comes_first_with_the_reason_and_time_of_its_failure(api: Api, client: Client) -> None:
     failing_subscription(api)
     gauge(minutes_ago=2)
     gauge(backoff_ms=500, undelivered=1)
@@ -96,12 +96,12 @@ def test_a_quiet_console_says_that_all_is_well(api: Api, client: Client) -> None
 
 
 @pytest.fixture
-def receiver_ends() -> Iterator[None]:
+def stops_demo_receiver() -> Iterator[None]:
     yield
     demoreceiver.receiver_stop()
 
 
-@pytest.mark.usefixtures("receiver_ends")
+@pytest.mark.usefixtures("stops_demo_receiver")
 def test_in_development_the_demo_starts_before_there_is_a_project(api: Api, client: Client, settings: Any) -> None:
     demo = "/admin/deliveries/delivery/demo/"
     settings.DEVELOPMENT = False
@@ -117,7 +117,7 @@ def test_each_language_is_offered_by_its_own_name(api: Api, client: Client) -> N
     assert ">English</button>" in client.get("/admin/", headers={"accept-language": "zh-hans"}).content.decode()
 
 
-@pytest.mark.usefixtures("receiver_ends")
+@pytest.mark.usefixtures("stops_demo_receiver")
 @pytest.mark.django_db(transaction=True)
 def test_an_empty_console_shows_three_steps_and_a_demo_that_delivers(api: Api, client: Client, redis_url: str) -> None:
     Project.objects.create(project_id="shop")
@@ -137,8 +137,8 @@ def test_an_empty_console_shows_three_steps_and_a_demo_that_delivers(api: Api, c
     assert len(client.get(f"{demo}?project=shop").context["rows"]) == 2, "a new receiver took over"
 
 
-@pytest.mark.usefixtures("receiver_ends")
-def test_a_demo_that_the_address_guard_refuses_leaves_nothing(api: Api, client: Client, settings: Any) -> None:
+@pytest.mark.usefixtures("stops_demo_receiver")
+def test_a_demo_that_the_address_guard_refuses_creates_nothing(api: Api, client: Client, settings: Any) -> None:
     Project.objects.create(project_id="shop")
     settings.ALLOW_PRIVATE, settings.ALLOWED_NETWORKS = False, []
     answer = client.post("/admin/deliveries/delivery/demo/", {"project": "shop"}, follow=True)
@@ -146,9 +146,9 @@ def test_a_demo_that_the_address_guard_refuses_leaves_nothing(api: Api, client: 
     assert not Topic.objects.exists()
 
 
-def test_the_demos_receiver_takes_nothing_but_short_pushes_at_its_own_path() -> None:
-    arrived: list[Any] = []
-    receiver = demoreceiver.DemoReceiver(arrived.append)
+def test_the_demos_receiver_accepts_only_short_pushes_at_its_own_path() -> None:
+    pushes: list[Any] = []
+    receiver = demoreceiver.DemoReceiver(pushes.append)
     push = {"message": {"messageId": "7", "data": "aGVsbG8="}, "subscription": PUSH}
     try:
         statuses = [
@@ -161,17 +161,19 @@ def test_the_demos_receiver_takes_nothing_but_short_pushes_at_its_own_path() -> 
     finally:
         receiver.stop()
     assert statuses == [204, 404, 400, 413, 501]
-    assert [pushed.data for pushed in arrived] == [b"hello"]
+    assert [pushed.data for pushed in pushes] == [b"hello"]
 
 
-def test_superusers_are_led_to_flower_under_the_name_of_the_console(api: Api, client: Client, settings: Any) -> None:
+def test_superusers_are_redirected_to_flower_on_the_host_of_the_console(
+    api: Api, client: Client, settings: Any
+) -> None:
     settings.FLOWER_ADDRESS = ("0.0.0.0", 5599)
     assert "/admin/deliveries/delivery/flower/" in client.get("/admin/").content.decode()
     answer = client.get("/admin/deliveries/delivery/flower/")
     assert answer.headers["Location"] == "http://testserver:5599/tasks"
 
 
-def test_a_reader_sees_the_figures_of_the_own_projects_only(api: Api, client: Client) -> None:
+def test_a_reader_sees_only_the_figures_of_its_own_projects(api: Api, client: Client) -> None:
     failing_subscription(api)
     gauge(undelivered=7, backoff_ms=500)
     Project.objects.create(project_id="other")
@@ -187,7 +189,7 @@ def test_a_reader_sees_the_figures_of_the_own_projects_only(api: Api, client: Cl
     assert Subscription.objects.count() == 1
 
 
-def test_the_page_costs_as_many_queries_with_many_subscriptions_as_with_few(api: Api, client: Client) -> None:
+def test_the_page_needs_as_many_queries_with_many_subscriptions_as_with_few(api: Api, client: Client) -> None:
     failing_subscription(api)
     gauge(undelivered=1)
     counts: list[Any] = []
@@ -202,7 +204,7 @@ def test_the_page_costs_as_many_queries_with_many_subscriptions_as_with_few(api:
     assert counts[0] == counts[1]
 
 
-def test_the_parts_of_the_deployment_say_who_counts_and_how_far(client: Client, settings: Any) -> None:
+def test_the_health_of_the_pipeline_shows_which_counter_runs_and_how_far_it_is(client: Client, settings: Any) -> None:
     def pipeline() -> tuple[str, str]:
         rows: list[tuple[str, str, str]] = client.get("/admin/").context["health"]
         return {name: (level, state) for name, level, state in rows}["Metrics pipeline"]

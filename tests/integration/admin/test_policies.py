@@ -56,8 +56,8 @@ def bindings() -> list[Any]:
     return bindings
 
 
-def unsign(account: ServiceAccount) -> None:
-    """Take from the service agent what it was given with the project."""
+def agent_role_revoke(account: ServiceAccount) -> None:
+    """Revoke the role that the service agent got when the project was created."""
     member = agents.service_agent(account.project).member
     grants.role_revoke(account.project, role="roles/pubsub.serviceAgent", member=member)
 
@@ -68,7 +68,9 @@ def test_a_role_is_granted_and_revoked(admin: Client) -> None:
     assert ADA in admin.get(PAGE).content.decode()
     assert admin.post(PAGE, {"revoke": f"{PUBLISHER} {ADA}"}).status_code == 302
     assert bindings() == []
-    assert "roles/iam.serviceAccountUser" not in admin.get(PAGE).content.decode(), "no role for a topic"
+    assert "roles/iam.serviceAccountUser" not in admin.get(PAGE).content.decode(), (
+        "the role cannot be granted on a topic"
+    )
 
 
 def test_members_that_match_nobody_are_marked(admin: Client, ada: Client, api: Api) -> None:
@@ -91,14 +93,14 @@ def test_members_that_match_nobody_are_marked(admin: Client, ada: Client, api: A
         return members
 
     assert marked(admin) == nobody
-    # Whether a group or another project's account exists is not for everybody to know.
+    # Not every reader may learn whether a group or another project's account exists.
     assert marked(ada) == nobody - {
         "group:readers@example.com",
         "serviceAccount:pusher@other.iam.gserviceaccount.com",
     }
 
 
-def test_what_is_granted_above_is_shown(admin: Client) -> None:
+def test_inherited_bindings_are_shown(admin: Client) -> None:
     grants.role_grant(resource_get("projects/shop"), role="roles/pubsub.viewer", member=ADA)
     page = admin.get(PAGE).content.decode()
     assert "Inherited from projects/shop" in page
@@ -114,14 +116,14 @@ def test_what_is_granted_above_is_shown(admin: Client) -> None:
         ({"member": ADA, "role": "roles/nonsense"}, "role"),
     ],
 )
-def test_what_cannot_be_granted_is_an_error_at_its_field(admin: Client, fields: dict[str, str], place: str) -> None:
+def test_an_invalid_grant_is_an_error_at_its_field(admin: Client, fields: dict[str, str], place: str) -> None:
     response = admin.post(PAGE, {"grant": "1", **fields})
     assert response.status_code == 200
     assert list(response.context["form"].errors) == [place]
     assert bindings() == []
 
 
-def test_the_page_asks_the_policies(ada: Client) -> None:
+def test_the_page_checks_the_policies(ada: Client) -> None:
     assert ada.get(PAGE).status_code == 403
     grants.role_grant(resource_get(TOPIC), role="roles/pubsub.viewer", member=ADA)
     assert ada.get(PAGE).status_code == 403, "a viewer may not read policies"
@@ -135,7 +137,7 @@ def test_the_page_asks_the_policies(ada: Client) -> None:
     assert bindings() == before
 
 
-def test_what_is_granted_or_made_above_is_shown_to_those_who_may_read_it_there(ada: Client) -> None:
+def test_inherited_bindings_and_roles_are_shown_only_to_those_who_may_read_them(ada: Client) -> None:
     project = resource_get("projects/shop")
     RoleResource.objects.create(project=project, role_id="packer", title="Packs parcels", permissions=[])
     grants.role_grant(project, role="roles/viewer", member="user:bob@example.com")
@@ -153,7 +155,7 @@ def test_what_is_granted_or_made_above_is_shown_to_those_who_may_read_it_there(a
     assert "you may not read those policies" not in page
 
 
-def test_a_page_is_found_by_the_resources_name(admin: Client) -> None:
+def test_the_page_of_a_resource_is_found_by_its_name(admin: Client) -> None:
     response = admin.get(f"{ADMIN}policy/of/", {"resource": f" {TOPIC}/"})
     assert response["Location"] == PAGE
     assert admin.get(f"{ADMIN}policy/of/", {"resource": "nonsense"})["Location"] == f"{ADMIN}policy/"
@@ -169,23 +171,23 @@ def test_the_list_names_the_resources(admin: Client) -> None:
     assert f"{PUBLISHER}: {ADA}" in page
 
 
-def test_choosing_an_account_says_whether_the_service_agent_may_sign_and_one_button_grants(admin: Client) -> None:
+def test_the_form_says_whether_the_service_agent_may_sign_for_an_account_and_a_button_grants_it(admin: Client) -> None:
     account = ServiceAccount.objects.get()
     add = f"{ADMIN}subscription/add/"
     assert "may not sign" not in admin.get(add).content.decode()
-    unsign(account)
+    agent_role_revoke(account)
     assert "pusher@shop.iam.gserviceaccount.com (disabled, or the service agent may not sign" in (
         admin.get(add).content.decode()
     )
 
     response = admin.post(add, form(), follow=True)
-    assert "token_denied" in response.content.decode(), "said when it is saved"
+    assert "token_denied" in response.content.decode(), "saving shows a warning"
     row = Subscription.objects.get()
     change = f"{ADMIN}subscription/{row.pk}/change/"
     button = f"{ADMIN}subscription/{row.pk}/grant-agent/"
     assert button in admin.get(change).content.decode()
 
-    assert admin.get(button).status_code == 405, "no link may do it"
+    assert admin.get(button).status_code == 405, "a link must not grant a role"
     assert admin.post(button).status_code == 302
 
     assert agents.agent_may_mint(account)
@@ -194,10 +196,10 @@ def test_choosing_an_account_says_whether_the_service_agent_may_sign_and_one_but
     assert "The service agent may sign for the account." in page
 
 
-def test_the_button_asks_the_policies(admin: Client, ada: Client) -> None:
+def test_the_button_checks_the_policies(admin: Client, ada: Client) -> None:
     account = ServiceAccount.objects.get()
     admin.post(f"{ADMIN}subscription/add/", form())
-    unsign(account)
+    agent_role_revoke(account)
     ada.post(f"{ADMIN}subscription/{Subscription.objects.get().pk}/grant-agent/")
     assert not agents.agent_may_mint(account)
 
@@ -217,15 +219,15 @@ def test_tokens_are_listed_without_their_secret_and_revoked(admin: Client, ada: 
     assert issued.token not in page
     assert issued.row.digest not in page
 
-    own = ada.get(f"{ADMIN}accesstoken/").content.decode()
-    assert ADA in own
-    assert "user:bob@example.com" not in own, "the tokens of others are not hers"
-    both = list(AccessToken.objects.values_list("pk", flat=True))
-    ada.post(f"{ADMIN}accesstoken/", {"action": "revoke", "_selected_action": both})
+    adas_page = ada.get(f"{ADMIN}accesstoken/").content.decode()
+    assert ADA in adas_page
+    assert "user:bob@example.com" not in adas_page, "Ada sees only her own tokens"
+    token_ids = list(AccessToken.objects.values_list("pk", flat=True))
+    ada.post(f"{ADMIN}accesstoken/", {"action": "revoke", "_selected_action": token_ids})
     assert [row.member for row in AccessToken.objects.all()] == ["user:bob@example.com"]
 
 
-def test_account_keys_are_disabled_and_deleted_with_the_permission_only(admin: Client, ada: Client, api: Api) -> None:
+def test_account_keys_are_disabled_and_deleted_only_with_the_permission(admin: Client, ada: Client, api: Api) -> None:
     api.post("serviceAccounts/pusher@shop.iam.gserviceaccount.com/keys")
     key = ServiceAccountKey.objects.get()
     page = f"{ADMIN}serviceaccountkey/"

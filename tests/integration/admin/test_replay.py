@@ -26,7 +26,7 @@ FORM = {
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """What would have been started, on a machine that has Spark."""
+    """The replays that the console starts, recorded in place of a run, on a machine that seems to have Spark."""
     started: list[tuple[str, int]] = []
     monkeypatch.setattr(publishjobs, "start", lambda job, rate: started.append((job.job_id, rate)))
     monkeypatch.setattr(publishjobs.needs, "missing", lambda: "")
@@ -51,7 +51,7 @@ def admin(api: Api) -> Client:
     return signed_in(User.objects.create_superuser("admin", "admin@example.com", "a password of some length"))
 
 
-def test_a_replay_is_begun_and_its_progress_shown(admin: Client, started: list[tuple[str, int]]) -> None:
+def test_a_replay_is_started_and_its_progress_shown(admin: Client, started: list[tuple[str, int]]) -> None:
     assert admin.get(f"{PAGE}replay/").status_code == 200
     assert admin.post(f"{PAGE}replay/", FORM | {"job_id": "friday"}).status_code == 302
     assert started == [("friday", 50)]
@@ -68,7 +68,7 @@ def test_a_replay_is_begun_and_its_progress_shown(admin: Client, started: list[t
     PublishJob.objects.update(total=5000)
     page = admin.get(PAGE).content.decode()
     assert "3401" in page and "5000" in page
-    assert "deliveries/reload.js" in page, "it looks again while a job is under way"
+    assert "deliveries/reload.js" in page, "the page updates itself while a job runs"
     assert "http-equiv" not in page, "a page that reloads as a whole loses the reader's place"
     assert "3401" in page.partition("data-reload")[2]
     PublishJob.objects.update(finished_at="2026-11-21T00:00:00Z")
@@ -76,7 +76,7 @@ def test_a_replay_is_begun_and_its_progress_shown(admin: Client, started: list[t
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "error"),
     [
         ({"filter": "attributes.kind = order"}, "character 19"),
         ({"until": "2026-11-19 00:00:00"}, "ends before it begins"),
@@ -87,16 +87,16 @@ def test_a_replay_is_begun_and_its_progress_shown(admin: Client, started: list[t
         ({"since": "yesterday"}, "Enter a valid date"),
     ],
 )
-def test_what_cannot_be_replayed_is_refused_and_nothing_begun(
-    admin: Client, started: list[tuple[str, int]], fields: dict[str, Any], said: str
+def test_an_invalid_replay_is_refused_and_no_job_begins(
+    admin: Client, started: list[tuple[str, int]], fields: dict[str, Any], error: str
 ) -> None:
     page = admin.post(f"{PAGE}replay/", FORM | fields)
     assert page.status_code == 200
-    assert said in page.content.decode()
+    assert error in page.content.decode()
     assert (started, PublishJob.objects.count()) == ([], 0)
 
 
-def test_only_who_may_publish_may_replay(api: Api, started: list[tuple[str, int]]) -> None:
+def test_a_replay_needs_the_permission_to_publish(api: Api, started: list[tuple[str, int]]) -> None:
     user = User.objects.create_user("ada", "ada@example.com", "a password of some length", is_staff=True)
     client = signed_in(user)
     assert client.get(f"{PAGE}replay/").status_code == 403
@@ -108,7 +108,7 @@ def test_only_who_may_publish_may_replay(api: Api, started: list[tuple[str, int]
     assert Client().get(f"{PAGE}replay/").status_code == 302
 
 
-def test_a_machine_without_spark_says_what_it_lacks(admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_says_what_a_machine_without_spark_lacks(admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishjobs.needs, "missing", lambda: "no Java found: install it")
     page = admin.get(f"{PAGE}replay/").content.decode()
     assert "no Java found: install it" in page

@@ -1,4 +1,4 @@
-"""The console edits through the services: the same rules, the same words, the same effects as the API."""
+"""The console edits through the services, so it has the same rules, words and effects as the API."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def errors(response: Any) -> dict[str, list[str]]:
     return {field: list(texts) for field, texts in response.context["adminform"].form.errors.items()}
 
 
-def test_a_subscription_made_in_the_console_is_that_of_the_api(admin: Client, api: Api) -> None:
+def test_a_subscription_created_in_the_console_is_the_same_in_the_api(admin: Client, api: Api) -> None:
     response = admin.post("/admin/subscriptions/subscription/add/", form(minimum_backoff="1s", maximum_backoff="9s"))
     assert response.status_code == 302, errors(response)
     subscription = api.get("subscriptions/hello").body
@@ -74,10 +74,10 @@ def test_a_subscription_made_in_the_console_is_that_of_the_api(admin: Client, ap
     }
     assert (subscription["ackDeadlineSeconds"], subscription["labels"]) == (20, {"team": "a"})
     assert subscription["retryPolicy"] == {"minimumBackoff": "1s", "maximumBackoff": "9s"}
-    assert default_backlog().lanes(), "the data plane heard of it"
+    assert default_backlog().lanes(), "the data plane was told"
 
 
-def test_what_the_console_shows_and_saves_unchanged_changes_nothing(admin: Client, api: Api) -> None:
+def test_saving_an_unchanged_form_changes_nothing(admin: Client, api: Api) -> None:
     admin.post(
         "/admin/subscriptions/subscription/add/", form(wrapper="metadata", push_attributes='{"x-pushhub-rate": "5"}')
     )
@@ -100,7 +100,7 @@ def test_what_the_console_shows_and_saves_unchanged_changes_nothing(admin: Clien
         ({"push_attributes": '{"x-pushhub-rate": "fast"}'}, "push_attributes"),
     ],
 )
-def test_a_services_refusal_is_shown_at_its_field_and_nothing_is_stored(
+def test_an_error_of_a_service_is_shown_at_its_field_and_nothing_is_stored(
     admin: Client, fields: dict[str, Any], place: str
 ) -> None:
     response = admin.post("/admin/subscriptions/subscription/add/", form(**fields))
@@ -119,10 +119,10 @@ def test_exactly_once_delivery_and_expiration_are_set_and_changed(admin: Client,
     assert admin.post(url, {**fields, "expiration": ""}).status_code == 302
     changed = api.get("subscriptions/hello").body
     assert "enableExactlyOnceDelivery" not in changed
-    assert changed["expirationPolicy"] == {}, "never"
+    assert changed["expirationPolicy"] == {}, "the subscription never expires"
 
 
-def test_a_change_takes_the_same_way(admin: Client, api: Api) -> None:
+def test_a_change_goes_through_the_services_too(admin: Client, api: Api) -> None:
     admin.post("/admin/subscriptions/subscription/add/", form())
     url = f"/admin/subscriptions/subscription/{Subscription.objects.get().pk}/change/"
     assert list(errors(admin.post(url, form(push_endpoint="nonsense")))) == ["push_endpoint"]
@@ -137,13 +137,13 @@ def test_pause_and_delete_go_through_the_services(admin: Client, api: Api) -> No
     admin.post("/admin/subscriptions/subscription/", {"action": "pause", "_selected_action": [pk]})
     assert api.get("subscriptions/hello").body["pushConfig"]["pushEndpoint"] == "https://example.com/push"
     [lane] = default_backlog().lanes()
-    assert lane_state(default_backlog(), lane).mode == Mode.IDLE, "the data plane heard of it"
+    assert lane_state(default_backlog(), lane).mode == Mode.IDLE, "the data plane was told"
     admin.post(f"/admin/subscriptions/subscription/{pk}/delete/", {"post": "yes"})
     assert not Subscription.objects.exists()
-    assert not default_backlog().lanes(), "the data plane heard of it"
+    assert not default_backlog().lanes(), "the data plane was told"
 
 
-def test_topics_accounts_and_projects_are_made_too(admin: Client, api: Api) -> None:
+def test_topics_accounts_and_projects_are_created_too(admin: Client, api: Api) -> None:
     project = Project.objects.get().pk
     added = [
         ("topic", {"project": project, "topic_id": "more", "labels": "{}", "message_retention": "600s"}),
@@ -158,7 +158,7 @@ def test_topics_accounts_and_projects_are_made_too(admin: Client, api: Api) -> N
     assert Project.objects.filter(project_id="second").exists()
 
 
-def test_a_message_is_published_and_seen_waiting(admin: Client, api: Api) -> None:
+def test_a_message_is_published_and_shown_as_waiting(admin: Client, api: Api) -> None:
     admin.post("/admin/subscriptions/subscription/add/", form())
     url = f"/admin/deliveries/delivery/publish/{Topic.objects.get().pk}/"
     assert admin.post(url, {"text": "hello", "attributes": '{"a": "1"}'}).status_code == 302
@@ -174,7 +174,7 @@ def test_a_message_is_published_and_seen_waiting(admin: Client, api: Api) -> Non
     assert (figures["undelivered"], figures["window"], figures["acked"]) == ("1", "3", "-")
 
 
-def test_the_state_page_says_so_when_redis_is_away(admin: Client, api: Api, settings: Any) -> None:
+def test_the_state_page_says_that_redis_does_not_answer(admin: Client, api: Api, settings: Any) -> None:
     admin.post("/admin/subscriptions/subscription/add/", form())
     settings.REDIS_URL = "unix:///nowhere/redis.sock"
     page = admin.get(f"/admin/deliveries/delivery/state/{Subscription.objects.get().pk}/")
@@ -201,7 +201,7 @@ def test_every_page_opens_in_both_languages(admin: Client, api: Api, language: s
         assert response.status_code == 200, page
 
 
-def test_the_rejected_messages_are_reached_from_the_deliveries(admin: Client) -> None:
+def test_the_list_of_deliveries_links_the_rejected_messages(admin: Client) -> None:
     reject("garbage <b>", reason="not JSON")
     assert "/admin/deliveries/delivery/rejected/" in admin.get("/admin/deliveries/delivery/").content.decode()
     assert "garbage &lt;b&gt;" in admin.get("/admin/deliveries/delivery/rejected/").content.decode()
@@ -216,7 +216,7 @@ def test_no_page_shows_a_private_key(admin: Client, api: Api) -> None:
         assert "PRIVATE" not in content
 
 
-def test_nobody_gets_in_without_a_login(api: Api) -> None:
+def test_every_page_needs_a_login(api: Api) -> None:
     for page in ("", "deliveries/delivery/state/1/", "deliveries/delivery/publish/1/", "deliveries/delivery/rejected/"):
         assert Client().get(f"/admin/{page}").status_code == 302
 
@@ -233,7 +233,7 @@ def test_the_compiled_translations_are_those_of_the_source(app: str) -> None:
         assert compiled.gettext(source) == translation
 
 
-def test_the_console_speaks_chinese_to_who_asks_for_it(admin: Client) -> None:
+def test_the_console_is_in_chinese_if_the_browser_asks_for_it(admin: Client) -> None:
     page = admin.get("/admin/subscriptions/subscription/add/", headers={"Accept-Language": "zh-hans"})
     assert "端点网址" in page.content.decode()
 

@@ -1,4 +1,4 @@
-"""The form of a subscription: all errors at once, and what is missing made or granted in place, or nothing at all."""
+"""The form of a subscription shows all errors at once, and creates and grants all that is missing, or nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def admin(api: Api) -> Client:
 
 
 def person(name: str, *roles: tuple[str, Any]) -> Client:
-    """Sign in somebody with these roles, who has all of Django's own permissions."""
+    """Sign in a new user who has these roles and all of Django's own permissions."""
     user = User.objects.create(username=name, email=f"{name}@example.com", is_staff=True)
     user.user_permissions.set(Permission.objects.all())
     for role, resource in roles:
@@ -71,11 +71,11 @@ def errors(response: Any) -> dict[str, list[str]]:
     return {field: list(texts) for field, texts in response.context["adminform"].form.errors.items()}
 
 
-def said(response: Any) -> list[str]:
+def messages_of(response: Any) -> list[str]:
     return [str(message) for message in response.context["messages"]]
 
 
-def test_all_errors_are_told_at_once_each_at_its_field_and_in_words(admin: Client, settings: Any) -> None:
+def test_all_errors_are_shown_at_once_each_at_its_field_in_plain_words(admin: Client, settings: Any) -> None:
     settings.ALLOW_PRIVATE, settings.ALLOWED_NETWORKS = False, ()
     sent = form(
         subscription_id="goog-mine",
@@ -131,7 +131,9 @@ def test_all_errors_are_told_at_once_each_at_its_field_and_in_words(admin: Clien
         ("https://intranet/", "PushHub would not push to intranet"),
     ],
 )
-def test_an_endpoint_that_would_be_refused_is_named_at_once(admin: Client, settings: Any, url: str, text: str) -> None:
+def test_the_form_says_at_once_that_an_endpoint_would_be_refused(
+    admin: Client, settings: Any, url: str, text: str
+) -> None:
     settings.ALLOW_HTTP, settings.ALLOW_PRIVATE, settings.ALLOWED_NETWORKS = False, False, ()
     texts_by_field = errors(admin.post(ADD, form(delivery_type="push", push_endpoint=url)))
     assert list(texts_by_field) == ["push_endpoint"]
@@ -140,7 +142,7 @@ def test_an_endpoint_that_would_be_refused_is_named_at_once(admin: Client, setti
         assert admin.get(CHECK, {"url": url}).json()["text"].startswith(text)
 
 
-def test_a_name_that_leads_to_a_denied_address_or_to_none_is_named_after_a_look_up(
+def test_the_form_warns_of_a_host_name_with_a_denied_address_or_without_any(
     admin: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.ALLOW_PRIVATE, settings.ALLOWED_NETWORKS = False, ()
@@ -151,13 +153,15 @@ def test_a_name_that_leads_to_a_denied_address_or_to_none_is_named_after_a_look_
     answer = admin.get(CHECK, {"url": "https://example.com/"}).json()["text"]
     assert "its name leads to an address that the address guard denies" in answer
     saved = admin.post(ADD, form(delivery_type="push", push_endpoint="https://example.com/"), follow=True)
-    assert any("address guard" in text for text in said(saved)), "the API takes it, because names may change"
+    assert any("address guard" in text for text in messages_of(saved)), (
+        "it is saved, because a name's addresses may change"
+    )
     assert Subscription.objects.get().push_endpoint == "https://example.com/"
     addresses[:] = ["93.184.215.14"]
     assert admin.get(CHECK, {"url": "https://example.com/"}).json() == {"text": ""}
 
 
-def test_only_what_applies_to_the_delivery_type_is_taken(admin: Client, api: Api) -> None:
+def test_only_the_fields_of_the_delivery_type_are_saved(admin: Client, api: Api) -> None:
     push = {"push_endpoint": "https://example.com/", "service_account": EMAIL, "audience": "aud", "wrapper": "none"}
     assert admin.post(ADD, form(**push, push_attributes="{")).status_code == 302
     row = Subscription.objects.get()
@@ -176,13 +180,13 @@ def test_only_what_applies_to_the_delivery_type_is_taken(admin: Client, api: Api
     assert row.push_endpoint == ""
 
 
-def test_a_duration_that_is_none_is_named(admin: Client) -> None:
+def test_a_malformed_duration_is_refused(admin: Client) -> None:
     for text in ("soon", "5x", "1d-", "1 2"):
         texts_by_field = errors(admin.post(ADD, form(expiration=text)))
         assert texts_by_field == {"expiration": ["Enter a duration such as 30s, 10m, 12h or 7d."]}, text
 
 
-def test_durations_are_written_as_people_write_them(admin: Client, api: Api) -> None:
+def test_durations_are_read_and_shown_with_units(admin: Client, api: Api) -> None:
     sent = form(message_retention="1d12h", expiration="45D", minimum_backoff="0.5s", maximum_backoff="2 m")
     assert admin.post(ADD, sent).status_code == 302
     subscription = api.get("subscriptions/hello").body
@@ -199,10 +203,7 @@ def test_durations_are_written_as_people_write_them(admin: Client, api: Api) -> 
     ]
 
 
-# What is made and granted in place
-
-
-def test_topics_and_an_account_are_made_with_the_subscription_and_granted_what_they_need(admin: Client) -> None:
+def test_topics_and_an_account_are_created_with_the_subscription_and_get_their_roles(admin: Client) -> None:
     sent = form(
         topic=None,
         new_topic="fresh",
@@ -239,7 +240,7 @@ def test_topics_and_an_account_are_made_with_the_subscription_and_granted_what_t
         ({"new_dead_letter_topic": "orders"}, "new_dead_letter_topic"),
     ],
 )
-def test_what_cannot_be_made_is_told_at_its_field_and_nothing_is_made(
+def test_an_error_in_a_new_resource_is_shown_at_its_field_and_nothing_is_created(
     admin: Client, fields: dict[str, Any], place: str
 ) -> None:
     before = (Topic.objects.count(), ServiceAccount.objects.count(), Policy.objects.count())
@@ -250,7 +251,7 @@ def test_what_cannot_be_made_is_told_at_its_field_and_nothing_is_made(
     assert not Subscription.objects.exists()
 
 
-def test_an_account_that_may_not_be_acted_as_is_named_and_can_be_granted_by_who_may(api: Api) -> None:
+def test_a_missing_permission_to_act_as_an_account_is_an_error_that_an_admin_can_mend_in_the_form(api: Api) -> None:
     project = Project.objects.get()
     creator = ("roles/pubsub.editor", project)
     push = {"delivery_type": "push", "push_endpoint": "https://example.com/", "service_account": EMAIL}
@@ -269,8 +270,8 @@ def test_an_account_that_may_not_be_acted_as_is_named_and_can_be_granted_by_who_
     assert agents.agent_may_mint(ServiceAccount.objects.get())
 
 
-def test_who_may_create_nothing_else_is_offered_nothing_else(api: Api) -> None:
-    """A custom selection of permissions: to create subscriptions and to attach them."""
+def test_the_form_offers_only_what_the_user_may_create(api: Api) -> None:
+    """Given a custom role that may only create subscriptions and attach them to topics."""
     from subscriptions.models.iam import RoleResource
 
     project = Project.objects.get()
@@ -289,14 +290,16 @@ def test_who_may_create_nothing_else_is_offered_nothing_else(api: Api) -> None:
     }
 
 
-def test_missing_forwarding_is_told_and_granted_on_the_page_by_who_may(api: Api, settings: Any) -> None:
+def test_a_missing_permission_to_forward_is_shown_and_an_admin_can_grant_it_on_the_page(
+    api: Api, settings: Any
+) -> None:
     settings.DEVELOPMENT = False
     project = Project.objects.get()
     Policy.objects.filter(kind="project").delete()
     letters = Topic.objects.create(project=project, topic_id="letters")
     eddy, amy = person("eddy", ("roles/pubsub.editor", project)), person("amy", ("roles/pubsub.admin", project))
     saved = eddy.post(ADD, form(dead_letter_topic=letters.pk), follow=True)
-    assert any("may not forward dead letters" in text for text in said(saved)), said(saved)
+    assert any("may not forward dead letters" in text for text in messages_of(saved)), messages_of(saved)
     row = Subscription.objects.get()
     grant = f"/admin/subscriptions/subscription/{row.pk}/grant-forwarding/"
     change = f"/admin/subscriptions/subscription/{row.pk}/change/"
@@ -312,18 +315,18 @@ def test_missing_forwarding_is_told_and_granted_on_the_page_by_who_may(api: Api,
     assert grant not in amy.get(change).content.decode()
 
 
-def test_the_endpoint_check_is_for_those_who_may_use_an_endpoint(api: Api) -> None:
+def test_the_endpoint_check_needs_the_permission_to_use_an_endpoint(api: Api) -> None:
     project = Project.objects.get()
     assert person("vera", ("roles/pubsub.viewer", project)).get(CHECK, {"url": "https://x/"}).status_code == 403
     assert person("eddy", ("roles/pubsub.editor", project)).get(CHECK, {"url": "https://x/"}).status_code == 200
     assert Client().get(CHECK, {"url": "https://x/"}).status_code == 302
 
 
-def test_the_sections_have_all_fields_once(admin: Client) -> None:
+def test_each_field_is_in_one_section(admin: Client) -> None:
     page = admin.get(ADD)
     form_page = page.context["adminform"]
-    placed = [name for _, options in form_page.fieldsets for name in options["fields"]]
-    assert sorted(placed) == sorted(form_page.form.fields)
+    field_names = [name for _, options in form_page.fieldsets for name in options["fields"]]
+    assert sorted(field_names) == sorted(form_page.form.fields)
     content = page.content.decode()
     assert "only-push" in content
     assert "only-pull" in content
@@ -331,15 +334,15 @@ def test_the_sections_have_all_fields_once(admin: Client) -> None:
 
 def test_the_number_of_queries_does_not_grow_with_the_rows(admin: Client) -> None:
     """The number of accounts, topics and projects that the form offers doesn't matter."""
-    queries(admin)  # the first request reads what later ones know already
-    few = queries(admin)
+    queries(admin)  # the first request fills caches
+    query_count = queries(admin)
     project = Project.objects.get()
     Topic.objects.bulk_create(Topic(project=project, topic_id=f"topic{number}") for number in range(60))
     ServiceAccount.objects.bulk_create(
         ServiceAccount(project=project, email=f"a{number}@shop.iam.gserviceaccount.com", unique_id=str(number))
         for number in range(40)
     )
-    assert queries(admin) == few
+    assert queries(admin) == query_count
 
 
 def queries(client: Client) -> int:

@@ -56,14 +56,14 @@ def live(client: Client, row: Subscription) -> dict[str, Any]:
 
 
 def act(client: Client, row: Subscription, action: str, **fields: str) -> str:
-    """Press a button, confirm what it asks, and return what the next page tells."""
+    """Press a button, confirm its question if there is one, and return the messages of the next page."""
     answer = client.post(f"/admin/deliveries/delivery/act/{row.pk}/{action}/", fields, follow=True)
     if "question" in (answer.context or {}):
         return act(client, row, action, **fields, confirmed="yes")
     return " ".join(str(message) for message in answer.context["messages"])
 
 
-def test_an_endpoint_that_fails_is_named_with_its_status_and_the_next_attempt(
+def test_a_failing_endpoint_is_shown_with_its_status_and_the_next_attempt(
     api: Api, client: Client, redis_url: str, receiver: Receiver
 ) -> None:
     receiver.default = 503
@@ -83,7 +83,7 @@ def test_without_a_worker_the_page_says_so(api: Api, client: Client) -> None:
     assert live(client, row)["sentence"] == "No push worker of region local has run yet: 2 messages wait."
 
 
-def test_a_page_costs_as_many_queries_with_many_messages_as_with_few(api: Api, client: Client) -> None:
+def test_the_page_needs_as_many_queries_with_many_messages_as_with_few(api: Api, client: Client) -> None:
     row = push_subscription(api, "http://127.0.0.1:40009/")
     counts = []
     for count in (1, 30):
@@ -113,7 +113,9 @@ def test_a_pause_keeps_the_push_configuration_and_a_resume_brings_it_back(
     assert len(receiver.requests) == 3
 
 
-def test_a_test_message_is_answered_on_the_page_and_waits_nowhere(api: Api, client: Client, receiver: Receiver) -> None:
+def test_the_result_of_a_test_message_is_shown_and_no_delivery_is_stored(
+    api: Api, client: Client, receiver: Receiver
+) -> None:
     row = push_subscription(api, receiver.url)
     assert act(client, row, "test").startswith("The endpoint acknowledged the test message with 20")
     receiver.default = 500
@@ -122,7 +124,7 @@ def test_a_test_message_is_answered_on_the_page_and_waits_nowhere(api: Api, clie
     assert not Delivery.objects.exists()
 
 
-def test_what_is_destroyed_is_counted_and_confirmed_first(api: Api, client: Client) -> None:
+def test_destructive_actions_count_what_they_drop_and_ask_first(api: Api, client: Client) -> None:
     row = push_subscription(api, "http://127.0.0.1:40009/")
     publish(api, 2)
     answer = client.post(f"/admin/deliveries/delivery/act/{row.pk}/delete/")

@@ -1,4 +1,4 @@
-"""The message transforms in the console's forms: each error at its function, and every change without a script."""
+"""Message transforms in the console's forms: each error is shown at its function, and no change needs a script."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.restapi import Api
 pytestmark = pytest.mark.django_db(transaction=True)
 
 KINDS = ("topic", "subscription")
-#: A function that does nothing, in JavaScript.
+#: A JavaScript function that returns the message unchanged.
 SAME = "function {name}(message) {{ return message; }}"
 
 
@@ -31,7 +31,7 @@ def admin(api: Api, redis_url: str) -> Client:
 
 
 class Fields(HTMLParser):
-    """The names and values that a browser without scripts sends of a page's form."""
+    """The names and values that a browser without scripts sends for a page's form."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -64,10 +64,10 @@ class Fields(HTMLParser):
 
 
 def rows(api: Api, *names: str) -> None:
-    """Create a topic and a subscription with these functions each."""
-    stored = [transform(name) for name in names]
-    api.create("topics/shaped", {"messageTransforms": stored})
-    api.create("subscriptions/shaped", {"topic": "projects/shop/topics/shaped", "messageTransforms": stored})
+    """Create a topic and a subscription that each have these functions."""
+    transforms = [transform(name) for name in names]
+    api.create("topics/shaped", {"messageTransforms": transforms})
+    api.create("subscriptions/shaped", {"topic": "projects/shop/topics/shaped", "messageTransforms": transforms})
 
 
 def transform(name: str, **more: Any) -> dict[str, Any]:
@@ -84,8 +84,8 @@ def address_of(kind: str) -> str:
     return f"/admin/subscriptions/{kind}/{row_of(kind).pk}/change/"
 
 
-def saved(client: Client, kind: str, **changed: str | None) -> Any:
-    """Open the form, change these values of it, and save it. None is a box that is not ticked."""
+def save_form(client: Client, kind: str, **changed: str | None) -> Any:
+    """Open the form, change these values, and save it. None stands for a box that is not ticked."""
     values: dict[str, str | None] = {**Fields(client.get(address_of(kind)).content.decode()).values, **changed}
     sent = {name: value for name, value in values.items() if value is not None}
     return client.post(address_of(kind), sent)
@@ -98,7 +98,7 @@ def stored(kind: str) -> list[str]:
 
 
 def function(number: int, name: str, **more: str) -> dict[str, str]:
-    """Return the values of a form with a function."""
+    """Return the form values of a function."""
     values = {"name": name, "code": SAME.format(name=name), **more}
     return {f"transform_{number}_{part}": value for part, value in values.items()}
 
@@ -106,7 +106,7 @@ def function(number: int, name: str, **more: str) -> dict[str, str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_function_is_added(admin: Client, api: Api, kind: str) -> None:
     rows(api, "first")
-    assert saved(admin, kind, **function(2, "second")).status_code == 302
+    assert save_form(admin, kind, **function(2, "second")).status_code == 302
     assert stored(kind) == ["first", "second"]
 
 
@@ -124,7 +124,7 @@ def test_saving_changes_no_function(admin: Client, api: Api, kind: str) -> None:
     code = "\n  function second(m) {\r\n    return m; // <b>&amp;\n  }\n".replace("\r", "")
     before = [transform("first", disabled=True), {"javascriptUdf": {"functionName": "second", "code": code}}]
     type(row_of(kind)).objects.update(message_transforms=before)
-    assert saved(admin, kind).status_code == 302
+    assert save_form(admin, kind).status_code == 302
     assert row_of(kind).message_transforms == before
 
 
@@ -132,7 +132,7 @@ def test_saving_changes_no_function(admin: Client, api: Api, kind: str) -> None:
 def test_lines_of_code_are_stored_without_carriage_returns(admin: Client, api: Api, kind: str) -> None:
     rows(api)
     code = "function f(m) {\r\n  return m;\r\n}"
-    assert saved(admin, kind, **function(1, "f", code=code)).status_code == 302
+    assert save_form(admin, kind, **function(1, "f", code=code)).status_code == 302
     assert (row_of(kind).message_transforms or [])[0]["javascriptUdf"]["code"] == "function f(m) {\n  return m;\n}"
 
 
@@ -151,7 +151,7 @@ def test_functions_are_switched_off_removed_and_reordered(
     admin: Client, api: Api, kind: str, change: dict[str, str], functions: list[str]
 ) -> None:
     rows(api, "first", "second")
-    assert saved(admin, kind, **change).status_code == 302
+    assert save_form(admin, kind, **change).status_code == 302
     assert stored(kind) == functions
 
 
@@ -164,7 +164,7 @@ def test_functions_are_switched_off_removed_and_reordered(
         (function(2, "f", code=" "), "transform_2", "Enter the code"),
         (function(2, "2f"), "transform_2", "Enter the name"),
         (function(2, "first"), "transform_2", "Another function"),
-        # The place of an error is that of the field, wherever the function comes in the order.
+        # An error is shown at the function's fields, whatever its position.
         (function(4, "f", code="function f( {", position="1"), "transform_4", "SyntaxError"),
         (function(4, "f", code="//" + "x" * 20_480), "transform_4", "20480"),
     ],
@@ -173,7 +173,7 @@ def test_an_error_is_at_its_function_and_nothing_is_stored(
     admin: Client, api: Api, kind: str, change: dict[str, str], field: str, words: str
 ) -> None:
     rows(api, "first")
-    response = saved(admin, kind, **change)
+    response = save_form(admin, kind, **change)
     errors = response.context["adminform"].form.errors
     assert list(errors) == [field], errors
     assert words in errors[field][0]
@@ -187,7 +187,7 @@ def test_the_forms_and_their_errors_are_in_chinese(admin: Client, api: Api, kind
     admin.cookies["django_language"] = "zh-hans"
     assert english_in(admin.get(address_of(kind)).content.decode()) == set()
     for change in (function(2, "shop_f", code=""), function(2, "2f"), function(2, "shop_first")):
-        page = saved(admin, kind, **change).content.decode()
+        page = save_form(admin, kind, **change).content.decode()
         assert "errorlist" in page
         assert english_in(page) == set()
 
@@ -216,13 +216,13 @@ def test_users_code_runs_outside_of_transactions(admin: Client, api: Api, monkey
     check = sandboxes.check
     transactions = []
 
-    def watched(*arguments: Any) -> str:
+    def check_recorded(*arguments: Any) -> str:
         transactions.append(connection.in_atomic_block)
         return check(*arguments)
 
-    monkeypatch.setattr(sandboxes, "check", watched)
+    monkeypatch.setattr(sandboxes, "check", check_recorded)
     service.function_check.cache_clear()
     for kind in KINDS:
-        assert saved(admin, kind, **function(2, f"{kind}_function")).status_code == 302
+        assert save_form(admin, kind, **function(2, f"{kind}_function")).status_code == 302
     assert transactions
     assert not any(transactions)

@@ -15,7 +15,7 @@ TOPIC = "projects/shop/topics/orders"
 LETTERS = "projects/shop/topics/letters"
 
 
-def source_made(api: Api, *, has_reader: bool = True, **fields: Any) -> Subscription:
+def source_create(api: Api, *, has_reader: bool = True, **fields: Any) -> Subscription:
     """Create the push subscription `worker` with the dead-letter topic `letters` and its pull subscription `reader`."""
     api.create("topics/orders")
     api.create("topics/letters")
@@ -27,12 +27,12 @@ def source_made(api: Api, *, has_reader: bool = True, **fields: Any) -> Subscrip
     return Subscription.objects.select_related("project", "topic__project").get(subscription_id="worker")
 
 
-def letters_made(api: Api, source: Subscription, count: int, *, result: str = "503", **fields: Any) -> list[int]:
+def letters_create(api: Api, source: Subscription, count: int, *, result: str = "503", **fields: Any) -> list[int]:
     """Publish messages, and forward them as if their last attempt had been nacked; return the ids of the dead letters.
 
-    Their data are `0`, `1` and so on.
+    The messages' data are `0`, `1` and so on.
     """
-    known = set(DeadLetter.objects.values_list("message_id", flat=True))
+    earlier_ids = set(DeadLetter.objects.values_list("message_id", flat=True))
     messages = [{"data": base64.b64encode(str(number).encode()).decode(), **fields} for number in range(count)]
     answer = api.post("topics/orders:publish", {"messages": messages})
     ids = [int(text) for text in answer.body["messageIds"]]
@@ -45,7 +45,7 @@ def letters_made(api: Api, source: Subscription, count: int, *, result: str = "5
         )
     forwarded.announce_all()
     assert forwarded.message_ids == set(ids)
-    return sorted(set(DeadLetter.objects.values_list("message_id", flat=True)) - known)
+    return sorted(set(DeadLetter.objects.values_list("message_id", flat=True)) - earlier_ids)
 
 
 def owed_to(subscription_id: str) -> list[str]:
@@ -54,7 +54,7 @@ def owed_to(subscription_id: str) -> list[str]:
     return [bytes(row.message.data).decode() for row in rows.select_related("message").order_by("message_id")]
 
 
-def pulled(api: Api, name: str, count: int = 100) -> list[Any]:
+def messages_pull(api: Api, name: str, count: int = 100) -> list[Any]:
     body = {"maxMessages": count, "returnImmediately": True}
     received: list[Any] = api.post(f"subscriptions/{name}:pull", body).body.get("receivedMessages", [])
     return received

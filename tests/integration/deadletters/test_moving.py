@@ -17,7 +17,7 @@ from pushhub.common.principals import OPERATOR, Principal
 from subscriptions.iam import grants
 from subscriptions.models import Subscription
 from subscriptions.models.iam import AuditEntry
-from tests.integration.deadletters.letters import LETTERS, letters_made, owed_to, pulled, source_made
+from tests.integration.deadletters.letters import LETTERS, letters_create, messages_pull, owed_to, source_create
 from tests.ports import wait_for
 from tests.receiver import Receiver
 from tests.restapi import Api
@@ -36,7 +36,7 @@ def api(redis_url: str) -> Api:
 def test_a_push_that_fails_for_good_is_listed_with_its_reason(api: Api, redis_url: str) -> None:
     with Receiver(default=503) as receiver, Worker(redis_url):
         quick = {"minimumBackoff": "0.01s", "maximumBackoff": "0.01s"}
-        source = source_made(api, pushConfig={"pushEndpoint": receiver.url}, retryPolicy=quick)
+        source = source_create(api, pushConfig={"pushEndpoint": receiver.url}, retryPolicy=quick)
         api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]})
         wait_for(lambda: DeadLetter.objects.exists(), what="the dead letter")
     [summary] = listing.summaries(None)
@@ -44,11 +44,11 @@ def test_a_push_that_fails_for_good_is_listed_with_its_reason(api: Api, redis_ur
     assert summary.reasons == [("503", 1)]
 
 
-def test_a_redrive_gives_the_message_back_as_it_was_and_takes_it_off_the_dead_letter_topic(api: Api) -> None:
-    source = source_made(api)
+def test_a_redrive_returns_the_original_message_and_removes_it_from_the_dead_letter_topic(api: Api) -> None:
+    source = source_create(api)
     api.create("subscriptions/other", {"topic": source.topic.name})  # type: ignore[union-attr]
     attributes = {"lang": "en", "CloudPubSubDeadLetterSourceSubscription": "older"}
-    [letter] = letters_made(api, source, 1, attributes=attributes, orderingKey="k")
+    [letter] = letters_create(api, source, 1, attributes=attributes, orderingKey="k")
     assert owed_to("worker") == []
     assert letters_move(source, [letter], action=Action.REDRIVE, caller=OPERATOR) == 1
     [delivery] = Delivery.objects.filter(subscription=source).select_related("message")
@@ -57,7 +57,7 @@ def test_a_redrive_gives_the_message_back_as_it_was_and_takes_it_off_the_dead_le
     assert api_attributes(delivery.message) == attributes
     assert delivery.attempts == 0
     assert owed_to("other") == ["0"], "the other subscription of the topic gets no second copy"
-    assert pulled(api, "reader") == []
+    assert messages_pull(api, "reader") == []
     assert not DeadLetter.objects.exists()
     assert letters_move(source, [letter], action=Action.REDRIVE, caller=OPERATOR) == 0
     assert owed_to("worker") == ["0"]
@@ -69,9 +69,9 @@ def api_attributes(message: Message) -> dict[str, str]:
     return attributes_parse(message.attributes)
 
 
-def test_discarded_dead_letters_are_gone_and_the_log_says_who_did_it(api: Api) -> None:
-    source = source_made(api)
-    first, second = letters_made(api, source, 2)
+def test_discarded_dead_letters_are_deleted_and_the_audit_log_has_an_entry(api: Api) -> None:
+    source = source_create(api)
+    first, second = letters_create(api, source, 2)
     assert letters_move(source, [first], action=Action.DISCARD, caller=OPERATOR) == 1
     assert owed_to("worker") == []
     assert owed_to("reader") == ["1"]
@@ -81,47 +81,47 @@ def test_discarded_dead_letters_are_gone_and_the_log_says_who_did_it(api: Api) -
 
 
 def test_subscriptions_of_the_dead_letter_topic_that_the_caller_may_not_pull_from_keep_their_copy(api: Api) -> None:
-    source = source_made(api)
+    source = source_create(api)
     api.create("subscriptions/foreign", {"topic": LETTERS})
     for name in ("worker", "reader"):
         row = Subscription.objects.get(subscription_id=name)
         grants.role_grant(row, role="roles/pubsub.subscriber", member=ADA.member)
-    [letter] = letters_made(api, source, 1)
+    [letter] = letters_create(api, source, 1)
     letters_move(source, [letter], action=Action.REDRIVE, caller=ADA)
     assert (owed_to("worker"), owed_to("reader"), owed_to("foreign")) == (["0"], [], ["0"])
 
 
 def test_a_dead_letter_that_a_subscriber_acknowledges_is_no_longer_listed(api: Api) -> None:
-    source = source_made(api)
-    letters = letters_made(api, source, 2)
-    [received] = pulled(api, "reader", 1)
+    source = source_create(api)
+    letters = letters_create(api, source, 2)
+    [received] = messages_pull(api, "reader", 1)
     api.post("subscriptions/reader:acknowledge", {"ackIds": [received["ackId"]]})
-    [left] = listing.unsettled(source).values_list("message_id", flat=True)
+    [unsettled_id] = listing.unsettled(source).values_list("message_id", flat=True)
     assert letters_move(source, letters, action=Action.REDRIVE, caller=OPERATOR) == 1
-    assert left == max(letters)
+    assert unsettled_id == max(letters)
     assert owed_to("worker") == ["1"]
 
 
-def test_the_sweep_forgets_what_was_acknowledged_and_keeps_the_rest(api: Api) -> None:
-    source = source_made(api)
-    letters_made(api, source, 2)
-    [received] = pulled(api, "reader", 1)
+def test_the_sweep_forgets_acknowledged_dead_letters_only(api: Api) -> None:
+    source = source_create(api)
+    letters_create(api, source, 2)
+    [received] = messages_pull(api, "reader", 1)
     api.post("subscriptions/reader:acknowledge", {"ackIds": [received["ackId"]]})
     assert listing.settled_sweep() == 0
     assert DeadLetter.objects.count() == 1
 
 
 def test_a_dead_letter_topic_without_a_subscription_loses_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before its retention is over, the sweep of settled messages leaves it alone; then both sweeps remove it."""
-    source = source_made(api, has_reader=False)
-    [letter] = letters_made(api, source, 1)
+    """The sweep of settled messages keeps a dead letter until its retention is over; then both sweeps remove it."""
+    source = source_create(api, has_reader=False)
+    [letter] = letters_create(api, source, 1)
     monkeypatch.setattr(sweep, "SETTLED_GRACE_MS", -60_000)
     sweep.settled_sweep()
     listing.settled_sweep()
     assert Message.objects.filter(pk=letter).exists()
     assert letters_move(source, [letter], action=Action.REDRIVE, caller=OPERATOR) == 1
     assert owed_to("worker") == ["0"]
-    [letter] = letters_made(api, source, 1)
+    [letter] = letters_create(api, source, 1)
     Subscription.objects.filter(pk=source.pk).update(message_retention_seconds=0)
     wait_for(lambda: listing.settled_sweep() == 0 and not DeadLetter.objects.exists(), what="the end of its retention")
     sweep.settled_sweep()
@@ -129,8 +129,8 @@ def test_a_dead_letter_topic_without_a_subscription_loses_nothing(api: Api, monk
 
 
 def test_a_redrive_that_cannot_be_delivered_changes_nothing(api: Api) -> None:
-    source = source_made(api)
-    letters = letters_made(api, source, 2)
+    source = source_create(api)
+    letters = letters_create(api, source, 2)
     api.post("subscriptions/worker:detach", {})
     source = Subscription.objects.select_related("project", "topic__project").get(pk=source.pk)
     for move in (
@@ -145,8 +145,8 @@ def test_a_redrive_that_cannot_be_delivered_changes_nothing(api: Api) -> None:
 
 
 def test_a_dead_letter_that_no_longer_passes_the_filter_stays(api: Api) -> None:
-    source = source_made(api)
-    [letter] = letters_made(api, source, 1)
+    source = source_create(api)
+    [letter] = letters_create(api, source, 1)
     Subscription.objects.filter(pk=source.pk).update(filter='attributes.lang = "en"')
     with pytest.raises(FailedPrecondition, match="filter"):
         letters_move(source, [letter], action=Action.REDRIVE, caller=OPERATOR)
@@ -154,11 +154,8 @@ def test_a_dead_letter_that_no_longer_passes_the_filter_stays(api: Api) -> None:
     assert DeadLetter.objects.count() == 1
 
 
-# Redrives and discards of all dead letters, called orders
-
-
 class Ticks:
-    """A clock that a test moves."""
+    """A clock that a test moves, and that advances the jobs with each move."""
 
     def __init__(self) -> None:
         self.now = utcnow()
@@ -171,24 +168,24 @@ class Ticks:
         return jobs.jobs_advance(clock=self)
 
 
-def test_an_order_moves_all_at_its_rate_and_leaves_what_comes_later(api: Api) -> None:
-    source = source_made(api)
-    letters_made(api, source, 7)
+def test_a_job_moves_all_at_its_rate_and_leaves_later_dead_letters(api: Api) -> None:
+    source = source_create(api)
+    letters_create(api, source, 7)
     ticks = Ticks()
     job = jobs.job_begin(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
-    [late] = letters_made(api, source, 1)
+    [later_id] = letters_create(api, source, 1)
     assert [ticks.later(1), ticks.later(1), ticks.later(1.5)] == [2, 2, 3]
     ticks.later(1)
     job.refresh_from_db()
     assert (job.total, job.done, job.failure) == (7, 7, "")
     assert job.finished_at is not None
     assert owed_to("worker") == ["0", "1", "2", "3", "4", "5", "6"]
-    assert list(DeadLetter.objects.values_list("message_id", flat=True)) == [late]
+    assert list(DeadLetter.objects.values_list("message_id", flat=True)) == [later_id]
 
 
-def test_an_order_for_chosen_dead_letters_moves_only_those_at_its_rate(api: Api) -> None:
-    source = source_made(api)
-    letters = letters_made(api, source, 5)
+def test_a_job_for_chosen_dead_letters_moves_only_those_at_its_rate(api: Api) -> None:
+    source = source_create(api)
+    letters = letters_create(api, source, 5)
     settled_id = letters[4]
     letters_move(source, [settled_id], action=Action.DISCARD, caller=OPERATOR)
     chosen_ids = [letters[3], letters[1], letters[1], letters[0], settled_id, 7]
@@ -204,10 +201,10 @@ def test_an_order_for_chosen_dead_letters_moves_only_those_at_its_rate(api: Api)
         jobs.job_begin(source, action=Action.REDRIVE, rate=2, caller=OPERATOR, chosen_ids=[settled_id])
 
 
-def test_an_order_survives_a_crash_between_any_two_steps(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process dies before a commit, and after a commit before Redis is told: each message comes back once."""
-    source = source_made(api)
-    letters_made(api, source, 6)
+def test_a_job_survives_a_crash_between_any_two_steps(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the process dies before a commit, or after it and before Redis is told, each message still comes back once."""
+    source = source_create(api)
+    letters_create(api, source, 6)
     job = jobs.job_begin(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
     ticks = Ticks()
     save = DeadLetterJob.save
@@ -233,9 +230,9 @@ def _die(*_: Any, **__: Any) -> None:
     raise ZeroDivisionError
 
 
-def test_an_order_can_be_stopped_and_only_one_runs_at_a_time(api: Api) -> None:
-    source = source_made(api)
-    letters_made(api, source, 5)
+def test_a_job_can_be_stopped_and_only_one_runs_at_a_time(api: Api) -> None:
+    source = source_create(api)
+    letters_create(api, source, 5)
     jobs.job_begin(source, action=Action.DISCARD, rate=2, caller=OPERATOR)
     with pytest.raises(FailedPrecondition, match="already"):
         jobs.job_begin(source, action=Action.REDRIVE, rate=2, caller=OPERATOR)
@@ -250,9 +247,9 @@ def test_an_order_can_be_stopped_and_only_one_runs_at_a_time(api: Api) -> None:
     assert refused.value.field == "messagesPerSecond"
 
 
-def test_an_order_ends_when_its_owner_loses_the_permission(api: Api) -> None:
-    source = source_made(api)
-    letters_made(api, source, 3)
+def test_a_job_ends_when_its_owner_loses_the_permission(api: Api) -> None:
+    source = source_create(api)
+    letters_create(api, source, 3)
     grants.role_grant(source, role="roles/pubsub.subscriber", member=ADA.member)
     job = jobs.job_begin(source, action=Action.REDRIVE, rate=1, caller=ADA)
     ticks = Ticks()
@@ -267,8 +264,8 @@ def test_an_order_ends_when_its_owner_loses_the_permission(api: Api) -> None:
 def test_large_dead_letters_are_moved_in_small_transactions(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     from deliveries.deadletters import moving
 
-    source = source_made(api)
-    letters = letters_made(api, source, 4)
+    source = source_create(api)
+    letters = letters_create(api, source, 4)
     monkeypatch.setattr(moving, "BATCH_BYTES", 2 * 250)
     sizes = [len(batch) for batch in moving.batches(letters)]
     assert sum(sizes) == 4

@@ -8,7 +8,7 @@ import pytest
 
 from deliveries.deadletters import jobs
 from deliveries.models import DeadLetter, DeadLetterJob
-from tests.integration.deadletters.letters import letters_made, owed_to, source_made
+from tests.integration.deadletters.letters import letters_create, owed_to, source_create
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -22,8 +22,8 @@ def api(redis_url: str) -> Api:
 
 
 def test_dead_letters_are_listed_in_pages(api: Api) -> None:
-    source = source_made(api)
-    letters = letters_made(api, source, 3)
+    source = source_create(api)
+    letters = letters_create(api, source, 3)
     first = api.get(f"{WORKER}/deadLetters?pageSize=2").body
     second = api.get(f"{WORKER}/deadLetters?pageSize=2&pageToken={first['nextPageToken']}").body
     listed = [letter["messageId"] for page in (first, second) for letter in page["deadLetters"]]
@@ -35,8 +35,8 @@ def test_dead_letters_are_listed_in_pages(api: Api) -> None:
 
 
 def test_dead_letters_are_redriven_and_discarded_by_id_or_all_at_a_rate(api: Api) -> None:
-    source = source_made(api)
-    first, second, *_ = letters_made(api, source, 4)
+    source = source_create(api)
+    first, second, *_ = letters_create(api, source, 4)
     assert api.post(f"{WORKER}:redriveDeadLetters", {"messageIds": [str(first)]}).body == {"messages": 1}
     assert api.post(f"{WORKER}:discardDeadLetters", {"messageIds": [str(second), "7"]}).body == {"messages": 1}
     assert api.post(f"{WORKER}:redriveDeadLetters", {"all": True, "messagesPerSecond": 5}).body == {"messages": 2}
@@ -45,9 +45,9 @@ def test_dead_letters_are_redriven_and_discarded_by_id_or_all_at_a_rate(api: Api
     assert api.get(f"{WORKER}/deadLetters").body == {}
 
 
-def test_named_dead_letters_are_moved_at_the_rate_that_is_given(api: Api) -> None:
-    source = source_made(api)
-    first, second, third = letters_made(api, source, 3)
+def test_dead_letters_chosen_by_id_are_moved_at_the_requested_rate(api: Api) -> None:
+    source = source_create(api)
+    first, second, third = letters_create(api, source, 3)
     body = {"messageIds": [str(first), str(third)], "messagesPerSecond": 1}
     assert api.post(f"{WORKER}:redriveDeadLetters", body).body == {"messages": 2}
     assert owed_to("worker") == []
@@ -77,8 +77,8 @@ def test_named_dead_letters_are_moved_at_the_rate_that_is_given(api: Api) -> Non
     ],
 )
 def test_bad_requests_name_their_field_and_change_nothing(api: Api, body: dict[str, Any], field: str) -> None:
-    source = source_made(api)
-    letters_made(api, source, 1)
+    source = source_create(api)
+    letters_create(api, source, 1)
     answer = api.post(f"{WORKER}:discardDeadLetters", body)
     assert (answer.status, answer.fields) == (400, [field])
     assert DeadLetter.objects.count() == 1

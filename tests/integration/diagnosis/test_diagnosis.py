@@ -1,4 +1,4 @@
-"""Each broken set-up is diagnosed: it names the step that fails, and what to do."""
+"""The diagnosis of each broken set-up names the step that fails and says what to do."""
 
 from __future__ import annotations
 
@@ -353,9 +353,9 @@ def test_send_probe_must_be_true_or_false(setup: SetUp) -> None:
     assert (answer.status, answer.fields) == (400, ["sendProbe"])
 
 
-def test_a_server_that_never_shakes_hands_does_not_hold_up_the_diagnosis(setup: SetUp) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        setup.endpoint(f"https://127.0.0.1:{silent.getsockname()[1]}/")
+def test_a_server_that_answers_no_tls_handshake_does_not_hold_up_the_diagnosis(setup: SetUp) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent_server:
+        setup.endpoint(f"https://127.0.0.1:{silent_server.getsockname()[1]}/")
         assert setup.diagnose()["summary"].startswith("certificate: The TLS handshake fails.")
 
 
@@ -367,14 +367,17 @@ def test_the_console_diagnoses_and_sends_a_probe_on_request(setup: SetUp) -> Non
     assert f'action="../../act/{pk}/diagnose/"' in page
     address = f"/admin/deliveries/delivery/act/{pk}/diagnose/"
     assert client.get(address).status_code == 405
-    well = client.post(address)
-    assert well.context["culprit"] is None
-    assert "Nothing is wrong: messages can be pushed." in well.content.decode()
+    healthy_page = client.post(address)
+    assert healthy_page.context["culprit"] is None
+    assert "Nothing is wrong: messages can be pushed." in healthy_page.content.decode()
     assert setup.receiver.requests == []
     setup.receiver.default = 503
-    probed = client.post(address, {"probe": "yes"})
-    assert (probed.context["culprit"]["name"], probed.context["culprit"]["level"]) == ("Answer of the endpoint", "bad")
-    assert "answered 503" in probed.content.decode()
+    probe_page = client.post(address, {"probe": "yes"})
+    assert (probe_page.context["culprit"]["name"], probe_page.context["culprit"]["level"]) == (
+        "Answer of the endpoint",
+        "bad",
+    )
+    assert "answered 503" in probe_page.content.decode()
     assert len(setup.receiver.requests) == 1
 
 

@@ -104,7 +104,7 @@ def test_a_bad_policy_is_refused_by_field(api: Api, body: Any, field: str) -> No
     assert api.get("topics/orders:getIamPolicy").body == {"etag": "ACAB"}
 
 
-def test_audit_configs_are_kept_where_the_mask_names_them(api: Api) -> None:
+def test_audit_configs_are_kept_if_the_mask_names_them(api: Api) -> None:
     api.create("topics/orders")
     config = {"service": "pubsub.googleapis.com", "auditLogConfigs": [{"logType": "DATA_READ"}]}
     answer = api.post(

@@ -164,7 +164,7 @@ def test_a_digest_of_the_table_is_no_token(db: None) -> None:
     assert is_refused(AccessToken.objects.get().digest)
 
 
-def test_where_anonymous_callers_are_allowed_the_emulator_token_is_anonymous(api: Api, settings: Any) -> None:
+def test_the_emulator_token_is_anonymous_if_anonymous_callers_are_allowed(api: Api, settings: Any) -> None:
     settings.ANONYMOUS = "user:developer@localhost"
 
     assert caller_of("owner") == "user:developer@localhost"

@@ -1,4 +1,4 @@
-"""What real processes write into the journal, and how a subscription's state is written down each minute."""
+"""The events that real processes write into the journal, and the gauges that record subscriptions each minute."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 @pytest.fixture
 def folder(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A journal's folder that this process and the workers it starts write to."""
+    """The journal's folder, to which this process and the workers that it starts write."""
     settings.JOURNAL = str(tmp_path / "segments")
     monkeypatch.setenv("PUSHHUB_JOURNAL", settings.JOURNAL)
     return Path(settings.JOURNAL)
@@ -58,7 +58,7 @@ def publish_one() -> list[str]:
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    """Every event of the folder, after all that is closed was sealed."""
+    """Seal all closed journals of the folder, and return every event in it."""
     seal_closed(folder)
     events: list[dict[str, Any]] = []
     for path in sorted((folder / files.SEALED).rglob("*.parquet")):
@@ -66,11 +66,11 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return events
 
 
-def close_own() -> None:
-    """Let this process' journal be sealed too."""
-    kept = journals.journal()
-    assert kept is not None
-    kept.close()
+def own_journal_close() -> None:
+    """Close this process's journal, so that it is sealed too."""
+    journal = journals.journal()
+    assert journal is not None
+    journal.close()
     journals._journal_of.cache_clear()
 
 
@@ -86,7 +86,7 @@ def test_every_publish_and_every_attempt_is_journalled(
     ids = publish(20)
     with Worker(redis_url):
         wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="the last ack")
-    close_own()
+    own_journal_close()
 
     events = rows(folder)
 
@@ -107,25 +107,27 @@ def test_every_publish_and_every_attempt_is_journalled(
 
 
 def test_a_killed_worker_leaves_what_it_had_written(api: Api, receiver: Receiver, redis_url: str, folder: Path) -> None:
-    """Given a worker that has written its attempts and is killed, when others seal, then they are there."""
+    """Given a worker that is killed after it wrote attempts, when its journal is sealed, then the segment has them."""
     api.put("topics/orders")
     api.put("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
     with Worker(redis_url) as worker:
         publish(5)
-        own = files.journal_name(opened_ms=0, number=1).partition("-0")[0]
+        own_prefix = files.journal_name(opened_ms=0, number=1).partition("-0")[0]
         wait_for(
-            lambda: any(not path.name.startswith(own) and path.stat().st_size for path in files.journals(folder)),
+            lambda: any(
+                not path.name.startswith(own_prefix) and path.stat().st_size for path in files.journals(folder)
+            ),
             what="the worker's journal",
         )
         worker.process.send_signal(signal.SIGKILL)
         worker.process.wait()
-    close_own()
+    own_journal_close()
 
     assert Counter(row["event"] for row in rows(folder))["push"] >= 1
 
 
-def test_pullers_are_journalled(api: Api, folder: Path) -> None:
-    """Given pulled messages, when one is acked and one given back, then there is an event for each."""
+def test_acks_and_nacks_of_pulled_messages_are_journalled(api: Api, folder: Path) -> None:
+    """Given pulled messages, when one is acked and one is nacked, then there is an event for each."""
     api.put("topics/orders")
     api.put("subscriptions/pull", {"topic": TOPIC})
     publish(2)
@@ -133,7 +135,7 @@ def test_pullers_are_journalled(api: Api, folder: Path) -> None:
     api.post("subscriptions/pull:acknowledge", {"ackIds": [received[0]["ackId"]]})
     modify = {"ackIds": [received[1]["ackId"]], "ackDeadlineSeconds": 0}
     api.post("subscriptions/pull:modifyAckDeadline", modify)
-    close_own()
+    own_journal_close()
 
     pulled = [row for row in rows(folder) if row["event"] == "pull"]
 
@@ -144,7 +146,7 @@ def test_pullers_are_journalled(api: Api, folder: Path) -> None:
 
 
 def test_dead_letters_are_journalled(api: Api, folder: Path, redis_url: str) -> None:
-    """Given an endpoint that always fails, when the last attempt is made, then the letter is an event of its own."""
+    """Given an endpoint that always fails, when the last attempt has failed, then the dead letter is an event too."""
     api.put("topics/orders")
     api.put("topics/letters")
     policy = {"deadLetterTopic": "projects/shop/topics/letters", "maxDeliveryAttempts": 5}
@@ -154,7 +156,7 @@ def test_dead_letters_are_journalled(api: Api, folder: Path, redis_url: str) -> 
         api.create("subscriptions/push", {**body, "deadLetterPolicy": policy, "retryPolicy": quick})
         (message_id,) = publish_one()
         wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="the dead letter")
-    close_own()
+    own_journal_close()
 
     events = rows(folder)
 
@@ -164,9 +166,9 @@ def test_dead_letters_are_journalled(api: Api, folder: Path, redis_url: str) -> 
     assert letter["subscription"] == "projects/shop/subscriptions/push"
 
 
-def test_dead_letters_are_journalled_once_committed(api: Api, folder: Path) -> None:
-    """Given a message at its last attempt, when it goes to the dead-letter topic, then there is an event for that and
-    for its publish there.
+def test_dead_letters_are_journalled_after_the_commit(api: Api, folder: Path) -> None:
+    """Given a message at its last attempt, when it is forwarded to the dead-letter topic, then there is an event for
+    the dead letter and one for its publish.
     """
     api.put("topics/orders")
     api.put("topics/dead")
@@ -180,7 +182,7 @@ def test_dead_letters_are_journalled_once_committed(api: Api, folder: Path) -> N
             subscription_id=Subscription.objects.get().pk, region="local", attempts=attempts
         )
     forwarded.announce_all()
-    close_own()
+    own_journal_close()
 
     events = {(row["event"], row["subscription"] or row["topic"]): row for row in rows(folder)}
     assert set(events) == {
@@ -192,8 +194,8 @@ def test_dead_letters_are_journalled_once_committed(api: Api, folder: Path) -> N
     assert (letter["message_id"], letter["attempt"]) == (message_id, 5)
 
 
-def test_a_disk_that_refuses_does_not_refuse_a_publish(api: Api, folder: Path) -> None:
-    """Given a folder that cannot be made, when messages are published, then they are, and the alarm can be seen."""
+def test_messages_are_published_even_if_the_journal_cannot_be_written(api: Api, folder: Path) -> None:
+    """Given a folder that cannot be created, then messages are published nevertheless, and there is an alarm."""
     folder.write_text("no folder")
     api.put("topics/orders")
     api.put("subscriptions/pull", {"topic": TOPIC})
@@ -205,10 +207,10 @@ def test_a_disk_that_refuses_does_not_refuse_a_publish(api: Api, folder: Path) -
     assert (disk_alarm.reason, disk_alarm.lost) == ("Not a directory", 3)
     assert Delivery.objects.count() == 3
     assert journals_seal() == 0
-    close_own()
+    own_journal_close()
 
 
-def test_gauges_tell_how_a_subscription_stands(api: Api) -> None:
+def test_gauges_record_the_state_of_each_subscription(api: Api) -> None:
     """Given messages that wait and an idle subscription, when gauges are taken twice in a minute, then there is one
     row for each subscription, with the newest state.
     """
@@ -228,8 +230,8 @@ def test_gauges_tell_how_a_subscription_stands(api: Api) -> None:
     assert (idle.undelivered, idle.oldest_unacked_seconds, idle.push_window) == (0, 0, 0)
 
 
-def test_old_rows_and_segments_go(folder: Path, settings: Any) -> None:
-    """Given rows and segments on both sides of their age, when time lets go, then the older ones are gone."""
+def test_old_rows_and_segments_are_deleted(folder: Path, settings: Any) -> None:
+    """Given rows and segments younger and older than their retention, when they expire, then the older are deleted."""
     gauge = {"project": "p", "undelivered": 0, "oldest_unacked_seconds": 0, "outstanding": 0, "push_window": 0}
     for days in (6, 9):
         GaugeMinute.objects.create(resource="r", at=NOON - timedelta(days=days), backoff_ms=0, **gauge)
@@ -253,7 +255,7 @@ def test_old_rows_and_segments_go(folder: Path, settings: Any) -> None:
 
 
 def test_a_stray_file_does_not_stop_the_deletion_of_segments(folder: Path, settings: Any) -> None:
-    """Given strays in the folders of the two oldest hours, when time lets go, then all old segments are gone."""
+    """Given stray files in the folders of the two oldest hours, then all old segments are deleted nevertheless."""
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     paths = [files.segment_path(folder, f"host-1-{now_ms - days * 86_400_000:013d}-1") for days in (12, 11, 10, 1)]
     for path in paths:

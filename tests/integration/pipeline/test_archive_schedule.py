@@ -1,4 +1,4 @@
-"""Runs of the archive that beat starts."""
+"""The schedule by which beat starts runs of the archive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deliveries.pipeline.archiving.schedule import COMPACT_SECONDS, Schedule
 from tests.ports import wait_for
 from tests.workers import ROOT
 
-#: Notes its arguments, and ends when the file `go` is there.
+#: A program that records its arguments, and ends when the file `go` exists.
 RUN = """
 import pathlib, sys, time
 folder = pathlib.Path(sys.argv[1])
@@ -27,7 +27,7 @@ while not (folder / "go").exists():
 
 
 class Machine:
-    """What a schedule looks at."""
+    """A schedule and everything it depends on: the clock, what Spark lacks, and whether there are new messages."""
 
     def __init__(self, folder: Path) -> None:
         self.now = 50.0
@@ -60,7 +60,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     machine.schedule.stop()
 
 
-def test_one_run_at_a_time_and_every_hour_one_that_compacts(machine: Machine) -> None:
+def test_runs_do_not_overlap_and_one_an_hour_compacts(machine: Machine) -> None:
     assert machine.schedule.start()
     assert not machine.schedule.start(), "the first run is not over"
     machine.let_run_end()
@@ -95,7 +95,7 @@ def test_without_spark_the_log_says_that_messages_wait(machine: Machine, caplog:
     assert machine.runs() == ["--compact"]
 
 
-def test_a_run_is_ended_with_its_worker(machine: Machine) -> None:
+def test_a_run_ends_with_its_worker(machine: Machine) -> None:
     machine.schedule.start()
     wait_for(machine.runs, what="the run")
     machine.schedule.stop()
@@ -103,7 +103,7 @@ def test_a_run_is_ended_with_its_worker(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(("archiving", "seconds"), [("on", ["77"]), ("off", [])])
-def test_beat_starts_runs_where_archiving_is_on(archiving: str, seconds: list[str]) -> None:
+def test_beat_starts_runs_if_archiving_is_on(archiving: str, seconds: list[str]) -> None:
     source = (
         "from pushhub.celery import app\n"
         "for entry in app.conf.beat_schedule.values():\n"
@@ -111,5 +111,7 @@ def test_beat_starts_runs_where_archiving_is_on(archiving: str, seconds: list[st
     )
     env = os.environ | {"PUSHHUB_ARCHIVING": archiving, "PUSHHUB_ARCHIVE_SECONDS": "77", "PUSHHUB_SECRET_KEY": "x"}
     env["DJANGO_SETTINGS_MODULE"] = "pushhub.settings"
-    ran = subprocess.run([sys.executable, "-c", source], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == seconds
+    process = subprocess.run(
+        [sys.executable, "-c", source], cwd=ROOT, env=env, capture_output=True, text=True, check=True
+    )
+    assert process.stdout.split() == seconds

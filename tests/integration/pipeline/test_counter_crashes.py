@@ -1,4 +1,4 @@
-"""The ledger under a counter that is killed at each of its moments: in the end each segment is counted once."""
+"""A counter is killed at each critical moment of a transaction, and in the end each segment is counted once."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tests.workers import database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-LIFE_SECONDS = 120
+PROCESS_SECONDS = 120
 
 
 @pytest.fixture(autouse=True, scope="module")
 def forkserver() -> None:
-    """Start the process that lives are forked from; it stays for other tests."""
+    """Start the process from which the counters are forked; it stays for other tests."""
     preloaded.start()
 
 
-def life(folder: Path, point: str, number: int) -> int:
-    """Count in a process that dies at a point of the ledger's `number`-th transaction; return how it ended."""
+def count_and_die(folder: Path, point: str, number: int) -> int:
+    """Count in a process that dies at a point of the ledger's `number`-th transaction; return its exit code."""
     environment = os.environ | {
         "DJANGO_SETTINGS_MODULE": "pushhub.settings",
         "PUSHHUB_DATABASE_URL": database_url(),
@@ -38,43 +38,43 @@ def life(folder: Path, point: str, number: int) -> int:
         target=count_embedded, args=(dict(environment), str(folder), point, number)
     )
     process.start()
-    process.join(LIFE_SECONDS)
+    process.join(PROCESS_SECONDS)
     assert process.exitcode is not None
     code = process.exitcode
     process.close()
     return code
 
 
-def test_crashes_change_nothing(tmp_path: Path) -> None:
-    """Given a counter that is killed before and after the commit of a first and of a later transaction, while segments
-    go on to come late and in disorder, then in the end each segment is counted once.
+def test_segments_are_counted_once_despite_crashes(tmp_path: Path) -> None:
+    """Given a counter that is killed before and after the commit of a first and of a later transaction, while late and
+    disordered segments keep coming, then in the end each segment is counted once.
     """
     paths: list[Path] = []
-    lives = [(point, number) for number in (1, 3) for point in ("inside", "after")]
-    for turn, (point, number) in enumerate(lives):
-        paths += segments_make(tmp_path, [len(lives) - turn, 100 + turn], seed=20, count=10)
-        assert life(tmp_path, point, number) == -signal.SIGKILL, (point, number)
+    crashes = [(point, number) for number in (1, 3) for point in ("inside", "after")]
+    for turn, (point, number) in enumerate(crashes):
+        paths += segments_make(tmp_path, [len(crashes) - turn, 100 + turn], seed=20, count=10)
+        assert count_and_die(tmp_path, point, number) == -signal.SIGKILL, (point, number)
 
-    assert Segment.objects.filter(state="counting").exists(), "the last life left segments that are counted in part"
+    assert Segment.objects.filter(state="counting").exists(), "the last process left segments that are partly counted"
     assert EmbeddedCounter(tmp_path).turn() > 0
 
     assert_counted(paths)
 
 
-def test_a_segment_is_counted_on_from_where_it_was_in_another_batch(tmp_path: Path) -> None:
-    """Given a batch of which some transactions were committed, when its segments come one by one and among others, then
-    what was added before is left out.
+def test_a_partly_counted_segment_is_continued_in_another_batch(tmp_path: Path) -> None:
+    """Given a batch of which some transactions were committed, when its segments are counted in other batches, then
+    sums that were added before are not added again.
     """
     paths = segments_make(tmp_path, range(4), seed=21, count=10)
-    assert life(tmp_path, "after", 2) == -signal.SIGKILL
+    assert count_and_die(tmp_path, "after", 2) == -signal.SIGKILL
     added = sum(row.count for row in MetricMinute.objects.all())
     assert 0 < added < sum(values[0] for values in truth_of(paths, seconds=60).values())
-    moved = paths[0].with_name(f".{paths[0].name}")
-    paths[0].rename(moved)
+    hidden = paths[0].with_name(f".{paths[0].name}")
+    paths[0].rename(hidden)
     paths += segments_make(tmp_path, range(4, 7), seed=21, count=10)
 
     EmbeddedCounter(tmp_path).turn()
-    moved.rename(paths[0])
+    hidden.rename(paths[0])
     EmbeddedCounter(tmp_path).turn()
 
     assert_counted(paths)

@@ -1,4 +1,4 @@
-"""The embedded counter: it counts what Spark would, once, and only while Spark doesn't."""
+"""The embedded counter counts what Spark would count, each segment once, and only while Spark does not count."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_late_segments_are_counted_and_known_ones_are_not_counted_again(tmp_path
     assert_counted(paths)
 
 
-def test_a_turn_ends_in_time_and_the_next_one_goes_on(tmp_path: Path) -> None:
+def test_a_turn_ends_in_time_and_the_next_one_continues(tmp_path: Path) -> None:
     """Given more segments than fit a turn, when turns follow each other, then all segments are counted."""
     paths = segments_make(tmp_path, range(FILES_A_BATCH + 3), seed=3, count=2)
     ticks = iter(range(1000))
@@ -73,8 +73,8 @@ def test_a_turn_ends_in_time_and_the_next_one_goes_on(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_counted_are_put_into_quarantine(tmp_path: Path) -> None:
-    """Given good segments among truncated, foreign and damaged ones and one without a valid time, when they are
-    counted, then the good ones are, and the others lie in quarantine, each with its reason.
+    """Given good segments among truncated, foreign and damaged ones and two without a valid time, when the folder is
+    counted, then the good ones count, and the others are in quarantine, each with its reason.
     """
     good = segments_make(tmp_path, range(3), seed=4)
     truncated, foreign, damaged = segments_make(tmp_path, range(3, 6), seed=4)
@@ -82,7 +82,7 @@ def test_files_that_cannot_be_counted_are_put_into_quarantine(tmp_path: Path) ->
     pq.write_table(pa.table({"event": ["push"], "a": [1]}), foreign)
     pages_damage(damaged)
     shared = {"event": "push", "project": "p", "subscription": "s", "outcome": "ack"}
-    late = write_segment(tmp_path, 6, [Events(1, {"message_id": ["1"]}, {**shared, "time": 60_000 * 10**12 * 30})])
+    dateless = write_segment(tmp_path, 6, [Events(1, {"message_id": ["1"]}, {**shared, "time": 60_000 * 10**12 * 30})])
     timeless = write_segment(tmp_path, 7, [Events(1, {"message_id": ["1"]}, shared)])
 
     assert EmbeddedCounter(tmp_path).turn() == 3
@@ -92,12 +92,14 @@ def test_files_that_cannot_be_counted_are_put_into_quarantine(tmp_path: Path) ->
     assert reasons[truncated.name].startswith("not a whole Parquet file: ")
     assert reasons[foreign.name] == "foreign: no column subscription, time, topic"
     assert reasons[damaged.name].startswith("it cannot be read: ")
-    assert reasons[late.name].startswith("it cannot be counted: ")
+    assert reasons[dateless.name].startswith("it cannot be counted: ")
     assert reasons[timeless.name] == "it cannot be counted: an event has no time"
     assert {path.name for path in (tmp_path / QUARANTINE).iterdir()} == set(reasons)
 
 
-def test_a_segment_that_goes_while_it_waits_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_that_disappears_while_it_waits_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths = segments_make(tmp_path, range(3), seed=5)
     real = embedded.segment_sums
     monkeypatch.setattr(embedded, "segment_sums", lambda path: paths[1].unlink(missing_ok=True) or real(path))
@@ -108,7 +110,7 @@ def test_a_segment_that_goes_while_it_waits_stops_nothing(tmp_path: Path, monkey
 
 
 def test_a_disk_that_fails_leaves_the_segments_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given a read error that is not the file's, then nothing goes into quarantine, and the next turn counts all."""
+    """Given a read error that is not the file's fault, then no segment is quarantined, and the next turn counts all."""
     paths = segments_make(tmp_path, range(2), seed=6)
     counter = EmbeddedCounter(tmp_path)
 
@@ -124,7 +126,7 @@ def test_a_disk_that_fails_leaves_the_segments_for_later(tmp_path: Path, monkeyp
     assert_counted(paths)
 
 
-def test_older_segments_have_fewer_columns(tmp_path: Path) -> None:
+def test_segments_of_an_older_release_are_counted(tmp_path: Path) -> None:
     [path] = segments_make(tmp_path, [1], seed=7)
     pq.write_table(pq.read_table(path).drop_columns(["host", "bytes", "worker", "schema_version"]), path)
 
@@ -134,7 +136,7 @@ def test_older_segments_have_fewer_columns(tmp_path: Path) -> None:
     assert set(MetricMinute.objects.values_list("host", "bytes")) == {("", 0)}
 
 
-def test_odd_texts_are_cut(tmp_path: Path) -> None:
+def test_texts_that_no_column_takes_are_clipped(tmp_path: Path) -> None:
     shared = {"event": "push" * 9, "project": "p" * 99, "subscription": "s\0" * 500, "host": "h" * 999, "region": ""}
     write_segment(
         tmp_path, 1, [Events(1, {"message_id": ["1"]}, {**shared, "time": BEGIN * 10**6, "outcome": "o" * 99})]
@@ -147,7 +149,7 @@ def test_odd_texts_are_cut(tmp_path: Path) -> None:
 
 
 def test_spark_takes_over_and_hands_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Given Spark's lease, then the embedded counter counts nothing until that is released or has lapsed."""
+    """Given that Spark has the lease, then the embedded counter counts nothing until Spark releases it or it lapses."""
     caplog.set_level(logging.INFO)
     clock = Clock()
     counter = EmbeddedCounter(tmp_path, clock=clock)
@@ -186,12 +188,12 @@ def test_spark_takes_over_and_hands_back(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 def test_a_segment_that_both_count_is_counted_once(tmp_path: Path) -> None:
-    """Given a counter that has found segments, when another one counts them first, then they are not added again."""
+    """Given a counter that has listed segments, when another one counts them first, then they are not added again."""
     paths = segments_make(tmp_path, range(3), seed=9)
     slow, quick = EmbeddedCounter(tmp_path), EmbeddedCounter(tmp_path)
     ticks = iter([0.0, 9.0])
     slow._monotonic = lambda: next(ticks)
-    assert slow.turn(seconds=1) == 0, "it has found them, but its time was over"
+    assert slow.turn(seconds=1) == 0, "it listed them, but its time was over"
     assert quick.turn() == 3
 
     slow._monotonic = lambda: 0.0
@@ -200,8 +202,8 @@ def test_a_segment_that_both_count_is_counted_once(tmp_path: Path) -> None:
     assert_counted(paths)
 
 
-def test_the_state_says_how_far_the_metrics_are(tmp_path: Path) -> None:
-    """Given waiting segments, then the oldest one's opening is the time up to which all is counted."""
+def test_the_state_says_up_to_when_segments_are_counted(tmp_path: Path) -> None:
+    """Given waiting segments, then everything is counted up to the time at which the oldest one was opened."""
     clock = Clock()
     assert line(clock) == "nothing has been counted yet"
     counter = EmbeddedCounter(tmp_path, clock=clock)
@@ -234,7 +236,7 @@ def test_an_idle_counter_renews_its_lease_and_writes_nothing_else(tmp_path: Path
     assert CountingLease.objects.get().until == clock.now + LEASE
 
 
-def test_a_counter_that_is_behind_says_so_once_a_minute(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_counter_that_is_behind_logs_it_once_a_minute(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     clock = Clock()
     counter = EmbeddedCounter(tmp_path, clock=clock)

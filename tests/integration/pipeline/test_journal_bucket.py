@@ -1,4 +1,4 @@
-"""The journal in a bucket: segments move there, and are counted, found and deleted there. On S3 and Cloud Storage."""
+"""The journal in a bucket, on S3 and Cloud Storage: segments move there, and are counted, found and deleted there."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @pytest.fixture(params=STORES, ids=lambda kind: kind.scheme)
 def kind(request: pytest.FixtureRequest) -> ObjectStore:
-    """The maker's store that has the bucket."""
+    """The kind of object store that has the bucket."""
     kind: ObjectStore = request.param
     return kind
 
 
 @pytest.fixture
 def port(kind: ObjectStore, monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> Iterator[int]:
-    """The port where this process looks for the store, with no server yet. The journal is a folder of its own."""
+    """The port at which this process expects the store, without a server yet. The journal has a folder of its own."""
     settings.JOURNAL, settings.JOURNAL_BUCKET = str(tmp_path / "journal"), f"{kind.scheme}://{BUCKET}/journal"
     port = free_port()
     for name, value in kind.environment(port).items():
@@ -51,7 +51,7 @@ def port(kind: ObjectStore, monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_
     embedded._counter_of.cache_clear()
 
 
-def sealed(tmp_path: Path, count: int) -> list[Path]:
+def segments_seal(tmp_path: Path, count: int) -> list[Path]:
     """Seal segments into the journal; return copies of them."""
     paths = segments_make(tmp_path / "copies", range(count), seed=1)
     shutil.copytree(tmp_path / "copies", tmp_path / "journal")
@@ -59,14 +59,14 @@ def sealed(tmp_path: Path, count: int) -> list[Path]:
 
 
 def bucket_names(settings: Any) -> list[str]:
-    """Return the names of the bucket's files, in their order."""
+    """Return the names of the bucket's files, in order."""
     return [file.name for file in Store(settings.JOURNAL_BUCKET).files()]
 
 
 def test_segments_are_counted_and_found_in_the_bucket_and_expire_there(
     kind: ObjectStore, port: int, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = sealed(tmp_path, 3)
+    paths = segments_seal(tmp_path, 3)
     monkeypatch.setattr(fetching, "FILES_AT_A_TIME", 2)
     message_id = int(pq.read_table(paths[1], columns=["message_id"])["message_id"][0].as_py())
     around = [datetime.fromtimestamp(BEGIN + 5, UTC)]
@@ -95,7 +95,7 @@ def test_segments_are_counted_and_found_in_the_bucket_and_expire_there(
 def test_a_segment_that_was_uploaded_before_a_crash_is_moved_again_and_counted_once(
     kind: ObjectStore, port: int, tmp_path: Path, settings: Any
 ) -> None:
-    paths = sealed(tmp_path, 2)
+    paths = segments_seal(tmp_path, 2)
     message_id = int(pq.read_table(paths[1], columns=["message_id"])["message_id"][0].as_py())
     around = [datetime.fromtimestamp(BEGIN + 5, UTC)]
     before = attempts_find(message_id, around=around).events
@@ -109,20 +109,20 @@ def test_a_segment_that_was_uploaded_before_a_crash_is_moved_again_and_counted_o
         assert tasks.segments_count() == 0
         assert_counted(paths)
 
-        gone = segments_make(tmp_path / "gone", [7], seed=2)[0]
-        shutil.copytree(tmp_path / "gone", tmp_path / "journal", dirs_exist_ok=True)
+        lost = segments_make(tmp_path / "lost", [7], seed=2)[0]
+        shutil.copytree(tmp_path / "lost", tmp_path / "journal", dirs_exist_ok=True)
         tasks.segments_ship()
-        Store(settings.JOURNAL_BUCKET).delete(f"{gone.parent.parent.name}/{gone.parent.name}/{gone.name}")
+        Store(settings.JOURNAL_BUCKET).delete(f"{lost.parent.parent.name}/{lost.parent.name}/{lost.name}")
         assert tasks.segments_count() == 0
-        assert not ShippedSegment.objects.filter(is_counted=False).exists(), "a lost segment stops nothing"
+        assert not ShippedSegment.objects.filter(is_counted=False).exists(), "a lost segment does not stop the others"
     assert Segment.objects.count() == 2
 
 
-def test_segments_stay_while_the_bucket_is_away_and_go_there_later(
+def test_segments_wait_while_the_bucket_is_unavailable_and_move_there_later(
     kind: ObjectStore, port: int, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stores, "GCS_RETRY_SECONDS", 1)
-    paths = sealed(tmp_path, 3)
+    paths = segments_seal(tmp_path, 3)
 
     assert upkeep.segments_ship(clock=lambda: 1000.0) == 0
     assert len(list(shipping.waiting(tmp_path / "journal"))) == 3
@@ -134,7 +134,7 @@ def test_segments_stay_while_the_bucket_is_away_and_go_there_later(
 
     with kind.server(port):
         stores._filesystem.cache_clear()
-        assert upkeep.segments_ship(clock=lambda: 1001.0) == 0, "a bucket that failed is left alone for a while"
+        assert upkeep.segments_ship(clock=lambda: 1001.0) == 0, "a bucket that failed is not tried again for a while"
         assert upkeep.segments_ship(clock=lambda: 1000.0 + upkeep.BUCKET_RETRY_SECONDS) == 3
         assert alarms() == []
         assert readiness.journal().status == Status.OK

@@ -1,4 +1,4 @@
-"""The archive in a bucket, and rows for an ingest: the same rules as in a folder, on S3 and Cloud Storage. No Spark."""
+"""An archive and rows for an ingest follow the same rules in a bucket, on S3 or Cloud Storage, as in a folder."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def bucket(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def archive(bucket: str, settings: Any, tmp_path: Path) -> str:
-    """An archive's address, where nothing is yet."""
+    """The address of an archive that has no files yet."""
     settings.DATA_DIR = tmp_path
     settings.ARCHIVE = f"{bucket}/{tmp_path.name}/archive"
     return str(settings.ARCHIVE)
@@ -108,7 +108,7 @@ def test_an_archive_is_adopted_and_verified(archive: str, settings: Any, capsys:
     assert path in capsys.readouterr().out
 
 
-def test_one_archiver_at_a_time_and_none_of_another_deployment(archive: str) -> None:
+def test_a_second_archiver_and_another_deployment_are_refused(archive: str) -> None:
     with (
         only_archiver(archive),
         pytest.raises(FailedPrecondition, match=f"Another archiver works on {archive}"),
@@ -126,7 +126,7 @@ def test_one_archiver_at_a_time_and_none_of_another_deployment(archive: str) -> 
         pass
 
 
-def test_replaced_files_stay_while_somebody_reads(archive: str) -> None:
+def test_replaced_files_stay_while_the_archive_is_read(archive: str) -> None:
     with reading(archive), reading(archive):
         with no_readers(archive) as are_gone:
             assert not are_gone
@@ -137,17 +137,17 @@ def test_replaced_files_stay_while_somebody_reads(archive: str) -> None:
 
 
 def test_a_sweep_deletes_only_what_a_recorded_write_left(archive: str) -> None:
-    """Given files of a killed write, of the manifest and of others, then only the first go, and the manifest stays."""
+    """Given files of a killed write, files of the manifest and foreign files, then only the first are deleted."""
     kept = archive_file(archive, "1-9-aaaaaaaaaaaa-0.parquet", [*range(1, 10)])
     foreign = archive_file(archive, "10-19-bbbbbbbbbbbb-0.parquet", [*range(10, 20)])
-    left = archive_file(archive, "20-29-cccccccccccc-0.parquet", [*range(20, 30)])
+    leftover = archive_file(archive, "20-29-cccccccccccc-0.parquet", [*range(20, 30)])
     ArchiveFile.objects.create(path=kept, first_id=1, last_id=9, rows=9, bytes=1)
     ArchiveLeftover.objects.create(token="cccccccccccc")
     archiver = Archiver(archive, session=None)  # type: ignore[arg-type]
 
     assert archiver.sweep() == 1
     assert paths(archive) == {kept, foreign}
-    assert left not in paths(archive)
+    assert leftover not in paths(archive)
     assert [row.path for row in manifest_read(Store(archive))] == [kept]
 
     Store(archive).delete(kept)
@@ -166,7 +166,7 @@ def test_a_sweep_deletes_only_what_a_recorded_write_left(archive: str) -> None:
         ("ftp://host/archive", "There are no files at ftp://"),
     ],
 )
-def test_an_address_names_a_bucket_and_holds_no_secret(
+def test_an_address_must_name_a_bucket_and_hold_no_secret(
     address: str, message: str, settings: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings.ARCHIVE = address
@@ -177,7 +177,7 @@ def test_an_address_names_a_bucket_and_holds_no_secret(
     assert SECRET not in str(refused.value) + "".join(capsys.readouterr())
 
 
-def test_a_store_that_refuses_is_one_line_without_the_secret(
+def test_the_error_of_a_store_is_one_line_without_the_secret(
     archive: str, settings: Any, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.ARCHIVE = f"{archive.partition('://')[0]}://no-such-bucket/archive"
@@ -187,8 +187,8 @@ def test_a_store_that_refuses_is_one_line_without_the_secret(
     assert SECRET not in str(refused.value) + "".join(capsys.readouterr()) + caplog.text
 
 
-def test_rows_of_a_bucket_are_read_as_those_of_a_folder(archive: str) -> None:
-    """Given files of several folders, compressed and not, then a source is a file, a folder or a pattern of them."""
+def test_rows_are_read_from_a_bucket_as_from_a_folder(archive: str) -> None:
+    """Given files in several folders, compressed and not, then a source may be a file, a folder or a pattern."""
     store = Store(archive.removesuffix("archive") + "rows")
     store.write_bytes("a.csv", b'body,kind\n"two\nlines",k\n')
     store.write_bytes("deep/b.csv.gz", gzip.compress(b"body,kind\nb,\nc\n"))
@@ -218,8 +218,8 @@ def test_rows_of_a_bucket_are_read_as_those_of_a_folder(archive: str) -> None:
         ingest.files_of(f"{store}/none", form="csv")
 
 
-def test_parquet_files_of_a_bucket_are_read_as_those_of_a_folder(archive: str) -> None:
-    """Given Parquet files below a folder for each day, then rows have the day, and a file's span is read alone."""
+def test_parquet_files_are_read_from_a_bucket_as_from_a_folder(archive: str) -> None:
+    """Given Parquet files in a folder per day, then rows have the day as a column, and a span can be read alone."""
     store = Store(archive.removesuffix("archive") + "rows")
     for day in (1, 2):
         rows = pa.table({"body": [f"{day} {n}" for n in range(4)], "n": pa.array(range(4), pa.uint8())})

@@ -1,4 +1,4 @@
-"""The report: one file with everything in it, and numbers that can be recounted."""
+"""The report is one file with everything in it, and its numbers are those of the metrics."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 20, 12, 30, 15, tzinfo=UTC)
 
 
-class Seen(HTMLParser):
-    """The text of a page, and the addresses it names."""
+class ParsedPage(HTMLParser):
+    """The text of a page, the addresses in it, and the tags that are open."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -59,16 +59,16 @@ def scope(**more: object) -> Scope:
     return Scope(**fields)  # type: ignore[arg-type]
 
 
-def test_the_numbers_are_those_of_the_time() -> None:
-    """Given 9,990 acks and 10 failures within the week and more before it, when it is reported, then the ratio is 99.9
-    per cent and the budget is spent to the last.
+def test_the_numbers_are_those_of_the_reported_period() -> None:
+    """Given 9,990 acks and 10 failures within the week and more before it, when the week is reported, then the ratio is
+    99.9 per cent and the whole error budget is spent.
     """
     push(0, 5000)
     push(100, 4990, us=2000)
     push(50, 10, kind="remote_server_5xx", code=503, us=900_000, host="b.example")
     push(24 * 8, 1000, kind="unreachable", code=0)
 
-    text = Seen(report(scope())).text
+    text = ParsedPage(report(scope())).text
 
     assert text[text.index("Pushes") - 1] == "10,000"
     assert text[text.index("Acked") - 1] == "99.9 %"
@@ -77,7 +77,7 @@ def test_the_numbers_are_those_of_the_time() -> None:
     assert not any("unreachable" in part for part in text)
 
 
-def test_hosts_are_in_order_of_their_trouble() -> None:
+def test_the_worst_hosts_come_first() -> None:
     """Given hosts that fail and hosts that are slow, when they are listed, then the worst of each comes first."""
     push(1, 100, host="fine.example")
     push(1, 5, kind="unreachable", code=0, us=50, host="down.example")
@@ -104,51 +104,51 @@ def test_one_file_has_everything(tmp_path: Path) -> None:
         backoff_ms=1500,
     )
 
-    seen = Seen(report(scope()))
+    page = ParsedPage(report(scope()))
 
-    assert seen.addresses == []
-    assert seen.open == []
-    assert "url(" not in "".join(seen.text)
+    assert page.addresses == []
+    assert page.open == []
+    assert "url(" not in "".join(page.text)
     titles = {"Push window and outstanding messages", "Longest push backoff (s)", "Error budget left (%)"}
-    assert titles <= set(seen.text)
-    assert "@media (prefers-color-scheme: dark)" in "".join(seen.text)
+    assert titles <= set(page.text)
+    assert "@media (prefers-color-scheme: dark)" in "".join(page.text)
 
 
 @pytest.mark.parametrize("length", [timedelta(hours=1), timedelta(days=1), timedelta(days=30)])
-def test_a_report_of_nothing_says_so(length: timedelta) -> None:
-    text = Seen(report(scope(length=length))).text
+def test_a_report_without_pushes_says_so(length: timedelta) -> None:
+    text = ParsedPage(report(scope(length=length))).text
 
     assert "No push failed." in text
     assert text[text.index("Pushes") - 1] == "0"
 
 
-def test_names_are_text_and_no_markup() -> None:
+def test_names_are_escaped() -> None:
     push(1, 1, kind="unreachable", code=0, host="<script>alert(1)</script>")
 
     assert "<script" not in report(scope())
 
 
-def test_a_project_is_reported_alone() -> None:
+def test_a_report_can_be_limited_to_a_project() -> None:
     push(1, 10)
 
-    assert "10" in Seen(report(scope(project="shop"))).text
-    assert "10" not in Seen(report(scope(project="other"))).text
+    assert "10" in ParsedPage(report(scope(project="shop"))).text
+    assert "10" not in ParsedPage(report(scope(project="other"))).text
 
 
 def test_the_command_writes_the_file(tmp_path: Path) -> None:
-    """Given a project, when the command is run, then the file is there, and what is wrong is said in one line."""
+    """Given a project, when the command is run, then it writes the file. Wrong options are refused in one line."""
     Project.objects.create(project_id="shop", number=1)
-    out, said = tmp_path / "report.html", StringIO()
+    out, output = tmp_path / "report.html", StringIO()
 
-    call_command("pipeline", "report", "--last", "24h", "--out", str(out), "--project", "shop", stdout=said)
+    call_command("pipeline", "report", "--last", "24h", "--out", str(out), "--project", "shop", stdout=output)
 
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert str(out) in said.getvalue()
-    for wrong, words in [
+    assert str(out) in output.getvalue()
+    for options, words in [
         (["--out", str(tmp_path / "none" / "x")], "cannot be written: No such file or directory"),
         (["--out", str(out), "--project", "none"], "Resource not found"),
         (["--out", str(out), "--objective", "100"], "must lie between 0 and 100"),
         (["--out", str(out), "--last", "a week"], "is not a length of time: give one such as 24h or 7d"),
     ]:
         with pytest.raises(CommandError, match=words):
-            call_command("pipeline", "report", *wrong)
+            call_command("pipeline", "report", *options)

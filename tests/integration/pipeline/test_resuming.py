@@ -1,4 +1,4 @@
-"""A partition of a frame that is published again: no message is left out, whatever rows it has then."""
+"""A partition of a frame that is published again: no message is left out, whatever rows it has the second time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPIC = "projects/shop/topics/orders"
 
 
 class KilledError(Exception):
-    """Stands for the end of a task's process."""
+    """Stands for the death of a task's process."""
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def run(task: Task, rows: Sequence[str], *, killed_after: int | None = None) -> 
     publish_part([(0, columns, index) for index in range(len(rows))], task=task, number=0, pace=pace, done=0)
 
 
-def killed(task: Task, rows: Sequence[str], *, after: int) -> None:
+def run_and_kill(task: Task, rows: Sequence[str], *, after: int) -> None:
     with pytest.raises(KilledError):
         run(task, rows, killed_after=after)
 
@@ -60,7 +60,7 @@ def published() -> str:
 
 
 def test_a_partition_with_the_same_rows_is_continued(task: Task) -> None:
-    killed(task, "abcdefg", after=2)
+    run_and_kill(task, "abcdefg", after=2)
     assert published() == "abcd"
     run(task, "abcdefg")
     run(task, "abcdefg")
@@ -74,29 +74,29 @@ def test_a_partition_that_begins_with_other_rows_is_published_as_a_whole(
     task: Task, rows: str, memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resuming, "MEMORY_BYTES", memory)
-    killed(task, "abcdefg", after=2)
+    run_and_kill(task, "abcdefg", after=2)
     run(task, rows)
     assert published() == "abcd" + rows
     run(task, rows)
-    assert published() == "abcd" + rows, "and then it is the same again"
+    assert published() == "abcd" + rows, "the same rows are not published again"
 
 
-def test_rows_that_differ_in_their_attributes_alone_are_others(task: Task) -> None:
-    killed(task, "aaaa", after=1)
+def test_rows_that_differ_only_in_their_attributes_are_other_rows(task: Task) -> None:
+    run_and_kill(task, "aaaa", after=1)
     columns = {"data": [b"a"] * 4, "attributes": [[("row", "other")]] * 4}
     publish_part([(0, columns, index) for index in range(4)], task=task, number=0, pace=Pace(0), done=0)
     assert published() == "aaaaaa"
 
 
 def test_a_partition_that_an_older_release_began_is_continued(task: Task) -> None:
-    killed(task, "abcdefg", after=2)
+    run_and_kill(task, "abcdefg", after=2)
     PublishPart.objects.update(fingerprint="")
     run(task, "abcdefg")
     assert published() == "abcdefg"
 
 
-def test_of_two_attempts_that_restart_a_part_one_fails(task: Task) -> None:
-    killed(task, "abcdefg", after=2)
+def test_one_of_two_attempts_that_restart_a_part_fails(task: Task) -> None:
+    run_and_kill(task, "abcdefg", after=2)
     part = PublishPart.objects.get()
     PublishPart.objects.update(position=6)
     with pytest.raises(RuntimeError, match="another attempt"):

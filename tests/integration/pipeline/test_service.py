@@ -1,4 +1,4 @@
-"""How another process is told of this one's database."""
+"""The description of this process's database that other processes get."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deliveries.pipeline.service import Service, database_url
         {"NAME": "hub", "USER": "me", "PASSWORD": "", "HOST": "/run/pg", "PORT": "", "OPTIONS": {"sslmode": "require"}},
     ],
 )
-def test_the_url_is_read_back_as_what_it_was(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_url_is_parsed_to_the_same_configuration(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     vendor = "postgresql" if "USER" in config else "sqlite"
     monkeypatch.setattr(type(connection._connections["default"]), "vendor", vendor)  # type: ignore[attr-defined]
     monkeypatch.setattr(connection._connections["default"], "settings_dict", config)  # type: ignore[attr-defined]
@@ -29,7 +29,7 @@ def test_the_url_is_read_back_as_what_it_was(config: dict[str, Any], monkeypatch
 
 
 @pytest.mark.django_db
-def test_its_secrets_are_not_shown(settings: Any) -> None:
+def test_the_description_shows_no_secret(settings: Any) -> None:
     shown = repr(Service.here(journal=False))
     assert settings.SECRET_KEY not in shown
     assert "URL" not in shown

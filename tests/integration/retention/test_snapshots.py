@@ -217,7 +217,7 @@ def test_a_snapshot_survives_its_subscription_and_its_topic(api: Api, monkeypatc
     assert api.get("snapshots/before").body["topic"] == "_deleted-topic_"
 
 
-def test_expired_snapshots_are_gone(api: Api) -> None:
+def test_expired_snapshots_are_deleted(api: Api) -> None:
     subscribe(api)
     snapshot(api)
     Snapshot.objects.update(expire_at=utcnow() - datetime.timedelta(seconds=1))

@@ -119,7 +119,7 @@ def test_a_deleted_account_may_be_created_again_as_another_account(api: Api, acc
     assert again["uniqueId"] != account["uniqueId"]
 
 
-def test_an_operator_creates_projects_where_they_are_not_created_on_first_use(
+def test_an_operator_creates_projects_if_they_are_not_created_on_first_use(
     api: Api, settings: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings.DEVELOPMENT = False

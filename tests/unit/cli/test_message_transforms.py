@@ -88,7 +88,7 @@ def test_test_sends_the_message_and_the_transforms(path: str) -> None:
         (["--message=hi", "--message-transforms-file=/nowhere"], "No such file"),
     ],
 )
-def test_a_test_that_cannot_be_is_told(flags: list[str], words: str) -> None:
+def test_an_invalid_test_is_refused_with_its_reason(flags: list[str], words: str) -> None:
     with pytest.raises(CliError, match=words):
         run(message_transforms.VERBS, "test", *flags)
 

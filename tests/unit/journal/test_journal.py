@@ -254,6 +254,6 @@ def test_an_alarm_that_fails_does_not_end_the_journal(
 
 
 @pytest.mark.parametrize("name", ["x.parquet", ".host-1-1700000000000-1.parquet", "host-1-17-1.parquet", "a.csv"])
-def test_foreign_files_are_told_from_ours(name: str) -> None:
+def test_foreign_files_are_not_taken_for_segments(name: str) -> None:
     assert not files.is_segment_name(name)
     assert files.is_segment_name("host-1-1700000000000-1.parquet")

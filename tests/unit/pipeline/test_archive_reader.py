@@ -216,7 +216,7 @@ def test_a_limit_of_rows_ends_a_batch_between_two_steps(tmp_path: Path) -> None:
     assert source.latestOffset({"step": 3}, ReadMaxRows(12)) == {"step": 3}
 
 
-def test_a_stream_is_read_where_spark_has_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_is_read_if_spark_has_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a Spark before 4.2, then the class of the reader can be made all the same."""
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
     monkeypatch.delattr(streaming, "datasource")
@@ -229,7 +229,7 @@ def test_a_stream_is_read_where_spark_has_no_limits(monkeypatch: pytest.MonkeyPa
     assert issubclass(module.ArchiveStreamReader, spark.DataSourceStreamReader)
 
 
-def test_rows_of_a_stream_become_batches_where_spark_has_no_arrow_writer() -> None:
+def test_rows_of_a_stream_become_batches_if_spark_has_no_arrow_writer() -> None:
     rows = [Row(data=bytearray(b"a"), attributes={"k": "v"}), Row(data=bytearray(b"b"), attributes=None)]
     [batch] = batches_of(iter(rows))
     assert batch.to_pylist() == [{"data": b"a", "attributes": [("k", "v")]}, {"data": b"b", "attributes": None}]

@@ -170,7 +170,7 @@ def test_look_alike_digits_are_judged_as_digits() -> None:
         parse_url("https://１２７.１/", OPEN)
 
 
-def test_http_only_where_allowed() -> None:
+def test_http_is_denied_unless_allowed() -> None:
     with pytest.raises(BadEndpoint) as caught:
         parse_url("http://example.com/", ClientOptions())
     assert caught.value.fault == "scheme_denied"

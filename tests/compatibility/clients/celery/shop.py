@@ -23,7 +23,7 @@ app.conf.update(
 
 @app.task(bind=True, default_retry_delay=0)
 def order_pack(self, number: int) -> None:  # type: ignore[no-untyped-def]
-    """Record an order; every tenth order succeeds at the second try only."""
+    """Record an order. Every tenth order succeeds only at its second attempt."""
     if number % 10 == 9 and not self.request.retries:
         raise self.retry()
     with Path(os.environ["PACKED_ORDERS"]).open("a") as orders:
@@ -32,7 +32,7 @@ def order_pack(self, number: int) -> None:  # type: ignore[no-untyped-def]
 
 @worker_shutdown.connect
 def last_batch_wait(**_: object) -> None:
-    """Wait until what the transport publishes in the background is published: a program's end would lose it."""
+    """Wait until the transport has published its last batch, which it does in the background and an exit would lose."""
     for name in ("Thread-PubSubBatchCommitter", "Thread-CommitBatchPublisher"):  # the first thread starts the second
         for thread in threading.enumerate():
             if thread.name == name:

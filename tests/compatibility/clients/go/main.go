@@ -21,7 +21,7 @@ const (
 	patience = 60 * time.Second
 )
 
-// result is what a case is reported as.
+// result is the report of a case.
 type result struct {
 	Case  string `json:"case"`
 	Error string `json:"error"`
@@ -94,7 +94,7 @@ func createSubscription(ctx context.Context, client *pubsub.Client, topic string
 	return fields.Name
 }
 
-// create makes a topic and a subscription to it.
+// create creates a topic and a subscription to it, and returns their names.
 func create(ctx context.Context, client *pubsub.Client, name string, fields *pubsubpb.Subscription) (string, string) {
 	topic := createTopic(ctx, client, &pubsubpb.Topic{Name: name})
 	return topic, createSubscription(ctx, client, topic, fields)
@@ -144,7 +144,7 @@ func receive(ctx context.Context, subscriber *pubsub.Subscriber, isDone func(*pu
 	expect(hasEnded, "not all messages came within %s", patience)
 }
 
-// receiveAll acknowledges as many messages as are expected and returns them in the order they came in.
+// receiveAll acknowledges `count` messages and returns them in the order in which they came.
 func receiveAll(ctx context.Context, subscriber *pubsub.Subscriber, count int) (received []*pubsub.Message) {
 	receive(ctx, subscriber, func(message *pubsub.Message) bool {
 		message.Ack()

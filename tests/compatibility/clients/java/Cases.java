@@ -239,7 +239,7 @@ public class Cases {
     }
   }
 
-  /** Acknowledges so many messages; returns them in the order they came in. */
+  /** Acknowledges `count` messages; returns them in the order in which they came. */
   private List<PubsubMessage> receiveAll(String subscription, int count, UnaryOperator<Subscriber.Builder> options)
       throws Exception {
     List<PubsubMessage> messages = new ArrayList<>();

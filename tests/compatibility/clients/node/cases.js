@@ -51,7 +51,7 @@ async function receive(subscription, isDone, options = {}, client = pubsub) {
   }).finally(() => reader.close());
 }
 
-// Acknowledge so many messages; return them in the order they came in.
+// Acknowledge `count` messages; return them in the order in which they came.
 async function receiveAll(subscription, count, options = {}, client = pubsub) {
   const received = [];
   await receive(subscription, (message) => {
