@@ -167,8 +167,8 @@ class LaneFlow:
 
     window: int
     backoff_ms: int
-    #: Nothing waits for the tokens that come back.
-    is_idle: bool = False
+    #: How many more deliveries may go out before one waits for a token; 0 if one waits or more than half are in use.
+    spare: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +262,8 @@ class Backlog:
         done = [("HDEL", work_key(worker), *batches) for worker, batches in finished.items() if batches]
         replies = call_all(self.client, self.scripts.settle, calls, then=done)
         return {
-            lane: LaneFlow(int(window), int(pause), is_idle=bool(idle))
-            for lane, (_settled, _page, window, pause, idle) in zip(settlements, replies, strict=True)
+            lane: LaneFlow(int(window), int(pause), spare=int(spare))
+            for lane, (_settled, _page, window, pause, spare) in zip(settlements, replies, strict=True)
         }
 
     def beat(self, worker: str = "", *, regions: Iterable[str] = ()) -> Health:

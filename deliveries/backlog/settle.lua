@@ -1,9 +1,10 @@
--- settle(lane; limit, dice, ids, verdicts, latencies, [delay, message] ...) -> {settled, page wanted, window, pause, idle}
+-- settle(lane; limit, dice, ids, verdicts, latencies, [delay, message] ...) -> {settled, page wanted, window, pause, spare}
 --
 -- Ends the leases of a batch: it forgets acked deliveries, puts nacked ones into the retry set, takes the tokens back,
 -- updates the window and the push backoff, and pumps the lane. Settling a delivery twice is harmless, because only
--- deliveries with a token count. `window` and `pause` (ms) are the lane's new ones. `idle` is 1 if nothing waits for tokens:
--- no delivery waits, and at least half of the window is free.
+-- deliveries with a token count. `window` and `pause` (ms) are the lane's new ones. `spare` is the number of free tokens if
+-- no delivery waits and at least half of the window is free, and otherwise 0. For an ordered lane it is 1 at most, because
+-- the next delivery of a key waits for the result of the one before, whatever the window.
 --   KEYS[1]  the lane
 --   ARGV[1]  how many deliveries may wait in Redis
 --   ARGV[2]  a number in [0, 1) for the jitter of the push backoff
@@ -77,5 +78,7 @@ if state.outstanding < 0 then state.outstanding = 0 end
 local _, page = pump(lane, state, now, tonumber(ARGV[1]), settled)
 save_state(key, state)
 local waits = state.parked > 0 or state.spilled == 1 or redis.call('EXISTS', key .. ':b') == 1
-local idle = not waits and 2 * state.outstanding <= rules_window(state)
-return {settled, page and 1 or 0, math.floor(state.window), math.floor(rules_pause(state, now)), idle and 1 or 0}
+local spare = 0
+if not waits and 2 * state.outstanding <= rules_window(state) then spare = rules_window(state) - state.outstanding end
+if state.ordered == 1 then spare = math.min(spare, 1) end
+return {settled, page and 1 or 0, math.floor(state.window), math.floor(rules_pause(state, now)), spare}

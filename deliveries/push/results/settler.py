@@ -19,6 +19,7 @@ from django.db import close_old_connections, connection
 from deliveries.activity import note_activity
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement, by_lane
 from deliveries.deadletters.forwarding import Forwarded, dead_letters_forward, is_spent
+from deliveries.push.results.gathering import Gathering
 from deliveries.push.sending.flight import Batch, Flight
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.retry import countdown_ms
@@ -38,10 +39,6 @@ OnSettled = Callable[[Sequence[Flight], Mapping[Lane, LaneFlow]], None]
 
 #: Results per round: a longer transaction would hold SQLite's write lock too long.
 ROUND_SIZE = 1000
-#: The pause after a round of many results, and after a round with results of idle lanes only. After any other round the
-#: pause is as long as the round, at most this.
-GATHER_SECONDS = 0.02
-MANY = 64
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 5.0
 NO_LONGER_OWED = frozenset({Verdict.ACK, Verdict.DROP})
@@ -63,9 +60,10 @@ class Settler:
         #: Results that Redis refused, and when to try them again (time.monotonic).
         self._refused: list[Flight] = []
         self._retry_at = 0.0
-        #: Whether no lane of the last round needs its tokens back soon.
-        self._is_idle = False
+        self._gathering = Gathering()
         self._ready = threading.Event()
+        #: Set by a result that ends the longer pause of quiet lanes.
+        self._urgent = threading.Event()
         self._dice = random.Random()  # noqa: S311 - jitter
         self._thread = BackgroundThread("push-settler", self._round, on_error=self._take_back, at_end=self._end)
         self._backlog = Backlog()
@@ -75,14 +73,20 @@ class Settler:
 
     def finish(self, flight: Flight) -> None:
         """Queue a result. This is called on the engine's loop, so it does nothing else."""
+        waiting = len(self._results)
         self._results.append(flight)
         if not self._ready.is_set():
             self._ready.set()
+        if not self._urgent.is_set() and not self._gathering.can_wait(
+            flight.lane, is_ack=flight.verdict is Verdict.ACK, waiting=waiting
+        ):
+            self._urgent.set()
 
     def stop(self, timeout: float) -> None:
         """Settle the remaining results, then end the thread."""
         self._thread.stopping.set()
         self._ready.set()
+        self._urgent.set()
         self._thread.stop(timeout=timeout)
 
     def _round(self) -> None:
@@ -95,10 +99,9 @@ class Settler:
         with suppress(_Stopped):
             count = self._settle_some()
             if count < ROUND_SIZE:
-                # Each round is a commit, which delays publishers, so a pause lets some results gather.
-                spent = time.monotonic() - began
-                gathers = count >= MANY or (count and self._is_idle)
-                self._thread.stopping.wait(GATHER_SECONDS if gathers else min(spent, GATHER_SECONDS))
+                spent_seconds = time.monotonic() - began
+                self._thread.stopping.wait(self._gathering.pause_seconds(count, spent_seconds=spent_seconds))
+                self._urgent.wait(self._gathering.quiet_seconds(count))
 
     def _end(self) -> None:
         """Settle the remaining results, with one try."""
@@ -125,8 +128,9 @@ class Settler:
     def _settle_some(self) -> int:
         """Settle waiting results, at most a round, and return their number."""
         # The engine appends at the end while this method takes from the front; both operations are atomic.
+        self._urgent.clear()
         self._taken = self._results[:ROUND_SIZE]
-        self._is_idle = True
+        self._gathering.begin_round()
         count = len(self._taken)
         del self._results[:count]
         if self._taken:
@@ -164,7 +168,7 @@ class Settler:
             self._refused += flights
             self._retry_at = time.monotonic() + LAST_PAUSE_SECONDS
             return self._leave_round(flights)
-        self._is_idle = self._is_idle and all(flow.is_idle for flow in flows.values())
+        self._gathering.settled(flows)
         for batch, count in batches.items():
             batch.left -= count
         self._leave_round(flights)

@@ -66,6 +66,14 @@ def fetched_ids(backlog: Backlog, **kwargs: Any) -> list[int]:
     return ids_of(fetch(backlog, **kwargs))
 
 
+def spare_after_ack(backlog: Backlog, *ids: int) -> int:
+    """Ack deliveries, and return how many tokens of the lane are spare then."""
+    settlement = Settlement()
+    for message_id in ids:
+        settlement.add(str(message_id), Verdict.ACK)
+    return backlog.settle({LANE: settlement}, dice=0.5, finished={})[LANE].spare
+
+
 def settle(backlog: Backlog, verdict: Verdict, *ids: int, delay_ms: int = 0, batch: str | None = None) -> None:
     settlement = Settlement()
     for message_id in ids:
@@ -642,25 +650,38 @@ def test_a_fetch_returns_when_the_next_lane_is_due_and_rings_no_bell_for_it(back
     assert not rings(backlog)
 
 
-def test_a_lane_is_idle_while_nothing_waits_for_its_tokens(backlog: Backlog) -> None:
+def test_tokens_are_spare_while_nothing_waits_for_them(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
-
-    def is_idle(*message_ids: int) -> bool:
-        settlement = Settlement()
-        for message_id in message_ids:
-            settlement.add(str(message_id), Verdict.ACK)
-        return backlog.settle({LANE: settlement}, dice=0.5, finished={})[LANE].is_idle
 
     # Given a window of 3 and five messages
     offer(backlog, *ids(5))
     first, second, third = fetched_ids(backlog)
 
-    # Then the lane is not idle while the other two wait for a token, and idle once both were fetched
-    assert not is_idle(first)
-    assert not is_idle(second)
+    # Then none is spare while the other two messages wait for tokens, and the free ones are when nothing waits
+    assert spare_after_ack(backlog, first) == 0
+    assert spare_after_ack(backlog, second) == 0
     fourth, fifth = fetched_ids(backlog)
-    assert is_idle(third, fourth)
-    assert is_idle(fifth)
+    assert spare_after_ack(backlog, third, fourth) == 7 - 1
+    assert spare_after_ack(backlog, fifth) == 8
+
+
+def test_no_token_is_spare_while_more_than_half_are_in_use(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(3))
+    first, second, third = fetched_ids(backlog)
+    backlog.configure(LANE, mode=Mode.PUSH, action="known", limits=Limits(max_outstanding=3))
+    assert spare_after_ack(backlog, first) == 0
+    assert spare_after_ack(backlog, second) == 2
+    assert spare_after_ack(backlog, third) == 3
+
+
+def test_an_ordered_lane_has_one_spare_token_at_most(backlog: Backlog) -> None:
+    """The next message of a key waits for the result of the one before, however large the window is."""
+    backlog.configure(LANE, mode=Mode.PUSH, action="new", ordered=True)
+    request = PageRequest(LANE, FIRST, lane_state(backlog, LANE).spill_count)
+    messages = [(i, task(i)) for i in ids(3)]
+    backlog.offer_page(request, messages, next_id=FIRST + 3, complete=True, orderings=["a", "b", ""])
+    assert spare_after_ack(backlog, *fetched_ids(backlog)) == 1
 
 
 def test_a_lane_that_an_older_version_wrote_still_works(backlog: Backlog) -> None:

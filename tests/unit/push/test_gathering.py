@@ -1,0 +1,76 @@
+"""How long the settler lets results gather, and which results end its longer pause."""
+
+from __future__ import annotations
+
+import pytest
+
+from deliveries.backlog.backlog import Lane, LaneFlow
+from deliveries.push.results import gathering
+from deliveries.push.results.gathering import GATHER_SECONDS, MANY, QUIET_SECONDS, Gathering
+from deliveries.push.results.settler import Settler
+from deliveries.push.sending.flight import Flight
+from deliveries.rules.outcome import Verdict
+from deliveries.rules.payload import wire_message
+from deliveries.rules.taskmessage import DeliverTask
+
+QUIET, BUSY = Lane(7, "local"), Lane(8, "local")
+
+
+def round_of(spare: dict[Lane, int], rounds: Gathering | None = None) -> Gathering:
+    """Return the gathering after a round in which lanes were left with these spare tokens."""
+    rounds = rounds or Gathering()
+    rounds.begin_round()
+    rounds.settled({lane: LaneFlow(100, 0, spare=count) for lane, count in spare.items()})
+    return rounds
+
+
+@pytest.mark.parametrize(
+    ("spare", "count", "seconds"),
+    [
+        pytest.param({QUIET: MANY}, 1, GATHER_SECONDS + QUIET_SECONDS, id="a quiet lane"),
+        pytest.param({QUIET: MANY - 1}, 1, GATHER_SECONDS, id="an idle lane with a small window"),
+        pytest.param({QUIET: MANY, BUSY: 0}, 2, 0.003, id="a lane that waits for tokens among them"),
+        pytest.param({BUSY: 0}, MANY, GATHER_SECONDS, id="many results"),
+        pytest.param({}, 0, 0.003, id="no results"),
+    ],
+)
+def test_the_pause_depends_on_the_lanes_of_the_round(spare: dict[Lane, int], count: int, seconds: float) -> None:
+    rounds = round_of(spare)
+    pause = rounds.pause_seconds(count, spent_seconds=0.003) + rounds.quiet_seconds(count)
+    assert pause == pytest.approx(seconds)
+
+
+def test_only_a_few_acks_of_quiet_lanes_can_wait() -> None:
+    rounds = round_of({QUIET: MANY, BUSY: MANY - 1})
+    assert rounds.can_wait(QUIET, is_ack=True, waiting=MANY - 1)
+    assert not rounds.can_wait(QUIET, is_ack=True, waiting=MANY)
+    assert not rounds.can_wait(QUIET, is_ack=False, waiting=0)
+    assert not rounds.can_wait(BUSY, is_ack=True, waiting=0)
+    assert not rounds.can_wait(Lane(9, "local"), is_ack=True, waiting=0)
+
+
+def test_a_lane_is_quiet_until_its_tokens_are_in_use() -> None:
+    rounds = round_of({QUIET: MANY})
+    assert round_of({BUSY: 3}, rounds).can_wait(QUIET, is_ack=True, waiting=0)
+    assert not round_of({QUIET: 0}, rounds).can_wait(QUIET, is_ack=True, waiting=0)
+
+
+def test_a_bounded_number_of_lanes_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering, "MOST_QUIET_LANES", 10)
+    rounds = Gathering()
+    for number in range(100):
+        round_of({Lane(number, "local"): MANY}, rounds)
+    assert len(rounds._quiet_lanes) <= 11
+
+
+@pytest.mark.parametrize(("verdict", "is_urgent"), [(Verdict.ACK, False), (Verdict.NACK, True)])
+def test_a_nack_ends_the_longer_pause(verdict: Verdict, is_urgent: bool) -> None:
+    # Given a settler that has settled a quiet lane
+    settler = Settler("worker", on_settled=lambda flights, flows: None)
+    round_of({QUIET: MANY}, settler._gathering)
+    # When a push of that lane ends
+    task = DeliverTask(7, "local", 1, wire_message(1, b"x", {}, ""))
+    flight = Flight(task, "1", batch=None, lane=QUIET, finish=settler.finish)
+    flight.settle_as(verdict)
+    # Then only a nack is settled at once
+    assert settler._urgent.is_set() == is_urgent
