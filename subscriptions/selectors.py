@@ -101,6 +101,48 @@ def subscription_get(*, name: str, lock: bool = False) -> Subscription:
     return subscription
 
 
+def subscription_read(*, name: str) -> Subscription:
+    """Return the subscription as `subscription_get` does, in a fraction of the time.
+
+    Callers share the row, so they must not change it. Every pull and acknowledgement needs one.
+    """
+    project, subscription_id = names.parse_subscription(name)
+    if project.isdecimal():
+        return subscription_get(name=name)
+    rows = _subscriptions(project, subscription_id)
+    if not rows:
+        raise resource_missing(subscription_id)
+    return rows[0]
+
+
+def _subscription_of(row: Sequence[Any]) -> Subscription:
+    """Return a subscription with its project and its topic, from the columns of all three."""
+    own_count, project_count = len(_columns(Subscription)), len(_columns(Project))
+    project_columns, topic_columns = row[own_count : own_count + project_count], row[own_count + project_count :]
+    subscription = Subscription.from_db(DEFAULT_DB_ALIAS, _columns(Subscription), row[:own_count])
+    subscription.project = Project.from_db(DEFAULT_DB_ALIAS, _columns(Project), project_columns)
+    if subscription.topic_id is not None:
+        subscription.topic = Topic.from_db(DEFAULT_DB_ALIAS, _columns(Topic), topic_columns)
+    return subscription
+
+
+_subscriptions = ParsedRows(
+    PreparedRows(
+        lambda project, subscription_id: (
+            Subscription.objects.filter(project__project_id=project, subscription_id=subscription_id)
+            .order_by()
+            .values_list(
+                *_columns(Subscription),
+                *(f"project__{name}" for name in _columns(Project)),
+                *(f"topic__{name}" for name in _columns(Topic)),
+            )
+        ),
+        slots=("a project", "a subscription"),
+    ),
+    _subscription_of,
+)
+
+
 def schema_get(*, name: str, field: str = "name", lock: bool = False) -> Schema:
     """Return the schema of a full name, which may include a revision. `lock` locks its row until the end."""
     project, schema_id, _ = names.parse_schema(name, field=field)

@@ -21,7 +21,7 @@ from pushhub.common.protojson import Message
 from subscriptions.api.base import ApiView
 from subscriptions.api.openapi import EMPTY, body, message
 from subscriptions.models import Subscription
-from subscriptions.selectors import subscription_get
+from subscriptions.selectors import subscription_read
 from subscriptions.services.rows import check_name
 
 TAGS = ["subscriptions"]
@@ -86,7 +86,7 @@ def _read(kind: Message, request: Request, project: str, subscription: str) -> t
     name = subscription_name(project, subscription)
     content = kind.read(request.data)
     check_name(content, name, field="subscription")
-    return content, subscription_get(name=name)
+    return content, subscription_read(name=name)
 
 
 def _received(received: Received) -> dict[str, Any]:

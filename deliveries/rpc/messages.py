@@ -21,7 +21,7 @@ from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from pushhub.common.pubsubtypes import pubsub
 from subscriptions.rpc.calls import LARGE_REQUEST_BYTES, Call, Direct, Method, Unary, Waiting, in_thread, stopping
-from subscriptions.selectors import subscription_get, topic_get
+from subscriptions.selectors import subscription_read, topic_get
 
 PublishResponse = pubsub.PublishResponse.pb()
 PullResponse = pubsub.PullResponse.pb()
@@ -87,7 +87,7 @@ def _lease(subscription: Any, count: int) -> list[leasing.Received]:
 
 
 def _subscription(name: str) -> Any:
-    return subscription_get(name=name)
+    return subscription_read(name=name)
 
 
 def messages_acknowledge(request: Any, caller: Principal) -> Empty:

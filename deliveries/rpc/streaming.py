@@ -33,7 +33,7 @@ from pushhub.common.errors import FailedPrecondition, InvalidArgument, PushHubEr
 from pushhub.common.pubsubtypes import pubsub
 from subscriptions.models import Subscription
 from subscriptions.rpc.calls import Bidirectional, Call, Method, in_thread, stopping
-from subscriptions.selectors import subscription_get
+from subscriptions.selectors import subscription_read
 
 logger = logging.getLogger(__name__)
 
@@ -289,7 +289,7 @@ def _invalid(field: str, why: str) -> InvalidArgument:
 
 
 def _subscription(name: str) -> Subscription:
-    return subscription_get(name=name)
+    return subscription_read(name=name)
 
 
 def _leased(subscription: Subscription, count: int, max_bytes: int, seconds: int, puller: str) -> list[Received]:

@@ -5,7 +5,6 @@ unary method before it calls the method's handler, so every method is served as 
 same on the wire: then the handler reads the request, as bytes, when it chooses to.
 
 Django's database layer is synchronous, so each method runs in a thread of the pool. Waiting happens in the event loop.
-Django's database layer is synchronous, so each method runs in a thread of the pool. Waiting happens in the event loop.
 """
 
 from __future__ import annotations
@@ -45,6 +44,9 @@ SMALL_REQUEST_BYTES = 256 * 1024
 LARGE_CALLS = 2
 #: Requests up to this size may be parsed in the event loop.
 QUICK_REQUEST_BYTES = 64 * 1024
+#: How many quick calls of one caller are under way at once. Such a call keeps no thread while it waits for its answer,
+#: so this only bounds the memory of their requests.
+QUICK_CALLS = 128
 #: How many calls of one caller may wait for other calls of this caller.
 WAITING_CALLS = 10_000
 
@@ -71,7 +73,7 @@ class Direct:
     most_bytes: int = REQUEST_BYTES
     #: Answers small requests in the event loop, which it authorizes by itself; None for those that `respond` has to
     #: answer.
-    quick: Callable[[Any, Call], Awaitable[Message | None]] | None = None
+    quick: Quick | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ class Bidirectional:
     respond: Callable[[AsyncIterator[Any], Call], AsyncIterator[Message]]
 
 
+#: The type of `Direct.quick`.
+Quick = Callable[[Any, "Call"], Awaitable[Message | None]]
 Method = Unary | Direct | Waiting | Bidirectional
 
 
@@ -194,6 +198,7 @@ class _CallerSlots:
 
     def __init__(self) -> None:
         self.calls = Slots(settings.GRPC_CALLER_CALLS, most_waiting=WAITING_CALLS)
+        self.quick = Slots(QUICK_CALLS, most_waiting=WAITING_CALLS)
         self.large = Slots(LARGE_CALLS, most_waiting=WAITING_CALLS)
 
 
@@ -239,21 +244,37 @@ def _unary(name: str, method: Unary | Direct) -> Callable[[Any, Context], Awaita
             method.complete(request)
         return method.respond(request, call.authorized(request)).SerializeToString()
 
+    async def read(context: Context) -> bytes:
+        return await read_request(context, most_bytes=method.most_bytes)
+
+    async def answer(data: bytes, call: Call, caller: str) -> bytes:
+        if len(data) <= SMALL_REQUEST_BYTES:
+            return await in_thread(work, data, call)
+        async with _slots().large.held(caller):
+            return await in_thread(work, data, call)
+
+    async def answer_quickly(quick: Quick, call: Call, caller: str) -> bytes:
+        """Answer without a slot for a thread, if possible. Calls wait for a slot before their requests are read."""
+        async with _slots().quick.held(caller):
+            async with _slots().calls.held(caller):
+                data = await read(call.context)
+                if len(data) > QUICK_REQUEST_BYTES:
+                    return await answer(data, call, caller)
+            message = await quick(_parsed(method.request, data), call)
+            if message is not None:
+                return message.SerializeToString()
+            async with _slots().calls.held(caller):
+                return await answer(data, call, caller)
+
     async def behave(_: Any, context: Context) -> bytes:
         call = _call(name, context)
         try:
             with audit.origin(call.origin()):
                 caller = (await call.authenticated()).member
+                if isinstance(method, Direct) and method.quick is not None:
+                    return await answer_quickly(method.quick, call, caller)
                 async with _slots().calls.held(caller):
-                    data = await read_request(context, most_bytes=method.most_bytes)
-                    if isinstance(method, Direct) and method.quick is not None and len(data) <= QUICK_REQUEST_BYTES:
-                        answer = await method.quick(_parsed(method.request, data), call)
-                        if answer is not None:
-                            return answer.SerializeToString()
-                    if len(data) <= SMALL_REQUEST_BYTES:
-                        return await in_thread(work, data, call)
-                    async with _slots().large.held(caller):
-                        return await in_thread(work, data, call)
+                    return await answer(await read(context), call, caller)
         except Exception as error:
             await refuse(context, error)
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 from django.db import connection, connections
 from django.db.backends.signals import connection_created
+from django.db.models import Model
 from django.test.utils import CaptureQueriesContext
 
 from pushhub.common import prepared
+from pushhub.common.errors import NotFound
 from pushhub.common.prepared import ParsedRows, PreparedRows
-from subscriptions.models import Project, Topic
-from subscriptions.selectors import topic_get
+from subscriptions.models import Project, Subscription, Topic
+from subscriptions.selectors import subscription_get, subscription_read, topic_get
 
 pytestmark = pytest.mark.django_db
 
@@ -126,3 +129,27 @@ def test_a_topic_is_whole_and_can_be_saved(project: Project) -> None:
     topic.save()
     assert Topic.objects.get(topic_id="topic-1").labels == {"a": "b"}
     assert Topic.objects.count() == 3
+
+
+def columns_of(row: Model) -> dict[str, Any]:
+    return {field.attname: getattr(row, field.attname) for field in row._meta.concrete_fields}
+
+
+def test_a_subscription_is_whole_and_read_again_after_each_change(project: Project) -> None:
+    topic = Topic.objects.get(topic_id="topic-1")
+    Topic.objects.filter(pk=topic.pk).update(message_storage_policy={"allowedPersistenceRegions": ["local"]})
+    Subscription.objects.create(project=project, subscription_id="worker", topic=topic, labels={"a": "b"})
+    name = "projects/project-1/subscriptions/worker"
+    expected, subscription = subscription_get(name=name), subscription_read(name=name)
+    assert columns_of(subscription) == columns_of(expected)
+    assert columns_of(subscription.project) == columns_of(project)
+    assert subscription.topic is not None and expected.topic is not None
+    assert columns_of(subscription.topic) == columns_of(expected.topic)
+    assert subscription_read(name=name) is subscription, "equal rows share one object"
+    Subscription.objects.update(enable_message_ordering=True)
+    assert subscription_read(name=name).enable_message_ordering
+    Subscription.objects.update(topic=None)
+    assert subscription_read(name=name).topic is None
+    assert subscription_read(name=f"projects/{project.number}/subscriptions/worker").pk == subscription.pk
+    with pytest.raises(NotFound, match=r"Resource not found \(resource=other\)\."):
+        subscription_read(name="projects/project-1/subscriptions/other")

@@ -12,6 +12,7 @@ import grpc
 import pytest
 import redis
 import requests
+from django.db import connection
 from google.iam.v1 import iam_policy_pb2
 from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1.types import pubsub
@@ -22,6 +23,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from deliveries.models import Delivery
 from deliveries.rpc import streaming
+from deliveries.store.writelock import write_transaction
 from pushhub.runtime import grpcserver
 from subscriptions.iam import grants
 from subscriptions.iam.methods import METHODS
@@ -251,6 +253,31 @@ def test_a_missing_topic_is_not_found_whatever_is_published(channel: grpc.Channe
     request = pubsub.PublishRequest.pb()(topic=TOPIC, messages=[{}])
     error = refused(channel, "google.pubsub.v1.Publisher.Publish", request)
     assert error.code() is grpc.StatusCode.NOT_FOUND
+
+
+def test_publishes_that_wait_to_be_committed_take_no_slot_of_their_caller(
+    transactional_db: None, redis_url: str, live_server: LiveServer
+) -> None:
+    with (
+        GrpcServer(redis_url, rest=live_server.url, PUSHHUB_GRPC_CALLER_CALLS="1") as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        make()
+        request = pubsub.PublishRequest.pb()(topic=TOPIC, messages=[{"data": b"x"}]).SerializeToString()
+        # Calls reach the server in their order once the channel is connected.
+        grpc.channel_ready_future(channel).result(timeout=60)
+        with write_transaction():
+            if connection.vendor == "postgresql":
+                with connection.cursor() as cursor:
+                    cursor.execute("LOCK TABLE deliveries_message IN EXCLUSIVE MODE")
+            publish_method = channel.unary_unary("/google.pubsub.v1.Publisher/Publish")
+            publishes = [publish_method.future(request, timeout=60) for _ in range(3)]
+            topic_request = pubsub.GetTopicRequest.pb()(topic=TOPIC)
+            topic = call(channel, "google.pubsub.v1.Publisher.GetTopic", topic_request, pubsub.Topic.pb())
+            assert topic.name == TOPIC
+            assert not any(publish.done() for publish in publishes)
+        answers = [pubsub.PublishResponse.pb().FromString(publish.result()) for publish in publishes]
+    assert len({answer.message_ids[0] for answer in answers}) == 3
 
 
 def test_a_pull_waits_for_a_message(channel: grpc.Channel) -> None:
