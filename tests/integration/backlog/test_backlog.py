@@ -677,8 +677,7 @@ def test_no_token_is_spare_while_more_than_half_are_in_use(backlog: Backlog) -> 
 
 def test_an_ordered_lane_has_one_spare_token_at_most(backlog: Backlog) -> None:
     """The next message of a key waits for the result of the one before, however large the window is."""
-    backlog.configure(LANE, mode=Mode.PUSH, action="new", ordered=True)
-    request = PageRequest(LANE, FIRST, lane_state(backlog, LANE).spill_count)
+    request = requested_page(backlog, ordered=True)
     messages = [(i, task(i)) for i in ids(3)]
     backlog.offer_page(request, messages, next_id=FIRST + 3, complete=True, orderings=["a", "b", ""])
     assert spare_after_ack(backlog, *fetched_ids(backlog)) == 1
