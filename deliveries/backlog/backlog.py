@@ -288,6 +288,10 @@ class Backlog:
         if regions:
             self.client.zrem(REGIONS_KEY, *regions)
 
+    def put_back(self, worker: str, batches: Sequence[str]) -> int:
+        """Put batches that a worker requested and never got back into their queues. Return the number of messages."""
+        return int(self.scripts.putback(args=[worker, *batches]))
+
     def leave(self, worker: str) -> bool:
         """Sign a worker off. Return false if it still holds batches, which other workers then take over."""
         return bool(self.scripts.leave(args=[worker]))

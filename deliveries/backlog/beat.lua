@@ -14,14 +14,7 @@ local put_back = 0
 for _, worker in ipairs(redis.call('ZRANGEBYSCORE', PREFIX .. 'workers', '-inf', now - tonumber(ARGV[2]), 'LIMIT', 0, 8)) do
   local work = PREFIX .. 'work:' .. worker
   for _, packed in ipairs(redis.call('HVALS', work)) do
-    for _, message in ipairs(cmsgpack.unpack(packed)) do
-      local id, subscription, region = string.match(message, '^{"headers":{"id":"(%d+)%.(%d+)%.([^"]+)"')
-      if id and redis.call('HGET', PREFIX .. subscription .. ':' .. region .. ':d', id) == OUTSTANDING then
-        redis.call('RPUSH', 'deliveries.' .. region, message)
-        ring(region)
-        put_back = put_back + 1
-      end
-    end
+    put_back = put_back + requeue(packed)
   end
   redis.call('DEL', work)
   redis.call('ZREM', PREFIX .. 'workers', worker)

@@ -95,6 +95,21 @@ local function send(key, queue, ids, messages)
   return #ids
 end
 
+-- Puts the messages of a worker's batch, as fetch.lua recorded it, back into the queue, without those that were settled.
+-- Returns how many.
+local function requeue(packed)
+  local count = 0
+  for _, message in ipairs(cmsgpack.unpack(packed)) do
+    local id, subscription, region = string.match(message, '^{"headers":{"id":"(%d+)%.(%d+)%.([^"]+)"')
+    if id and redis.call('HGET', PREFIX .. subscription .. ':' .. region .. ':d', id) == OUTSTANDING then
+      redis.call('RPUSH', 'deliveries.' .. region, message)
+      ring(region)
+      count = count + 1
+    end
+  end
+  return count
+end
+
 -- Fills the queue with as many deliveries as the window has room for. Returns how many, and whether a page is wanted.
 local function pump(lane, state, now, limit, returned)
   local key = PREFIX .. lane

@@ -34,6 +34,7 @@ VERBS = (
     "release",
     "unlease",
     "acknowledge",
+    "putback",
 )
 
 
@@ -66,6 +67,7 @@ class Scripts:
         self.release = Script(client, source("release"))
         self.unlease = Script(client, source("unlease"))
         self.acknowledge = Script(client, source("acknowledge"))
+        self.putback = Script(client, source("putback"))
 
 
 def call_all(

@@ -51,6 +51,10 @@ logger = logging.getLogger(__name__)
 #: Messages per fetch: many enough to make its cost small, few enough for workers to share a queue.
 FETCH_SIZE = 300
 HEARTBEAT_SECONDS = 3.0
+#: A batch that was requested so long ago and has not arrived is lost with its reply. Redis may still run the request
+#: later, so the worker looks for the batch until it is this much older.
+LOST_SECONDS = 15.0
+FORGOTTEN_SECONDS = 600.0
 #: Copies in memory of a payload that came in the task: in the form that the next attempt needs, and in the push body.
 COPIES = 2
 
@@ -77,6 +81,8 @@ class PushWorker:
         self.reporter = Reporter(self.name)
         self._journal = journal()
         self._batches = itertools.count(1)
+        #: Batches that have been requested and have not arrived, with the times of their requests (time.monotonic).
+        self._requested_batches: dict[str, float] = {}
         self._batch: Batch | None = None
         self._taken: list[tuple[Flight, int]] = []
         self._lanes: dict[tuple[int, str], Lane] = {}
@@ -108,9 +114,12 @@ class PushWorker:
         room = settings.WORKER_OUTSTANDING - len(self.outstanding)
         self._was_full = room <= 0
         batch = str(next(self._batches))
+        if room > 0:
+            self._requested_batches[batch] = time.monotonic()
         return work_key(self.name), batch, max(min(room, FETCH_SIZE), 0), settings.BACKLOG_LIMIT
 
     def fetched(self, region: str, batch: str, messages: Sequence[bytes], *, epoch: int, pages: list[bytes]) -> None:
+        self._requested_batches.pop(batch, None)
         if epoch != self._epoch:
             self._refresh(epoch)
         for request in PageRequest.parse_all(pages):
@@ -196,6 +205,15 @@ class PushWorker:
         """Return the worker's own regions whose messages it has requested since the last call."""
         regions, self._requested_regions = self._requested_regions, set()
         return regions.difference(self.adopted)
+
+    def batches_lost(self) -> list[str]:
+        """Return the batches whose replies must have been lost, for instance with a connection to Redis."""
+        now = time.monotonic()
+        ages = {batch: now - at for batch, at in self._requested_batches.copy().items()}
+        for batch, age in ages.items():
+            if age > FORGOTTEN_SECONDS:
+                self._requested_batches.pop(batch, None)
+        return [batch for batch, age in ages.items() if age > LOST_SECONDS]
 
     def adopt(self, regions: tuple[str, ...]) -> None:
         """Serve these regions of other workers, instead of those adopted before."""
@@ -296,6 +314,10 @@ class Heart:
             self._worker.adopt(regions_to_adopt(health.silent_regions))
             if health.put_back:
                 logger.warning("took over %d messages of a worker that died", health.put_back)
+            if lost := self._worker.batches_lost():
+                count = self._backlog.put_back(self._worker.name, lost)
+                if count:
+                    logger.warning("put back %d messages of a fetch whose reply was lost", count)
             if health.was_wiped:
                 self._worker.preparer.run_soon(_rebuild)
             elif self._was_away:

@@ -310,6 +310,18 @@ def test_a_dead_workers_unsettled_messages_go_back_to_the_queue(backlog: Backlog
     assert not backlog.client.exists(work_key("dead"))
 
 
+def test_a_living_worker_puts_back_a_batch_that_never_arrived(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(3))
+    fetch(backlog, batch="lost")
+    settle(backlog, Verdict.ACK, FIRST)
+    assert backlog.put_back("w", ["never requested", "lost"]) == 2
+    assert backlog.put_back("w", ["lost"]) == 0
+    assert sorted(fetched_ids(backlog, batch="next")) == ids(2, start=1)
+    assert held(backlog) == 2
+    assert backlog.client.hkeys(work_key("w")) == [b"next"]
+
+
 def test_a_finished_batch_is_no_longer_recorded(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, FIRST)

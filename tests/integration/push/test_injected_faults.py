@@ -19,7 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from deliveries import activity
-from deliveries.backlog.backlog import Lane
+from deliveries.backlog.backlog import Lane, work_key
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
 from deliveries.models import Delivery, Message
@@ -100,15 +100,17 @@ class Stand:
         self.worker.has_strategy = True
 
     def fetch(self) -> None:
-        work, batch, room, limit = self.worker.fetch_arguments("local")
-        reply: Any = default_backlog().scripts.fetch(
-            keys=[queue_name("local"), work], args=["local", batch, room, limit]
-        )
-        messages, _, epoch, pages = reply
+        batch, (messages, _, epoch, pages) = self.request()
         self.worker.fetched("local", batch, messages, epoch=int(epoch), pages=pages)
         for message in messages:
             assert self.worker.take_delivery(*own_parse(message))
         self.worker.delivered()
+
+    def request(self) -> tuple[str, Any]:
+        """Request a batch. Return its name, and the reply."""
+        work, batch, room, limit = self.worker.fetch_arguments("local")
+        reply = default_backlog().scripts.fetch(keys=[queue_name("local"), work], args=["local", batch, room, limit])
+        return batch, reply
 
 
 class NoEvents:
@@ -254,3 +256,32 @@ def test_a_subscription_that_cannot_be_prepared_delays_no_other(
         assert attempts_at(receiver, "paged") == 0
     # And once the plan can be made, the first subscription gets them too
     wait_for(lambda: stand.fetch() or not Delivery.objects.exists(), what="every ack")
+
+
+def test_a_batch_whose_reply_is_lost_is_fetched_again(
+    receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a batch that Redis has handed out, and a worker that never got the reply
+    publish(TOPIC, *[b"ack"] * 5)
+
+    def is_lost() -> bool:
+        batch, (messages, _, epoch, pages) = stand.request()
+        if not messages:
+            stand.worker.fetched("local", batch, messages, epoch=int(epoch), pages=pages)
+        return bool(messages)
+
+    wait_for(is_lost, what="a batch to lose")
+    # When the worker takes the reply for lost, every message arrives
+    monkeypatch.setattr(workers, "LOST_SECONDS", 0.0)
+    wait_for(lambda: stand.fetch() or not Delivery.objects.exists(), what="every ack")
+    # And no record of a batch is left
+    wait_for(lambda: not default_backlog().client.exists(work_key(stand.worker.name)), what="the end of the records")
+
+
+def test_a_batch_that_was_requested_long_ago_is_forgotten(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand.request()
+    monkeypatch.setattr(workers, "LOST_SECONDS", 0.0)
+    assert stand.worker.batches_lost() == ["1"]
+    monkeypatch.setattr(workers, "FORGOTTEN_SECONDS", 0.0)
+    stand.worker.batches_lost()
+    assert stand.worker.batches_lost() == []
