@@ -36,6 +36,7 @@
 local SLOW_START_LIMIT, LARGEST_WINDOW, LINEAR_STEP, UNPROVEN_LIMIT = 3000, 30000, 60, 100
 local ACK_RATIO_ABOVE, LATENCY_BELOW_MS, MEMORY = 0.99, 1000, 1000
 local SHORTEST_ROUND, REST_ROUNDS, REST_NACKS, FIRST_STEP, TELLING, QUARTER = 16, 2, 0.125, 0.5, 0.35, 0.25
+local SLOWER_MS, FASTER_MS = 10, 3
 local SLOWER, FASTER, QUARTERED_FROM, SLOW_START_AGAIN, SLOW_START_NACKS, OVERLOADED = 1.3, 0.85, 4, 8, 0.1, 0.25
 local SHARE_MEMORY, SHARE_PRIOR, ROUND_MEMORY = 800, 20, 64
 local GAP_ABOVE, CORNER, CORNER_GAP_MS, STEEP, FLAT, LAST, BURST_SECONDS = 0.03, 0.2, 560, 77, 11, 0.45, 0.05
@@ -149,7 +150,8 @@ local function after_round(state, now_ms)
     return trial(state, now_ms)
   end
   local is_known = latency_ms > 0 and state.base_latency_ms > 0
-  local slower = is_known and latency_ms > SLOWER * state.base_latency_ms
+  local slower = is_known
+    and latency_ms > math.max(SLOWER * state.base_latency_ms, state.base_latency_ms + SLOWER_MS)
   if phase == SLOW_START then return after_slow_start(state, latency_ms, slower, now_ms) end
   local expected = state.round_nacks
   if state.base_results > 0 then expected = state.base_nacks / state.base_results * state.round_results end
@@ -167,7 +169,8 @@ local function after_round(state, now_ms)
     kept = state.base_nacks > 0 and expected - state.round_nacks >= telling(expected, expected)
     again = state.round_nacks > 0 and state.round_size > 1
   else
-    kept = is_known and latency_ms < FASTER * state.base_latency_ms
+    kept = is_known
+      and latency_ms < math.min(FASTER * state.base_latency_ms, state.base_latency_ms - FASTER_MS)
     again = state.round_size >= QUARTERED_FROM
   end
   if not kept then return round_begin(state, REST, state.base_size, now_ms) end

@@ -54,6 +54,8 @@ TELLING = 0.35
 #: A larger window is given up if its latency exceeds that of its base by the first factor; a smaller one is kept if its
 #: latency is below the second.
 SLOWER, FASTER = 1.3, 0.85
+#: The latency must also differ by so many ms: a smaller difference may come from the worker and its machine.
+SLOWER_MS, FASTER_MS = 10.0, 3.0
 QUARTER = 0.25
 #: From this size on a window that is smaller by a quarter can be tried.
 QUARTERED_FROM = 4.0
@@ -236,7 +238,7 @@ def _after_round(window: Window, *, now_ms: float) -> Window:
     if phase == Phase.BASE:
         return _trial(replace(window, base=this), now_ms=now_ms)
     is_known = latency_ms > 0 and base.latency_ms > 0
-    slower = is_known and latency_ms > SLOWER * base.latency_ms
+    slower = is_known and latency_ms > max(SLOWER * base.latency_ms, base.latency_ms + SLOWER_MS)
     if phase == Phase.SLOW_START:
         return _after_slow_start(window, this, slower=slower, now_ms=now_ms)
     expected = base.nacks / base.results * results if base.results > 0 else nacks
@@ -251,7 +253,7 @@ def _after_round(window: Window, *, now_ms: float) -> Window:
         kept = base.nacks > 0 and expected - nacks >= _telling(expected, expected)
         again = nacks > 0 and size > SMALLEST
     else:
-        kept = is_known and latency_ms < FASTER * base.latency_ms
+        kept = is_known and latency_ms < min(FASTER * base.latency_ms, base.latency_ms - FASTER_MS)
         again = size >= QUARTERED_FROM
     if not kept:
         return _began(window, Phase.REST, size=base.size, now_ms=now_ms)

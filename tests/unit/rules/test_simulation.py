@@ -166,6 +166,13 @@ def test_an_endpoint_that_lets_requests_wait_is_kept_near_its_knee(servers: int)
     assert told.mean_latency_ms(8, 15) <= 200
 
 
+def test_a_fast_endpoint_that_lets_requests_wait_is_used_and_answers_within_20_ms() -> None:
+    told = history(queueing(servers=4, latency_ms=2), seconds=10, waiting=PLENTY)
+
+    assert told.acks_per_second(5, 10) >= 1900
+    assert told.mean_latency_ms(5, 10) <= 20
+
+
 @pytest.mark.parametrize(
     "endpoint",
     [

@@ -219,6 +219,26 @@ def test_a_larger_window_is_given_up_when_the_latency_grows_with_it() -> None:
     assert (window.round.phase, window.size) == (Phase.REST, 100)
 
 
+@pytest.mark.parametrize(("latency_ms", "size"), [(11.9, 114), (12.1, 100)])
+def test_a_few_milliseconds_of_noise_are_not_taken_for_a_full_endpoint(latency_ms: float, size: float) -> None:
+    window = in_round(Phase.LARGER, 110.0, base=Base(100.0, 100.0, 0.0, 2.0))
+
+    assert a_round(window, latency_ms=latency_ms).size == size
+
+
+def test_slow_start_goes_on_when_the_latency_grows_by_a_few_milliseconds() -> None:
+    window = in_round(Phase.SLOW_START, 64.0, base=Base(32.0, 32.0, 0.0, 2.0))
+
+    assert a_round(window, latency_ms=10).round.phase == Phase.SLOW_START
+
+
+@pytest.mark.parametrize(("latency_ms", "size"), [(3.1, 100), (2.9, 57)])
+def test_a_quarter_less_is_kept_only_if_it_saves_milliseconds(latency_ms: float, size: float) -> None:
+    window = in_round(Phase.LOWER_LATENCY, 75.0, base=Base(100.0, 100.0, 0.0, 6.0))
+
+    assert a_round(window, latency_ms=latency_ms).size == size
+
+
 def test_a_smaller_window_is_kept_when_the_nacks_are_gone() -> None:
     window = a_round(in_round(Phase.FEWER_NACKS, 90.0, base=Base(100.0, 100.0, 10.0, 50.0)))
 
