@@ -84,7 +84,7 @@ types: install-tests ## types, by mypy
 migrations: install-tests ## whether a migration is missing
 	PUSHHUB_SECRET_KEY=unused PUSHHUB_DATABASE_URL=sqlite://:memory: $(RUN) manage.py makemigrations --check --dry-run
 
-bench: install-tests ## the table of the engine; bench/README.md says what it needs and names the others
+bench: install-tests install-spark ## the table of the engine; bench/README.md says what it needs and names the others
 	$(RUN) -m bench
 
 clean: ## the virtual environment and the caches; data stays

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,10 @@ def _measure(names: Sequence[str], *, quick: bool, out: Path | None) -> int:
             return 1
         try:
             figures = _on_postgresql(name, quick=quick) if row.on_postgresql else row.measure(quick=quick)
-        except (BenchError, subprocess.SubprocessError) as error:
+        except Exception as error:
+            # The other rows took up to an hour: one that fails must not end the run.
+            if not isinstance(error, BenchError | subprocess.SubprocessError):
+                traceback.print_exc()
             say(f"  not measured: {error}")
             results["not_measured"].append(name)
             continue

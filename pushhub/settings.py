@@ -241,6 +241,10 @@ TEMPLATES = [
 ]
 
 
+#: Publishers get their message ids after the commit, which FULL makes durable.
+SQLITE_SYNCHRONOUS = "OFF" if EMULATOR == "MEMORY" else "FULL"
+
+
 def _database() -> dict[str, Any]:
     url = env.secret("DATABASE_URL") or f"sqlite:///{DATA_DIR / 'pushhub.sqlite3'}"
     try:
@@ -251,10 +255,10 @@ def _database() -> dict[str, Any]:
         ) from None
     config["PASSWORD"] = config.get("PASSWORD") or env.secret("DATABASE_PASSWORD")
     if config["ENGINE"] == "django.db.backends.sqlite3":
-        durability = "OFF" if EMULATOR == "MEMORY" else "FULL"
         config["OPTIONS"] = {
-            # Publishers get their message ids after the commit, which synchronous=FULL makes durable.
-            "init_command": f"PRAGMA journal_mode=WAL; PRAGMA synchronous={durability}; PRAGMA cache_size=-65536;",
+            "init_command": (
+                f"PRAGMA journal_mode=WAL; PRAGMA synchronous={SQLITE_SYNCHRONOUS}; PRAGMA cache_size=-65536;"
+            ),
             # A write transaction waits for the write lock at its beginning and can't fail half-way.
             "transaction_mode": "IMMEDIATE",
             "timeout": 30,

@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
@@ -109,13 +109,23 @@ def requests_commit(requests: Sequence[Request]) -> list[Published]:
     attempt = 1
     while True:
         try:
-            with write_transaction():
+            with _transaction(requests):
                 return _insert(requests)
         except IntegrityError:
             _message_ids.renumber(node=_draw_node())
             if attempt == ID_TRIES:
                 raise
             attempt += 1
+
+
+def _transaction(requests: Sequence[Request]) -> AbstractContextManager[None]:
+    """Return the transaction to insert requests in. What PostgreSQL inserts by one statement needs none."""
+    is_one_statement = connection.vendor == "postgresql" and _are_one_slice(requests)
+    return nullcontext() if is_one_statement and not connection.in_atomic_block else write_transaction()
+
+
+def _are_one_slice(requests: Sequence[Request]) -> bool:
+    return sum(request.deliveries for request in requests) <= SLICE_ROWS
 
 
 def _insert(requests: Sequence[Request]) -> list[Published]:
@@ -131,14 +141,18 @@ def _insert(requests: Sequence[Request]) -> list[Published]:
         )
         for request in requests
     ]
-    statements.messages_insert(
-        [row for request, stored in zip(requests, published, strict=True) for row in _message_rows(request, stored.ids)]
-    )
+    messages = [
+        row for request, stored in zip(requests, published, strict=True) for row in _message_rows(request, stored.ids)
+    ]
     deliveries = (
         row
         for request, stored in zip(requests, published, strict=True)
         for row in delivery_rows(stored.ids, request.recipients(), region=request.region)
     )
+    if _are_one_slice(requests):
+        statements.messages_insert_with(messages, list(deliveries))
+        return published
+    statements.messages_insert(messages)
     for rows in slices(deliveries):
         statements.deliveries_insert(rows)
     return published

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -41,6 +42,7 @@ GROUP_SIZE = 256
 #: A request with more deliveries is given back.
 MAX_DELIVERIES = 100
 STOP_SECONDS = 10.0
+CHECK_SECONDS = 1.0
 
 
 class SmallPublish(NamedTuple):
@@ -72,6 +74,8 @@ class PublishWriter:
         #: Taken from the queue and not answered yet; the thread's own.
         self._taken: deque[SmallPublish] = deque()
         self._epoch = 0
+        #: When the connection is checked next (time.monotonic).
+        self._checks_at = 0.0
         self._thread = BackgroundThread(
             "publish writer", self._round, on_error=self._give_back, at_end=connections.close_all
         )
@@ -99,13 +103,14 @@ class PublishWriter:
         self._take()
         if not self._taken:
             return
-        close_old_connections()
+        self._check_connection()
         try:
             reading = self._read()
             requests = [group.request() for group in reading.groups.values()]
             published = requests_commit(requests) if requests else []
         except Error as error:
             logger.warning("small publishes are given back: %s", error)
+            close_old_connections()
             self._give_back()
             return
         answers: list[_Answer] = [(publish, None) for publish in reading.given_back]
@@ -118,6 +123,15 @@ class PublishWriter:
         finally:
             # They are stored, whatever became of the offer.
             self._loop.call_soon_threadsafe(_answer, answers)
+
+    def _check_connection(self) -> None:
+        """Close a connection that is too old or broken, now and then: on PostgreSQL the check is a query.
+
+        A connection that breaks meanwhile fails one group, which is given back.
+        """
+        if time.monotonic() >= self._checks_at:
+            close_old_connections()
+            self._checks_at = time.monotonic() + CHECK_SECONDS
 
     def _take(self) -> None:
         """Wait for a request, and take all that came with it."""

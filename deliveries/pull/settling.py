@@ -30,15 +30,15 @@ def messages_acknowledge(*, subscription: Subscription, ack_ids: Sequence[str]) 
         return
     ended = leases_ended(leases) if push_settings.exactly_once else set()
     current = [lease for lease in leases if lease not in ended]
-    leases_acknowledge(current)
+    leases_acknowledge(current, durable=push_settings.exactly_once)
     outcomes_report(current, push_settings, outcome="ack")
     ended_refuse(leases, ended)
 
 
-def leases_acknowledge(leases: Iterable[AckId]) -> None:
+def leases_acknowledge(leases: Iterable[AckId], *, durable: bool = False) -> None:
     """Delete the deliveries of these leases, in the database first."""
     for lane, group in leases_by_lane(leases).items():
-        deliveries_forget(lane, [lease.message_id for lease in group])
+        deliveries_forget(lane, [lease.message_id for lease in group], durable=durable)
 
 
 def leases_acknowledge_in_order(leases: Sequence[AckId]) -> list[AckId]:
@@ -54,9 +54,9 @@ def leases_acknowledge_in_order(leases: Sequence[AckId]) -> list[AckId]:
     return in_time
 
 
-def deliveries_forget(lane: Lane, message_ids: list[int]) -> None:
-    """Delete deliveries from the database, then from Redis."""
-    with write_transaction():
+def deliveries_forget(lane: Lane, message_ids: list[int], *, durable: bool = False) -> None:
+    """Delete deliveries from the database, then from Redis. Unless `durable`, a power cut may bring them back."""
+    with write_transaction(durable=durable):
         statements.deliveries_delete(subscription_id=lane.subscription_id, region=lane.region, message_ids=message_ids)
     default_backlog().release(lane, message_ids)
 

@@ -24,6 +24,11 @@ LAST_ID = 2**63 - 1
 MESSAGE_COLUMNS = "id, topic_id, region, data, attributes, ordering_key"
 DELIVERY_COLUMNS = "message_id, subscription_id, region, attempts, last_result"
 
+_INSERT_MESSAGES = f"INSERT INTO deliveries_message ({MESSAGE_COLUMNS})"
+_INSERT_DELIVERIES = f"INSERT INTO deliveries_delivery ({DELIVERY_COLUMNS})"
+_MESSAGE_CASTS = ("bigint", "bigint", "text", "bytea", "text", "text")
+_DELIVERY_CASTS = ("bigint", "bigint", "text", "integer", "text")
+
 MessageRow = tuple[int, int, str, bytes, str, str]
 DeliveryRow = tuple[int, int, str, int, str]
 
@@ -58,22 +63,30 @@ def _length() -> str:
 
 
 def messages_insert(rows: Sequence[MessageRow]) -> None:
-    _insert(
-        f"INSERT INTO deliveries_message ({MESSAGE_COLUMNS})",
-        rows,
-        casts=("bigint", "bigint", "text", "bytea", "text", "text"),
-    )
+    if _is_postgresql():
+        _execute_if_any(_messages_by_arrays(rows))
+    elif rows:
+        with connection.cursor() as cursor:
+            cursor.executemany(f"{_INSERT_MESSAGES} VALUES ({', '.join(['%s'] * len(_MESSAGE_CASTS))})", rows)
 
 
 def deliveries_insert(rows: Sequence[DeliveryRow]) -> None:
-    if rows and not _is_postgresql():
+    if _is_postgresql():
+        _execute_if_any(_deliveries_by_arrays(rows))
+    elif rows:
         _insert_as_json(rows)
+
+
+def messages_insert_with(rows: Sequence[MessageRow], deliveries: Sequence[DeliveryRow]) -> None:
+    """Insert messages and deliveries: on PostgreSQL by one statement, which is a transaction of its own."""
+    if not _is_postgresql() or not rows or not deliveries:
+        messages_insert(rows)
+        deliveries_insert(deliveries)
         return
-    _insert(
-        f"INSERT INTO deliveries_delivery ({DELIVERY_COLUMNS})",
-        rows,
-        casts=("bigint", "bigint", "text", "integer", "text"),
-    )
+    insert_messages, message_columns = _messages_by_arrays(rows)
+    insert_deliveries, delivery_columns = _deliveries_by_arrays(deliveries)
+    with connection.cursor() as cursor:
+        cursor.execute(f"WITH stored AS ({insert_messages}) {insert_deliveries}", [*message_columns, *delivery_columns])
 
 
 def _insert_as_json(rows: Sequence[DeliveryRow]) -> None:
@@ -81,23 +94,34 @@ def _insert_as_json(rows: Sequence[DeliveryRow]) -> None:
     values = ", ".join(f"json_extract(value, '$[{index}]')" for index in range(len(rows[0])))
     with connection.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO deliveries_delivery ({DELIVERY_COLUMNS}) SELECT {values} FROM json_each(%s)",
+            f"{_INSERT_DELIVERIES} SELECT {values} FROM json_each(%s)",
             [orjson.dumps(rows).decode()],
         )
 
 
-def _insert(head: str, rows: Sequence[tuple[Any, ...]], *, casts: Sequence[str]) -> None:
-    """Insert rows: on PostgreSQL by one statement with an array per column, on SQLite by one prepared statement."""
-    if not rows:
-        return
-    with connection.cursor() as cursor:
-        if _is_postgresql():
-            arrays = ", ".join(f"%s::{cast}[]" for cast in casts)
-            cursor.execute(
-                f"{head} SELECT * FROM unnest({arrays})", [list(column) for column in zip(*rows, strict=True)]
-            )
-        else:
-            cursor.executemany(f"{head} VALUES ({', '.join(['%s'] * len(casts))})", rows)
+#: A statement with its parameters.
+_Statement = tuple[str, list[Any]]
+
+
+def _messages_by_arrays(rows: Sequence[MessageRow]) -> _Statement:
+    return _by_arrays(_INSERT_MESSAGES, rows, casts=_MESSAGE_CASTS)
+
+
+def _deliveries_by_arrays(rows: Sequence[DeliveryRow]) -> _Statement:
+    return _by_arrays(_INSERT_DELIVERIES, rows, casts=_DELIVERY_CASTS)
+
+
+def _by_arrays(head: str, rows: Sequence[tuple[Any, ...]], *, casts: Sequence[str]) -> _Statement:
+    """Return the statement that inserts rows on PostgreSQL, with an array per column."""
+    arrays = ", ".join(f"%s::{cast}[]" for cast in casts)
+    return f"{head} SELECT * FROM unnest({arrays})", [list(column) for column in zip(*rows, strict=True)]
+
+
+def _execute_if_any(statement: _Statement) -> None:
+    """Execute a statement unless it would insert no rows."""
+    if statement[1]:
+        with connection.cursor() as cursor:
+            cursor.execute(*statement)
 
 
 def _in_chunks(message_ids: Sequence[int]) -> Iterable[Sequence[int]]:

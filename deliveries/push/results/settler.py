@@ -256,10 +256,13 @@ def next_task(flight: Flight, attempt: int) -> str:
 
 
 def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
-    """Delete acked deliveries, and count nacks or forward them as dead letters, in one transaction."""
+    """Delete acked deliveries, and count nacks or forward them as dead letters, in one transaction.
+
+    If a power cut undoes it, the messages are sent again.
+    """
     now = utcnow()
     forwarded: dict[Lane, Forwarded] = {}
-    with write_transaction():
+    with write_transaction(durable=False):
         for lane, flights in lanes.items():
             settled_ids = [flight.message_id for flight in flights if flight.verdict in NO_LONGER_OWED]
             if settled_ids:

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
+from django.db import connection
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
@@ -141,6 +142,25 @@ def test_nothing_is_lost_while_redis_is_away(api: DirectApi, settings: Any) -> N
     assert api.post(PUBLISH, BODY).status == 200
     assert api.outcomes == ["direct"]
     assert Delivery.objects.count() == 1
+
+
+def test_a_connection_that_postgresql_ended_is_replaced(api: DirectApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    if connection.vendor != "postgresql":
+        pytest.xfail("SQLite has no server that could end a connection")
+    # Given a writer that does not look at its connection between two requests
+    monkeypatch.setattr("deliveries.publish.writer.CHECK_SECONDS", 1000.0)
+    api.post(PUBLISH, BODY)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+    answers = [api.post(PUBLISH, BODY) for _ in range(2)]
+
+    assert [answer.status for answer in answers] == [200, 200]
+    assert api.outcomes == ["direct", "given back", "direct"]
+    assert Message.objects.count() == 3
 
 
 def test_publishes_that_are_stored_together_are_told_apart(api: DirectApi, monkeypatch: pytest.MonkeyPatch) -> None:

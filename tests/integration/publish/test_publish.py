@@ -10,7 +10,8 @@ from typing import Any
 
 import orjson
 import pytest
-from django.db import OperationalError
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from deliveries.backlog.backlog import Lane, PageRequest
 from deliveries.backlog.default import default_backlog
@@ -214,12 +215,26 @@ def test_a_body_over_the_limit_is_refused(api: Api) -> None:
 
 
 def test_a_publish_that_fails_half_way_stores_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(rows: Any) -> None:
-        raise OperationalError("the disk is full")
+    # Given a delivery that the database refuses, as its region is null
+    monkeypatch.setattr("deliveries.publish.storing.delivery_rows", lambda ids, *_, **__: [(ids[0], 1, None, 0, "")])
 
-    monkeypatch.setattr("deliveries.store.statements.deliveries_insert", fail)
     assert publish(api, {"data": HELLO}).status >= 500
+
     assert not Message.objects.exists()
+
+
+def test_postgresql_stores_a_publish_by_one_statement(redis_url: str) -> None:
+    api = Api()
+    api.put("topics/orders")
+    api.put("subscriptions/pulled", {"topic": TOPIC})
+
+    with CaptureQueriesContext(connection) as queries:
+        publish(api, {"data": HELLO}, {"data": HELLO})
+
+    writes = [query["sql"] for query in queries if not query["sql"].startswith("SELECT")]
+    assert len(writes) == (1 if connection.vendor == "postgresql" else 4)
+    assert "".join(writes).count("INSERT INTO") == 2
+    assert Delivery.objects.count() == 2
 
 
 def test_a_publish_whose_ids_collide_draws_new_ids(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

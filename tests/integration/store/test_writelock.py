@@ -1,0 +1,102 @@
+"""Commits that wait for the disk, and those that need not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from deliveries.backlog.backlog import Lane
+from deliveries.models import Delivery
+from deliveries.pull.leasing import messages_pull
+from deliveries.pull.settling import messages_acknowledge
+from deliveries.push.results.settler import settle_now
+from deliveries.push.sending.flight import Flight
+from deliveries.rules.outcome import Verdict
+from deliveries.rules.taskmessage import DeliverTask
+from deliveries.store.writelock import write_transaction
+from subscriptions.selectors import subscription_read
+from tests.restapi import Api
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def waits_for_the_disk() -> bool:
+    statement = "PRAGMA synchronous" if connection.vendor == "sqlite" else "SHOW synchronous_commit"
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        [level] = cursor.fetchone()
+    return level in (2, "on")
+
+
+def test_a_commit_waits_for_the_disk_unless_it_may_be_undone() -> None:
+    with write_transaction():
+        assert waits_for_the_disk()
+    with write_transaction(durable=False):
+        assert not waits_for_the_disk()
+    assert waits_for_the_disk()
+
+
+def test_after_an_error_the_next_commit_waits_again() -> None:
+    with pytest.raises(LookupError), write_transaction(durable=False):
+        raise LookupError
+    assert waits_for_the_disk()
+
+
+def test_what_is_part_of_a_durable_transaction_is_durable() -> None:
+    with write_transaction(), write_transaction(durable=False):
+        assert waits_for_the_disk()
+
+
+def test_the_emulator_in_memory_never_waits(settings: Any) -> None:
+    if connection.vendor != "sqlite":
+        pytest.xfail("the emulator in memory uses SQLite")
+    settings.SQLITE_SYNCHRONOUS = "OFF"
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA synchronous=OFF")
+        try:
+            with write_transaction(durable=False):
+                [level] = cursor.execute("PRAGMA synchronous").fetchone()
+            [level_after] = cursor.execute("PRAGMA synchronous").fetchone()
+        finally:
+            cursor.execute("PRAGMA synchronous=FULL")
+    assert (level, level_after) == (0, 0)
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_acks_wait_for_the_disk_with_exactly_once_delivery_only(redis_url: str, exactly_once: bool) -> None:
+    api = Api()
+    api.put("topics/orders")
+    topic = "projects/shop/topics/orders"
+    api.put("subscriptions/pulled", {"topic": topic, "enableExactlyOnceDelivery": exactly_once})
+    api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]})
+    subscription = subscription_read(name="projects/shop/subscriptions/pulled")
+    [received] = messages_pull(subscription=subscription, max_messages=1)
+
+    with CaptureQueriesContext(connection) as queries:
+        messages_acknowledge(subscription=subscription, ack_ids=[received.ack_id])
+
+    assert any("synchronous" in query["sql"] for query in queries) is not exactly_once
+
+
+def test_results_of_pushes_do_not_wait_for_the_disk(redis_url: str) -> None:
+    api = Api()
+    api.put("topics/orders")
+    api.put(
+        "subscriptions/pushed",
+        {"topic": "projects/shop/topics/orders", "pushConfig": {"pushEndpoint": "https://push.example.com/"}},
+    )
+    answer = api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]})
+    [message_id] = answer.body["messageIds"]
+    subscription = subscription_read(name="projects/shop/subscriptions/pushed")
+    task = DeliverTask(subscription.pk, "local", 1, {"messageId": message_id, "data": "aGVsbG8="})
+    flight = Flight(task, "1", batch=None, lane=Lane(subscription.pk, "local"), finish=lambda _: None)
+    flight.verdict = Verdict.ACK
+
+    with CaptureQueriesContext(connection) as queries:
+        settle_now([flight])
+
+    assert any("synchronous" in query["sql"] for query in queries)
+    assert not Delivery.objects.exists()
