@@ -17,6 +17,6 @@ class GrpcServer(ServerProcess):
         super().__init__("pushhub.runtime.grpcserver", redis_url=redis_url, settings=addresses | settings)
 
     def __enter__(self) -> Self:
-        wait_for(lambda: self.process.poll() is not None or "gRPC at" in self.log, timeout_seconds=60, what="gRPC")
+        wait_for(lambda: self.process.poll() is not None or "gRPC at" in self.log, what="gRPC")
         assert self.process.poll() is None, self.log
         return self

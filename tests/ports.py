@@ -17,7 +17,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(condition: Callable[[], T], *, timeout_seconds: float = 180, what: str = "the condition") -> T:
+def wait_for(condition: Callable[[], T], *, timeout_seconds: float = 600, what: str = "the condition") -> T:
     """Return the first true result of `condition`, which is called every 10 ms; fail after `timeout_seconds`."""
     give_up = time.monotonic() + timeout_seconds
     while True:

@@ -94,7 +94,7 @@ class Receiver:
         with self._lock:
             self._answers.extend(answers)
 
-    def wait(self, count: int, *, timeout_seconds: float = 20) -> list[Request]:
+    def wait(self, count: int, *, timeout_seconds: float = 600) -> list[Request]:
         """Return the requests so far, once there are at least `count` of them."""
         wait_for(
             lambda: len(self.requests) >= count,

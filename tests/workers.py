@@ -48,7 +48,7 @@ class Worker:
 
     def __enter__(self) -> Self:
         try:
-            wait_for(lambda: self.process.poll() is not None or " ready." in self.log, timeout_seconds=60)
+            wait_for(lambda: self.process.poll() is not None or " ready." in self.log)
             assert self.process.poll() is None, self.log
         except AssertionError:
             self.process.kill()

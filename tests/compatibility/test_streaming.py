@@ -65,7 +65,7 @@ def stream(client: pubsub_v1.SubscriberClient, collector: Collector, **options: 
     """Stream until the collector has all its messages, and then until every acknowledgement has been sent."""
     future = client.subscribe(SUBSCRIPTION, callback=collector, **options)
     try:
-        wait_for(lambda: collector.done.is_set() or future.done(), timeout_seconds=60, what="the messages")
+        wait_for(lambda: collector.done.is_set() or future.done(), what="the messages")
         assert not future.done(), future.exception()
     finally:
         future.cancel()

@@ -83,7 +83,6 @@ def running(environment: dict[str, str], *, stop_with: signal.Signals = signal.S
     try:
         wait_for(
             lambda: "PushHub is ready" in pushhub.printed() or process.poll() is not None,
-            timeout_seconds=90,
             what="PushHub's ready line",
         )
         assert process.poll() is None, pushhub.printed()

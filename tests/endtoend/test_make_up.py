@@ -173,7 +173,7 @@ def test_attempts_become_metrics(pushhub: Running, receiver: Receiver) -> None:
         answer = requests.get(f"{pushhub.api}/v3/projects/demo/timeSeries", params=query, timeout=10).json()
         return [series["metric"]["labels"]["response_code"] for series in answer.get("timeSeries", [])]
 
-    assert wait_for(counted, timeout_seconds=120, what="the metric") == ["204"]
+    assert wait_for(counted, what="the metric") == ["204"]
 
 
 def test_a_second_start_says_which_port_is_taken_and_how_to_move_it(pushhub: Running) -> None:
@@ -200,7 +200,7 @@ def test_a_process_that_dies_is_started_again_and_continues_its_work(pushhub: Ru
     # When a message is published meanwhile
     pushhub.post("topics/killed:publish", {"messages": [{"data": "eA=="}]})
     # Then the supervisor starts the worker again, and the message arrives
-    receiver.wait(1, timeout_seconds=60)
+    receiver.wait(1)
     assert "push worker ended (signal 9): starting it again" in pushhub.printed()
     wait_for(lambda: "ready again: push worker" in pushhub.printed(), what="the worker's ready line")
 

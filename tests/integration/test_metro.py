@@ -58,7 +58,7 @@ def pulled(api: Api, name: str) -> list[str]:
 
 
 def settled() -> None:
-    wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="the last ack")
+    wait_for(lambda: not Delivery.objects.exists(), what="the last ack")
 
 
 def test_3_a_subscription_owns_every_message_from_its_create_answer_on(
@@ -71,7 +71,7 @@ def test_3_a_subscription_owns_every_message_from_its_create_answer_on(
     assert pulled(api, "pull") == published
     api.delete("subscriptions/pull")
     with Worker(redis_url):
-        wait_for(lambda: len(receiver.requests) == 2, timeout_seconds=60, what="two pushes")
+        wait_for(lambda: len(receiver.requests) == 2, what="two pushes")
     assert sorted(request.json["message"]["messageId"] for request in receiver.requests) == published
 
 

@@ -124,7 +124,7 @@ def test_all_jobs_run_on_a_standalone_cluster_with_a_secret(work: Work, tmp_path
     with ExitStack() as stack:
         words = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port()))
         stack.enter_context(daemon("Master", *words, log=log, folder=tmp_path))
-        wait_for(lambda: "ALIVE" in log.read_text(), timeout_seconds=60, what="the master")
+        wait_for(lambda: "ALIVE" in log.read_text(), what="the master")
         for number in range(2):
             work_folder = tmp_path / f"worker-{number}"
             work_folder.mkdir()
@@ -132,6 +132,6 @@ def test_all_jobs_run_on_a_standalone_cluster_with_a_secret(work: Work, tmp_path
             words = (*words, "--webui-port", str(free_port()), master)
             stack.enter_context(daemon("Worker", *words, log=tmp_path / f"worker-{number}.log", folder=tmp_path))
         registered = re.compile(r"Registering worker")
-        wait_for(lambda: len(registered.findall(log.read_text())) == 2, timeout_seconds=60, what="the workers")
+        wait_for(lambda: len(registered.findall(log.read_text())) == 2, what="the workers")
 
         work.assert_complete(work.run(master, f"{limits},{SECRET}"))

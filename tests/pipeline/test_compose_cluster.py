@@ -123,7 +123,7 @@ def test_a_cluster_on_other_machines_reaches_the_driver(compose: dict[str, Any],
         logs = {name: tmp_path / f"{name}.log" for name in ("spark-master", "spark-worker")}
         for name, ready in (("spark-master", "ALIVE"), ("spark-worker", "Successfully registered")):
             stack.enter_context(service(compose, name, replaced=replaced, inside=inside, log=logs[name]))
-            wait_for(lambda log=logs[name], word=ready: word in log.read_text(), timeout_seconds=300, what=name)  # type: ignore[misc]
+            wait_for(lambda log=logs[name], word=ready: word in log.read_text(), what=name)  # type: ignore[misc]
         env = os.environ | {
             "DJANGO_SETTINGS_MODULE": "pushhub.settings",
             "PUSHHUB_SECRET_KEY": "x",

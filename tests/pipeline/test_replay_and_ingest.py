@@ -124,7 +124,7 @@ def test_a_killed_replay_resumes_where_it_was(
     command = [sys.executable, "manage.py", "pipeline", *words, "--rate", "10"]
     process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True, stderr=subprocess.DEVNULL)
     try:
-        wait_for(lambda: Message.objects.count() >= 20, timeout_seconds=120, what="a third of the replay")
+        wait_for(lambda: Message.objects.count() >= 20, what="a third of the replay")
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -499,8 +499,8 @@ def test_the_console_starts_a_replay_in_a_process_of_its_own(
     job = replay_begin(ReplaySpec("", WORKER, BEGIN, until, 'attributes.kind = "order"'))
     start(job, rate=0)
     start(failing_job, rate=0)
-    wait_for(lambda: PublishJob.objects.exclude(finished_at=None).exists(), timeout_seconds=120, what="the replay")
-    wait_for(lambda: PublishJob.objects.exclude(failure="").exists(), timeout_seconds=120, what="the other's failure")
+    wait_for(lambda: PublishJob.objects.exclude(finished_at=None).exists(), what="the replay")
+    wait_for(lambda: PublishJob.objects.exclude(failure="").exists(), what="the other's failure")
     assert sorted(numbers()) == [number for number in range(60) if number % 2]
     job.refresh_from_db()
     failing_job.refresh_from_db()

@@ -146,7 +146,7 @@ def test_a_message_goes_to_the_dead_letter_topic_after_its_last_attempt(shop: Sh
         letters.extend(shop.pull("projects/shop/subscriptions/letters"))
         return bool(letters)
 
-    wait_for(is_dead_lettered, timeout_seconds=60, what="the dead letter")
+    wait_for(is_dead_lettered, what="the dead letter")
     assert attempts == [1, 2, 3, 4, 5, 6]
     assert letters[0].message.data == b"x"
 
@@ -218,7 +218,7 @@ def test_a_push_has_the_form_that_its_config_asks_for(shop: Shop, receiver: Rece
         shop.subscription(f"projects/shop/subscriptions/{name}", push_config=push_config)
     shop.publish("hello", attributes={"colour": "red"})
     with Worker(redis_url):
-        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="the acks")
+        wait_for(lambda: not Delivery.objects.exists(), what="the acks")
 
     requests = {request.path.rpartition("/")[2]: request for request in receiver.requests}
     assert requests["wrapped"].json["message"]["attributes"] == {"colour": "red"}

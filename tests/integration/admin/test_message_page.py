@@ -80,7 +80,7 @@ def test_the_way_of_a_message_is_shown_while_it_waits_and_after_the_ack(
     assert waiting[PUSH]["state"] == "outstanding", "it holds a token from the moment it is in the queue"
     assert waiting[PUSH]["why"].startswith("No push worker of region local has run yet")
     with Worker(redis_url):
-        wait_for(lambda: not Delivery.objects.filter(subscription__subscription_id="push").exists(), timeout_seconds=60)
+        wait_for(lambda: not Delivery.objects.filter(subscription__subscription_id="push").exists())
     seal_closed(folder)
     settled = ways(client, message_id)
     assert settled[PUSH]["state"] == "acknowledged" and settled[PUSH]["why"] == ""
@@ -98,7 +98,7 @@ def test_rest_and_the_command_line_show_what_the_page_shows(
     api.create("subscriptions/pull", {"topic": TOPIC})
     message_id = publish(api, attributes={"colour": "red"})
     with Worker(redis_url):
-        wait_for(lambda: not Delivery.objects.filter(subscription__subscription_id="push").exists(), timeout_seconds=60)
+        wait_for(lambda: not Delivery.objects.filter(subscription__subscription_id="push").exists())
     seal_closed(folder)
     answer = api.get(f"messages/{message_id}").body
     page = ways(client, message_id)
@@ -168,7 +168,7 @@ def test_a_reader_sees_the_way_only_to_subscriptions_that_it_may_pull(
     api.create("subscriptions/pull", {"topic": TOPIC})
     message_id = publish(api)
     with Worker(redis_url):
-        wait_for(lambda: receiver.requests, timeout_seconds=60)
+        wait_for(lambda: receiver.requests)
     seal_closed(folder)
     user = User.objects.create(username="ada", email="ada@example.com", is_staff=True)
     user.user_permissions.set(Permission.objects.all())

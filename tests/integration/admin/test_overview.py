@@ -128,12 +128,12 @@ def test_an_empty_console_shows_three_steps_and_a_demo_that_delivers(api: Api, c
     assert "Nothing yet." in answer.content.decode()
     assert "Three steps" not in client.get("/admin/").content.decode()
     with Worker(redis_url):
-        wait_for(lambda: client.get(f"{demo}?project=shop").context["rows"], timeout_seconds=60)
+        wait_for(lambda: client.get(f"{demo}?project=shop").context["rows"])
         [arrival] = client.get(f"{demo}?project=shop").context["rows"]
         assert (arrival["data"], arrival["message_id"].isdecimal()) == ("Hello from PushHub", True)
         demoreceiver.receiver_stop()
         client.post(demo, {"project": "shop"})
-        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60)
+        wait_for(lambda: not Delivery.objects.exists())
     assert len(client.get(f"{demo}?project=shop").context["rows"]) == 2, "a new receiver took over"
 
 

@@ -70,7 +70,7 @@ def test_a_failing_endpoint_is_shown_with_its_status_and_the_next_attempt(
     row = push_subscription(api, receiver.url)
     with Worker(redis_url):
         publish(api, 8)
-        wait_for(lambda: "503; next attempt in" in live(client, row)["sentence"], timeout_seconds=60)
+        wait_for(lambda: "503; next attempt in" in live(client, row)["sentence"])
         shown = live(client, row)
     assert shown["level"] in ("bad", "warn")
     assert shown["figures"]["undelivered"] == "8"
@@ -109,7 +109,7 @@ def test_a_pause_keeps_the_push_configuration_and_a_resume_brings_it_back(
         assert lane_state(default_backlog(), Lane(row.pk, "local")).mode == Mode.IDLE
         assert receiver.requests == []
         assert act(client, row, "resume").startswith("Resumed")
-        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60)
+        wait_for(lambda: not Delivery.objects.exists())
     assert len(receiver.requests) == 3
 
 
@@ -148,8 +148,8 @@ def test_try_now_ends_a_pause(api: Api, client: Client, redis_url: str, receiver
     row = push_subscription(api, receiver.url)
     with Worker(redis_url):
         publish(api, 8)
-        wait_for(lambda: "next attempt in" in live(client, row)["sentence"], timeout_seconds=60)
+        wait_for(lambda: "next attempt in" in live(client, row)["sentence"])
         receiver.default = 204
         assert act(client, row, "try-now").startswith("All waiting messages are tried again now")
-        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60)
+        wait_for(lambda: not Delivery.objects.exists())
     assert live(client, row)["sentence"] == "Nothing waits: every message was acknowledged."

@@ -85,7 +85,7 @@ def test_every_publish_and_every_attempt_is_journalled(
     api.put("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
     ids = publish(20)
     with Worker(redis_url):
-        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="the last ack")
+        wait_for(lambda: not Delivery.objects.exists(), what="the last ack")
     own_journal_close()
 
     events = rows(folder)
@@ -155,7 +155,7 @@ def test_dead_letters_are_journalled(api: Api, folder: Path, redis_url: str) -> 
         body = {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}}
         api.create("subscriptions/push", {**body, "deadLetterPolicy": policy, "retryPolicy": quick})
         (message_id,) = publish_one()
-        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="the dead letter")
+        wait_for(lambda: not Delivery.objects.exists(), what="the dead letter")
     own_journal_close()
 
     events = rows(folder)

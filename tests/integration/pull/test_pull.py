@@ -330,7 +330,7 @@ def test_from_push_to_pull_and_back_nothing_is_lost(api: Api, receiver: Receiver
         receiver.default = 204
         api.post(f"{puller.path}:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url}})
         puller.lapse()
-        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="the last ack")
+        wait_for(lambda: not Delivery.objects.exists(), what="the last ack")
     assert set(published[2:]) <= {request.json["message"]["messageId"] for request in receiver.requests}
 
 

@@ -68,7 +68,7 @@ def all_settled() -> bool:
 
 
 def settled() -> None:
-    wait_for(all_settled, timeout_seconds=60, what="the last ack")
+    wait_for(all_settled, what="the last ack")
 
 
 def ids_received(receiver: Receiver) -> Counter[str]:
@@ -103,7 +103,7 @@ def test_a_retry_after_delays_the_next_attempt(api: Api, receiver: Receiver, red
     publish(1)
     client, key = default_backlog().client, f"ph:{Lane(Subscription.objects.get().pk, 'local').key}:z"
     with Worker(redis_url):
-        wait_for(lambda: client.zcard(key), timeout_seconds=60, what="the nack")
+        wait_for(lambda: client.zcard(key), what="the nack")
         [(_, due_ms)] = client.zrange(key, 0, -1, withscores=True)
         assert due_ms / 1000 - client.time()[0] > 20
     assert len(receiver.requests) == 1
@@ -369,7 +369,7 @@ def test_a_stock_celery_worker_on_the_same_queue_delivers_too(api: Api, receiver
             default_backlog().configure(lane, mode=Mode.PUSH, action="known")
             return all_settled()
 
-        wait_for(pumped, timeout_seconds=60, what="the last ack")
+        wait_for(pumped, what="the last ack")
     assert set(ids_received(receiver)) == set(published)
     assert len(receiver.requests) == 5
 

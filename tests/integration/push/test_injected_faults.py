@@ -159,7 +159,7 @@ def scenario(stand: Stand, receiver: Receiver) -> None:
         stand.fetch()
         return not Delivery.objects.exists() and not stand.worker.outstanding
 
-    wait_for(is_settled, timeout_seconds=40, what="the end of every delivery")
+    wait_for(is_settled, timeout_seconds=600, what="the end of every delivery")
     assert published <= {request.json["message"]["messageId"] for request in receiver.requests}
     assert Message.objects.filter(topic__topic_id="letters").count() == letters + 1
     lanes = default_backlog().lanes()

@@ -328,7 +328,7 @@ def test_pushes_of_a_key_arrive_in_publish_order_through_nacks_and(
         for number in range(10):
             for key in "abc":
                 publish(key, number)
-        wait_for(lambda: len(receiver.requests) >= 8, timeout_seconds=60, what="some pushes")
+        wait_for(lambda: len(receiver.requests) >= 8, what="some pushes")
         if disturbance == "wipe":
             client_of(redis_url).flushall()
         if disturbance == "kill":
@@ -347,4 +347,4 @@ def publish(key: str, number: int) -> None:
 
 
 def all_acked() -> None:
-    wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=120, what="the last ack")
+    wait_for(lambda: not Delivery.objects.exists(), what="the last ack")

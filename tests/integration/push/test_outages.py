@@ -88,14 +88,14 @@ def test_results_wait_for_the_database_however_long_it_is_away(
     api.put("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": receiver.url}})
     with Worker(redis_url, PUSHHUB_DATABASE_URL=outage.url) as worker:
         publish(1)
-        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="a first ack")
+        wait_for(lambda: not Delivery.objects.exists(), what="a first ack")
         published = publish(3)
         with outage.lasting():
-            wait_for(lambda: "results again in" in worker.log, timeout_seconds=120, what="the settler noticing")
-            wait_for(lambda: len(receiver.requests) >= 4, timeout_seconds=60, what="pushes during the outage")
-        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=120, what="the results of the outage")
+            wait_for(lambda: "results again in" in worker.log, what="the settler noticing")
+            wait_for(lambda: len(receiver.requests) >= 4, what="pushes during the outage")
+        wait_for(lambda: not Delivery.objects.exists(), what="the results of the outage")
         later = publish(2)
-        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="a push after the outage")
+        wait_for(lambda: not Delivery.objects.exists(), what="a push after the outage")
         assert worker.process.poll() is None
     received = {request.json["message"]["messageId"] for request in receiver.requests}
     assert {*published, *later} <= received

@@ -40,7 +40,7 @@ def pushed(
     api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": push_config, **fields})
     answer = api.post("topics/orders:publish", {"messages": [message]})
     with Worker(redis_url):
-        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="the ack")
+        wait_for(lambda: not Delivery.objects.exists(), what="the ack")
     [request] = receiver.requests
     return request, answer.body["messageIds"][0]
 
@@ -142,6 +142,6 @@ def test_the_endpoints_version_is_kept_shown_and_not_sent(api: Api, receiver: Re
     assert api.get("subscriptions/push").body["pushConfig"]["attributes"] == version
     api.post("topics/orders:publish", {"messages": [of(b"data")]})
     with Worker(redis_url):
-        wait_for(lambda: not Delivery.objects.exists(), timeout_seconds=60, what="the ack")
+        wait_for(lambda: not Delivery.objects.exists(), what="the ack")
     [request] = receiver.requests
     assert "x-goog-version" not in request.headers and "attributes" not in request.json["message"]

@@ -55,7 +55,6 @@ def test_a_subscription_deleted_during_the_last_attempt_stops_no_other(api: Api,
         publish(neighbours, *[b"x"] * 20)
         wait_for(
             lambda: not Delivery.objects.filter(subscription__subscription_id="healthy").exists(),
-            timeout_seconds=30,
             what="the neighbour's acks",
         )
         assert worker.process.poll() is None
