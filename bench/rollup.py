@@ -261,7 +261,12 @@ def _spark(stood: Stand, segments: int, *, idle_seconds: int, warm: int | None =
 
 def _spent(pid: int) -> float:
     """Seconds of CPU, those of threads that have ended among them: Java's compiler has some."""
-    return sum(sum(psutil.Process(member).cpu_times()[:2]) for member in family(pid))
+    seconds = 0.0
+    for member in family(pid):
+        # One that ends between the list and the look at it was short-lived.
+        with suppress(psutil.NoSuchProcess):
+            seconds += sum(psutil.Process(member).cpu_times()[:2])
+    return seconds
 
 
 def _duckdb(folder: Path) -> dict[str, float]:
