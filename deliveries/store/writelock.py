@@ -4,8 +4,8 @@ SQLite has a single writer. A connection that finds it busy sleeps and tries aga
 order, so under load one process starves another. Therefore writers on SQLite queue for the lock of a file first, where
 the kernel wakes the next at once. PostgreSQL needs none of that.
 
-A commit waits for the disk, about as long as SQLite needs for a hundred rows. What would only be repeated after a power
-cut need not wait. The order of commits stays the same, so a later commit that waits makes the earlier ones durable too.
+A commit waits for the disk. What would only be repeated after a power cut need not wait. The order of commits stays the
+same, so a later commit that waits makes the earlier ones durable too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def write_transaction(*, durable: bool = True) -> Iterator[None]:
         with _write_lock(), transaction.atomic():
             yield
     elif connection.vendor == "sqlite":
-        with _write_lock(), _synchronous("NORMAL"), transaction.atomic():
+        with _write_lock(), _without_sync(), transaction.atomic():
             yield
     else:
         with transaction.atomic():
@@ -38,16 +38,16 @@ def write_transaction(*, durable: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def _synchronous(level: str) -> Iterator[None]:
-    """Use this level of SQLite's durability in the block, unless the setting asks for less."""
+def _without_sync() -> Iterator[None]:
+    """Let SQLite's commits in the block not wait for the disk, unless the setting asks for still less."""
     if settings.SQLITE_SYNCHRONOUS != "FULL":
         yield
         return
-    _execute(f"PRAGMA synchronous={level}")
+    _execute("PRAGMA synchronous=NORMAL")
     try:
         yield
     finally:
-        _execute(f"PRAGMA synchronous={settings.SQLITE_SYNCHRONOUS}")
+        _execute("PRAGMA synchronous=FULL")
 
 
 def _execute(statement: str) -> None:
