@@ -26,7 +26,6 @@ LONGEST = (
     "tests/pipeline/test_cluster.py",
     "tests/integration/push/test_injected_faults.py",
     "tests/security/test_console.py",
-    "tests/pipeline/test_compose_cluster.py",
     "tests/integration/push/test_delivery.py",
     "tests/browser/test_accessibility.py",
     "tests/pipeline/test_rollup_crashes.py",

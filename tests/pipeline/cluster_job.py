@@ -34,8 +34,9 @@ def main(topic: str, rows: str) -> None:
     call_command("pipeline", "ingest", rows, "--topic", topic, "--data-column", "body", "--id", "ingested")
     Rollup(Path(settings.JOURNAL), session=session).once()
     executors = session.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
+    driver = session.conf.get("spark.driver.host")
     session.stop()
-    print(json.dumps({"archived": archived, "executors": executors}))
+    print(json.dumps({"archived": archived, "executors": executors, "driver": driver}))
 
 
 if __name__ == "__main__":

@@ -1,26 +1,26 @@
-"""All jobs of the pipeline on a standalone cluster with authentication.
-
-test_compose_cluster.py shows that a driver without the secret is refused.
-"""
+"""The Spark cluster of docker-compose.yml in another network, as if on other machines: it runs every job."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from deliveries.models import ArchiveFile, Delivery, Message, MetricMinute, PublishPart
 from deliveries.pipeline import needs
+from deliveries.pipeline.session import COLLECTOR, SHORT_JOB
 from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage
 from subscriptions.selectors import topic_get
@@ -34,38 +34,122 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 TOPIC = "projects/shop/topics/orders"
 WORKER = "projects/shop/subscriptions/worker"
-SECRET = "spark.authenticate=true,spark.authenticate.secret=only-for-this-test"
-SMALL = {"SPARK_DAEMON_MEMORY": "128m", "SPARK_NO_DAEMONIZE": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
+#: The web pages of the master and the workers get free ports.
+PAGES = {"SPARK_MASTER_WEBUI_PORT": "0", "SPARK_WORKER_WEBUI_PORT": "0"}
+#: Java that starts quickly, and two small executors, one with each worker.
+QUICK_JAVA = f"{COLLECTOR} {SHORT_JOB}"
+SMALL = "spark.cores.max=2,spark.executor.cores=1,spark.executor.memory=512m"
 
 
-@pytest.fixture(autouse=True)
-def spark_is_installed() -> None:
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
     if missing := needs.missing():
         pytest.skip(missing)
+    services: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
+    return services
 
 
 @contextmanager
-def daemon(kind: str, *words: str, log: Path, folder: Path) -> Iterator[None]:
-    """Run a master or a worker that knows the secret."""
-    import pyspark
+def network_namespace() -> Iterator[tuple[list[str], str, str]]:
+    """Create a network with a loopback device of its own.
 
-    home = Path(pyspark.__file__).parent
-    conf = folder / "conf"
-    conf.mkdir(exist_ok=True)
-    (conf / "spark-defaults.conf").write_text(SECRET.replace(",", "\n").replace("=", " "))
-    options = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {' '.join('-D' + option for option in SECRET.split(','))}"
-    env = os.environ | SMALL | {"SPARK_CONF_DIR": str(conf), "SPARK_DAEMON_JAVA_OPTS": options}
-    env |= {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
-    name = f"org.apache.spark.deploy.{kind.lower()}.{kind}"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [str(home / "bin" / "spark-class"), name, *words], env=env, stdout=output, stderr=subprocess.STDOUT
-        )
+    Yield the words that start a command in it, its address, and the address of this process as seen from it. Where
+    namespaces are forbidden, its address is another one of this machine's loopback device.
+    """
+    link, net = f"ph{os.getpid()}", f"10.231.{os.getpid() % 250}"
+    holder = subprocess.Popen(["unshare", "--net", "sleep", "1800"], stderr=subprocess.DEVNULL)
+    inside = ["nsenter", "--target", str(holder.pid), "--net"]
     try:
-        yield
+        wait_for(lambda: holder.poll() is not None or is_apart(holder.pid), what="the namespace")
+        commands = [
+            ["ip", "link", "add", link, "type", "veth", "peer", "name", "far", "netns", str(holder.pid)],
+            ["ip", "address", "add", f"{net}.1/30", "dev", link],
+            ["ip", "link", "set", link, "up"],
+            [*inside, "ip", "link", "set", "lo", "up"],
+            [*inside, "ip", "address", "add", f"{net}.2/30", "dev", "far"],
+            [*inside, "ip", "link", "set", "far", "up"],
+        ]
+        if holder.poll() is None and all(succeeds(command) for command in commands):
+            yield inside, f"{net}.2", f"{net}.1"
+        else:
+            yield [], "127.0.0.2", "127.0.0.1"
     finally:
-        process.terminate()
-        process.wait(timeout=30)
+        holder.kill()
+        holder.wait()
+
+
+def is_apart(pid: int) -> bool:
+    return Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
+
+
+def succeeds(command: list[str]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+class Cluster:
+    """The master and two workers of the compose file, in a network of their own, until the block ends."""
+
+    def __init__(self, compose: dict[str, Any], folder: Path) -> None:
+        self._compose = compose
+        self._folder = folder
+        self.secret = folder / "secret"
+        self.secret.write_text("only-for-this-test")
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Cluster:
+        with self._stack:
+            self._inside, self._address, self.driver_address = self._stack.enter_context(network_namespace())
+            self._port = str(free_port())
+            self._start("spark-master", ready="ALIVE")
+            for number in range(2):
+                self._start("spark-worker", ready="Successfully registered", number=number)
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def url(self) -> str:
+        return f"spark://{self._address}:{self._port}"
+
+    def _start(self, name: str, *, ready: str, number: int = 0) -> None:
+        log = self._folder / f"{name}-{number}.log"
+        self._stack.enter_context(self._service(name, log=log, number=number))
+        wait_for(lambda: ready in log.read_text(), what=name)
+
+    @contextmanager
+    def _service(self, name: str, *, log: Path, number: int) -> Iterator[None]:
+        """Run a service of the compose file with paths, ports and sizes of this test."""
+        replaced = {
+            "spark-master": self._address,
+            "7077": self._port,
+            "/run/secrets/spark_secret": str(self.secret),
+            "/tmp/work": str(self._folder / f"work-{number}"),
+            "3g": "1g",
+        }
+
+        def local(text: str) -> str:
+            for old, new in replaced.items():
+                text = text.replace(old, new)
+            return text
+
+        command = [local(word).replace("$$", "$") for word in self._compose[name]["command"]]
+        env = os.environ | {key: local(value) for key, value in self._compose[name]["environment"].items()} | PAGES
+        env["SPARK_DAEMON_JAVA_OPTS"] += f" {QUICK_JAVA}"
+        # PATH is as in the image. SPARK_CONF_DIR keeps out the settings of another test's session.
+        env |= {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}", "SPARK_CONF_DIR": str(self._folder)}
+        env["SPARK_LOCAL_IP"] = self._address
+        with log.open("w") as output:
+            process = subprocess.Popen([*self._inside, *command], env=env, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
 
 
 class Work:
@@ -83,11 +167,13 @@ class Work:
         pq.write_table(pa.table({"body": [*bodies, None]}), self.rows)
         self.segments = segments_make(folder / "segments", range(4), seed=8)
 
-    def run(self, master: str, conf: str) -> subprocess.CompletedProcess[str]:
+    def run(self, master: str, *, conf: str, secret_file: str) -> subprocess.CompletedProcess[str]:
+        """Do all of it in a process that knows the master's address and, if there is one, the secret."""
         env = os.environ | {
             "DJANGO_SETTINGS_MODULE": "pushhub.settings",
             "PUSHHUB_SPARK_MASTER": master,
-            "PUSHHUB_SPARK_CONF": conf,
+            "PUSHHUB_SPARK_CONF": f"{conf},{SMALL},spark.executor.extraJavaOptions={QUICK_JAVA}",
+            "PUSHHUB_SPARK_SECRET_FILE": secret_file,
             "PUSHHUB_DATABASE_URL": database_url(),
             "PUSHHUB_REDIS_URL": self.redis_url,
             "PUSHHUB_SECRET_KEY": "x",
@@ -95,11 +181,9 @@ class Work:
             "PUSHHUB_JOURNAL": str(self.folder / "segments"),
         }
         command = [sys.executable, "-W", "ignore", "-m", "tests.pipeline.cluster_job", TOPIC, str(self.rows)]
-        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=500)
+        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
 
-    def assert_complete(self, process: subprocess.CompletedProcess[str]) -> None:
-        assert process.returncode == 0, process.stderr[-3000:]
-        assert json.loads(process.stdout.splitlines()[-1]) == {"archived": 100, "executors": 2}
+    def assert_complete(self) -> None:
         assert sum(row.rows for row in ArchiveFile.objects.all()) == 100
         published = Counter(bytes(row.data).decode() for row in Message.objects.all())
         once, twice = [f"row {number}" for number in range(5)], [str(number) for number in range(100)]
@@ -111,27 +195,18 @@ class Work:
         assert metrics_of(MetricMinute) == truth_of(self.segments, seconds=60)
 
 
-@pytest.fixture
-def work(redis_url: str, tmp_path: Path) -> Work:
-    return Work(tmp_path, redis_url)
+def test_a_cluster_on_other_machines_runs_every_job(compose: dict[str, Any], redis_url: str, tmp_path: Path) -> None:
+    """Given the master and two workers of the compose file in a network of their own, and a driver that knows only the
+    master's address, then its jobs run on both workers; a driver without the secret is refused.
+    """
+    work, conf = Work(tmp_path, redis_url), compose["rollup"]["environment"]["PUSHHUB_SPARK_CONF"]
+    # The driver without the secret tries for a minute, meanwhile the other one works.
+    with Cluster(compose, tmp_path) as cluster, ThreadPoolExecutor() as pool:
+        refused = pool.submit(work.run, cluster.url, conf=conf, secret_file="")
+        process = work.run(cluster.url, conf=conf, secret_file=str(cluster.secret))
 
-
-def test_all_jobs_run_on_a_standalone_cluster_with_a_secret(work: Work, tmp_path: Path) -> None:
-    port = free_port()
-    master = f"spark://127.0.0.1:{port}"
-    log = tmp_path / "master.log"
-    limits = "spark.executor.memory=512m,spark.cores.max=2,spark.executor.cores=1"
-    with ExitStack() as stack:
-        words = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port()))
-        stack.enter_context(daemon("Master", *words, log=log, folder=tmp_path))
-        wait_for(lambda: "ALIVE" in log.read_text(), what="the master")
-        for number in range(2):
-            work_folder = tmp_path / f"worker-{number}"
-            work_folder.mkdir()
-            words = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--work-dir", str(work_folder))
-            words = (*words, "--webui-port", str(free_port()), master)
-            stack.enter_context(daemon("Worker", *words, log=tmp_path / f"worker-{number}.log", folder=tmp_path))
-        registered = re.compile(r"Registering worker")
-        wait_for(lambda: len(registered.findall(log.read_text())) == 2, what="the workers")
-
-        work.assert_complete(work.run(master, f"{limits},{SECRET}"))
+    assert "All masters are unresponsive" in refused.result().stderr
+    assert process.returncode == 0, process.stderr[-3000:]
+    report = json.loads(process.stdout.splitlines()[-1])
+    assert report == {"archived": 100, "executors": 2, "driver": cluster.driver_address}
+    work.assert_complete()
