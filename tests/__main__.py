@@ -66,6 +66,8 @@ def pytest_command(database: str, selection: Selection) -> list[str]:
 def run_on(database: str, selection: Selection) -> int:
     """Run the selected tests on `database` and return pytest's exit status."""
     command = pytest_command(database, selection)
+    # Tests start hundreds of processes, and without bytecode each compiles its modules anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if database == "sqlite":
         return subprocess.run(command, check=False, cwd=ROOT).returncode
     bin_folder = postgresql_programs()
