@@ -105,9 +105,10 @@ def test_a_process_whose_lines_cannot_be_read_is_started_again(
         send(self, data, type)
 
     monkeypatch.setattr(honcho.process.Process, "_send_message", fail_once)
-    crew.start(script("one", SLEEP))
-    # Whether it was ready before its first line came is up to the machine.
-    printed = turn_until(crew, output, "starting it again", " one         | hello\n", ": the one here")
+    # Ready only after a line that was read, so in its second life.
+    has_line = lambda: " one         | hello\n" in output.getvalue()  # noqa: E731
+    crew.start(Process("one", "the one", [sys.executable, "-c", SLEEP], "here", has_line))
+    printed = turn_until(crew, output, "ready: the one here")
     assert "cannot be run: of the test" in printed
     assert "the one ended (status 71): starting it again" in printed
 

@@ -205,6 +205,7 @@ def test_a_cluster_on_other_machines_runs_every_job(compose: dict[str, Any], red
         refused = pool.submit(work.run, cluster.url, conf=conf, secret_file="")
         process = work.run(cluster.url, conf=conf, secret_file=str(cluster.secret))
 
+    assert refused.result().returncode != 0, refused.result().stdout
     assert "All masters are unresponsive" in refused.result().stderr
     assert process.returncode == 0, process.stderr[-3000:]
     report = json.loads(process.stdout.splitlines()[-1])
