@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from django.contrib.admin.apps import AdminConfig
+from django.contrib.admin.apps import SimpleAdminConfig
 
 
-class ConsoleConfig(AdminConfig):
+class ConsoleConfig(SimpleAdminConfig):
     """Django's admin, in which every page checks the policies."""
 
     default_site = "subscriptions.console.base.ConsoleSite"

@@ -6,6 +6,9 @@ from django.conf import settings
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 
+# Here and not while Django is set up: of PushHub's processes, only those with pages need the console's modules.
+admin.autodiscover()
+
 urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
     path("i18n/", include("django.conf.urls.i18n")),

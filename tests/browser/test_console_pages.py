@@ -57,6 +57,7 @@ def sign_in(browser: Watched) -> None:
 
 def test_every_page_of_the_console_opens_without_a_problem(shop: Subscription, live_server: LiveServer) -> None:
     topic = Topic.objects.get()
+    admin.autodiscover()
     lists = [f"{model._meta.app_label}/{model._meta.model_name}/" for model in admin.site._registry]
     pages = [
         *lists,

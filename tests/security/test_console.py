@@ -14,6 +14,7 @@ from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.models import Group as DjangoGroup
 from django.contrib.auth.models import User
+from django.core import checks
 from django.db.models import Model
 from django.test import Client
 
@@ -34,6 +35,9 @@ from tests.restapi import Api
 from tests.tenants import PEOPLE, TENANTS, World, addresses, console_patterns, member_of, model_of, world_of_tenants
 
 pytestmark = pytest.mark.django_db
+
+# The pages register themselves, as for pushhub.urls.
+admin.autodiscover()
 
 #: Their pages concern the whole deployment, so only superusers may open them.
 OF_THE_DEPLOYMENT = {"SigningKey", "Group", "Segment", "ArchiveFile", "User"}
@@ -376,6 +380,11 @@ def test_every_page_is_a_page_of_the_console() -> None:
     assert {model.__name__ for model, page in REGISTRY.items() if page.methods} == OF_TENANTS
     ours = {model.__name__ for model, page in REGISTRY.items() if not page.methods and model is not DjangoGroup}
     assert ours == OF_THE_DEPLOYMENT
+
+
+def test_django_finds_no_fault_in_the_definitions_of_the_pages() -> None:
+    """`manage.py check` sees the pages only after they have registered themselves, which most commands leave out."""
+    assert checks.run_checks(tags=[checks.Tags.admin]) == []
 
 
 def test_a_page_registered_without_an_access_rule_is_for_superusers(world: World) -> None:

@@ -14,6 +14,9 @@ from django.utils import translation
 
 pytestmark = pytest.mark.any_database
 
+# The pages register themselves, as for pushhub.urls.
+admin.autodiscover()
+
 TRANSLATED = re.compile("^ID$|[\u4e00-\u9fff]")
 MODEL_ADMINS = {
     model: model_admin
