@@ -99,6 +99,7 @@ def settings(*, memory: str, short: bool) -> dict[str, str]:
         # A message may have 10 MB, so batches to Python and back are bounded by bytes, and not by rows alone.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
         "spark.executorEnv.PYTHONPATH": str(ROOT),
+        "spark.python.daemon.module": "deliveries.pipeline.pythondaemon",
         # Hadoop sets the modes of its files from a umask of its own (022 by default).
         "spark.hadoop.fs.permissions.umask-mode": "077",
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deliveries.pipeline import needs
+from deliveries.pipeline.service import Service
 from deliveries.pipeline.session import spark_session
 from pushhub.common import stores
 from tests.objectstores import BUCKET, STORES, ObjectStore
@@ -24,21 +25,23 @@ def store_ports() -> dict[ObjectStore, int]:
 
 
 @pytest.fixture(scope="session")
-def spark(store_ports: dict[ObjectStore, int]) -> Iterator[SparkSession]:
-    """A small local session."""
+def spark(store_ports: dict[ObjectStore, int], django_db_setup: None, redis_server: str) -> Iterator[SparkSession]:
+    """A small local session. All tests of this process have the same database and Redis, and so have its tasks."""
     if missing := needs.missing():
         pytest.skip(missing)
     from pyspark.java_gateway import ensure_callback_server_started
 
     quick = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}
-    # A Python worker keeps the settings of its first task, but each test has a service of its own.
+    # A Python worker keeps what it has read of the database, which each test empties.
     quick["spark.python.worker.reuse"] = "false"
     quick["spark.python.daemon.module"] = "tests.pipeline.daemon"
     # Spark's Python processes inherit the environment in which Java was started.
+    environment = {**Service.here(journal=False).environ, "PUSHHUB_REDIS_URL": redis_server}
+    for kind, port in store_ports.items():
+        environment |= kind.environment(port)
     with pytest.MonkeyPatch.context() as patch:
-        for kind, port in store_ports.items():
-            for name, value in kind.environment(port).items():
-                patch.setenv(name, value)
+        for name, value in environment.items():
+            patch.setenv(name, value)
         session = spark_session("pushhub tests", master="local[2]", memory="512m", extra=quick, short=True)
     # Otherwise the first query that calls back into Python starts this server, in the middle of a test.
     ensure_callback_server_started(session.sparkContext._gateway)

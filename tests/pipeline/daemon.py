@@ -1,17 +1,34 @@
-"""Spark's daemon of Python workers. It imports the libraries of PushHub's tasks before it forks a worker."""
+"""Spark's daemon of Python workers. It sets Django up as a task would, and forks workers that need not do so again.
+
+A worker gets nothing else of the daemon's: no connection is open before the fork. Its settings are those with which the
+session began, so its tasks have no journal.
+"""
 
 from __future__ import annotations
 
 import importlib
 
-from pyspark.daemon import manager
+import django
 
-from tests.preloaded import LIBRARIES
+from deliveries.pipeline.pythondaemon import path_shorten
 
-#: Arrow imports pandas, if that is installed, when it creates its first array.
-MORE_LIBRARIES = ("pandas", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet")
+#: What tasks import, most of it not before their first row. Arrow imports pandas when it creates its first array.
+MODULES = (
+    "deliveries.pipeline.datasource.reader",
+    "deliveries.pipeline.datasource.writer",
+    "deliveries.pipeline.jobs.parts",
+    "deliveries.publish.service",
+    "pandas",
+    "pyarrow.compute",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+)
 
 if __name__ == "__main__":
-    for library in (*LIBRARIES, *MORE_LIBRARIES):
-        importlib.import_module(library)
+    path_shorten()
+    django.setup()
+    for module in MODULES:
+        importlib.import_module(module)
+    from pyspark.daemon import manager
+
     manager()

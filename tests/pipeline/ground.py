@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from deliveries.journal import files
 from deliveries.journal.columns import Events, table_of
 from deliveries.models import Metric, MetricDay, MetricHour, MetricMinute, Segment
+from deliveries.pipeline.session import COLLECTOR, SHORT_JOB
 
 #: 2026-11-21T04:57:00Z. The segments begin here and reach into the next hour, some of them into the next day.
 BEGIN = 1_795_237_020
@@ -23,6 +24,11 @@ SUBSCRIPTIONS = ("alpha", "beta", "gamma")
 ANSWERS = ((200, ""), (200, ""), (200, ""), (204, ""), (404, ""), (503, ""), (0, "connect_failed"))
 
 SPANS = [(MetricMinute, 60), (MetricHour, 3600), (MetricDay, 86400)]
+
+#: Java for commands of seconds, in which its second compiler would cost more than it gains.
+QUICK_JAVA = f"{COLLECTOR} {SHORT_JOB}"
+#: The settings of Spark for such a command in a process of its own, in the form of the variable PUSHHUB_SPARK_CONF.
+QUICK_SPARK = f"spark.driver.extraJavaOptions={QUICK_JAVA},spark.sql.shuffle.partitions=2"
 
 Truth = dict[tuple[Any, ...], tuple[Any, ...]]
 

@@ -20,13 +20,12 @@ import yaml
 
 from deliveries.models import ArchiveFile, Delivery, Message, MetricMinute, PublishPart
 from deliveries.pipeline import needs
-from deliveries.pipeline.session import COLLECTOR, SHORT_JOB
 from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage
 from subscriptions.selectors import topic_get
 from subscriptions.services.subscriptions import subscription_create
 from subscriptions.services.topics import topic_create
-from tests.pipeline.ground import metrics_of, segments_make, truth_of
+from tests.pipeline.ground import QUICK_JAVA, metrics_of, segments_make, truth_of
 from tests.ports import free_port, wait_for
 from tests.workers import ROOT, database_url
 
@@ -36,8 +35,7 @@ TOPIC = "projects/shop/topics/orders"
 WORKER = "projects/shop/subscriptions/worker"
 #: The web pages of the master and the workers get free ports.
 PAGES = {"SPARK_MASTER_WEBUI_PORT": "0", "SPARK_WORKER_WEBUI_PORT": "0"}
-#: Java that starts quickly, and two small executors, one with each worker.
-QUICK_JAVA = f"{COLLECTOR} {SHORT_JOB}"
+#: Two small executors, one with each worker.
 SMALL = "spark.cores.max=2,spark.executor.cores=1,spark.executor.memory=512m"
 
 

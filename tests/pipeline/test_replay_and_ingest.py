@@ -30,6 +30,7 @@ from pushhub.common.errors import FailedPrecondition, InvalidArgument
 from subscriptions.selectors import subscription_get, topic_get
 from subscriptions.services.subscriptions import subscription_create, subscription_delete
 from subscriptions.services.topics import topic_create
+from tests.pipeline.ground import QUICK_SPARK
 from tests.ports import wait_for
 from tests.workers import ROOT, database_url
 
@@ -79,6 +80,7 @@ def environment(redis_url: str, archive: str) -> dict[str, str]:
         "PUSHHUB_REDIS_URL": redis_url,
         "PUSHHUB_ARCHIVE": archive,
         "PUSHHUB_SPARK_MASTER": "local[2]",
+        "PUSHHUB_SPARK_CONF": QUICK_SPARK,
     }
 
 
