@@ -55,9 +55,10 @@ $(VENV)/.installed-spark: requirements.txt $(VENV)/.installed
 	@$(PIP) install --progress-bar off $$(grep -oE '^(pyspark|pandas)==[0-9.]*' requirements.txt) | $(DOTS)
 	@touch $@
 
+# Most modules of the test tools are never imported, so none is compiled beforehand.
 $(VENV)/.installed-tests: tests/requirements.txt docs/receivers/python/requirements.txt $(VENV)/.installed
 	@echo -n "installing the test tools "
-	@$(PIP) install --progress-bar off -r tests/requirements.txt | $(DOTS)
+	@$(PIP) install --progress-bar off --no-compile -r tests/requirements.txt | $(DOTS)
 	@touch $@
 
 up: install ## PushHub on this machine, until Ctrl-C

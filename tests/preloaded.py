@@ -1,7 +1,7 @@
-"""Forks push workers from a process that has imported their libraries: a third of the time of a new Python process.
+"""Forks workers and servers from a process that has imported their libraries: a third of the time of a new Python.
 
-A worker is forked from that process, which holds no thread and none of PushHub's modules, and reads its own environment
-like any other. Everything after the imports is what `celery worker` does.
+That process holds no thread and no module of PushHub's that reads the settings, so each fork reads its own environment.
+Everything after the imports is what `python -m` does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import multiprocessing
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -18,13 +19,14 @@ import warnings
 from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver
 
-#: The libraries that a worker imports and that need no settings.
+#: The libraries that workers and servers import and that need no settings.
 LIBRARIES = (
     "asyncio",
     "celery.apps.worker",
     "celery.bin.celery",
     "celery.concurrency.solo",
     "celery.worker.consumer",
+    "cryptography.fernet",
     "cryptography.x509",
     "dj_database_url",
     "django.contrib.admin.helpers",
@@ -36,12 +38,17 @@ LIBRARIES = (
     "django.views.generic",
     "drf_spectacular.apps",
     "fastavro",
+    "google.iam.v1.iam_policy_pb2",
+    "grpc.aio",
+    "grpc_health.v1.health",
+    "grpc_reflection.v1alpha.reflection",
     "hiredis",
     "httptools",
     "jwt",
     "kombu.transport.redis",
     "orjson",
     "psycopg",
+    "pushhub.common.pubsubtypes",
     "pyarrow",
     "redis.asyncio",
     "requests",
@@ -60,12 +67,13 @@ def start() -> None:
     forkserver.ensure_running()
 
 
-class CeleryProcess:
-    """A forked `celery`, with the methods of subprocess.Popen that tests need."""
+class PreloadedProcess:
+    """A forked `python -m`, with the methods of subprocess.Popen that tests need. `words` are its arguments."""
 
-    def __init__(self, arguments: Sequence[str], *, environment: Mapping[str, str], log: str, first: str = "") -> None:
+    def __init__(self, *words: str, environment: Mapping[str, str], log: str, first: str = "") -> None:
+        """Start the process; it writes to the file `log`, and runs the code `first` before the module."""
         start()
-        self._process = _context.Process(target=_celery, args=(list(arguments), first, dict(environment), log))
+        self._process = _context.Process(target=_run, args=(words, first, dict(environment), log))
         self._process.start()
         assert self._process.pid is not None
         self.pid: int = self._process.pid
@@ -76,7 +84,7 @@ class CeleryProcess:
     def wait(self, timeout: float | None = None) -> int:
         self._process.join(timeout)
         if self._process.exitcode is None:
-            raise subprocess.TimeoutExpired("celery", timeout or 0)
+            raise subprocess.TimeoutExpired("python", timeout or 0)
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
@@ -90,8 +98,8 @@ class CeleryProcess:
         self.send_signal(signal.SIGKILL)
 
 
-def _celery(arguments: list[str], first: str, environment: dict[str, str], log: str) -> None:
-    """Run in the forked process: take on the environment and the log, run `first`, then become `celery`."""
+def _run(words: Sequence[str], first: str, environment: dict[str, str], log: str) -> None:
+    """Run in the forked process: take on the environment and the log, run `first`, then the module."""
     os.environ.clear()
     os.environ.update(environment)
     output = os.open(log, os.O_WRONLY | os.O_APPEND)
@@ -99,12 +107,11 @@ def _celery(arguments: list[str], first: str, environment: dict[str, str], log: 
         os.dup2(output, descriptor)
     os.close(output)
     warnings.simplefilter("ignore")
-    sys.argv = ["celery", *arguments]
+    module, *arguments = words
+    sys.argv = [module, *arguments]
     try:
         exec(first, {})
-        from celery.__main__ import main
-
-        sys.exit(main())
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     except Exception:
         traceback.print_exc()
         sys.exit(1)

@@ -16,13 +16,19 @@ GROUPS = {
     "tests/pipeline/test_archive.py": "spark",
     "tests/pipeline/test_data_source.py": "spark",
     "tests/pipeline/test_rollup.py": "spark",
+    # A second session costs less than the wait until one has served all of these.
+    "tests/pipeline/test_bucket_jobs.py": "spark jobs",
+    "tests/pipeline/test_pipeline_page.py": "spark jobs",
+    "tests/pipeline/test_replay_and_ingest.py": "spark jobs",
     "tests/endtoend/test_make_up.py": "make up",
     "tests/compatibility/test_clients.py": "clients",
 }
+#: Files whose tests are long and share nothing: each test goes to whichever process is free.
+SCATTERED = ("tests/unit/rules/test_simulation.py",)
 #: The groups and files that take longest, from half a minute to ten, the longest first.
 LONGEST = (
+    "spark jobs",
     "spark",
-    "tests/pipeline/test_replay_and_ingest.py",
     "tests/pipeline/test_cluster.py",
     "tests/integration/push/test_injected_faults.py",
     "tests/security/test_console.py",
@@ -31,19 +37,19 @@ LONGEST = (
     "tests/pipeline/test_rollup_crashes.py",
     "clients",
     "make up",
-    "tests/pipeline/test_pipeline_page.py",
     "tests/browser/test_console_flows.py",
     "tests/integration/api/test_fuzz.py",
     "tests/browser/test_console_pages.py",
     "tests/endtoend/test_spark_install.py",
     "tests/compatibility/test_streaming.py",
     "tests/compatibility/test_celery.py",
+    "tests/unit/rules/test_simulation.py",
 )
 
 
 def group_of(nodeid: str) -> str:
     path = nodeid.partition("::")[0]
-    return GROUPS.get(path, path)
+    return nodeid if path in SCATTERED else GROUPS.get(path, path)
 
 
 def ordered(items: Sequence[pytest.Item]) -> list[pytest.Item]:
@@ -52,7 +58,11 @@ def ordered(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     for item in items:
         groups.setdefault(group_of(item.nodeid), []).append(item)
     ranks = {group: rank for rank, group in enumerate(LONGEST)}
-    first = sorted(groups, key=lambda group: (ranks.get(group, len(ranks)), -len(groups[group])))
+
+    def rank(group: str) -> tuple[int, int]:
+        return ranks.get(group.partition("::")[0], len(ranks)), -len(groups[group])
+
+    first = sorted(groups, key=rank)
     return [item for group in first for item in groups[group]]
 
 

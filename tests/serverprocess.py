@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from tests.workers import ROOT, database_url
+from tests.preloaded import PreloadedProcess
+from tests.workers import database_url
 
 
 class ServerProcess:
     """`python -m {module}` on the test's own database and Redis, with `settings` as further environment variables."""
 
-    def __init__(self, *module: str, redis_url: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, module: str, *, redis_url: str, settings: Mapping[str, str]) -> None:
         self._log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")  # noqa: SIM115 - closed in __exit__
         env = {
             "DJANGO_SETTINGS_MODULE": "pushhub.settings",
             "PUSHHUB_REDIS_URL": redis_url,
             "PUSHHUB_DATABASE_URL": database_url(),
         }
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", *module],
-            cwd=ROOT,
-            env=os.environ | env | settings,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-        )
+        self.process = PreloadedProcess(module, environment=os.environ | env | settings, log=self._log.name)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.stop()

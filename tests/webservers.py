@@ -1,4 +1,4 @@
-"""A real web server for tests: the process `web` on the test's own database and Redis."""
+"""A real web server for tests: `python -m pushhub.runtime.webserver` on the test's own database and Redis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class WebServer(ServerProcess):
         self.address = ("127.0.0.1", free_port())
         self.url = "http://{}:{}".format(*self.address)
         address = {"PUSHHUB_HTTP": "{}:{}".format(*self.address)}
-        super().__init__("pushhub.runtime.processes", "web", redis_url=redis_url, settings=address | settings)
+        super().__init__("pushhub.runtime.webserver", redis_url=redis_url, settings=address | settings)
 
     def __enter__(self) -> Self:
         wait_for(lambda: self.process.poll() is not None or self._answers(), what="the web server")

@@ -12,7 +12,7 @@ from typing import Self
 
 from deliveries.pipeline.service import database_url as database_url
 from tests.ports import wait_for
-from tests.preloaded import CeleryProcess
+from tests.preloaded import PreloadedProcess
 
 ROOT = Path(__file__).parent.parent
 
@@ -43,8 +43,8 @@ class Worker:
             }
             | settings
         )
-        arguments = [*broker, "-A", "pushhub", "worker", *options]
-        self.process = CeleryProcess(arguments, first=first, environment=self._env, log=self._log.name)
+        words = ["celery", *broker, "-A", "pushhub", "worker", *options]
+        self.process = PreloadedProcess(*words, first=first, environment=self._env, log=self._log.name)
 
     def __enter__(self) -> Self:
         try:
@@ -69,7 +69,8 @@ class Worker:
     def celery(self, *arguments: str) -> str:
         """Return what a `celery` command, such as `inspect active` or `control revoke ID`, prints about this worker."""
         with tempfile.NamedTemporaryFile(suffix=".log") as output:
-            CeleryProcess(["-A", "pushhub", *arguments], environment=self._env, log=output.name).wait(timeout=60)
+            words = ["celery", "-A", "pushhub", *arguments]
+            PreloadedProcess(*words, environment=self._env, log=output.name).wait(timeout=60)
             return output.read().decode()
 
     def stop(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,6 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import ConsoleMessage, Page, sync_playwright
+
+from tests import programs
 
 #: The browser makes no requests by itself, and resolves no name except the server's.
 ARGUMENTS = [
@@ -54,7 +55,7 @@ def chromium(base: str, *, theme: str = "light", locale: str = "en-US", width: i
     Playwright's event loop runs in the test's thread, where Django's ORM refuses to work meanwhile. Use the ORM before
     or after this block.
     """
-    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    executable = programs.chromium()
     if executable is None:
         pytest.skip("no Chromium: install it, for example by `apt-get install chromium`")
     with sync_playwright() as playwright:

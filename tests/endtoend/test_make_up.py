@@ -17,6 +17,7 @@ import requests
 
 from deliveries.pipeline import needs
 from tests.endtoend.running import COMMAND, ROOT, Running, environment, running
+from tests.pipeline.ground import QUICK_SPARK
 from tests.ports import free_port, wait_for
 from tests.receiver import Receiver
 
@@ -25,7 +26,8 @@ from tests.receiver import Receiver
 def pushhub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     # If Spark were missing, it would be installed from the network.
     spark = "off" if needs.missing() else "on"
-    with running(environment(tmp_path_factory.mktemp("up"), PUSHHUB_JOURNAL="on", PUSHHUB_SPARK=spark)) as instance:
+    more = {"PUSHHUB_JOURNAL": "on", "PUSHHUB_SPARK": spark, "PUSHHUB_SPARK_CONF": QUICK_SPARK}
+    with running(environment(tmp_path_factory.mktemp("up"), **more)) as instance:
         yield instance
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.scheduling import GROUPS, LONGEST, ordered
+from tests.scheduling import GROUPS, LONGEST, SCATTERED, group_of, ordered
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,8 +26,15 @@ def test_long_groups_begin_first_and_then_those_with_the_most_tests() -> None:
     assert [item.nodeid for item in ordered(collected)] == [archive, rollup, cluster, *many, few]
 
 
+def test_tests_of_a_scattered_file_begin_early_in_any_process() -> None:
+    collected = [item("tests/unit/test_citations.py::test_a"), *(item(f"{SCATTERED[0]}::test_{x}") for x in "ab")]
+    first, second, _ = ordered(collected)
+    assert (first, second) == (collected[1], collected[2])
+    assert group_of(first.nodeid) != group_of(second.nodeid)
+
+
 def test_every_long_group_exists() -> None:
     files = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
-    assert set(GROUPS) <= files
+    assert {*GROUPS, *SCATTERED} <= files
     assert set(LONGEST) <= files | set(GROUPS.values())
     assert not set(LONGEST) & set(GROUPS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -97,9 +98,12 @@ def between_slices(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> 
     if connection.vendor != "sqlite":
         pytest.xfail("PostgreSQL has many writers, so it stores a large publish in one transaction")
     done = threading.Event()
+    publisher, sleep = threading.current_thread(), time.sleep
 
     def pause(seconds: float) -> None:
-        if not done.is_set():
+        if threading.current_thread() is not publisher:
+            sleep(seconds)
+        elif not done.is_set():
             done.set()
             in_thread(work)
 
