@@ -185,28 +185,16 @@ func idle(ctx context.Context, client *pubsub.Client) {
 	pause, err := time.ParseDuration(os.Getenv("IDLE_SECONDS") + "s")
 	check(err)
 	topic, subscription := create(ctx, client, "idle", &pubsubpb.Subscription{})
-	arrived := make(chan string, 1)
-	go func() {
-		for text := range arrived {
-			if text == "0" {
-				time.Sleep(pause)
-				publish(ctx, client, topic, &pubsub.Message{Data: []byte("1")})
-			}
-		}
-	}()
 	publish(ctx, client, topic, &pubsub.Message{Data: []byte("0")})
-	ctx, cancel := context.WithTimeout(ctx, pause+patience)
-	defer cancel()
 	count := 0
-	check(client.Subscriber(subscription).Receive(ctx, func(_ context.Context, message *pubsub.Message) {
+	receiveWithin(ctx, pause+patience, client.Subscriber(subscription), func(message *pubsub.Message) bool {
 		message.Ack()
-		arrived <- string(message.Data)
-		if count++; count == 2 {
-			close(arrived)
-			cancel()
+		if count++; count == 1 {
+			time.Sleep(pause)
+			publish(ctx, client, topic, &pubsub.Message{Data: []byte("1")})
 		}
-	}))
-	expect(count == 2, "%d messages came", count)
+		return count == 2
+	})
 }
 
 // leaseForLong makes a client hold what it got for ten minutes, so that nothing comes back because a lease lapsed.

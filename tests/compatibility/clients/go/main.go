@@ -127,7 +127,13 @@ func numbered(count int) (messages []*pubsub.Message) {
 
 // receive hands messages to a function, one at a time, until it returns true; later messages are nacked.
 func receive(ctx context.Context, subscriber *pubsub.Subscriber, isDone func(*pubsub.Message) bool) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	receiveWithin(ctx, patience, subscriber, isDone)
+}
+
+func receiveWithin(
+	ctx context.Context, limit time.Duration, subscriber *pubsub.Subscriber, isDone func(*pubsub.Message) bool,
+) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var mutex sync.Mutex
 	var hasEnded bool
@@ -141,7 +147,7 @@ func receive(ctx context.Context, subscriber *pubsub.Subscriber, isDone func(*pu
 			cancel()
 		}
 	}))
-	expect(hasEnded, "not all messages came within %s", patience)
+	expect(hasEnded, "not all messages came within %s", limit)
 }
 
 // receiveAll acknowledges `count` messages and returns them in the order in which they came.
