@@ -12,6 +12,8 @@ from django.conf import settings
 from kombu.transport import TRANSPORT_ALIASES
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
+# `manage.py migrate` has run Django's checks. In a worker they would import the pages of the console and of the API.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 #: kombu's name for our batch-fetching Redis transport.
 TRANSPORT_ALIASES["pushhub"] = "deliveries.push.transport:Transport"
