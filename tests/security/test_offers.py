@@ -19,7 +19,7 @@ from subscriptions.iam import access, grants
 from subscriptions.models import Project, Subscription, Topic
 from tests.tenants import World, member_of, world_of_tenants
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
 
 #: Their answer has nothing to do with roles, or ends the session.
 LEFT_OUT = re.compile(r"^/admin/(logout|password_change|jsi18n|choose-project|login)/|^(?!/admin/)")
