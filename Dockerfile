@@ -25,6 +25,7 @@ COPY manage.py ./
 COPY pushhub pushhub
 COPY subscriptions subscriptions
 COPY deliveries deliveries
+RUN if [ "$WITH_SPARK" = 1 ]; then /opt/pushhub/bin/python -m deliveries.pipeline.classarchive || true; fi
 ENV PATH=/opt/pushhub/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \

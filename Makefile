@@ -32,7 +32,7 @@ install: $(VENV)/.installed ## the virtual environment and what PushHub needs to
 
 install-tests: $(VENV)/.installed-tests ## what the tests and checks need on top
 
-install-spark: $(VENV)/.installed-spark install-java ## PySpark, and Java where it is missing, for the data pipeline (half a gigabyte)
+install-spark: $(VENV)/.spark-classes ## PySpark, and Java where it is missing, for the data pipeline (half a gigabyte)
 
 install-java: $(VENV)/.installed
 	@$(HAS_JAVA) || { echo -n "installing a Java runtime "; \
@@ -53,6 +53,12 @@ $(VENV)/.installed: requirements.txt | $(VENV)/bin/python
 $(VENV)/.installed-spark: requirements.txt $(VENV)/.installed
 	@echo -n "installing PySpark "
 	@$(PIP) install --progress-bar off $$(grep -oE '^(pyspark|pandas)==[0-9.]*' requirements.txt) | $(DOTS)
+	@touch $@
+
+# Where Java cannot do this, Spark only starts more slowly.
+$(VENV)/.spark-classes: $(VENV)/.installed-spark | install-java
+	@echo -n "keeping Spark's classes for faster starts "
+	@$(RUN) -m deliveries.pipeline.classarchive || true
 	@touch $@
 
 # Most modules of the test tools are never imported, so none is compiled beforehand.

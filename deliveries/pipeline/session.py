@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deliveries.pipeline import classarchive
 from pushhub.common.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -17,9 +18,14 @@ if TYPE_CHECKING:
 
 #: The folder with PushHub's packages, for executors that start elsewhere.
 ROOT = Path(__file__).resolve().parents[2]
+#: The folder with the module that Spark's Python processes import first.
+WORKERS = Path(__file__).resolve().parent / "workers"
 #: In a job of seconds the second compiler costs more than it gains (docs/design.md#spark-session). Long jobs use it.
 SHORT_JOB = "-XX:TieredStopAtLevel=1"
 COLLECTOR = "-XX:+UseSerialGC"
+#: What Spark logs, unless the user has a folder with settings for Spark. A folder of ours with this file would be on
+#: Java's class path, and Java uses no archive of classes where that has a folder with files.
+LOGGING = Path(__file__).resolve().parent / "log4j2.properties"
 #: The most bytes that Java and Python exchange at a time.
 BATCH_BYTES = 16 * 2**20
 #: Rows that Spark's Parquet reader decodes at a time. It keeps all of them, and a message may have 10 MB.
@@ -39,7 +45,6 @@ def spark_session(
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Otherwise glibc keeps a heap for each of Java's threads, which takes some hundred megabytes.
@@ -81,12 +86,18 @@ def _address_towards(host: str, port: int) -> str:
         raise InvalidArgument(f"The Spark master {host} cannot be reached: {error.strerror}.") from None
 
 
+def _java_options() -> list[str]:
+    logging = [] if os.environ.get("SPARK_CONF_DIR") else [f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"]
+    return [*classarchive.options(), *logging]
+
+
 def settings(*, memory: str, short: bool) -> dict[str, str]:
     """Return settings that keep Spark small and safe: no web interface and no catalogue on the disk."""
-    options = " ".join([COLLECTOR, SHORT_JOB] if short else [COLLECTOR])
     return {
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": options,
+        "spark.driver.extraJavaOptions": " ".join([COLLECTOR, SHORT_JOB] if short else [COLLECTOR]),
+        # These stay if the user replaces the ones above.
+        "spark.driver.defaultJavaOptions": " ".join(f'"{word}"' for word in _java_options()),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.catalogImplementation": "in-memory",
@@ -98,8 +109,7 @@ def settings(*, memory: str, short: bool) -> dict[str, str]:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # A message may have 10 MB, so batches to Python and back are bounded by bytes, and not by rows alone.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
-        "spark.executorEnv.PYTHONPATH": str(ROOT),
-        "spark.python.daemon.module": "deliveries.pipeline.pythondaemon",
+        "spark.executorEnv.PYTHONPATH": f"{WORKERS}{os.pathsep}{ROOT}",
         # Hadoop sets the modes of its files from a umask of its own (022 by default).
         "spark.hadoop.fs.permissions.umask-mode": "077",
     }

@@ -10,8 +10,6 @@ import importlib
 
 import django
 
-from deliveries.pipeline.pythondaemon import path_shorten
-
 #: What tasks import, most of it not before their first row. Arrow imports pandas when it creates its first array.
 MODULES = (
     "deliveries.pipeline.datasource.reader",
@@ -25,7 +23,6 @@ MODULES = (
 )
 
 if __name__ == "__main__":
-    path_shorten()
     django.setup()
     for module in MODULES:
         importlib.import_module(module)

@@ -17,14 +17,14 @@ COMPARED = frozenset(name for name, kind in COLUMNS.items() if kind in ("string"
 
 def expression_of(filter_: Any) -> pc.Expression | None:
     """Return an expression that keeps at least the rows that the filter keeps, or None if Arrow has none."""
+    # pyarrow.dataset would bring pandas, which takes longer than all else of planning a read.
     import pyarrow.compute as pc
-    import pyarrow.dataset as ds
 
     if isinstance(filter_, spark.Not):
         return _negated(filter_.child)
     if len(filter_.attribute) != 1 or filter_.attribute[0] not in COMPARED:
         return None
-    field = ds.field(filter_.attribute[0])
+    field = pc.field(filter_.attribute[0])
     if isinstance(filter_, spark.IsNotNull):
         return field.is_valid()
     if isinstance(filter_, spark.In):

@@ -14,7 +14,13 @@ CLASSIC = frozenset(
 )
 
 
-@pytest.mark.parametrize("path", sorted(PIPELINE.rglob("*.py")), ids=lambda path: path.relative_to(PIPELINE).as_posix())
+#: This one makes a file for the driver's Java, and runs nothing else.
+LEFT_OUT = PIPELINE / "classarchive.py"
+
+
+@pytest.mark.parametrize(
+    "path", sorted({*PIPELINE.rglob("*.py")} - {LEFT_OUT}), ids=lambda path: path.relative_to(PIPELINE).as_posix()
+)
 def test_no_module_uses_what_needs_the_driver_s_java(path: Path) -> None:
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}

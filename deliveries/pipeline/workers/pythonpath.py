@@ -1,8 +1,8 @@
-"""Spark's daemon of Python workers, for PushHub's own sessions: it imports pyspark from its folder, not from archives.
+"""Makes Spark's Python processes import pyspark from its folder, not from archives.
 
-Spark puts a zip with a copy of pyspark and one of its jars in front of everything else on Python's path. Before its
-first task, each worker reads the directories of both anew. Python 3.11 does so once for each package that was looked
-for in them, which takes half a second (docs/design.md#spark-session).
+Spark puts a zip with a copy of pyspark and one of its jars in front of everything else on Python's path. A process
+compiles whatever it imports from the zip anew, and reads the directories of both archives anew before its first task.
+Python 3.11 does so once for each package that was looked for in them (docs/design.md#spark-session).
 """
 
 from __future__ import annotations
@@ -29,10 +29,3 @@ def path_shorten() -> None:
     """Take pyspark's archives from the path of this process."""
     sys.path[:] = without_archives(sys.path)
     sys.path_importer_cache.clear()
-
-
-if __name__ == "__main__":
-    path_shorten()
-    from pyspark.daemon import manager
-
-    manager()

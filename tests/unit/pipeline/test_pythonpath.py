@@ -1,4 +1,4 @@
-"""Spark's workers of Python import pyspark from its folder if they can, and otherwise from Spark's archives."""
+"""Spark's Python processes import pyspark from its folder if they can, and otherwise from Spark's archives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deliveries.pipeline.pythondaemon import without_archives
+from deliveries.pipeline.workers.pythonpath import without_archives
 
 
 def packages_make(folder: Path, *names: str) -> str:

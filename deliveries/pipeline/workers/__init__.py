@@ -1,0 +1,1 @@
+"""What Spark's Python processes do before anything else, in PushHub's own sessions."""
