@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from tests import programs
 
@@ -48,12 +48,40 @@ class Watched:
         assert problems == [], f"{self.page.url}: {problems}"
 
 
-@contextmanager
-def chromium(base: str, *, theme: str = "light", locale: str = "en-US", width: int = 1280) -> Iterator[Watched]:
-    """Open a window of Chromium on the server `base`.
+class Chromium:
+    """A running browser. Each window has a profile of its own, without anything of the windows before it."""
 
-    Playwright's event loop runs in the test's thread, where Django's ORM refuses to work meanwhile. Use the ORM before
-    or after this block.
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+
+    @contextmanager
+    def __call__(
+        self, base: str, *, theme: str = "light", locale: str = "en-US", width: int = 1280
+    ) -> Iterator[Watched]:
+        """Open a window on the server `base`."""
+        profile = self._browser.new_context(
+            color_scheme="dark" if theme == "dark" else "light",
+            locale=locale,
+            viewport={"width": width, "height": 900},
+        )
+        try:
+            profile.set_default_timeout(TIMEOUT_MS)
+            page = profile.new_page()
+            watched = Watched(page, base)
+            page.add_init_script(RECORD_VIOLATIONS)
+            page.on("pageerror", lambda error: watched.problems.append(f"script: {error}"))
+            page.on("console", lambda message: _record_error(watched, message))
+            page.on("request", lambda request: _record_host(watched, request.url))
+            yield watched
+        finally:
+            profile.close()
+
+
+@contextmanager
+def running() -> Iterator[Chromium]:
+    """Start Chromium.
+
+    Until the end, Playwright's event loop counts as running in this thread, so asyncio refuses to run another one.
     """
     executable = programs.chromium()
     if executable is None:
@@ -61,19 +89,7 @@ def chromium(base: str, *, theme: str = "light", locale: str = "en-US", width: i
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
         try:
-            context = browser.new_context(
-                color_scheme="dark" if theme == "dark" else "light",
-                locale=locale,
-                viewport={"width": width, "height": 900},
-            )
-            context.set_default_timeout(TIMEOUT_MS)
-            page = context.new_page()
-            watched = Watched(page, base)
-            page.add_init_script(RECORD_VIOLATIONS)
-            page.on("pageerror", lambda error: watched.problems.append(f"script: {error}"))
-            page.on("console", lambda message: _record_error(watched, message))
-            page.on("request", lambda request: _record_host(watched, request.url))
-            yield watched
+            yield Chromium(browser)
         finally:
             browser.close()
 

@@ -13,7 +13,7 @@ from deliveries.deadletters.jobs import job_begin
 from deliveries.models import DeadLetterJob, Message
 from pushhub.common.principals import OPERATOR
 from subscriptions.models import Subscription, Topic
-from tests.browser.chromium import chromium
+from tests.browser.chromium import Chromium
 from tests.browser.test_console_pages import PASSWORD, TOPIC, shop, sign_in
 from tests.integration.deadletters.letters import letters_create, source_create
 from tests.restapi import Api
@@ -55,7 +55,7 @@ def pages_of(subscription: Subscription) -> list[str]:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_serious(shop: Subscription, live_server: LiveServer, theme: str) -> None:
+def test_axe_finds_nothing_serious(shop: Subscription, live_server: LiveServer, chromium: Chromium, theme: str) -> None:
     pages = pages_of(shop)
     serious: dict[str, Any] = {}
     with chromium(live_server.url, theme=theme) as browser:
@@ -69,7 +69,7 @@ def test_axe_finds_nothing_serious(shop: Subscription, live_server: LiveServer, 
     assert serious == {}
 
 
-def test_no_page_is_wider_than_a_phone(shop: Subscription, live_server: LiveServer) -> None:
+def test_no_page_is_wider_than_a_phone(shop: Subscription, live_server: LiveServer, chromium: Chromium) -> None:
     pages = pages_of(shop)
     with chromium(live_server.url, width=PHONE_PIXELS) as browser:
         sign_in(browser)
@@ -79,7 +79,7 @@ def test_no_page_is_wider_than_a_phone(shop: Subscription, live_server: LiveServ
             assert page.evaluate(RIGHTMOST_EDGE) <= PHONE_PIXELS, path
 
 
-def test_no_list_covers_its_heading(shop: Subscription, live_server: LiveServer) -> None:
+def test_no_list_covers_its_heading(shop: Subscription, live_server: LiveServer, chromium: Chromium) -> None:
     with chromium(live_server.url) as browser:
         sign_in(browser)
         for path in ("deliveries/message/", "deliveries/delivery/", "subscriptions/topic/"):
@@ -92,7 +92,7 @@ def test_no_list_covers_its_heading(shop: Subscription, live_server: LiveServer)
 @pytest.mark.parametrize("width", [DESK_PIXELS, PHONE_PIXELS])
 @pytest.mark.parametrize("language", ["en-US", "zh-CN"])
 def test_tables_of_dead_letters_fit_into_their_frames(
-    redis_url: str, live_server: LiveServer, width: int, language: str
+    redis_url: str, live_server: LiveServer, chromium: Chromium, width: int, language: str
 ) -> None:
     User.objects.create_superuser("admin", "admin@example.com", PASSWORD)
     api = Api()
@@ -111,7 +111,9 @@ def test_tables_of_dead_letters_fit_into_their_frames(
             assert inner <= outer, path
 
 
-def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(shop: Subscription, live_server: LiveServer) -> None:
+def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(
+    shop: Subscription, live_server: LiveServer, chromium: Chromium
+) -> None:
     with chromium(live_server.url, width=PHONE_PIXELS) as browser:
         sign_in(browser)
         page = browser.page
@@ -124,7 +126,9 @@ def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(shop: Subscription, li
         assert not sidebar.is_visible()
 
 
-def test_the_project_switcher_limits_the_list_and_keeps_the_page(shop: Subscription, live_server: LiveServer) -> None:
+def test_the_project_switcher_limits_the_list_and_keeps_the_page(
+    shop: Subscription, live_server: LiveServer, chromium: Chromium
+) -> None:
     with chromium(live_server.url) as browser:
         sign_in(browser)
         page = browser.open("/admin/subscriptions/topic/")

@@ -21,7 +21,7 @@ from deliveries.admin import demoreceiver
 from deliveries.deadletters import jobs
 from deliveries.models import DeadLetter
 from subscriptions.models import Project, Subscription, Topic
-from tests.browser.chromium import TIMEOUT_MS, Watched, chromium
+from tests.browser.chromium import TIMEOUT_MS, Chromium, Watched
 from tests.browser.test_accessibility import SERIOUS
 from tests.browser.test_console_pages import PASSWORD, sign_in
 from tests.integration.deadletters.letters import letters_create, owed_to, source_create
@@ -73,7 +73,7 @@ def save(browser: Watched) -> None:
 
 @pytest.mark.parametrize("language, theme, width", WINDOWS)
 def test_a_subscription_is_created_with_everything_it_needs(
-    api: Api, live_server: LiveServer, settings: Any, language: str, theme: str, width: int
+    api: Api, live_server: LiveServer, chromium: Chromium, settings: Any, language: str, theme: str, width: int
 ) -> None:
     settings.ALLOW_PRIVATE, settings.ALLOWED_NETWORKS = False, ()
     english = language == "en-US"
@@ -135,7 +135,7 @@ def dead_letter_jobs_run() -> None:
 
 @pytest.mark.parametrize("language, theme, width", WINDOWS)
 def test_dead_letters_are_found_redriven_and_discarded(
-    redis_url: str, live_server: LiveServer, language: str, theme: str, width: int
+    redis_url: str, live_server: LiveServer, chromium: Chromium, language: str, theme: str, width: int
 ) -> None:
     User.objects.create_superuser("admin", "admin@example.com", PASSWORD)
     api = Api()
@@ -198,7 +198,7 @@ def stops_demo_receiver() -> Iterator[None]:
 @pytest.mark.usefixtures("stops_demo_receiver")
 @pytest.mark.parametrize("language, theme, width", WINDOWS)
 def test_the_demo_of_an_empty_console_shows_the_push_that_arrives(
-    redis_url: str, live_server: LiveServer, language: str, theme: str, width: int
+    redis_url: str, live_server: LiveServer, chromium: Chromium, language: str, theme: str, width: int
 ) -> None:
     User.objects.create_superuser("admin", "admin@example.com", PASSWORD)
     Project.objects.create(project_id="shop")
@@ -226,7 +226,7 @@ def test_the_demo_of_an_empty_console_shows_the_push_that_arrives(
 
 @pytest.mark.parametrize("language, theme, width", WINDOWS)
 def test_a_function_is_added_to_a_topic(
-    api: Api, live_server: LiveServer, language: str, theme: str, width: int
+    api: Api, live_server: LiveServer, chromium: Chromium, language: str, theme: str, width: int
 ) -> None:
     topic = Topic.objects.get(topic_id="orders")
     with chromium(live_server.url, theme=theme, locale=language, width=width) as browser:

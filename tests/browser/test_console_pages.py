@@ -18,7 +18,7 @@ from deliveries.pipeline.counting.ledger import Partial, Sums, partials_add
 from deliveries.rules.histogram import bucket_of
 from pushhub.common.clock import utcnow
 from subscriptions.models import Subscription, Topic
-from tests.browser.chromium import Watched, chromium
+from tests.browser.chromium import Chromium, Watched
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -55,7 +55,9 @@ def sign_in(browser: Watched) -> None:
     browser.check()
 
 
-def test_every_page_of_the_console_opens_without_a_problem(shop: Subscription, live_server: LiveServer) -> None:
+def test_every_page_of_the_console_opens_without_a_problem(
+    shop: Subscription, live_server: LiveServer, chromium: Chromium
+) -> None:
     topic = Topic.objects.get()
     admin.autodiscover()
     lists = [f"{model._meta.app_label}/{model._meta.model_name}/" for model in admin.site._registry]
@@ -82,7 +84,7 @@ def test_every_page_of_the_console_opens_without_a_problem(shop: Subscription, l
             assert browser.page.locator("#content").count() == 1, path
 
 
-def test_the_scripts_of_the_console_work(shop: Subscription, live_server: LiveServer) -> None:
+def test_the_scripts_of_the_console_work(shop: Subscription, live_server: LiveServer, chromium: Chromium) -> None:
     with chromium(live_server.url) as browser:
         sign_in(browser)
         page = browser.page
@@ -99,7 +101,9 @@ def test_the_scripts_of_the_console_work(shop: Subscription, live_server: LiveSe
         browser.check()
 
 
-def test_a_subscriptions_page_updates_without_a_reload(shop: Subscription, live_server: LiveServer) -> None:
+def test_a_subscriptions_page_updates_without_a_reload(
+    shop: Subscription, live_server: LiveServer, chromium: Chromium
+) -> None:
     address = f"/admin/deliveries/delivery/state/{shop.pk}/"
     with chromium(live_server.url) as browser:
         sign_in(browser)
@@ -115,7 +119,9 @@ def test_a_subscriptions_page_updates_without_a_reload(shop: Subscription, live_
         browser.check()
 
 
-def test_charts_have_colours_of_their_own_in_each_theme(shop: Subscription, live_server: LiveServer) -> None:
+def test_charts_have_colours_of_their_own_in_each_theme(
+    shop: Subscription, live_server: LiveServer, chromium: Chromium
+) -> None:
     colours_by_theme = {}
     for theme in ("light", "dark"):
         with chromium(live_server.url, theme=theme) as browser:
@@ -136,7 +142,7 @@ def test_charts_have_colours_of_their_own_in_each_theme(shop: Subscription, live
 
 @pytest.mark.parametrize("language", ["en-US", "zh-Hans"])
 def test_charts_show_their_values_and_zoom_by_pointer_and_keyboard(
-    shop: Subscription, live_server: LiveServer, language: str
+    shop: Subscription, live_server: LiveServer, chromium: Chromium, language: str
 ) -> None:
     pushed_at = int(MetricMinute.objects.latest("at").at.timestamp())
     with chromium(live_server.url, locale=language) as browser:
@@ -176,7 +182,9 @@ def test_charts_show_their_values_and_zoom_by_pointer_and_keyboard(
         browser.check()
 
 
-def test_the_documentation_of_the_api_can_be_read_and_tried(shop: Subscription, live_server: LiveServer) -> None:
+def test_the_documentation_of_the_api_can_be_read_and_tried(
+    shop: Subscription, live_server: LiveServer, chromium: Chromium
+) -> None:
     with chromium(live_server.url) as browser:
         page = browser.open("/docs")
         page.wait_for_selector(".opblock")
@@ -190,7 +198,7 @@ def test_the_documentation_of_the_api_can_be_read_and_tried(shop: Subscription, 
 
 
 def test_an_injected_script_does_not_run(
-    shop: Subscription, live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
+    shop: Subscription, live_server: LiveServer, chromium: Chromium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a text were ever shown unescaped, the content security policy would still stop its scripts."""
     attack = "<script>window.attacked = 1</script><img src=x onerror='window.attacked = 2'>"
