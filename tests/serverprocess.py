@@ -38,4 +38,4 @@ class ServerProcess:
     def stop(self) -> int:
         """Shut the server down warmly and return the exit code."""
         self.process.terminate()
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=600)

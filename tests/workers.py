@@ -70,7 +70,7 @@ class Worker:
         """Return what a `celery` command, such as `inspect active` or `control revoke ID`, prints about this worker."""
         with tempfile.NamedTemporaryFile(suffix=".log") as output:
             words = ["celery", "-A", "pushhub", *arguments]
-            PreloadedProcess(*words, environment=self._env, log=output.name).wait(timeout=60)
+            PreloadedProcess(*words, environment=self._env, log=output.name).wait(timeout=600)
             return output.read().decode()
 
     def stop(self) -> int:
@@ -78,7 +78,7 @@ class Worker:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=600)
 
     def kill(self) -> None:
         self.process.kill()

@@ -57,7 +57,8 @@ class Running:
 
 def environment(data: Path, **more: str) -> dict[str, str]:
     """Return a new user's environment with free ports and this data folder. Only `more` can turn on the rollup."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PUSHHUB_")}
+    # An earlier test may have set JAVA_HOME to our wrapper, which needs PUSHHUB_JDK
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PUSHHUB_") or k == "PUSHHUB_JDK"}
     clean.pop("DJANGO_SETTINGS_MODULE", None)
     return {
         **clean,

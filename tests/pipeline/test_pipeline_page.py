@@ -65,7 +65,7 @@ def run(language: str, text: str) -> list[Any]:
         elif words[0] == "manage.py":
             call_command(*words[1:])
         else:
-            subprocess.run(["bash", "-euc", line], check=True, timeout=60)
+            subprocess.run(["bash", "-euc", line], check=True, timeout=600)
     return []
 
 

@@ -22,7 +22,8 @@ from tests.workers import ROOT, database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-PROCESS_SECONDS = 120
+#: Generous: the machine may be busy.
+PROCESS_SECONDS = 600
 
 
 class RollupProcess:
@@ -48,6 +49,7 @@ class RollupProcess:
             _, errors = self._process.communicate(timeout=PROCESS_SECONDS)
         finally:
             self._process.kill()
+            self._process.wait()
         return self._process.returncode, errors
 
 
@@ -75,7 +77,7 @@ def test_a_killed_rollup_goes_on_and_stops_quietly(tmp_path: Path) -> None:
     try:
         wait_for(
             lambda: Segment.objects.filter(state="counted").count() == len(paths),
-            timeout_seconds=3 * PROCESS_SECONDS,
+            timeout_seconds=PROCESS_SECONDS,
             what="the other segments",
         )
     finally:
