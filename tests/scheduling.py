@@ -16,7 +16,7 @@ GROUPS = {
     "tests/pipeline/test_archive.py": "spark",
     "tests/pipeline/test_data_source.py": "spark",
     "tests/pipeline/test_rollup.py": "spark",
-    "tests/pipeline/test_session.py": "spark",
+    "tests/pipeline/test_session_processes.py": "spark",
     # A second session costs less than the wait until one has served all of these.
     "tests/pipeline/test_bucket_jobs.py": "spark jobs",
     "tests/pipeline/test_pipeline_page.py": "spark jobs",

