@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import atexit
+import random
 import socket
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+#: The ports to choose from: below those that the system gives to connections, and to servers that ask for any port.
+PORTS = (10_000, 32_000)
+_dice = random.SystemRandom()
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 on which nothing listened a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port of 127.0.0.1 on which nothing listens, and which no other process of tests on this machine gets.
+
+    Whoever leaves the choice of a port to the system never gets it either, so a server may start on it much later.
+    """
+    while True:
+        port = _dice.randrange(*PORTS)
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0pushhub-tests-port-{port}")
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            claim.close()
+        else:
+            atexit.register(claim.close)
+            return port
 
 
 def wait_for(condition: Callable[[], T], *, timeout_seconds: float = 600, what: str = "the condition") -> T:
