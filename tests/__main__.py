@@ -59,7 +59,8 @@ class Selection:
 
 def pytest_command(database: str, selection: Selection) -> list[str]:
     cache = ROOT / ".pytest_cache" / database
-    options = [f"--numprocesses={selection.workers()}", "-o", f"cache_dir={cache}"]
+    # Another process would be given the test during which one ended, and end as well.
+    options = [f"--numprocesses={selection.workers()}", "--max-worker-restart=0", "-o", f"cache_dir={cache}"]
     return [sys.executable, "-m", "pytest", "-q", *options, *selection.arguments(database)]
 
 
