@@ -6,6 +6,7 @@ session began, so its tasks have no journal.
 
 from __future__ import annotations
 
+import gc
 import importlib
 
 import django
@@ -20,6 +21,7 @@ MODULES = (
     "pyarrow.compute",
     "pyarrow.dataset",
     "pyarrow.parquet",
+    "pyspark.worker",
 )
 
 if __name__ == "__main__":
@@ -28,4 +30,5 @@ if __name__ == "__main__":
         importlib.import_module(module)
     from pyspark.daemon import manager
 
+    gc.freeze()
     manager()
