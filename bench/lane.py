@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count, pairwise
+from typing import NamedTuple
 
 from deliveries.rules import flow as rules
 from deliveries.rules import retry
@@ -15,8 +16,7 @@ from deliveries.rules.flow import Flow
 from deliveries.rules.window import Phase
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What an endpoint model sees of an attempt: its time, its number among all attempts, and its message."""
 
     now_ms: float
@@ -25,8 +25,7 @@ class Request:
     dice: random.Random
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What an endpoint model answers."""
 
     acked: bool

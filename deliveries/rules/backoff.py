@@ -11,7 +11,7 @@ same arithmetic, in the same order of operations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 SHORTEST_MS = 100.0
 LONGEST_MS = 60_000.0
@@ -23,8 +23,7 @@ TOP_LEVEL = 12.25
 REPEATED = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(NamedTuple):
     """The push backoff of one lane."""
 
     level: float = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from deliveries.rules import backoff, bucket, window
 from deliveries.rules.share import BURST_SECONDS
@@ -11,13 +11,12 @@ from deliveries.rules.share import BURST_SECONDS
 TELLING_ATTEMPTS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(NamedTuple):
     """The flow control of one lane."""
 
-    window: window.Window = field(default_factory=window.Window)
-    backoff: backoff.Backoff = field(default_factory=backoff.Backoff)
-    bucket: bucket.Bucket = field(default_factory=bucket.Bucket)
+    window: window.Window = window.Window()
+    backoff: backoff.Backoff = backoff.Backoff()
+    bucket: bucket.Bucket = bucket.Bucket()
     #: The subscription's own limits; 0 is none.
     cap: float = 0.0
     rate: float = 0.0

@@ -8,7 +8,7 @@ whenever the share falls by 1.3 percentage points, so that no point costs much m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 #: The share is a mean over all results at first, and later one that decays over this many results.
 MEMORY = 800.0
@@ -30,8 +30,7 @@ LAST = 0.45
 BURST_SECONDS = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """What a lane knows of its share of nacks."""
 
     nacks: float = 0.0

@@ -17,8 +17,8 @@ becomes the base of the next, larger step. rules.lua has the same arithmetic, in
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 from deliveries.rules.share import Share, learned
 
@@ -79,8 +79,7 @@ class Phase(IntEnum):
     LOWER_LATENCY = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(NamedTuple):
     """Results of requests that were sent after the round began."""
 
     phase: Phase = Phase.SLOW_START
@@ -95,8 +94,7 @@ class Round:
     peak: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(NamedTuple):
     """The round that a trial is compared with."""
 
     size: float = 0.0
@@ -106,8 +104,7 @@ class Base:
     latency_ms: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """The push window of one lane, and what its size depends on."""
 
     size: float = START
@@ -115,13 +112,13 @@ class Window:
     latency_ms: float = 0.0
     #: Results behind the two means.
     seen: float = 0.0
-    round: Round = field(default_factory=Round)
-    base: Base = field(default_factory=Base)
+    round: Round = Round()
+    base: Base = Base()
     #: What the last trial of a larger window added.
     step: float = 0.0
     #: The next trial: 0 LARGER, 1 FEWER_NACKS, 2 LOWER_LATENCY.
     turn: float = 0.0
-    share: Share = field(default_factory=Share)
+    share: Share = Share()
 
 
 def tokens(window: Window, *, cap: float = 0) -> int:
@@ -138,7 +135,7 @@ def sent(window: Window, *, outstanding: float) -> Window:
     """Return the window after messages were sent; `outstanding` includes them."""
     if outstanding <= window.round.peak:
         return window
-    return replace(window, round=replace(window.round, peak=outstanding))
+    return window._replace(round=window.round._replace(peak=outstanding))
 
 
 def with_means(window: Window, *, acked: bool, latency_ms: float) -> Window:
@@ -186,7 +183,7 @@ def after_result(window: Window, *, acked: bool, latency_ms: float, now_ms: floa
 
 def restarted(window: Window, *, at_ms: float) -> Window:
     """Return the window after the beginning of a pause: slow start begins again at the pause's end."""
-    return _began(replace(window, base=Base()), Phase.SLOW_START, size=SMALLEST, now_ms=at_ms)
+    return _began(window._replace(base=Base()), Phase.SLOW_START, size=SMALLEST, now_ms=at_ms)
 
 
 def with_round_learned(window: Window) -> Window:
@@ -195,7 +192,7 @@ def with_round_learned(window: Window) -> Window:
     if not round_.results:
         return window
     used = min(round_.size, round_.peak) if round_.peak > 0 else round_.size
-    return replace(window, share=learned(window.share, nacks=round_.nacks, results=round_.results, window=used))
+    return window._replace(share=learned(window.share, nacks=round_.nacks, results=round_.results, window=used))
 
 
 def _is_proven(size: float, peak: float) -> bool:
@@ -236,7 +233,7 @@ def _after_round(window: Window, *, now_ms: float) -> Window:
         return _began(window, Phase.BASE, size=size, now_ms=now_ms)
     this = Base(size, results, nacks, latency_ms)
     if phase == Phase.BASE:
-        return _trial(replace(window, base=this), now_ms=now_ms)
+        return _trial(window._replace(base=this), now_ms=now_ms)
     is_known = latency_ms > 0 and base.latency_ms > 0
     slower = is_known and latency_ms > max(SLOWER * base.latency_ms, base.latency_ms + SLOWER_MS)
     if phase == Phase.SLOW_START:
@@ -248,7 +245,7 @@ def _after_round(window: Window, *, now_ms: float) -> Window:
             return _began(window, Phase.REST, size=base.size, now_ms=now_ms)
         # The latency goes on being compared with that of the first base.
         this = Base(size, results, nacks, base.latency_ms)
-        return _larger(replace(window, base=this), step=2 * window.step, now_ms=now_ms)
+        return _larger(window._replace(base=this), step=2 * window.step, now_ms=now_ms)
     if phase == Phase.FEWER_NACKS:
         kept = base.nacks > 0 and expected - nacks >= _telling(expected, expected)
         again = nacks > 0 and size > SMALLEST
@@ -257,14 +254,14 @@ def _after_round(window: Window, *, now_ms: float) -> Window:
         again = size >= QUARTERED_FROM
     if not kept:
         return _began(window, Phase.REST, size=base.size, now_ms=now_ms)
-    window = replace(window, base=this)
+    window = window._replace(base=this)
     return _smaller(window, phase, now_ms=now_ms) if again else _began(window, Phase.REST, size=size, now_ms=now_ms)
 
 
 def _after_idle_round(window: Window, *, now_ms: float) -> Window:
     """Return the window after a round that used less than half of it, so that its size explains nothing."""
     round_ = window.round
-    window = replace(with_round_learned(window), base=replace(window.base, results=0.0))
+    window = with_round_learned(window)._replace(base=window.base._replace(results=0.0))
     if round_.phase == Phase.SLOW_START:
         return _began(window, Phase.SLOW_START, size=max(window.size, round_.size), now_ms=now_ms)
     size = round_.size if round_.phase in (Phase.REST, Phase.BASE) else window.base.size
@@ -281,8 +278,8 @@ def _after_slow_start(window: Window, this: Base, *, slower: bool, now_ms: float
     if not (failed or slower):
         if window.size >= SLOW_START_LIMIT:
             return _began(window, Phase.REST, size=window.size, now_ms=now_ms)
-        return _began(replace(with_round_learned(window), base=this), Phase.SLOW_START, size=window.size, now_ms=now_ms)
-    window = replace(window, turn=2.0 if slower else 1.0)
+        return _began(with_round_learned(window)._replace(base=this), Phase.SLOW_START, size=window.size, now_ms=now_ms)
+    window = window._replace(turn=2.0 if slower else 1.0)
     return _began(window, Phase.REST, size=min(this.size, window.size), now_ms=now_ms)
 
 
@@ -293,7 +290,7 @@ def _trial(window: Window, *, now_ms: float) -> Window:
         turn = 0.0
     if base.nacks >= OVERLOADED * base.results:
         turn = 1.0
-    window = replace(window, turn=(turn + 1) % 3)
+    window = window._replace(turn=(turn + 1) % 3)
     if turn == 1:
         return _smaller(window, Phase.FEWER_NACKS, now_ms=now_ms)
     if turn == 2:
@@ -306,7 +303,7 @@ def _larger(window: Window, *, step: float, now_ms: float) -> Window:
     if size >= SLOW_START_LIMIT:
         larger = min(size + LINEAR_STEP, LARGEST) if is_fast(window) else SLOW_START_LIMIT
         return _began(window, Phase.LARGER, size=larger, now_ms=now_ms)
-    window = replace(window, step=step)
+    window = window._replace(step=step)
     if step >= size >= SLOW_START_AGAIN:
         return _began(window, Phase.SLOW_START, size=size, now_ms=now_ms)
     return _began(window, Phase.LARGER, size=min(size + step, SLOW_START_LIMIT), now_ms=now_ms)
@@ -319,4 +316,4 @@ def _smaller(window: Window, phase: Phase, *, now_ms: float) -> Window:
 
 
 def _began(window: Window, phase: Phase, *, size: float, now_ms: float) -> Window:
-    return replace(window, size=size, round=Round(phase, now_ms, size))
+    return window._replace(size=size, round=Round(phase, now_ms, size))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -276,7 +276,7 @@ def test_they_agree_whether_a_latency_differs_from_that_of_the_base(client: redi
     base = Base(size=100.0, results=100.0, nacks=0.0, latency_ms=0.0)
     for base_ms, latency_ms in product([1.0, 5.0, 20.0, 30.0, 50.0, 400.0], [*range(1, 41), *range(41, 600, 10)]):
         round_ = Round(phase, NOW_MS - 2000.0, 100.0, 99.0, 0.0, 99.0 * latency_ms, 100.0)
-        window = Window(100.0, 1.0, 20.0, seen=1000.0, round=round_, base=replace(base, latency_ms=base_ms), step=3.0)
+        window = Window(100.0, 1.0, 20.0, seen=1000.0, round=round_, base=base._replace(latency_ms=base_ms), step=3.0)
         steps = [Step("result", NOW_MS, 99, acked=True, latency_ms=float(latency_ms))]
         flow = Flow(window=window)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from deliveries.rules import flow as rules
 from deliveries.rules.backoff import FREE_LEVEL, Backoff
 from deliveries.rules.flow import Flow
@@ -53,7 +51,7 @@ def test_a_cap_and_a_rate_bound_what_is_free() -> None:
     flow = Flow(window=Window(size=500.0), cap=50)
     assert rules.free(flow, outstanding=10, now_ms=NOW_MS) == 40
 
-    limited = replace(flow, rate=5.0, burst=7.0)
+    limited = flow._replace(rate=5.0, burst=7.0)
     assert rules.free(limited, outstanding=10, now_ms=NOW_MS) == 7
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -45,9 +44,8 @@ def a_round(window: Window, *, nacks: int = 0, latency_ms: float = 50) -> Window
 
 
 def in_round(phase: Phase, size: float, *, base: Base | None = None, turn: float = 0.0) -> Window:
-    return replace(
-        PROVEN, size=size, round=Round(phase, size=size, peak=size), base=base or Base(), turn=turn, step=2.0
-    )
+    round_ = Round(phase, size=size, peak=size)
+    return PROVEN._replace(size=size, round=round_, base=base or Base(), turn=turn, step=2.0)
 
 
 def test_a_window_starts_at_three() -> None:
@@ -59,11 +57,11 @@ def test_every_ack_of_a_small_window_adds_one_even_when_messages_come_singly() -
 
 
 def test_a_windowful_of_acks_doubles_the_window() -> None:
-    assert acks(replace(PROVEN, size=200.0), 200, outstanding=200).size == 400
+    assert acks(PROVEN._replace(size=200.0), 200, outstanding=200).size == 400
 
 
 def test_slow_start_ends_at_three_thousand() -> None:
-    window = acks(replace(PROVEN, size=2999.5, round=Round(size=2999.5)), 1)
+    window = acks(PROVEN._replace(size=2999.5, round=Round(size=2999.5)), 1)
 
     assert window.size == 3000
 
@@ -88,33 +86,33 @@ def test_the_window_never_exceeds_thirty_thousand() -> None:
 @pytest.mark.parametrize(
     ("poor", "why"),
     [
-        (replace(PROVEN, size=3000.0, latency_ms=1500.0), "slow"),
-        (replace(PROVEN, size=3000.0, ack_ratio=0.98), "nacked too often"),
+        (PROVEN._replace(size=3000.0, latency_ms=1500.0), "slow"),
+        (PROVEN._replace(size=3000.0, ack_ratio=0.98), "nacked too often"),
     ],
 )
 def test_a_slow_or_failing_endpoint_stays_at_three_thousand(poor: Window, why: str) -> None:
     base = Base(3000.0, 3000.0, 0.0, poor.latency_ms)
-    window = replace(poor, round=Round(Phase.BASE, size=3000.0, results=2999.0, peak=3000.0), base=base)
+    window = poor._replace(round=Round(Phase.BASE, size=3000.0, results=2999.0, peak=3000.0), base=base)
 
     assert acks(window, 5).size == 3000
 
 
 def test_a_large_window_falls_back_when_the_mean_latency_passes_a_second() -> None:
-    window = acks(replace(PROVEN, size=12_000.0, latency_ms=998.5), 1, latency_ms=1000)
+    window = acks(PROVEN._replace(size=12_000.0, latency_ms=998.5), 1, latency_ms=1000)
     assert window.size == 12_000
 
     assert acks(window, 3, latency_ms=3000).size == 3000
 
 
 def test_a_large_window_falls_back_when_no_more_than_99_percent_are_acked() -> None:
-    window = nack(replace(PROVEN, size=12_000.0, ack_ratio=0.9915))
+    window = nack(PROVEN._replace(size=12_000.0, ack_ratio=0.9915))
     assert window.size > 3000
 
     assert nack(window).size == 3000
 
 
 def test_half_a_percent_of_nacks_leaves_room_beyond_slow_start() -> None:
-    window = replace(in_round(Phase.REST, 2990.0), ack_ratio=0.995)
+    window = in_round(Phase.REST, 2990.0)._replace(ack_ratio=0.995)
     for number in range(40_000):
         window = nack(window) if number % 200 == 0 else acks(window, 1)
 
@@ -126,7 +124,7 @@ def test_any_failure_shrinks_the_window() -> None:
 
 
 def test_nacks_of_requests_from_before_the_round_do_not_shrink_the_window() -> None:
-    window = replace(PROVEN, size=400.0, round=Round(Phase.REST, began_ms=NOW_MS - 10, size=400.0))
+    window = PROVEN._replace(size=400.0, round=Round(Phase.REST, began_ms=NOW_MS - 10, size=400.0))
 
     sizes = [
         rules.after_result(window, acked=False, latency_ms=latency_ms, now_ms=NOW_MS).size for latency_ms in (11, 10)
@@ -144,8 +142,8 @@ def test_the_window_never_falls_under_one() -> None:
 
 
 def test_a_window_that_is_not_used_does_not_grow() -> None:
-    assert acks(replace(PROVEN, size=200.0), 1000, outstanding=99).size == 200
-    assert acks(replace(PROVEN, size=200.0), 1, outstanding=100).size == 201
+    assert acks(PROVEN._replace(size=200.0), 1000, outstanding=99).size == 200
+    assert acks(PROVEN._replace(size=200.0), 1, outstanding=100).size == 201
 
 
 def test_a_pause_restarts_the_window_and_keeps_the_means() -> None:
@@ -153,7 +151,7 @@ def test_a_pause_restarts_the_window_and_keeps_the_means() -> None:
 
     restarted = rules.restarted(window, at_ms=NOW_MS)
 
-    assert restarted == replace(window, size=1.0, round=Round(Phase.SLOW_START, NOW_MS, 1.0), base=Base())
+    assert restarted == window._replace(size=1.0, round=Round(Phase.SLOW_START, NOW_MS, 1.0), base=Base())
 
 
 def test_slow_start_ends_at_the_window_before_the_one_that_was_nacked() -> None:
@@ -264,7 +262,7 @@ def test_a_quarter_less_is_kept_when_the_latency_falls(latency_ms: float, size: 
 
 
 def test_a_round_that_uses_less_than_half_of_the_window_judges_nothing() -> None:
-    window = replace(in_round(Phase.BASE, 110.0), round=Round(Phase.BASE, size=110.0), share=Share(0.1, seen=800.0))
+    window = in_round(Phase.BASE, 110.0)._replace(round=Round(Phase.BASE, size=110.0), share=Share(0.1, seen=800.0))
     for number in range(16):
         window = nack(window, outstanding=5) if number < 4 else acks(window, 1, outstanding=5)
 
@@ -285,7 +283,7 @@ def test_the_means_are_over_all_results_at_first() -> None:
 
 
 def test_a_cap_bounds_the_tokens_and_not_the_window() -> None:
-    window = replace(PROVEN, size=700.9)
+    window = PROVEN._replace(size=700.9)
 
     assert rules.tokens(window) == 700
     assert rules.tokens(window, cap=50) == 50
