@@ -25,7 +25,7 @@ GROUPS = {
     "tests/compatibility/test_clients.py": "clients",
 }
 #: Files whose tests are long and share nothing: each test goes to whichever process is free.
-SCATTERED = ("tests/unit/rules/test_simulation.py",)
+SCATTERED = ("tests/integration/push/test_delivery.py", "tests/unit/rules/test_simulation.py")
 #: The groups and files that take longest, from half a minute to ten, the longest first.
 LONGEST = (
     "spark jobs",
@@ -34,6 +34,7 @@ LONGEST = (
     "tests/integration/push/test_injected_faults.py",
     "tests/security/test_console.py",
     "tests/integration/push/test_delivery.py",
+    "tests/integration/push/test_outages.py",
     "tests/browser/test_accessibility.py",
     "tests/pipeline/test_rollup_crashes.py",
     "clients",
@@ -45,6 +46,9 @@ LONGEST = (
     "tests/compatibility/test_streaming.py",
     "tests/compatibility/test_celery.py",
     "tests/unit/rules/test_simulation.py",
+    "tests/integration/push/test_ordering.py",
+    "tests/integration/push/test_worker_survives.py",
+    "tests/integration/pull/test_pull.py",
 )
 
 

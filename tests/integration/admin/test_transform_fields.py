@@ -16,7 +16,7 @@ from subscriptions.services import transforms as service
 from tests.integration.admin.test_chinese import english_in
 from tests.restapi import Api
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 KINDS = ("topic", "subscription")
 #: A JavaScript function that returns the message unchanged.

@@ -10,7 +10,7 @@ import pytest
 from subscriptions.models import Topic
 from tests.restapi import Answer, Api
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
 
 ECHO = "function echo(message) { return message; }"
 MARK = 'function mark(message) { return {data: message.data + "!", attributes: {marked: "yes"}}; }'

@@ -19,6 +19,8 @@ from subscriptions.iam.roles import PERMISSIONS, PREDEFINED
 from subscriptions.iam.tree import resource_get
 from tests.restapi import Api
 
+pytestmark = pytest.mark.any_database
+
 ADA = "user:ada@example.com"
 MATRIX = Path(__file__).parents[2] / "data" / "methods_by_role.txt"
 HTTP_METHODS = ("get", "put", "post", "patch", "delete")

@@ -12,7 +12,7 @@ from subscriptions.transforms import sandboxes
 from tests.integration.publish.directapi import direct_api
 from tests.restapi import Answer, Api
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 REDACT = """
     function redact(message, metadata) {

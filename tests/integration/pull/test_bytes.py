@@ -17,7 +17,7 @@ from subscriptions.selectors import topic_get
 from subscriptions.services.subscriptions import subscription_create
 from subscriptions.services.topics import topic_create
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 TOPIC, DEAD = "projects/shop/topics/orders", "projects/shop/topics/dead"
 NAME = "projects/shop/subscriptions/puller"
