@@ -386,9 +386,8 @@ class Backlog:
         self.scripts.forget(keys=[lane.key])
 
     def announce_change(self, subscription_id: int) -> None:
-        """Make all workers read this subscription's settings again before its next push."""
-        epoch = self.client.incr(f"{PREFIX}epoch")
-        self.client.zadd(f"{PREFIX}changed", {str(subscription_id): epoch})
+        """Make all workers read this subscription's settings again before its next push (announce.lua)."""
+        self.scripts.announce(args=[subscription_id])
 
     def changed_since(self, epoch: int) -> list[int]:
         members = self.client.zrangebyscore(f"{PREFIX}changed", f"({epoch}", "+inf")

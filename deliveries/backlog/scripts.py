@@ -35,6 +35,7 @@ VERBS = (
     "unlease",
     "acknowledge",
     "putback",
+    "announce",
 )
 
 
@@ -68,6 +69,7 @@ class Scripts:
         self.unlease = Script(client, source("unlease"))
         self.acknowledge = Script(client, source("acknowledge"))
         self.putback = Script(client, source("putback"))
+        self.announce = Script(client, source("announce"))
 
 
 def call_all(

@@ -56,6 +56,8 @@ class PlanBook:
     ) -> None:
         self._client = client
         self._plans: dict[int, PushPlan] = {}
+        #: While plans are being made: the subscriptions whose settings have changed since they were read.
+        self._changed: set[int] | None = None
         self._tokens: dict[tuple[str, str], IdToken] = {}
         self._monotonic = monotonic
         self._time = wall_clock
@@ -66,21 +68,35 @@ class PlanBook:
         return plan if plan is not None and plan.valid_until > now else None
 
     def forget(self, subscription_ids: Iterable[int]) -> None:
+        """Forget plans, also those that are being made from the settings before the change."""
+        changed = self._changed
         for subscription_id in subscription_ids:
+            if changed is not None:
+                changed.add(subscription_id)
             self._plans.pop(subscription_id, None)
 
     def forget_all(self) -> None:
         self._plans = {}
 
     def load(self, subscription_ids: Iterable[int]) -> None:
-        """Make plans from the database, with two queries and a signature per new token. May raise its errors."""
+        """Make plans from the database, with two queries and a signature per new token. May raise its errors.
+
+        A subscription that changes meanwhile has no plan afterwards. Only one thread may load.
+        """
         ids = set(subscription_ids)
         if not ids:
             return
+        # After `forget_all` this dict is no longer used.
+        plans = self._plans
+        changed = self._changed = set()
         settings_by_id = push_settings(ids)
         usable = accounts_signable({settings.service_account_email for settings in settings_by_id.values()})
         for subscription_id in ids:
-            self._plans[subscription_id] = self._make(settings_by_id.get(subscription_id), usable)
+            plans[subscription_id] = self._make(settings_by_id.get(subscription_id), usable)
+            # What `forget` notes after this line, it takes out of `plans` itself.
+            if subscription_id in changed:
+                plans.pop(subscription_id, None)
+        self._changed = None
 
     def _make(self, settings: PushSettings | None, usable: Container[str]) -> PushPlan:
         now = self._monotonic()

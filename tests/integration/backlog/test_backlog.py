@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -366,6 +367,19 @@ def test_workers_learn_which_subscriptions_changed(backlog: Backlog) -> None:
     backlog.announce_change(6)
     assert backlog.changed_since(1) == [6]
     assert fetch(backlog)[2] == b"2"
+
+
+def test_no_worker_learns_of_an_epoch_before_the_change(backlog: Backlog) -> None:
+    def announce() -> None:
+        for subscription_id in range(1000):
+            backlog.announce_change(subscription_id)
+
+    thread = threading.Thread(target=announce)
+    thread.start()
+    while thread.is_alive():
+        epoch = int(fetch(backlog)[2])
+        assert len(backlog.changed_since(0)) >= epoch
+    thread.join()
 
 
 def test_a_ring_wakes_a_sleeper_and_a_drained_queue_does_not(backlog: Backlog) -> None:
