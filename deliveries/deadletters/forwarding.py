@@ -73,7 +73,7 @@ def dead_letters_forward(
     owed = statements.still_waiting(subscription_id=subscription_id, region=region, message_ids=list(attempts))
     if topic is None or not owed or not is_transit_allowed(topic.message_storage_policy, region):
         return forwarded
-    messages = list(Message.objects.filter(pk__in=owed))
+    messages = list(Message.objects.filter(pk__in=owed).order_by("pk"))
     for group in _by_ordering_key(messages):
         letters = [_letter(row, source, attempts[row.pk]) for row in group]
         published = messages_store(topic=topic, messages=letters, region=region)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from deliveries.deadletters.forwarding import dead_letter_topic_usable
+from deliveries.deadletters.forwarding import dead_letter_topic_usable, dead_letters_forward
 from deliveries.models import Delivery, Message
 from deliveries.rules.payload import publish_time_text
 from subscriptions.iam import access, grants
@@ -218,8 +218,6 @@ def test_without_the_permissions_delivery_goes_on_for_ever(api: Api) -> None:
 
 def test_a_message_settled_elsewhere_meanwhile_is_not_forwarded(api: Api) -> None:
     """The settler tries again after a failure half-way; a deleted delivery must not become a second dead letter."""
-    from deliveries.deadletters.forwarding import dead_letters_forward
-
     api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY})
     message_id = int(publish(api))
     row = Subscription.objects.get(subscription_id="worker")
@@ -227,3 +225,15 @@ def test_a_message_settled_elsewhere_meanwhile_is_not_forwarded(api: Api) -> Non
     again = dead_letters_forward(subscription_id=row.pk, region="local", attempts={message_id: 5})
     assert (first.message_ids, again.message_ids) == ({message_id}, set())
     assert Message.objects.count() == 2
+
+
+def test_messages_are_forwarded_in_their_publish_order(api: Api) -> None:
+    api.create("subscriptions/worker", {"topic": TOPIC, "deadLetterPolicy": POLICY, "enableMessageOrdering": True})
+    ids = [int(publish(api, str(number), orderingKey="key")) for number in range(3)]
+    # PostgreSQL puts a changed row behind all others.
+    Message.objects.filter(pk=ids[0]).update(ordering_key="key")
+    row = Subscription.objects.get(subscription_id="worker")
+    forwarded = dead_letters_forward(subscription_id=row.pk, region="local", attempts=dict.fromkeys(ids, 5))
+    forwarded.announce_all()
+    letters = [base64.b64decode(received["message"]["data"]) for received in pulled(api, "letters")]
+    assert letters == [b"0", b"1", b"2"]
