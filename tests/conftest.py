@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import redis
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -37,12 +38,14 @@ def pytest_configure() -> None:
     """Handle SIGINT, have tests/emptying.py empty the database after each test, and collect garbage less often.
 
     A shell makes its background jobs ignore SIGINT, and the processes that tests start would inherit that. The
-    collector takes a twentieth of the tests' time by default.
+    collector takes a twentieth of the tests' time by default. Outside of CI, Hypothesis would choose other examples in
+    each run and fail those that take long.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     emptying.replace_flush()
     gc.set_threshold(50_000, 20, 100)
+    hypothesis.settings.load_profile("ci")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -31,9 +31,6 @@ Json = dict[str, Any]
 IDS = {"project": "shop", "topic": "orders", "subscription": "sub", "account": "pusher@shop.iam.gserviceaccount.com"}
 FEW = settings(
     max_examples=3,
-    deadline=None,
-    derandomize=True,
-    database=None,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )

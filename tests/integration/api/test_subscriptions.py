@@ -108,7 +108,7 @@ def test_unsupported_fields_are_refused_by_name(shop: Api, field: str) -> None:
     assert cleared.body == named("plain", DEFAULTS)
 
 
-@hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     before=st.sets(st.sampled_from(sorted(FULL))),
     given_fields=st.sets(st.sampled_from(sorted(FULL))),

@@ -220,7 +220,7 @@ def on_redis(client: redis.Redis, flow: Flow, steps: list[Step]) -> tuple[list[f
     return [float(value) for value in fresh], [[float(value) for value in answer] for answer in told]
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(flow=flows, steps=histories())
 def test_lua_and_python_agree_on_every_step(client: redis.Redis, flow: Flow, steps: list[Step]) -> None:
     _, told = on_redis(client, flow, steps)
@@ -229,7 +229,7 @@ def test_lua_and_python_agree_on_every_step(client: redis.Redis, flow: Flow, ste
         assert lua == pytest.approx(python, rel=1e-9, abs=1e-9), step
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 @given(flow=flows)
 def test_a_lane_state_is_read_back_by_the_names_of_its_fields(flow: Flow) -> None:
     held = {RULE_CODES[name].encode(): repr(value).encode() for name, value in fields(flow).items()}
@@ -238,7 +238,7 @@ def test_a_lane_state_is_read_back_by_the_names_of_its_fields(flow: Flow) -> Non
     assert state.flow == flow
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(
     attempt=st.integers(1, 60),
     minimum_ms=st.sampled_from([0.0, 100.0, 10_000.0]) | numbers(0, 700_000),

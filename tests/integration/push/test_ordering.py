@@ -268,7 +268,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 @pytest.mark.parametrize("mode", [Mode.PUSH, Mode.PULL])
 @pytest.mark.django_db

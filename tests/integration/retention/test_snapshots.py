@@ -406,7 +406,7 @@ def test_only_labels_of_a_snapshot_can_be_changed(api: Api) -> None:
 
 
 @pytest.mark.usefixtures("boundary")
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(["publish", "take one", "take all", "snapshot", "seek"]), max_size=14))
 def test_any_history_comes_back_to_what_the_snapshot_had(api: Api, steps: list[str]) -> None:
     """Against a model: the set of what is owed, copied by a snapshot and restored by a seek."""
