@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,8 @@ def as_server(command: list[str]) -> None:
 
 
 def run(command: list[str], *, bin_folder: Path) -> int:
+    """Run a command, and return its exit status. SIGTERM ends this like Ctrl-C, so that the server ends too."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="pushhub-postgresql-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         data = str(folder / "data")
