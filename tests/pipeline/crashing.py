@@ -59,8 +59,11 @@ def doom(point: str, number: int) -> None:
 
 
 def count_embedded(environment: Mapping[str, str], folder: str, point: str, number: int) -> None:
-    """Count the segments of a folder with the embedded counter. It runs in a process of its own."""
+    """Count the segments of a folder with the embedded counter. It runs in a process that tests/preloaded.py forks."""
+    from tests.preloaded import settings_read_again
+
     os.environ.update(environment)
+    settings_read_again()
     doom(point, number)
     from deliveries.pipeline.counting.embedded import EmbeddedCounter
 

@@ -33,8 +33,6 @@ HANGING = "projects/shop/subscriptions/hanging"
 COUNT, SIZE = 30, 6_000_000
 #: Code for a worker whose first query of payload sizes fails.
 FAILS_ONCE = """
-import django
-django.setup()
 from deliveries.store import statements
 real = statements.payload_sizes
 def payload_sizes(message_ids):
