@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,6 +22,20 @@ from subscriptions.selectors import subscription_read
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def commits_wait(settings: Any, transactional_db: None) -> Iterator[None]:
+    """Let commits wait for the disk as outside of tests; tests/settings.py has them not wait."""
+    if connection.vendor != "sqlite":
+        yield
+        return
+    before = settings.SQLITE_SYNCHRONOUS
+    settings.SQLITE_SYNCHRONOUS = "FULL"
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA synchronous=FULL")
+        yield
+        cursor.execute(f"PRAGMA synchronous={before}")
 
 
 def waits_for_the_disk() -> bool:
