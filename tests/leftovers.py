@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import tempfile
 import threading
@@ -30,8 +31,14 @@ def _redis_keys(redis_url: str) -> list[str]:
     """Return the keys in Redis, which the fixture `redis_url` empties after each test."""
     if not redis_url:
         return []
-    with redis.Redis.from_url(redis_url) as client:
-        return [f"the Redis key {key!r}" for key in client.scan_iter()] if client.dbsize() else []
+    client = redis_client(redis_url)
+    return [f"the Redis key {key!r}" for key in client.scan_iter()] if client.dbsize() else []
+
+
+@functools.cache
+def redis_client(url: str) -> redis.Redis:
+    """Return this process's client of the tests' Redis: to connect takes longer than what it is used for."""
+    return redis.Redis.from_url(url)
 
 
 def _threads() -> dict[str, str]:

@@ -8,7 +8,6 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pytest
 from django.core.management import call_command
 
@@ -59,6 +58,8 @@ def read(root: Path) -> list[dict[str, Any]]:
     paths = [str(root / row.path) for row in ArchiveFile.objects.all()]
     if not paths:
         return []
+    import duckdb
+
     with duckdb.connect() as duck:
         duck.execute("SET TimeZone = 'UTC'")
         result = duck.execute(
@@ -254,6 +255,8 @@ def later() -> datetime:
 
 def counted(listed: list[str], root: Path) -> int:
     """Count messages as docs/pipeline.md says, in files that were listed before."""
+    import duckdb
+
     with duckdb.connect() as engine:
         query = "SELECT count(*) FROM read_parquet($paths, hive_partitioning = true)"
         [(count,)] = engine.sql(query, params={"paths": [str(root / path) for path in listed]}).fetchall()
@@ -261,6 +264,8 @@ def counted(listed: list[str], root: Path) -> int:
 
 
 def listed(root: Path) -> list[str]:
+    import duckdb
+
     with duckdb.connect() as engine:
         query = "SELECT path FROM read_csv($listing, header = true, columns = {'path': 'VARCHAR'}) ORDER BY path"
         return [path for (path,) in engine.sql(query, params={"listing": str(root / LISTING)}).fetchall()]

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pytest
 from django.core.management import call_command
 from pytest_django.live_server_helper import LiveServer
@@ -53,6 +52,8 @@ def reader(
 def run(language: str, text: str) -> list[Any]:
     """Run a block of the page; return the rows of a query."""
     if language == "sql":
+        import duckdb
+
         with duckdb.connect() as duck:
             return duck.execute(text).fetchall()
     if language == "python":

@@ -1,25 +1,21 @@
-"""The OpenAPI document describes what the API does: schemathesis calls each operation and checks every answer."""
+"""The OpenAPI document describes what the API does: schemathesis calls each operation and checks every answer.
+
+To import schemathesis takes a second, so only the process that runs these tests does.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import schemathesis
 from django.core.handlers.wsgi import WSGIHandler
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections
 from drf_spectacular.generators import SchemaGenerator
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from schemathesis import GenerationMode
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from tests.restapi import Api
 
@@ -34,12 +30,6 @@ FEW = settings(
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-CHECKS = [
-    status_code_conformance,
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-]
 
 
 def strict(schema: Any) -> Any:
@@ -62,14 +52,17 @@ def strict_document() -> Json:
     return document
 
 
-def operations() -> Iterator[tuple[str, Any]]:
+DOCUMENT = strict_document()
+OPERATION_IDS = sorted(operation["operationId"] for verbs in DOCUMENT["paths"].values() for operation in verbs.values())
+
+
+@functools.cache
+def operations() -> dict[str, Any]:
     """Return every operation of the document by its id."""
-    for result in schemathesis.openapi.from_dict(strict_document()).get_all_operations():
-        operation = result.ok()
-        yield operation.definition.raw["operationId"], operation
+    import schemathesis
 
-
-OPERATIONS = dict(operations())
+    results = [result.ok() for result in schemathesis.openapi.from_dict(DOCUMENT).get_all_operations()]
+    return {operation.definition.raw["operationId"]: operation for operation in results}
 
 
 @pytest.fixture
@@ -91,13 +84,16 @@ def shop(api: Api) -> None:
     api.post("serviceAccounts", {"accountId": "pusher"})
 
 
-@pytest.mark.parametrize("operation_id", sorted(OPERATIONS))
+@pytest.mark.parametrize("operation_id", OPERATION_IDS)
 @FEW
 @given(data=st.data())
 def test_every_answer_is_documented(
     shop: None, application: WSGIHandler, operation_id: str, data: st.DataObject
 ) -> None:
-    operation = OPERATIONS[operation_id]
+    from schemathesis import GenerationMode
+    from schemathesis.specs.openapi import checks
+
+    operation = operations()[operation_id]
     names = [parameter.name for parameter in operation.path_parameters]
     ids = {name: data.draw(st.sampled_from([IDS.get(name, "x1234567"), "missing-one"])) for name in names}
     mode = data.draw(st.sampled_from(GenerationMode))
@@ -106,4 +102,10 @@ def test_every_answer_is_documented(
     response = case.call(app=application, headers={"Accept-Encoding": "identity"})
 
     assert response.status_code < 500 or response.status_code == 501
-    case.validate_response(response, checks=CHECKS)
+    conformances = [
+        checks.status_code_conformance,
+        checks.content_type_conformance,
+        checks.response_headers_conformance,
+        checks.response_schema_conformance,
+    ]
+    case.validate_response(response, checks=conformances)
