@@ -19,6 +19,7 @@ from django.conf import settings
 from redis.commands.core import Script
 
 from pushhub.common.errors import ResourceExhausted
+from pushhub.common.rows import row_or_none
 from subscriptions.models import Project
 
 logger = logging.getLogger(__name__)
@@ -138,7 +139,7 @@ def _project_id(segment: str) -> str:
     """Return the project's id. A name may have its number instead, and both share a bucket."""
     if not segment.isdigit():
         return segment
-    row = Project.objects.filter(number=int(segment)).values_list("project_id", flat=True).first()
+    row = row_or_none(Project.objects.filter(number=int(segment)).values_list("project_id", flat=True))
     return row or segment
 
 
@@ -185,7 +186,7 @@ def _buckets(url: str) -> Buckets:
 
 
 def _exceeded(project: str, quota: Quota, limit: int) -> ResourceExhausted:
-    number = Project.objects.filter(project_id=project).values_list("number", flat=True).first() or project
+    number = row_or_none(Project.objects.filter(project_id=project).values_list("number", flat=True)) or project
     return ResourceExhausted(
         f"Quota exceeded for quota metric '{quota.metric_name}' and limit '{quota.limit_name}' of service '{SERVICE}' "
         f"for consumer 'project_number:{number}'.",

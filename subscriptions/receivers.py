@@ -12,6 +12,7 @@ from django.db.backends.signals import connection_created
 from django.db.models import Model
 from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete, pre_save
 
+from pushhub.common.rows import row_or_none
 from subscriptions import audit
 from subscriptions.iam import access, epoch, tree
 from subscriptions.models import Folder, Project
@@ -58,7 +59,7 @@ def audited_models() -> list[type[Model]]:
 
 def note_before(sender: type[Model], *, instance: Any, **_: Any) -> None:
     """Return the stored row, to compare the new one with."""
-    stored = sender._default_manager.filter(pk=instance.pk).first() if instance.pk is not None else None
+    stored = row_or_none(sender._default_manager.filter(pk=instance.pk)) if instance.pk is not None else None
     instance._audit_before = audit.picture(stored) if stored is not None else None
 
 

@@ -15,6 +15,7 @@ from pushhub.common import names
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import NotFound, clipped
 from pushhub.common.prepared import ParsedRows, PreparedRows
+from pushhub.common.rows import row_or_none
 from subscriptions.models import Project, ServiceAccount, Snapshot, Subscription, Topic
 from subscriptions.models.schemas import Schema, SchemaRevision
 from subscriptions.transforms.functions import Function, functions_on
@@ -37,7 +38,7 @@ def _of_project(project: str, *, prefix: str = "project__") -> Q:
 
 
 def project_get(*, project: str) -> Project:
-    row = Project.objects.filter(_of_project(project, prefix="")).first()
+    row = row_or_none(Project.objects.filter(_of_project(project, prefix="")))
     if row is None:
         raise resource_missing(project)
     return row
@@ -49,7 +50,7 @@ def project_exists(*, project: str) -> bool:
 
 def owned_row(model: type[Model], *, project: str, **ids: str) -> Model | None:
     """Return a row of a project by its id. `project` is the project's id or number."""
-    return model._default_manager.select_related("project").filter(_of_project(project), **ids).first()
+    return row_or_none(model._default_manager.select_related("project").filter(_of_project(project), **ids))
 
 
 def topic_get(*, name: str, field: str = "name", lock: bool = False) -> Topic:
@@ -57,7 +58,7 @@ def topic_get(*, name: str, field: str = "name", lock: bool = False) -> Topic:
     project, topic_id = names.parse_topic(name, field=field)
     if lock or project.isdecimal():
         topics = Topic.objects.select_for_update(of=("self",)) if lock else Topic.objects.all()
-        topic = topics.select_related("project").filter(_of_project(project), topic_id=topic_id).first()
+        topic = row_or_none(topics.select_related("project").filter(_of_project(project), topic_id=topic_id))
     else:
         topic = _topic_find(project, topic_id)
     if topic is None:
@@ -95,7 +96,7 @@ def subscription_get(*, name: str, lock: bool = False) -> Subscription:
     project, subscription_id = names.parse_subscription(name)
     rows = Subscription.objects.select_for_update(of=("self",)) if lock else Subscription.objects.all()
     related = rows.select_related("project", "topic__project", "dead_letter_topic__project")
-    subscription = related.filter(_of_project(project), subscription_id=subscription_id).first()
+    subscription = row_or_none(related.filter(_of_project(project), subscription_id=subscription_id))
     if subscription is None:
         raise resource_missing(subscription_id)
     return subscription
@@ -147,7 +148,7 @@ def schema_get(*, name: str, field: str = "name", lock: bool = False) -> Schema:
     """Return the schema of a full name, which may include a revision. `lock` locks its row until the end."""
     project, schema_id, _ = names.parse_schema(name, field=field)
     rows = Schema.objects.select_for_update(of=("self",)) if lock else Schema.objects.all()
-    schema = rows.select_related("project").filter(_of_project(project), schema_id=schema_id).first()
+    schema = row_or_none(rows.select_related("project").filter(_of_project(project), schema_id=schema_id))
     if schema is None:
         raise resource_missing(schema_id, field=field)
     return schema
@@ -194,7 +195,7 @@ def snapshot_get(*, name: str, field: str = "name", lock: bool = False) -> Snaps
     project, snapshot_id = names.parse_snapshot(name, field=field)
     rows = Snapshot.objects.select_for_update(of=("self",)) if lock else Snapshot.objects.all()
     living = rows.select_related("project", "topic__project").filter(expire_at__gt=utcnow())
-    snapshot = living.filter(_of_project(project), snapshot_id=snapshot_id).first()
+    snapshot = row_or_none(living.filter(_of_project(project), snapshot_id=snapshot_id))
     if snapshot is None:
         raise resource_missing(snapshot_id, field=field)
     return snapshot
@@ -214,7 +215,7 @@ def service_account_get(*, name: str, lock: bool = False) -> ServiceAccount:
     project, identifier = names.parse_service_account(name)
     rows = ServiceAccount.objects.select_for_update(of=("self",)) if lock else ServiceAccount.objects.all()
     accounts = rows.select_related("project").filter(Q(email=identifier) | Q(unique_id=identifier), deleted_at=None)
-    account = (accounts if project == "-" else accounts.filter(_of_project(project))).first()
+    account = row_or_none(accounts if project == "-" else accounts.filter(_of_project(project)))
     if account is None:
         raise NotFound(f"Service account {clipped(name)} does not exist.")
     return account
@@ -222,7 +223,7 @@ def service_account_get(*, name: str, lock: bool = False) -> ServiceAccount:
 
 def service_account_deleted_find(*, unique_id: str) -> ServiceAccount | None:
     accounts = ServiceAccount.objects.select_related("project").filter(unique_id=unique_id)
-    return accounts.exclude(deleted_at=None).first()
+    return row_or_none(accounts.exclude(deleted_at=None))
 
 
 def service_account_deleted_get(*, name: str) -> ServiceAccount:
@@ -230,7 +231,7 @@ def service_account_deleted_get(*, name: str) -> ServiceAccount:
     project, unique_id = names.parse_service_account(name)
     rows = ServiceAccount.objects.select_for_update(of=("self",)).select_related("project")
     accounts = rows.filter(unique_id=unique_id).exclude(deleted_at=None)
-    account = (accounts if project == "-" else accounts.filter(_of_project(project))).first()
+    account = row_or_none(accounts if project == "-" else accounts.filter(_of_project(project)))
     if account is None:
         raise NotFound(f"Service account {clipped(name)} is not among those that can be undeleted.")
     return account

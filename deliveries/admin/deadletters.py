@@ -31,6 +31,7 @@ from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import attributes_parse
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
+from pushhub.common.rows import row_or_none
 from subscriptions.console import navigation
 from subscriptions.console.base import caller_of, check_row
 from subscriptions.console.tabs import subscription_tabs
@@ -152,7 +153,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         """A dead letter with its content."""
         if object_id > LAST_ID or not self.has_view_permission(request):
             raise Http404
-        letter = self.get_queryset(request).filter(pk=object_id).select_related("message__topic__project").first()
+        letter = row_or_none(self.get_queryset(request).filter(pk=object_id).select_related("message__topic__project"))
         if letter is None:
             raise Http404
         source = self._source(request, letter.subscription_id)

@@ -21,6 +21,7 @@ from deliveries.publish.service import message_publish
 from pushhub.common import names
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
+from pushhub.common.rows import row_or_none
 from subscriptions.console.base import caller_of
 from subscriptions.iam.methods import authorize, may_call
 from subscriptions.models import Subscription, Topic
@@ -58,7 +59,7 @@ def demo_page(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {**admin.site.each_context(request), "title": _("Demo"), "project": project, "rows": []}
     with suppress(redis.RedisError):
         context["rows"] = arrivals(name)
-    subscription = Subscription.objects.filter(project__project_id=project, subscription_id=DEMO).first()
+    subscription = row_or_none(Subscription.objects.filter(project__project_id=project, subscription_id=DEMO))
     context["subscription"] = subscription if subscription and may_call(caller, GET, subscription) else None
     context["may_start"] = _may_start(project, caller)
     return TemplateResponse(request, "admin/deliveries/demo.html", context)
@@ -83,7 +84,7 @@ def _start(project: str, caller: Principal) -> None:
     """Create what is missing of the demo, lead its subscription to this process's receiver, and publish a message."""
     topic_name, name = names.topic_name(project, DEMO), names.subscription_name(project, DEMO)
     _authorize_start(project, caller)
-    topic = Topic.objects.filter(project__project_id=project, topic_id=DEMO).first()
+    topic = row_or_none(Topic.objects.filter(project__project_id=project, topic_id=DEMO))
     is_new = topic is None
     topic = topic or topic_create(name=topic_name, topic={}, caller=caller)
     config = {"pushConfig": {"pushEndpoint": receiver_url()}}

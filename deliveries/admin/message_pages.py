@@ -23,6 +23,7 @@ from deliveries.rules.payload import NewMessage, attributes_parse
 from pushhub.common.clock import time_text
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
+from pushhub.common.rows import row_or_none
 from subscriptions.console.base import caller_of
 from subscriptions.iam.methods import METHODS, authorize
 from subscriptions.iam.visible import rows_callable, rows_held
@@ -67,7 +68,7 @@ class MessagePages:
         if message_id > LAST_ID:
             raise Http404
         caller = caller_of(request)
-        row = self._page.get_queryset(request).filter(pk=message_id).select_related("topic__project").first()
+        row = row_or_none(self._page.get_queryset(request).filter(pk=message_id).select_related("topic__project"))
         ways, journal = message_ways(message_id, _pullable(caller))
         if row is None and not ways:
             raise Http404
@@ -93,7 +94,7 @@ class MessagePages:
             return HttpResponseNotAllowed(["POST"])
         if message_id > LAST_ID or not self._page.has_view_permission(request):
             raise PermissionDenied
-        row = self._page.get_queryset(request).filter(pk=message_id).select_related("topic__project").first()
+        row = row_or_none(self._page.get_queryset(request).filter(pk=message_id).select_related("topic__project"))
         if row is None or not _may_publish(caller_of(request), row):
             raise PermissionDenied
         copy = NewMessage(bytes(row.data), attributes_parse(row.attributes), row.ordering_key)

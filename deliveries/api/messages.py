@@ -18,6 +18,7 @@ from deliveries.store.statements import LAST_ID
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import InvalidArgument, NotFound
 from pushhub.common.protojson import duration_format, timestamp_format
+from pushhub.common.rows import row_or_none
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import ANY_OBJECT
 from subscriptions.iam.methods import METHODS
@@ -49,7 +50,7 @@ class MessageDetail(ApiView):
                 f"Message not found (message={message}): no subscription of the project that you may pull from has it, "
                 "and neither has the journal."
             )
-        row = Message.objects.filter(pk=int(message)).first()
+        row = row_or_none(Message.objects.filter(pk=int(message)))
         answer = {
             "name": f"projects/{project_id}/messages/{message}",
             "messageId": message,
@@ -63,7 +64,7 @@ class MessageDetail(ApiView):
 
 def _content(row: Message) -> dict[str, Any]:
     """Return what the database still has of a message. Its topic may have been deleted."""
-    topic = Topic.objects.select_related("project").filter(pk=row.topic_id).first()
+    topic = row_or_none(Topic.objects.select_related("project").filter(pk=row.topic_id))
     content = {
         "topic": topic.name if topic is not None else "_deleted-topic_",
         "data": base64.b64encode(bytes(row.data)).decode(),

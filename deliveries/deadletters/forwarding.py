@@ -20,6 +20,7 @@ from deliveries.publish.storing import messages_store
 from deliveries.rules.payload import NewMessage, attributes_parse, attributes_text, publish_time_text
 from deliveries.rules.regions import is_transit_allowed
 from deliveries.store import statements
+from pushhub.common.rows import row_or_none
 from subscriptions.iam import access
 from subscriptions.identity.agents import service_agent
 from subscriptions.models import Subscription, Topic
@@ -64,7 +65,7 @@ def dead_letters_forward(
     """
     forwarded = Forwarded()
     rows = Subscription.objects.select_related("project", "dead_letter_topic__project")
-    source = rows.filter(pk=subscription_id).first()
+    source = row_or_none(rows.filter(pk=subscription_id))
     if source is None:
         # The subscription was deleted during the last attempt, and its deliveries with it.
         return forwarded

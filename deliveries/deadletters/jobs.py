@@ -19,6 +19,7 @@ from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import Clock, utcnow
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, PushHubError
 from pushhub.common.principals import Principal
+from pushhub.common.rows import row_or_none
 from subscriptions import audit
 from subscriptions.iam.methods import authorize
 from subscriptions.models import Subscription
@@ -47,7 +48,7 @@ def job_begin(
     if action == Action.REDRIVE:
         check_redrivable(source)
     with write_transaction():
-        Subscription.objects.select_for_update().filter(pk=source.pk).first()
+        row_or_none(Subscription.objects.select_for_update().filter(pk=source.pk))
         letters = _ordered(DeadLetter.objects.filter(subscription=source), chosen_ids)
         last_id = letters.order_by("-message_id").values_list("message_id", flat=True).first()
         if last_id is None:
@@ -105,7 +106,8 @@ def jobs_advance(*, clock: Clock = utcnow) -> int:
 
 
 def _advance(job: DeadLetterJob, now: datetime) -> int:
-    source = Subscription.objects.select_related("project", "topic__project").filter(pk=job.subscription_id).first()
+    sources = Subscription.objects.select_related("project", "topic__project")
+    source = row_or_none(sources.filter(pk=job.subscription_id))
     if source is None:
         raise FailedPrecondition("The subscription was deleted.")
     caller = Principal(job.member, is_superuser=job.is_superuser, unique_id=job.unique_id)

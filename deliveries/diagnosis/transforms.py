@@ -13,6 +13,7 @@ from deliveries.rules.payload import attributes_parse, wire_message
 from deliveries.store import statements
 from deliveries.transforming import Wire, wire_messages_transform
 from pushhub.common.errors import InvalidArgument, ResourceExhausted
+from pushhub.common.rows import row_or_none
 from subscriptions.models import Subscription
 from subscriptions.services.transforms import function_check
 from subscriptions.transforms.functions import Function, functions_on
@@ -72,7 +73,7 @@ def _oldest_messages(subscription: Subscription) -> Iterator[Wire]:
         rows = Delivery.objects.filter(subscription=subscription, region=region).order_by("message_id")
         # One payload in memory at a time: each may have 10 MB.
         for message_id in list(rows.values_list("message_id", flat=True)[:TRIED_MESSAGES]):
-            message = Message.objects.filter(pk=message_id).first()
+            message = row_or_none(Message.objects.filter(pk=message_id))
             if message is not None:
                 attributes = attributes_parse(message.attributes)
                 yield wire_message(message.pk, bytes(message.data), attributes, message.ordering_key)

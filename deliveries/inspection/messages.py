@@ -19,6 +19,7 @@ from deliveries.inspection.attempts import Attempt, Attempts, attempts_find
 from deliveries.inspection.lanes import message_places
 from deliveries.inspection.status import Condition, subscription_status
 from deliveries.models import Delivery
+from pushhub.common.rows import row_or_none
 from subscriptions.models import Subscription
 
 
@@ -79,7 +80,7 @@ def why_waiting(way: Way) -> str:
     """Return why the message waits and when its next attempt is, or "" if it doesn't wait."""
     if way.place not in (Place.WAITING, Place.RETRYING, Place.OUTSTANDING):
         return ""
-    subscription = Subscription.objects.select_related("project").filter(pk=way.subscription_id).first()
+    subscription = row_or_none(Subscription.objects.select_related("project").filter(pk=way.subscription_id))
     status = subscription_status(subscription) if subscription is not None else None
     if way.next_attempt_ms and (status is None or status.condition not in HELD_BACK):
         return _("Its next attempt is due in %(duration)s.") % {"duration": words.duration_text(way.next_attempt_ms)}

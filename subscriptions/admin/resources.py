@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
+from pushhub.common.rows import row_or_none
 from subscriptions.admin import resource_forms, subscription_form, topic_form, words
 from subscriptions.admin.service_admin import MAY_GET_POLICY, ServiceAdmin, TransformsAdmin
 from subscriptions.console.base import ConsoleAdmin, caller_of
@@ -189,7 +190,7 @@ class SubscriptionAdmin(TransformsAdmin):
             return str(_("Pushes carry no token."))
         if agents.accounts_signable([row.oidc_service_account_email]):
             return str(_("The service agent may sign for the account."))
-        account = ServiceAccount.objects.filter(email=row.oidc_service_account_email).first()
+        account = row_or_none(ServiceAccount.objects.filter(email=row.oidc_service_account_email))
         accounts = [account] if account is not None else []
         return format_html("{} {}", NOT_SIGNED, _grant_button("subscriptions_grant_agent", row, accounts))
 

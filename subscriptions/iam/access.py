@@ -11,6 +11,7 @@ from django.db.models import Q
 from pushhub.common.errors import PermissionDenied
 from pushhub.common.expiring import ExpiringCache
 from pushhub.common.principals import Principal
+from pushhub.common.rows import row_or_none
 from subscriptions.iam import members, tree
 from subscriptions.iam.roles import PREDEFINED
 from subscriptions.models.iam import GroupMember, Policy, RoleResource
@@ -186,7 +187,7 @@ def role_find(name: str) -> RoleResource | None:
         return None
     roles = RoleResource.objects.select_related("project", "organization").filter(role_id=parts[3])
     if parts[0] == "projects":
-        return roles.filter(project__project_id=parts[1]).first()
+        return row_or_none(roles.filter(project__project_id=parts[1]))
     if parts[0] == "organizations" and parts[1].isascii() and parts[1].isdecimal() and len(parts[1]) < 19:
-        return roles.filter(organization__number=int(parts[1])).first()
+        return row_or_none(roles.filter(organization__number=int(parts[1])))
     return None

@@ -12,6 +12,7 @@ from django.db import IntegrityError, transaction
 from pushhub.common import names
 from pushhub.common.errors import Aborted, InvalidArgument, clipped
 from pushhub.common.principals import OPERATOR, Principal
+from pushhub.common.rows import row_or_none
 from subscriptions import selectors
 from subscriptions.iam import access, epoch, policies, tree
 from subscriptions.iam.members import is_foreign, member_parse
@@ -164,7 +165,7 @@ def _row(resource: tree.Resource, *, lock: bool = False) -> Policy:
     """Return the stored policy, or an empty one that isn't stored."""
     key = {"kind": tree.kind_of(resource).word, "resource_pk": resource.pk}
     rows = Policy.objects.select_for_update() if lock else Policy.objects.all()
-    return rows.filter(**key).first() or Policy(**key, generation=0)
+    return row_or_none(rows.filter(**key)) or Policy(**key, generation=0)
 
 
 def _store(row: Policy) -> None:
@@ -246,7 +247,7 @@ def _is_visible(kind: str, domain: str, caller: Principal) -> bool:
         return access.is_root(caller)
     project, suffix, _ = domain.partition(names.ACCOUNT_DOMAIN)
     name, _, of_domain = project.partition(".")  # for the project example.com:shop it is shop.example.com
-    owner = Project.objects.filter(project_id=f"{of_domain}:{name}" if of_domain else project).first()
+    owner = row_or_none(Project.objects.filter(project_id=f"{of_domain}:{name}" if of_domain else project))
     return bool(suffix) and owner is not None and access.allowed(caller, GET_ACCOUNT, owner)
 
 

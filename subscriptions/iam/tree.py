@@ -10,6 +10,7 @@ from django.db.models import Model
 
 from pushhub.common import names
 from pushhub.common.errors import InvalidArgument, NotFound, clipped
+from pushhub.common.rows import row_or_none
 from subscriptions import selectors
 from subscriptions.models import Folder, Organization, Project
 
@@ -130,7 +131,7 @@ def resource_of(kind: str, pk: int) -> Resource | None:
     """Return the row that a policy belongs to, which is stored by its kind and primary key."""
     model_name = next((name for name, candidate in KINDS.items() if candidate.word == kind), "")
     model = apps.get_app_config("subscriptions").models.get(model_name.lower())
-    return None if model is None else model._default_manager.filter(pk=pk).first()
+    return None if model is None else row_or_none(model._default_manager.filter(pk=pk))
 
 
 def above(name: str) -> Resource | None:
@@ -152,7 +153,7 @@ def _numbered(model: type[Organization] | type[Folder]) -> Callable[[str, str], 
         number = name.partition("/")[2]
         if not (number.isascii() and number.isdecimal() and len(number) < 19):
             raise names.invalid_name(name, field=field)
-        row = model.objects.filter(number=int(number)).first()
+        row = row_or_none(model.objects.filter(number=int(number)))
         if row is None:
             raise selectors.resource_missing(number, field=field)
         return row

@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 from pushhub.common import names
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import InvalidArgument, NotFound
+from pushhub.common.rows import row_or_none
 from subscriptions.iam import members
 from subscriptions.identity.recent import forget_callers
 from subscriptions.identity.scopes import CLOUD_PLATFORM
@@ -63,7 +64,7 @@ def account_token_create(
 
 def access_token_find(token: str) -> AccessToken | None:
     """Return the row of a token that is valid now: not expired, and its account and key are in use."""
-    row = AccessToken.objects.select_related("account", "key").filter(digest=_digest(token)).first()
+    row = row_or_none(AccessToken.objects.select_related("account", "key").filter(digest=_digest(token)))
     if row is None or row.has_expired:
         return None
     if row.account is None and row.member.startswith("serviceAccount:"):
@@ -107,7 +108,7 @@ def _create(row: AccessToken, lifetime: timedelta, scopes: Sequence[str]) -> Iss
 
 
 def _account(email: str) -> ServiceAccount:
-    account = ServiceAccount.objects.filter(email=email).first()
+    account = row_or_none(ServiceAccount.objects.filter(email=email))
     if account is None or names.is_agent_email(email):
         raise NotFound(f"Service account {email} does not exist.", field="member")
     return account

@@ -20,6 +20,7 @@ from django.db.models import QuerySet
 from pushhub.common import names
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Unimplemented, clipped
+from pushhub.common.rows import row_or_none
 from subscriptions import selectors
 from subscriptions.identity.keys import certificate_public_key
 from subscriptions.identity.pairs import KEY_BITS, certificate_of, key_id_of, private_pem, public_pem
@@ -92,7 +93,7 @@ def service_account_key_upload(*, name: str, request: object) -> ServiceAccountK
 def service_account_key_get(*, name: str) -> ServiceAccountKey:
     account_name, _, key_id = name.partition("/keys/")
     account = selectors.service_account_get(name=account_name)
-    key = account.keys.filter(key_id=key_id).first()
+    key = row_or_none(account.keys.filter(key_id=key_id))
     if key is None:
         raise NotFound(f"Service account key {clipped(key_id)} does not exist.")
     return key

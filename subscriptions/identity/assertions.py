@@ -18,6 +18,7 @@ from django.db.models import Q
 
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import InvalidArgument
+from pushhub.common.rows import row_or_none
 from subscriptions.identity.account_keys import MAX_KEYS
 from subscriptions.identity.keys import certificate_public_key
 from subscriptions.models import ServiceAccount
@@ -96,7 +97,7 @@ def _account(issuer: object) -> ServiceAccount:
     if not isinstance(issuer, str) or "\0" in issuer:
         raise refused
     accounts = ServiceAccount.objects.filter(Q(email=issuer) | Q(unique_id=issuer), deleted_at=None)
-    account = accounts.select_related("project").first()
+    account = row_or_none(accounts.select_related("project"))
     if account is None or account.is_disabled:
         raise refused
     return account

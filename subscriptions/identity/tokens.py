@@ -11,6 +11,7 @@ from django.conf import settings
 
 from pushhub.common.errors import InvalidArgument, PushHubError, clipped
 from pushhub.common.principals import Principal
+from pushhub.common.rows import row_or_none
 from subscriptions.iam.access import allowed
 from subscriptions.iam.roles import GET_OPEN_ID_TOKEN
 from subscriptions.identity.agents import service_agent
@@ -52,7 +53,7 @@ def id_token_mint(*, email: str, audience: str, caller: Principal | None = None)
 
     Without a `caller`, the service agent of the account's project signs, if the policies allow it.
     """
-    account = ServiceAccount.objects.filter(email=email).select_related("project").first()
+    account = row_or_none(ServiceAccount.objects.filter(email=email).select_related("project"))
     if account is None:
         raise TokenDenied("account_unknown", email=email)
     if account.is_disabled:
@@ -89,7 +90,7 @@ def id_token_claims(token: str) -> dict[str, Any]:
         raise refused
     try:
         header = jwt.get_unverified_header(token)
-        key = SigningKey.objects.filter(kid=str(header.get("kid", ""))[:40], retired_at=None).first()
+        key = row_or_none(SigningKey.objects.filter(kid=str(header.get("kid", ""))[:40], retired_at=None))
         if key is None:
             raise refused
         claims: dict[str, Any] = jwt.decode(

@@ -13,6 +13,7 @@ from pushhub.common import names
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from pushhub.common.principals import OPERATOR, Principal
 from pushhub.common.protojson import bytes_parse
+from pushhub.common.rows import row_or_none
 from subscriptions import selectors
 from subscriptions.models import Topic
 from subscriptions.models.schemas import Schema, SchemaRevision
@@ -192,7 +193,7 @@ def _allowed(settings: Mapping[str, Any], revisions: Sequence[tuple[int, str]]) 
 @lru_cache(maxsize=256)
 def _validators(pk: int, revision_id: str) -> dict[str, Validator]:
     """Return the validators of a revision, which never changes. Its random id is here because keys can be reused."""
-    row = SchemaRevision.objects.select_related("schema").filter(pk=pk, revision_id=revision_id).first()
+    row = row_or_none(SchemaRevision.objects.select_related("schema").filter(pk=pk, revision_id=revision_id))
     if row is None:
         raise NotFound(f"Schema revision not found (revision={revision_id}).")
     return Definition(row.definition, bytes(row.compiled), row.root_message).validators(row.schema.type)

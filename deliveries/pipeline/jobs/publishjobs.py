@@ -22,6 +22,7 @@ from deliveries.pipeline.jobs.parts import TAKEN, Task, publish
 from deliveries.pipeline.service import Service
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import FailedPrecondition, NotFound, PushHubError, clipped
+from pushhub.common.rows import row_or_none
 from subscriptions.models import Topic
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def job_begin(*, job_id: str, kind: str, spec: dict[str, Any]) -> PublishJob:
 
 def job_find(job_id: str) -> PublishJob:
     """Return a job. Raises NotFound."""
-    job = PublishJob.objects.filter(job_id=job_id).first()
+    job = row_or_none(PublishJob.objects.filter(job_id=job_id))
     if job is None:
         raise NotFound(f"There is no job {clipped(job_id)}.")
     return job
