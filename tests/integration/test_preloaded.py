@@ -18,7 +18,6 @@ from django.conf import settings
 from django.db import connection
 state = {
     "redis": settings.REDIS_URL,
-    "threads": settings.WEB_THREADS,
     "vendor": connection.vendor,
     "database": settings.DATABASES["default"]["NAME"],
     "connected_to": connection.settings_dict["NAME"],
@@ -32,11 +31,17 @@ raise SystemExit
 
 def state_of_a_fork(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return what a forked process sees with some variables on top of this process's environment."""
+    status, printed = run_a_fork(environment)
+    assert status == 0, printed
+    return dict(json.loads(printed))
+
+
+def run_a_fork(environment: Mapping[str, str]) -> tuple[int, str]:
+    """Return the exit status of REPORT in a fork, and what it prints."""
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "pushhub.settings"} | environment
     with tempfile.NamedTemporaryFile(suffix=".log") as log:
         process = PreloadedProcess("celery", first=REPORT, environment=environment, log=log.name)
-        assert process.wait(timeout=600) == 0, Path(log.name).read_text()
-        return dict(json.loads(Path(log.name).read_text()))
+        return process.wait(timeout=600), Path(log.name).read_text()
 
 
 def test_each_fork_reads_its_own_settings() -> None:
@@ -60,3 +65,11 @@ def test_a_fork_has_the_modules_and_no_thread() -> None:
     assert set(MODULES) - {"pushhub.urls"} <= set(state["modules"])
     assert not {"pushhub.celery", "pushhub.urls", "pushhub.wsgi"} & set(state["modules"])
     assert state["running"] == ["MainThread"]
+
+
+def test_a_setting_that_was_read_at_import_cannot_change() -> None:
+    """Otherwise a test would set it, and its server would quietly keep another value."""
+    status, printed = run_a_fork({"PUSHHUB_WEB_THREADS": "9"})
+
+    assert status == 1
+    assert "WEB_THREADS was read when the modules were imported" in printed

@@ -33,7 +33,8 @@ def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 async def client_of(**options: Any) -> AsyncIterator[PushClient]:
     """Yield a client that may push to loopback over http; `options` are ClientOptions.
 
-    To read the system's certificates takes 20 ms, and most tests push over http.
+    Without a `ca_file` it doesn't read the system's certificates, which takes longer than most tests over http, and so
+    verifies none.
     """
     usual = {"allow_http": True, "allow_private": True, "tick_s": 0.01, "tls_verify": "ca_file" in options}
     chosen = ClientOptions(**{**usual, **options})
