@@ -28,7 +28,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import django
-from celery.bin.celery import main as celery_main
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.db import DatabaseError, close_old_connections
@@ -329,6 +328,9 @@ def guard_flower() -> None:
 
 
 def main() -> None:
+    # Only this process needs it, and with all of Celery's commands and their shell it takes long to import.
+    from celery.bin.celery import main as celery_main
+
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
     django.setup()
     guard_flower()

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from deliveries.models import Message, PublishPart
-from deliveries.pipeline.datasource.writer import job_of
 from deliveries.pipeline.jobs import resuming
 from deliveries.pipeline.jobs.parts import Pace, Task, publish_part
+from deliveries.pipeline.jobs.publishjobs import job_begin
 from deliveries.pipeline.service import Service
 from subscriptions.selectors import topic_get
 from subscriptions.services.topics import topic_create
@@ -26,7 +26,7 @@ class KilledError(Exception):
 @pytest.fixture
 def task(redis_url: str) -> Task:
     topic_create(name=TOPIC, topic={})
-    job = job_of("stream q 1", kind="stream", topic=TOPIC)
+    job = job_begin(job_id="stream q 1", kind="stream", spec={"topic": TOPIC})
     return Task(Service({}), job.pk, topic_get(name=TOPIC).pk, None, 0, is_open=True)
 
 
