@@ -1,4 +1,4 @@
-"""What `make test` runs after the checks: every test on SQLite, then on PostgreSQL those that touch the database.
+"""What `make test` runs after the checks: every test on SQLite, and on PostgreSQL those that touch the database.
 
 ONLY in the environment chooses tests: paths, pytest's node ids, a keyword, or `failed` for those that failed last.
 DATABASE, `sqlite` or `postgresql`, chooses one database.
@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from tests import with_postgresql
+from tests.background import BackgroundCommand
 from tests.programs import IN_CI, left_out, postgresql_programs
 
 ROOT = Path(__file__).parent.parent
@@ -24,6 +26,8 @@ DATABASES = ("sqlite", "postgresql")
 POSTGRESQL_TIERS = ("tests/integration", "tests/security")
 #: pytest's exit statuses for "all passed" and "no test was selected".
 PASSED, NONE_SELECTED = 0, 5
+#: The exit status after Ctrl-C.
+INTERRUPTED = 130
 #: A command that names more tests than this is too long to read.
 MOST_NAMED = 3
 
@@ -61,19 +65,32 @@ def pytest_command(database: str, selection: Selection) -> list[str]:
     cache = ROOT / ".pytest_cache" / database
     # Another process would be given the test during which one ended, and end as well.
     options = [f"--numprocesses={selection.workers()}", "--max-worker-restart=0", "-o", f"cache_dir={cache}"]
-    return [sys.executable, "-m", "pytest", "-q", *options, *selection.arguments(database)]
+    if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
+        options.append("--color=yes")
+    server = ["-m", "tests.with_postgresql", sys.executable] if database == "postgresql" else []
+    return [sys.executable, *server, "-m", "pytest", "-q", *options, *selection.arguments(database)]
 
 
-def run_on(database: str, selection: Selection) -> int:
-    """Run the selected tests on `database` and return pytest's exit status."""
-    command = pytest_command(database, selection)
+def run_on(databases: Sequence[str], selection: Selection) -> dict[str, int]:
+    """Run the selected tests on each database and return pytest's exit statuses.
+
+    The tests on a database begin when a process of those before has nothing left to do.
+    """
     # Tests start hundreds of processes, and without bytecode each compiles its modules anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    if database == "sqlite":
-        return subprocess.run(command, check=False, cwd=ROOT).returncode
-    bin_folder = postgresql_programs()
-    assert bin_folder is not None
-    return with_postgresql.run(command, bin_folder=bin_folder)
+    commands: dict[str, BackgroundCommand] = {}
+    with TemporaryDirectory(prefix="pushhub-tests-") as folder, ExitStack() as all_end:
+        for database in databases:
+            for earlier in commands.values():
+                earlier.wait_while_busy()
+            command = BackgroundCommand(
+                f"tests on {database}",
+                pytest_command(database, selection),
+                folder=Path(folder),
+                is_shown=not commands,
+            )
+            commands[database] = all_end.enter_context(command)
+        return {database: command.finish() for database, command in commands.items()}
 
 
 def failed_on(database: str) -> list[str]:
@@ -101,10 +118,10 @@ def main() -> int:
     if postgresql_programs() is None and not IN_CI:
         databases = [name for name in databases if name != "postgresql"]
     started = time.monotonic()
-    statuses = {}
-    for database in databases:
-        print(f"\n== tests on {database} ==", flush=True)
-        statuses[database] = run_on(database, selection)
+    try:
+        statuses = run_on(databases, selection)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     minutes, seconds = divmod(int(time.monotonic() - started), 60)
     print(f"\nran on {' and '.join(databases)} in {minutes} min {seconds} s")
     if notice := left_out():

@@ -21,6 +21,7 @@ from pytest_django.live_server_helper import LiveServer
 from pushhub.runtime import embedded
 from subscriptions.transforms.sandboxes import sandboxes_close
 from tests import emptying, leftovers, preloaded
+from tests.background import busy_file_remove
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
 from tests.privatekeys import PrivateKeys
@@ -62,13 +63,16 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:
-    """Let the interpreter free everything at its end if DuckDB, which complains about what is left, was imported.
+    """Leave what is still there to the system, once pytest has looked for garbage: it would look a second time.
 
-    That takes 2.5 s in each process.
+    But let the interpreter free everything if DuckDB, which complains about what is left, was imported: it takes 2.5 s.
     """
     if "duckdb" in sys.modules:
         gc.unfreeze()
+    else:
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -90,7 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     """Replace the scheduler of pytest-xdist, which no longer groups tests with this version of pytest."""
-    return GroupScheduling(config, log)
+    return GroupScheduling(config, log, when_all_are_sent=busy_file_remove)
 
 
 def _touches_database(item: pytest.Item) -> bool:

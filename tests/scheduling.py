@@ -6,7 +6,8 @@ a long test while the others have nothing to do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
@@ -25,7 +26,7 @@ GROUPS = {
     "tests/compatibility/test_clients.py": "clients",
 }
 #: Files whose tests are long and share nothing: each test goes to whichever process is free.
-SCATTERED = ("tests/integration/push/test_delivery.py", "tests/unit/rules/test_simulation.py")
+SCATTERED = ("tests/unit/rules/test_simulation.py",)
 #: The groups and files that take longest, from half a minute to ten, the longest first.
 LONGEST = (
     "spark jobs",
@@ -72,7 +73,19 @@ def ordered(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Sends the tests of a group to one process; --no-loadscope-reorder keeps the order of `ordered`."""
+    """Sends the tests of a group to one process; --no-loadscope-reorder keeps the order of `ordered`.
+
+    `when_all_are_sent` is called when no test is left that a process could be given.
+    """
+
+    def __init__(self, config: pytest.Config, log: Any, *, when_all_are_sent: Callable[[], None]) -> None:
+        super().__init__(config, log)
+        self._when_all_are_sent = when_all_are_sent
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
+
+    def _reschedule(self, node: Any) -> None:
+        super()._reschedule(node)
+        if not self.workqueue:
+            self._when_all_are_sent()

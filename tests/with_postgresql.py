@@ -12,7 +12,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import FrameType
 
+from tests.background import wait_or_kill
 from tests.programs import postgresql_programs
 
 #: PostgreSQL refuses to run as root; if the tests run as root, it runs as the user of its package.
@@ -26,8 +28,7 @@ def as_server(command: list[str]) -> None:
 
 
 def run(command: list[str], *, bin_folder: Path) -> int:
-    """Run a command, and return its exit status. SIGTERM ends this like Ctrl-C, so that the server ends too."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Run a command, and return its exit status. SIGTERM and Ctrl-C end it, and then the server."""
     with tempfile.TemporaryDirectory(prefix="pushhub-postgresql-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         data = str(folder / "data")
@@ -45,9 +46,24 @@ def run(command: list[str], *, bin_folder: Path) -> int:
         as_server([*pg_ctl, "start", f"--options={options}"])
         try:
             url = f"postgres://pushhub@{str(folder).replace('/', '%2F')}/postgres"
-            return subprocess.run(command, env={**os.environ, "PUSHHUB_DATABASE_URL": url}, check=False).returncode
+            return run_on_server(command, url=url)
         finally:
             as_server([*pg_ctl, "stop", "--mode=immediate"])
+
+
+def run_on_server(command: list[str], *, url: str) -> int:
+    process = subprocess.Popen(command, env={**os.environ, "PUSHHUB_DATABASE_URL": url})
+
+    def end(number: int, frame: FrameType | None) -> None:
+        # Ctrl-C reaches the command as well as this process, SIGTERM only this one.
+        process.send_signal(signal.SIGINT)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        return process.wait()
+    finally:
+        wait_or_kill(process)
 
 
 def main() -> int:

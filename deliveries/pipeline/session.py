@@ -98,6 +98,8 @@ def settings(*, memory: str, short: bool) -> dict[str, str]:
         "spark.driver.extraJavaOptions": " ".join([COLLECTOR, SHORT_JOB] if short else [COLLECTOR]),
         # These stay if the user replaces the ones above.
         "spark.driver.defaultJavaOptions": " ".join(f'"{word}"' for word in _java_options()),
+        # Executors on a cluster start from PushHub's image, which has the same archive of classes.
+        "spark.executor.defaultJavaOptions": " ".join(f'"{word}"' for word in classarchive.options()),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.catalogImplementation": "in-memory",

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from deliveries.models import ArchiveFile, Delivery, Message, MetricMinute, PublishPart
-from deliveries.pipeline import needs
+from deliveries.pipeline import classarchive, needs
 from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage
 from subscriptions.selectors import topic_get
@@ -138,8 +138,9 @@ class Cluster:
         command = [local(word).replace("$$", "$") for word in self._compose[name]["command"]]
         env = os.environ | {key: local(value) for key, value in self._compose[name]["environment"].items()} | PAGES
         env["SPARK_DAEMON_JAVA_OPTS"] += f" {QUICK_JAVA}"
-        # PATH is as in the image. SPARK_CONF_DIR keeps out the settings of another test's session.
-        env |= {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}", "SPARK_CONF_DIR": str(self._folder)}
+        # PATH is as in the image. SPARK_CONF_DIR keeps out the settings of another test's session. There is no such
+        # folder, as in the image, because Java would use no archive of classes with another class path.
+        env |= {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}", "SPARK_CONF_DIR": str(self._folder / "none")}
         env["SPARK_LOCAL_IP"] = self._address
         with log.open("w") as output:
             process = subprocess.Popen([*self._inside, *command], env=env, stdout=output, stderr=subprocess.STDOUT)
@@ -209,3 +210,6 @@ def test_a_cluster_on_other_machines_runs_every_job(compose: dict[str, Any], red
     report = json.loads(process.stdout.splitlines()[-1])
     assert report == {"archived": 100, "executors": 2, "driver": cluster.driver_address}
     work.assert_complete()
+    begun = [path.read_text() for path in tmp_path.glob("work-*/app-*/*/stderr")]
+    assert len(begun) == 2
+    assert all(option in text for option in classarchive.options() for text in begun)

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.scheduling import GROUPS, LONGEST, SCATTERED, group_of, ordered
+from tests.scheduling import GROUPS, LONGEST, SCATTERED, GroupScheduling, group_of, ordered
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,3 +38,35 @@ def test_every_long_group_exists() -> None:
     assert {*GROUPS, *SCATTERED} <= files
     assert set(LONGEST) <= files | set(GROUPS.values())
     assert not set(LONGEST) & set(GROUPS)
+
+
+class Process:
+    """Stands for one of pytest-xdist's processes, and keeps the numbers of the tests that it is given."""
+
+    gateway = SimpleNamespace(id="gw0")
+    shutting_down = False
+
+    def __init__(self) -> None:
+        self.given: list[int] = []
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.given += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def test_it_is_told_once_every_test_is_sent_though_not_all_are_done() -> None:
+    process, told = Process(), []
+    nodeids = [f"tests/unit/test_{file}.py::test_{test}" for file in "abc" for test in "123"]
+    config: Any = SimpleNamespace(getvalue=lambda name: ["popen"], option=SimpleNamespace(loadscopereorder=False))
+    done: list[int] = []
+    scheduler = GroupScheduling(config, None, when_all_are_sent=lambda: told.append((len(process.given), len(done))))
+    scheduler.add_node(process)
+    scheduler.add_node_collection(process, nodeids)
+    scheduler.schedule()
+    while len(done) < len(nodeids):
+        done.append(process.given[len(done)])
+        scheduler.mark_test_complete(process, done[-1])
+    assert told[0] == (9, 4)
+    assert {given for given, _ in told} == {9}
