@@ -27,7 +27,8 @@ GROUPS = {
 }
 #: Files whose tests are long and share nothing: each test goes to whichever process is free.
 SCATTERED = ("tests/unit/rules/test_simulation.py",)
-#: The groups and files that take longest, from half a minute to ten, the longest first.
+#: The groups and files that take longest, the longest first. At the end of the list, those that mostly wait and those
+#: that compute take turns, as four processes that all wait leave the machine idle.
 LONGEST = (
     "spark jobs",
     "spark",
@@ -47,9 +48,14 @@ LONGEST = (
     "tests/compatibility/test_streaming.py",
     "tests/compatibility/test_celery.py",
     "tests/unit/rules/test_simulation.py",
+    "tests/security/test_existence.py",
     "tests/integration/push/test_ordering.py",
-    "tests/integration/push/test_worker_survives.py",
+    "tests/integration/admin/test_subscription_form.py",
+    "tests/integration/admin/test_resources.py",
     "tests/integration/pull/test_pull.py",
+    "tests/integration/api/test_subscriptions.py",
+    "tests/integration/retention/test_snapshots.py",
+    "tests/integration/push/test_worker_survives.py",
 )
 
 
