@@ -73,6 +73,20 @@ def lock(handle: int) -> bool:
     return True
 
 
+def create_locked(path: Path) -> int:
+    """Create and lock a journal, and return its handle.
+
+    Between the two, another process may lock the empty journal, take it for that of a dead process and remove it. The
+    journal is then created again.
+    """
+    while True:
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink > 0:
+            return handle
+        os.close(handle)
+
+
 def runner_lives(folder: Path) -> bool:
     """Return whether a rollup runs on the folder (pipeline/counting/rollup.py)."""
     try:

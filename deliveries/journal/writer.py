@@ -26,8 +26,7 @@ class OpenJournal:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if free_bytes(folder) < keep_free:
             raise NoSpace(f"less than {keep_free // 2**20} MB are free on the disk of {folder}")
-        self._handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        files.lock(self._handle)
+        self._handle = files.create_locked(self.path)
         self._size = self.rows = 0
         self.opened = time.monotonic()
 

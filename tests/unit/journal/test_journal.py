@@ -102,6 +102,31 @@ def test_a_journal_ends_by_rows(tmp_path: Path, alarms: list[Any]) -> None:
     assert message_ids(tmp_path) == [MESSAGE_ID + number for number in range(30_000)]
 
 
+def test_a_journal_that_is_sealed_before_it_is_locked_is_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a sealer that finds a new journal before its writer has locked it, when rows follow, then none is lost."""
+    sealed = []
+
+    def open_and_seal(path: Path, flags: int, mode: int = 0o777) -> int:
+        handle = os_open(path, flags, mode)
+        if flags & os.O_CREAT and not sealed:
+            sealed.append(sealing.seal_closed(tmp_path))
+        return handle
+
+    os_open = os.open
+    monkeypatch.setattr(os, "open", open_and_seal)
+
+    journal = OpenJournal(tmp_path, number=1, keep_free=0)
+    journal.append(events(10).line(), 10)
+    assert sealing.seal_closed(tmp_path) == 0, "its writer holds the lock"
+    journal.close()
+    sealing.seal_closed(tmp_path)
+
+    assert sealed == [1]
+    assert message_ids(tmp_path) == [MESSAGE_ID + number for number in range(10)]
+
+
 def test_the_journal_of_a_killed_process_is_sealed_by_another(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Given a process killed in the middle of its journal, when another seals it, then it has every whole line."""
     script = (
