@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,12 @@ def chromium() -> str | None:
     """Return the path of Chromium: its shell without windows if it is there, which takes a third less of the CPU."""
     names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
     return next(filter(None, map(shutil.which, names)), None)
+
+
+def has_rust() -> bool:
+    """Return whether cargo works: that of rustup needs a toolchain too."""
+    is_there = shutil.which("cargo") is not None
+    return is_there and subprocess.run(["cargo", "--version"], capture_output=True, check=False).returncode == 0
 
 
 def _has_shells() -> bool:
@@ -49,7 +56,7 @@ PROGRAMS = (
         lambda: shutil.which("mvn") is not None and shutil.which("javac") is not None,
         "apt-get install maven default-jdk-headless",
     ),
-    Program("the tests of the Rust client", lambda: shutil.which("cargo") is not None, "install Rust 1.91 or newer"),
+    Program("the tests of the Rust client", has_rust, "install Rust 1.91 or newer"),
 )
 
 

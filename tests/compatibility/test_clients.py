@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from deliveries.models import Delivery
 from tests.compatibility import packages
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
+from tests.programs import has_rust
 
 FOLDER = Path(__file__).parent / "clients"
 #: The cases that every client runs.
@@ -55,7 +55,7 @@ PROGRAMS: dict[str, tuple[Callable[[], list[str]], tuple[str, ...]]] = {
     "go": (_go, ("restarts",)),
     "java": (_java, ()),
 }
-if shutil.which("cargo"):  # Even CI leaves the Rust client out if cargo is missing; tests/programs.py reports that.
+if has_rust():  # Even CI leaves the Rust client out if cargo is missing; tests/programs.py reports that.
     PROGRAMS["rust"] = (_rust, ())
 
 
