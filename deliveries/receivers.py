@@ -8,8 +8,7 @@ from django.conf import settings
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lane_configure
-from deliveries.store import statements
+from deliveries.backlog.lanes import lane_configure, lanes_configure, lanes_of
 from subscriptions import signals
 from subscriptions.selectors import push_settings_of
 
@@ -29,22 +28,14 @@ def on_created(sender: Any, *, subscription_id: int, **_: Any) -> None:
 
 
 def on_changed(sender: Any, *, subscription_id: int, **_: Any) -> None:
-    """Make workers read the settings again, and update the lanes if push starts or ends."""
+    """Make workers read the settings again, and pass them on to the lanes."""
     default_backlog().announce_change(subscription_id)
-    push_settings = push_settings_of(subscription_id)
-    if push_settings is None:
-        return
-    for region in _regions(subscription_id):
-        lane_configure(Lane(subscription_id, region), push_settings, action="known")
+    lanes_configure(subscription_id, action="known")
 
 
 def on_deleted(sender: Any, *, subscription_id: int, **_: Any) -> None:
     """Remove the lanes from Redis. The next audit deletes the rows, and workers drop what they hold."""
     backlog = default_backlog()
     backlog.announce_change(subscription_id)
-    for region in _regions(subscription_id):
-        backlog.forget(Lane(subscription_id, region))
-
-
-def _regions(subscription_id: int) -> set[str]:
-    return {settings.REGION, *statements.lanes_waiting(subscription_id)}
+    for lane in lanes_of(subscription_id):
+        backlog.forget(lane)

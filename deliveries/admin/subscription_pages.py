@@ -19,6 +19,7 @@ from django.utils.translation import gettext_lazy
 
 from deliveries.admin.diagnosis_page import DIAGNOSE, diagnosis_context
 from deliveries.admin.readonly import ReadOnlyAdmin, publish_time_shown
+from deliveries.backlog.lanes import lanes_configure
 from deliveries.inspection import words
 from deliveries.inspection.counting import counting_text
 from deliveries.inspection.probe import probe_send
@@ -27,7 +28,7 @@ from deliveries.metrics import curves
 from deliveries.metrics.coverage import Counting, counting
 from deliveries.metrics.series import MINUTE
 from deliveries.models import Delivery
-from deliveries.retention.seeking import lanes_reload, subscription_seek
+from deliveries.retention.seeking import subscription_seek
 from deliveries.retention.snapshots import snapshot_create
 from deliveries.rules.outcome import ACK_STATUSES
 from deliveries.store import statements
@@ -83,7 +84,7 @@ def _test(request: HttpRequest, row: Subscription) -> str:
 
 
 def _try_now(request: HttpRequest, row: Subscription) -> str:
-    lanes_reload(row.pk)
+    lanes_configure(row.pk, action="anew")
     return _("All waiting messages are tried again now, starting with a few at a time.")
 
 

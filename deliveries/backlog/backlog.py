@@ -35,7 +35,9 @@ MAX_MESSAGES_WEIGHT = 250
 LANE_AS_MESSAGES = 10
 BYTES_AS_A_MESSAGE = 1000
 #: What `configure` does besides passing the settings on (configure.lua).
-Action = Literal["new", "known", "more", "spill"]
+Action = Literal["new", "known", "more", "spill", "anew"]
+#: Redis keeps the last changes of settings, so that deleted subscriptions don't take room for ever.
+CHANGES_KEPT = 10_000
 #: A worker without a heartbeat for this time is dead; the messages that it held go back to the queue.
 DEAD_AFTER_MS = 15_000
 
@@ -327,9 +329,10 @@ class Backlog:
         from_id: int = 0,
         limits: Limits = NO_LIMITS,
         ordered: bool = False,
+        push_config: int = 0,
     ) -> None:
         """Pass the settings of a subscription on to a lane (configure.lua)."""
-        args = [int(mode), self.limit, action, from_id, *_own(limits), int(ordered)]
+        args = [int(mode), self.limit, action, from_id, *_own(limits), int(ordered), push_config]
         self.scripts.configure(keys=[lane.key], args=args)
 
     def lease(
@@ -387,9 +390,10 @@ class Backlog:
 
     def announce_change(self, subscription_id: int) -> None:
         """Make all workers read this subscription's settings again before its next push (announce.lua)."""
-        self.scripts.announce(args=[subscription_id])
+        self.scripts.announce(args=[subscription_id, CHANGES_KEPT])
 
     def changed_since(self, epoch: int) -> list[int]:
+        """Return the subscriptions that have changed since an epoch, less than CHANGES_KEPT before the last one."""
         members = self.client.zrangebyscore(f"{PREFIX}changed", f"({epoch}", "+inf")
         return [int(cast(bytes, member)) for member in members]
 

@@ -60,6 +60,7 @@ LANE_CODES = {
     "pumped_ms": "pumped",
     "ordered": "ordered",
     "parked": "parked",
+    "push_config": "config",
 }
 #: The fields of a lane's state that rules.lua owns.
 RULE_CODES = {

@@ -38,6 +38,8 @@
 --   pumped_ms        see credit
 --   ordered          1 if messages of an ordering key go out in order: one at a time to an endpoint, many to a puller
 --   parked           how many deliveries wait for their ordering key
+--   push_config      a number that changes with the subscription's push requests (push_config_digest in lanes.py); 0 if it
+--                    has none, or is not known
 --
 -- An ordered lane reads its backlog from the database only, in the order of ids, so that a publisher's lost offer cannot
 -- swap two messages of a key. If any of it must be read again, everything that waits is read again.
@@ -57,7 +59,7 @@ end
 
 -- Sets the fields that a state of an older version may lack and that rules.lua does not own.
 local function add_pump_fields(state)
-  state.credit, state.pumped_ms, state.ordered, state.parked = 0, 0, 0, 0
+  state.credit, state.pumped_ms, state.ordered, state.parked, state.push_config = 0, 0, 0, 0, 0
   state.spilled_from, state.read_to = '', '0'
 end
 
@@ -202,6 +204,15 @@ local function due_retries(key, free, now)
   redis.call('ZREM', key .. ':z', unpack(due))
   redis.call('HDEL', key .. ':m', unpack(due))
   return due, messages
+end
+
+-- Makes all retries due.
+local function hurry_retries(key, now)
+  each_chunk(redis.call('ZRANGEBYSCORE', key .. ':z', '(' .. now, '+inf'), function(part)
+    local scores = {}
+    for i, id in ipairs(part) do scores[2 * i - 1], scores[2 * i] = now, id end
+    redis.call('ZADD', key .. ':z', unpack(scores))
+  end)
 end
 
 -- Makes the first parked delivery of a key the next one, which is due at once.

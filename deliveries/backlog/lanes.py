@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
+from django.conf import settings as django_settings
+
 from deliveries.backlog.backlog import Action, Lane, OfferedLane
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanestate import LaneState
 from deliveries.rules.limits import limits
-from subscriptions.selectors import PushSettings
+from deliveries.store import statements
+from subscriptions.selectors import PushSettings, push_settings_of
 
 
 def mode_of(settings: PushSettings) -> Mode:
@@ -16,13 +21,25 @@ def mode_of(settings: PushSettings) -> Mode:
     return Mode.IDLE if settings.detached or settings.endpoint else Mode.PULL
 
 
+def push_config_digest(settings: PushSettings) -> int:
+    """Return a number that changes if pushes go elsewhere or carry something else; 0 for a pull subscription."""
+    if not settings.endpoint:
+        return 0
+    sent = (settings.service_account_email, settings.audience, settings.no_wrapper, settings.write_metadata)
+    return crc32(repr((settings.endpoint, *sent, list(settings.transforms))).encode()) or 1
+
+
 def lane_agrees(state: LaneState | None, settings: PushSettings) -> bool:
-    """Return whether a lane has its subscription's mode, ordering and limits; a lane unknown to Redis has none."""
+    """Return whether a lane has its subscription's settings; a lane unknown to Redis has none.
+
+    A lane of an older version, or one that an offer made, learns the push requests at the next change.
+    """
     if state is None:
         return False
     own, flow = limits(settings.attributes), state.flow
     wanted = (mode_of(settings), settings.ordered, own.max_outstanding, own.rate, own.burst)
-    return (state.mode, state.ordered, flow.cap, flow.rate, flow.burst) == wanted
+    has_push_config = state.push_config in (0, push_config_digest(settings))
+    return has_push_config and (state.mode, state.ordered, flow.cap, flow.rate, flow.burst) == wanted
 
 
 def lane_offered(lane: Lane, settings: PushSettings) -> OfferedLane:
@@ -31,7 +48,7 @@ def lane_offered(lane: Lane, settings: PushSettings) -> OfferedLane:
 
 
 def lane_configure(lane: Lane, settings: PushSettings, *, action: Action, from_id: int = 0) -> None:
-    """Pass the mode, the limits and the ordering of a subscription on to a lane; configure.lua explains `action`."""
+    """Pass the settings of a subscription on to a lane; configure.lua explains `action`."""
     default_backlog().configure(
         lane,
         mode=mode_of(settings),
@@ -39,4 +56,20 @@ def lane_configure(lane: Lane, settings: PushSettings, *, action: Action, from_i
         from_id=from_id,
         limits=limits(settings.attributes),
         ordered=settings.ordered,
+        push_config=push_config_digest(settings),
     )
+
+
+def lanes_of(subscription_id: int) -> list[Lane]:
+    """Return the lanes of a subscription: its own region's, and those in which messages wait."""
+    regions = {django_settings.REGION, *statements.lanes_waiting(subscription_id)}
+    return [Lane(subscription_id, region) for region in regions]
+
+
+def lanes_configure(subscription_id: int, *, action: Action) -> None:
+    """Pass the settings of a subscription on to all its lanes, unless it is deleted."""
+    settings = push_settings_of(subscription_id)
+    if settings is None:
+        return
+    for lane in lanes_of(subscription_id):
+        lane_configure(lane, settings, action=action)

@@ -30,6 +30,8 @@ class LaneState:
     ordered: bool
     #: Messages that wait behind an earlier message of their ordering key.
     parked: int
+    #: A digest of the subscription's push requests; 0 if it has none, or is not known.
+    push_config: int
     flow: Flow
 
     @property
@@ -55,6 +57,7 @@ def lane_state_parse(fields: Mapping[bytes, bytes]) -> LaneState | None:
         cursor=int(fields.get(STATE_CODES["cursor"].encode(), b"0")),
         ordered=number("ordered") == 1,
         parked=int(number("parked")),
+        push_config=int(number("push_config")),
         flow=Flow(
             window=Window(
                 number("window"),

@@ -20,6 +20,8 @@
 --   cap, rate (messages/s), burst: the subscription's own limits; 0 is none
 --
 --   rules_new()                                           a new lane's state
+--   rules_restart(state, now_ms)                          forgets what the results have taught, except for the rate
+--                                                         limit's bucket; requests that began before no longer count
 --   rules_result(state, acked, latency_ms, now_ms, dice, repeated)
 --                                                         counts one result; repeated: its message has failed twice
 --                                                         already; dice in [0, 1) may be the same for a whole batch,
@@ -50,6 +52,13 @@ local function rules_new()
   for _, name in ipairs(RULE_FIELDS) do state[name] = 0 end
   state.window, state.round_size, state.ack_ratio, state.nack_share_seen = 3, 3, 1, SHARE_PRIOR
   return state
+end
+
+local function rules_restart(state, now_ms)
+  local fresh = rules_new()
+  for _, name in ipairs({'cap', 'rate', 'burst', 'bucket_tokens', 'bucket_filled_ms'}) do fresh[name] = nil end
+  for name, value in pairs(fresh) do state[name] = value end
+  state.round_began_ms, state.backoff_since_ms = now_ms, now_ms
 end
 
 local function is_fast(state) return state.ack_ratio > ACK_RATIO_ABOVE and state.latency_ms < LATENCY_BELOW_MS end

@@ -22,7 +22,7 @@ from celery.worker.consumer.connection import Connection as ConnectionStep
 from django.conf import settings
 
 from deliveries.backlog import reconcile
-from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, PageRequest, work_key
+from deliveries.backlog.backlog import CHANGES_KEPT, Backlog, Lane, LaneFlow, PageRequest, work_key
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.regions import regions_to_adopt
 from deliveries.journal.journal import journal
@@ -189,9 +189,13 @@ class PushWorker:
         return lane
 
     def _refresh(self, epoch: int) -> None:
-        """Forget the plans of subscriptions that have changed; all plans if Redis was wiped and counts anew."""
+        """Forget the plans of subscriptions that have changed.
+
+        Forget all plans if Redis was wiped and counts anew, or no longer knows which subscriptions have changed.
+        """
         try:
-            if epoch < self._epoch:
+            # More changes may follow before the changes are read, so half of those that are kept count.
+            if not epoch - CHANGES_KEPT // 2 <= self._epoch <= epoch:
                 self.engine.plans.forget_all()
             else:
                 self.engine.plans.forget(default_backlog().changed_since(self._epoch))

@@ -12,11 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
-
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lane_configure
+from deliveries.backlog.lanes import lanes_configure, lanes_of
 from deliveries.counters import kinds
 from deliveries.counters.recording import request_counted
 from deliveries.models import SnapshotMessage
@@ -31,7 +28,6 @@ from subscriptions import selectors
 from subscriptions.models import Snapshot, Subscription
 from subscriptions.resources import fields
 from subscriptions.resources.filters import matcher
-from subscriptions.selectors import push_settings_of
 from subscriptions.services.rows import check_name
 
 #: Messages looked at in one transaction.
@@ -131,10 +127,6 @@ def _insert_missing(subscription_id: int, rows: Sequence[tuple[int, str, str]]) 
 
 def lanes_reload(subscription_id: int) -> None:
     """Make Redis forget the subscription's lanes with their windows, pauses and retries, and read its deliveries."""
-    push_settings = push_settings_of(subscription_id)
-    if push_settings is None:
-        return
-    for region in {settings.REGION, *statements.lanes_waiting(subscription_id)}:
-        lane = Lane(subscription_id, region)
+    for lane in lanes_of(subscription_id):
         default_backlog().forget(lane)
-        lane_configure(lane, push_settings, action="known")
+    lanes_configure(subscription_id, action="known")

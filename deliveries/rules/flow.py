@@ -42,6 +42,15 @@ def result(flow: Flow, *, acked: bool, latency_ms: float, now_ms: float, dice: f
     return Flow(changed, slowed, flow.bucket, flow.cap, flow.rate, flow.burst)
 
 
+def restarted(flow: Flow, *, now_ms: float) -> Flow:
+    """Return the flow of a lane whose past results say nothing about its next requests; only its limits stay.
+
+    Results of requests that began before `now_ms` no longer count.
+    """
+    fresh = window.Window(round=window.Round(began_ms=now_ms))
+    return Flow(fresh, backoff.Backoff(since_ms=now_ms), flow.bucket, flow.cap, flow.rate, flow.burst)
+
+
 def is_repeated(attempt: int) -> bool:
     """Return whether this attempt says little about the endpoint, because the message has failed often enough.
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import redis
 
+from deliveries.backlog import backlog as backlogs
 from deliveries.backlog.backlog import (
     Backlog,
     Lane,
@@ -27,6 +28,7 @@ from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.limits import Limits
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TaskTemplate, escaped, queue_name
+from deliveries.rules.window import Round, Window
 from tests.lanes import lane_change, lane_state
 from tests.ports import wait_for
 
@@ -369,6 +371,14 @@ def test_workers_learn_which_subscriptions_changed(backlog: Backlog) -> None:
     assert fetch(backlog)[2] == b"2"
 
 
+def test_changes_of_settings_take_bounded_room(backlog: Backlog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlogs, "CHANGES_KEPT", 2)
+    for subscription_id in range(5):
+        backlog.announce_change(subscription_id)
+    assert backlog.changed_since(3) == [3, 4]
+    assert backlog.changed_since(0) == [3, 4]
+
+
 def test_no_worker_learns_of_an_epoch_before_the_change(backlog: Backlog) -> None:
     def announce() -> None:
         for subscription_id in range(1000):
@@ -409,6 +419,64 @@ def test_a_subscriptions_own_limits_hold(backlog: Backlog) -> None:
     settle(backlog, Verdict.ACK, *ids(2))
     assert len(fetched_ids(backlog)) == 1, "the bucket holds one, and the next drops in a thousand seconds"
     assert 900_000 < fetch(backlog)[1] <= 1_000_000
+
+
+def backing_off(backlog: Backlog, *, push_config: int) -> None:
+    """Create a lane that is pausing because of its nacks, with three messages that wait for a retry in an hour."""
+    backlog.configure(LANE, mode=Mode.PUSH, action="new", push_config=push_config, limits=Limits(rate=1000, burst=1000))
+    offer(backlog, *ids(3))
+    settle(backlog, Verdict.NACK, *fetched_ids(backlog), delay_ms=3_600_000)
+    lane_change(backlog, LANE, resume_ms=time.time() * 1000 + 60_000, backoff_level=9, gap_ms=4000, window=1)
+    lane_change(backlog, LANE, backoff_since_ms=0)
+
+
+def test_new_push_requests_end_the_backoff_and_the_retries_wait(backlog: Backlog) -> None:
+    """Given an endpoint that nacked everything, when another takes its place, then all retries go there at once."""
+    backing_off(backlog, push_config=1)
+    before = lane_state(backlog, LANE).flow
+
+    backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=2, limits=Limits(rate=1000, burst=1000))
+
+    assert fetched_ids(backlog) == ids(3)
+    flow = lane_state(backlog, LANE).flow
+    assert (flow.backoff.level, flow.backoff.resume_ms) == (0, 0)
+    assert flow.window._replace(round=Round()) == Window()
+    assert flow.window.round.peak == 3
+    assert flow.backoff.since_ms > 0, "nacks of the old endpoint no longer count"
+    assert flow.bucket.filled_ms >= before.bucket.filled_ms, "the rate limit's bucket stays"
+
+
+def test_a_lane_that_begins_anew_sends_nothing_twice(backlog: Backlog) -> None:
+    """Given a message on its way and two that wait for a retry, when the lane begins anew, then only these two go."""
+    backing_off(backlog, push_config=1)
+    lane_change(backlog, LANE, resume_ms=0)
+    offer(backlog, FIRST + 3)
+    assert fetched_ids(backlog) == [FIRST + 3]
+
+    backlog.configure(LANE, mode=Mode.PUSH, action="anew", push_config=1)
+    assert fetched_ids(backlog) == ids(2), "two more have room in a window of three"
+    assert held(backlog) == 3
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (0, 1)], ids=["the same", "not known before"])
+def test_other_settings_leave_the_backoff_as_it_is(backlog: Backlog, before: int, after: int) -> None:
+    backing_off(backlog, push_config=before)
+
+    backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=after)
+
+    assert fetched_ids(backlog) == []
+    state = lane_state(backlog, LANE)
+    assert (state.flow.backoff.level, state.flow.window.size, state.push_config) == (9, 1, after)
+
+
+def test_a_lane_that_is_resumed_sends_at_once(backlog: Backlog) -> None:
+    backing_off(backlog, push_config=1)
+
+    backlog.configure(LANE, mode=Mode.IDLE, action="known", push_config=1)
+    backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=1)
+    offer_page(backlog, page_requests(backlog)[0], *ids(3), is_last=True)
+
+    assert fetched_ids(backlog) == ids(3)
 
 
 def test_a_field_that_an_older_version_did_not_write_has_its_first_value(backlog: Backlog) -> None:

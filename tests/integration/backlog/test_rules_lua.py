@@ -35,6 +35,8 @@ local state, told = cjson.decode(ARGV[1]), {}
 for _, step in ipairs(cjson.decode(ARGV[2])) do
   if step.kind == 'result' then
     rules_result(state, step.acked, step.latency_ms, step.now_ms, step.dice, step.repeated)
+  elseif step.kind == 'restart' then
+    rules_restart(state, step.now_ms)
   else
     state.outstanding = step.outstanding
     rules_spend(state, step.now_ms, step.count)
@@ -120,6 +122,8 @@ def played(flow: Flow, steps: list[Step]) -> list[list[float]]:
                 dice=step.dice,
                 repeated=step.repeated,
             )
+        elif step.kind == "restart":
+            flow = rules.restarted(flow, now_ms=step.now_ms)
         else:
             flow = rules.sent(flow, count=step.count, outstanding=step.outstanding, now_ms=step.now_ms)
         wait_ms = rules.bucket_wait_ms(flow, now_ms=step.now_ms)
@@ -189,7 +193,7 @@ flows = st.builds(
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Step]:
-    """Draw results, some from before a pause, and sends; their times mostly increase and sometimes step back."""
+    """Draw results, some from before a pause, sends and restarts; times mostly increase and sometimes step back."""
     now_ms, steps = NOW_MS, []
     mostly_acks = draw(st.booleans())
     for _ in range(draw(st.integers(1, 60))):
@@ -197,6 +201,9 @@ def histories(draw: st.DrawFn) -> list[Step]:
         outstanding = draw(st.integers(0, 30_000))
         if draw(st.integers(0, 4)) == 0:
             steps.append(Step("sent", now_ms, outstanding, count=draw(st.integers(1, 500))))
+            continue
+        if draw(st.integers(0, 19)) == 0:
+            steps.append(Step("restart", now_ms, outstanding))
             continue
         acked = draw(st.integers(0, 9)) > 0 if mostly_acks else draw(st.booleans())
         latency_ms = draw(numbers(0, 50) | numbers(0, 20_000))

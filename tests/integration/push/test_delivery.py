@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import os
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from deliveries.rules.payload import NewMessage
 from deliveries.rules.taskmessage import queue_name
 from subscriptions.models import Subscription
 from subscriptions.selectors import push_settings_of, topic_get
-from tests.lanes import lane_state
+from subscriptions.services.subscriptions import subscription_pause, subscription_resume
+from tests.lanes import lane_change, lane_state
 from tests.ports import wait_for
 from tests.receiver import Answer, Receiver, Request
 from tests.redisserver import RedisServer
@@ -36,6 +38,7 @@ from tests.workers import Worker
 pytestmark = pytest.mark.django_db(transaction=True)
 
 TOPIC = "projects/shop/topics/orders"
+PUSH = "projects/shop/subscriptions/push"
 
 
 @pytest.fixture
@@ -342,6 +345,37 @@ def test_a_new_endpoint_takes_effect_on_messages_that_wait(api: Api, receiver: R
         )
         settled()
         assert len(other.requests) == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda api, url: api.post(
+            "subscriptions/push:modifyPushConfig", {"pushConfig": {"pushEndpoint": url, "noWrapper": {}}}
+        ),
+        lambda api, url: (subscription_pause(name=PUSH), subscription_resume(name=PUSH)),
+    ],
+    ids=["other requests", "pause and resume"],
+)
+def test_whoever_mends_an_endpoint_need_not_wait_for_the_backoff(
+    api: Api, receiver: Receiver, redis_url: str, change: Callable[[Api, str], object]
+) -> None:
+    """Given a pause of an hour and retries that wait for an hour, when the push config changes, then they go out."""
+    receiver.default = 503
+    subscribe(api, receiver, retryPolicy={"minimumBackoff": "600s", "maximumBackoff": "600s"})
+    lane = Lane(Subscription.objects.get().pk, "local")
+    retries = f"ph:{lane.key}:z"
+    client = default_backlog().client
+    publish(3)
+    with Worker(redis_url):
+        wait_for(lambda: client.zcard(retries) == 3, what="three nacks")
+        in_an_hour_ms = time.time() * 1000 + 3_600_000
+        client.zadd(retries, dict.fromkeys(client.zrange(retries, 0, -1), in_an_hour_ms))
+        lane_change(default_backlog(), lane, resume_ms=in_an_hour_ms, backoff_level=12)
+        receiver.default = 204
+        change(api, receiver.url)
+        settled()
+    assert len(receiver.requests) == 6
 
 
 def test_a_deleted_subscription_gets_no_more_pushes(api: Api, receiver: Receiver, redis_url: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -285,3 +286,16 @@ def test_a_batch_that_was_requested_long_ago_is_forgotten(stand: Stand, monkeypa
     monkeypatch.setattr(workers, "FORGOTTEN_SECONDS", 0.0)
     stand.worker.batches_lost()
     assert stand.worker.batches_lost() == []
+
+
+@pytest.mark.parametrize(("epoch", "keeps"), [(2, True), (3, False)], ids=["within what Redis keeps", "beyond"])
+def test_a_worker_that_missed_too_many_changes_makes_all_plans_again(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, epoch: int, keeps: bool
+) -> None:
+    monkeypatch.setattr(workers, "CHANGES_KEPT", 4)
+    book = stand.worker.engine.plans
+    book.load([7])
+
+    stand.worker.fetched("local", "batch", [], epoch=epoch, pages=[])
+
+    assert (book.get(7, now=time.monotonic()) is not None) is keeps
