@@ -18,6 +18,7 @@ from django.utils import translation
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanes import lanes_configure
 from deliveries.backlog.regions import KEY as UNSERVED_KEY
 from deliveries.client.result import PushResult
 from deliveries.diagnosis.endpoint import answer_step
@@ -68,7 +69,9 @@ class SetUp:
         default_backlog().client.zadd("ph:workers", {"push@test": time.time() * 1000})
 
     def change(self, **columns: Any) -> None:
+        """Change columns, also to values that the API refuses, and pass them on to Redis."""
         Subscription.objects.filter(subscription_id="hello").update(**columns)
+        lanes_configure(self.row.pk, action="known")
 
     def endpoint(self, url: str) -> None:
         self.change(push_endpoint=url)

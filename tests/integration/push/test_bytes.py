@@ -60,8 +60,11 @@ def hang(listener: socket.socket) -> int:
     row = subscription_create(name=HANGING, subscription={"topic": LARGE, "ackDeadlineSeconds": 600})
     for _ in range(COUNT):
         message_publish(topic=topic_get(name=LARGE), messages=[NewMessage(bytes(SIZE), {})])
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    point(url)
     open_window(row.pk, COUNT)
-    point(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+    # The same endpoint again: the lane is pumped, and keeps its window.
+    point(url)
     return row.pk
 
 
@@ -126,14 +129,13 @@ def test_a_page_of_a_backlog_is_read_without_its_large_payloads(redis_url: str) 
 def test_payloads_that_came_in_the_task_are_bounded_as_well(redis_url: str, receiver: Receiver) -> None:
     """Payloads that do not fit are dropped, and read from the database when their turn comes."""
     topic_create(name=LARGE, topic={})
-    row = subscription_create(name=HANGING, subscription={"topic": LARGE})
+    row = subscription_create(name=HANGING, subscription={"topic": LARGE, "pushConfig": {"pushEndpoint": receiver.url}})
     texts = [str(number).encode().rjust(60_000) for number in range(600)]
     for start in range(0, 600, 100):
         messages = [NewMessage(text, {}) for text in texts[start : start + 100]]
         message_publish(topic=topic_get(name=LARGE), messages=messages)
     open_window(row.pk, 600)
     with Worker(redis_url, PUSHHUB_WORKER_OUTSTANDING_MB="16"):
-        point(receiver.url)
         wait_for(lambda: not Delivery.objects.exists(), what="the messages")
     received = {b64decode(request.json["message"]["data"]) for request in receiver.requests}
     assert received == set(texts)
