@@ -32,8 +32,6 @@ from tests.scheduling import GroupScheduling, ordered
 TIERS = ("unit", "integration", "security", "endtoend", "compatibility", "browser")
 #: Fixtures that lead to the database. Only tests with one of them, or with the marker django_db, run on PostgreSQL.
 DATABASE_FIXTURES = frozenset({"db", "transactional_db", "django_db_setup", "live_server"})
-#: The share of the time that tests take which mostly wait (tests/scheduling.py).
-WAITING_SHARES = {"sqlite": 0.25, "postgresql": 0.5}
 #: How long a test's last threads and processes may take to end.
 LEFTOVERS_SECONDS = 10.0
 #: How long to wait before garbage is collected, which takes half a second and is rarely needed.
@@ -96,8 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     """Replace the scheduler of pytest-xdist, which no longer groups tests with this version of pytest."""
-    share = WAITING_SHARES[connection.vendor]
-    return GroupScheduling(config, log, waiting_share=share, when_all_are_sent=busy_file_remove)
+    return GroupScheduling(config, log, when_all_are_sent=busy_file_remove)
 
 
 def _touches_database(item: pytest.Item) -> bool:

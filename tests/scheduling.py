@@ -27,7 +27,8 @@ GROUPS = {
 }
 #: Files whose tests are long and share nothing: each test goes to whichever process is free.
 SCATTERED = ("tests/unit/rules/test_simulation.py",)
-#: The groups and files that take longest, the longest first.
+#: The groups and files that take longest, the longest first. At the end of the list, those that mostly wait and those
+#: that compute take turns, as four processes that all wait leave the machine idle.
 LONGEST = (
     "spark jobs",
     "spark",
@@ -58,31 +59,6 @@ LONGEST = (
 )
 
 
-#: The files whose tests use less than a third of a core.
-WAITING = frozenset(
-    {
-        "tests/compatibility/test_celery.py",
-        "tests/integration/diagnosis/test_diagnosis.py",
-        "tests/integration/observability/test_worker_log.py",
-        "tests/integration/pipeline/test_journal_bucket.py",
-        "tests/integration/pull/test_pull.py",
-        "tests/integration/push/test_authentication.py",
-        "tests/integration/push/test_dead_letters.py",
-        "tests/integration/push/test_delivery.py",
-        "tests/integration/push/test_injected_faults.py",
-        "tests/integration/push/test_ordering.py",
-        "tests/integration/push/test_outages.py",
-        "tests/integration/push/test_unwrapped_push.py",
-        "tests/integration/push/test_worker_survives.py",
-        "tests/integration/rpc/test_grpc.py",
-        "tests/integration/rpc/test_idle_connections.py",
-        "tests/integration/test_metro.py",
-        "tests/security/test_slow_clients.py",
-        "tests/unit/runtime/test_httpserver.py",
-    }
-)
-
-
 def group_of(nodeid: str) -> str:
     path = nodeid.partition("::")[0]
     return nodeid if path in SCATTERED else GROUPS.get(path, path)
@@ -105,36 +81,15 @@ def ordered(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Sends the tests of a group to one process; --no-loadscope-reorder keeps the order of `ordered`.
 
-    `waiting_share` of the processes get tests that wait, as long as there are some of both kinds. It is their share of
-    the time, so that both kinds end together. If all processes waited at once, the machine would be idle.
     `when_all_are_sent` is called when no test is left that a process could be given.
     """
 
-    def __init__(
-        self, config: pytest.Config, log: Any, *, waiting_share: float, when_all_are_sent: Callable[[], None]
-    ) -> None:
+    def __init__(self, config: pytest.Config, log: Any, *, when_all_are_sent: Callable[[], None]) -> None:
         super().__init__(config, log)
-        self._waiting_share = waiting_share
         self._when_all_are_sent = when_all_are_sent
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
-
-    def _assign_work_unit(self, node: Any) -> None:
-        self.workqueue.move_to_end(self._group_for(node), last=False)
-        super()._assign_work_unit(node)
-
-    def _group_for(self, node: Any) -> str:
-        """Return the group that a process gets next."""
-        waiting = sum(self._waits(other) for other in self.nodes if other is not node)
-        wants_waiting = waiting < self._waiting_share * len(self.nodes)
-        suitable = (group for group in self.workqueue if (group in WAITING) == wants_waiting)
-        return next(suitable, next(iter(self.workqueue)))
-
-    def _waits(self, node: Any) -> bool:
-        """Return whether tests that wait are left of those that a process was given."""
-        groups = self.assigned_work[node]
-        return any(group in WAITING and not all(tests.values()) for group, tests in groups.items())
 
     def _reschedule(self, node: Any) -> None:
         super()._reschedule(node)
