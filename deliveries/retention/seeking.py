@@ -54,7 +54,7 @@ def _seek(subscription: Subscription, seek: Mapping[str, Any]) -> None:
         _seek_to_snapshot(subscription, selectors.snapshot_get(name=seek["snapshot"], field="snapshot"))
     else:
         raise InvalidArgument("You must specify a time or a snapshot to seek to.", field="time")
-    lanes_reload(subscription.pk)
+    _lanes_reload(subscription.pk)
 
 
 def _seek_to_time(subscription: Subscription, moment: datetime) -> None:
@@ -125,7 +125,7 @@ def _insert_missing(subscription_id: int, rows: Sequence[tuple[int, str, str]]) 
         statements.deliveries_insert([(message_id, subscription_id, region, 0, "") for message_id in missing_ids])
 
 
-def lanes_reload(subscription_id: int) -> None:
+def _lanes_reload(subscription_id: int) -> None:
     """Make Redis forget the subscription's lanes with their windows, pauses and retries, and read its deliveries."""
     for lane in lanes_of(subscription_id):
         default_backlog().forget(lane)
