@@ -1,7 +1,9 @@
 """Which addresses a push request may reach.
 
-The guard compares numbers with a table. `ipaddress` considers 100.64.0.0/10 not private, and multicast, NAT64, 6to4 and
-168.63.129.16 global, so its properties can't be used. It only parses the text here.
+The guard compares numbers with a table. It has the special-purpose blocks of IANA's registries, also those that are
+globally reachable, because what answers there is the nearest relay or name server, and the metadata services.
+`ipaddress` considers 100.64.0.0/10 not private, and multicast, NAT64, 6to4 and 168.63.129.16 global, so its properties
+can't be used. It only parses the text here.
 """
 
 from __future__ import annotations
@@ -31,8 +33,11 @@ DENIED_V4: tuple[Row, ...] = (
     Row("172.16.0.0/12", "private", private=True),
     Row("192.0.0.0/24", "protocol assignments"),
     Row("192.0.2.0/24", "documentation"),
+    Row("192.31.196.0/24", "AS112"),
+    Row("192.52.193.0/24", "multicast relay"),
     Row("192.88.99.0/24", "6to4 relay"),
     Row("192.168.0.0/16", "private", private=True),
+    Row("192.175.48.0/24", "AS112"),
     Row("198.18.0.0/15", "benchmarking"),
     Row("198.51.100.0/24", "documentation"),
     Row("203.0.113.0/24", "documentation"),
@@ -43,23 +48,24 @@ DENIED_V6: tuple[Row, ...] = (
     Row("::/128", "unspecified"),
     Row("::1/128", "loopback", private=True),
     Row("::/96", "IPv4-compatible"),
-    Row("::ffff:0:0:0/96", "IPv4-translated"),
     Row("64:ff9b::/96", "NAT64"),
     Row("64:ff9b:1::/48", "NAT64"),
-    Row("100::/64", "discard"),
-    Row("2001::/32", "Teredo"),
+    Row("2001::/23", "protocol assignments"),
     Row("2001:db8::/32", "documentation"),
     Row("2002::/16", "6to4"),
+    Row("2620:4f:8000::/48", "AS112"),
     Row("3fff::/20", "documentation"),
-    Row("5f00::/16", "segment routing"),
     Row("fc00::/7", "unique local", private=True),
     Row("fd00:42::42/128", "cloud metadata"),
     Row("fd00:ec2::23/128", "cloud metadata"),
     Row("fd00:ec2::254/128", "cloud metadata"),
     Row("fd20:ce::254/128", "cloud metadata"),
     Row("fe80::/10", "link-local"),
-    Row("fec0::/10", "site-local"),
     Row("ff00::/8", "multicast"),
+    # Addresses of hosts are global unicast, 2000::/3. The rest is reserved, and new blocks of it get a special purpose.
+    Row("::/3", "not global unicast"),
+    Row("4000::/2", "not global unicast"),
+    Row("8000::/1", "not global unicast"),
 )
 
 _MAPPED = ip_network("::ffff:0:0/96")
