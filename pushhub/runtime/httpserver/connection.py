@@ -18,7 +18,7 @@ from pushhub.runtime.limits import ByteBudget, Connections, Limits, Reservation,
 
 logger = logging.getLogger(__name__)
 
-#: The most bytes of a request line and its header fields.
+#: The most bytes of a request line and its header fields, of the trailers behind a body, and of a chunk's extensions.
 HEAD_BYTES = 64 * 1024
 #: A smaller body needs no reservation: it takes no more memory than the connection's own buffers.
 SMALL_BODY_BYTES = 64 * 1024
@@ -63,7 +63,8 @@ class HttpConnection(asyncio.Protocol):
         #: The request that is being received, and when its body began.
         self._reading: Request | None = None
         self._body_began = 0.0
-        self._head_bytes = 0
+        #: Bytes since the last head, the last piece of a body or the last request ended.
+        self._field_bytes = 0
         #: Requests that the client sent before it had the response to `_answering`.
         self._ready: deque[Request] = deque()
         #: The request that is being answered, and the response once its head is written.
@@ -100,8 +101,7 @@ class HttpConnection(asyncio.Protocol):
         if self._answering is not None:
             # Pausing before would cost each request two system calls, although most clients wait for the response.
             self._transport.pause_reading()
-        if self._reading is None:
-            self._head_bytes = 0
+        self._field_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -110,10 +110,9 @@ class HttpConnection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._malformed(400, "The request is not valid HTTP/1.1.")
             return
-        if self._reading is not None and not self._reading.method:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES:
-                self._malformed(431, "The request's head is too large.")
+        if self._reading is not None and self._field_bytes > HEAD_BYTES:
+            part = "trailers are" if self._reading.method else "head is"
+            self._malformed(431, f"The request's {part} too large.")
 
     def eof_received(self) -> bool:
         """Keep the connection open for a client that sends no more, but still waits for a response."""
@@ -157,7 +156,9 @@ class HttpConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         assert self._reading is not None
-        self._reading.headers.append((name.lower(), value))
+        # Trailers are dropped: a proxy has not checked them as it has checked the head (RFC 9110, section 6.5.1).
+        if not self._reading.method:
+            self._reading.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         request = self._reading
@@ -169,7 +170,7 @@ class HttpConnection(asyncio.Protocol):
         request.keep_alive = self._parser.should_keep_alive()
         if not request.target.startswith(b"/"):
             request.target = path_of(request.target)
-        self._head_bytes = 0
+        self._field_bytes = 0
         fields = dict(request.headers)
         if b"content-length" in fields:
             request.length = int(fields[b"content-length"])
@@ -182,6 +183,7 @@ class HttpConnection(asyncio.Protocol):
             self._drop_body(request)
 
     def on_body(self, body: bytes) -> None:
+        self._field_bytes = 0
         request = self._reading
         if request is None or self._is_dropping:
             return
@@ -194,6 +196,7 @@ class HttpConnection(asyncio.Protocol):
             self.deadline = self._body_began + self._limits.body_seconds + request.size / MIN_BYTES_PER_SECOND
 
     def on_message_complete(self) -> None:
+        self._field_bytes = 0
         request, self._reading = self._reading, None
         if request is None or self._is_dropping:
             return

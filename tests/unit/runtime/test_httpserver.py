@@ -189,6 +189,41 @@ def test_a_head_that_does_not_end_is_refused() -> None:
     run(test)
 
 
+CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [CHUNKED + b"1\r\na\r\n0\r\n", CHUNKED + b"1\r\na\r\n0\r\nX: ", CHUNKED + b"1;"],
+    ids=["trailers", "trailer", "extension"],
+)
+def test_fields_behind_the_head_that_do_not_end_are_refused(endless: bytes) -> None:
+    async def test(server: HttpServer) -> None:
+        client = await connected(server)
+        client[1].write(endless)
+        for _ in range(20):
+            client[1].write(b"a:b\r\n" * 2_000 if endless.endswith(b"\n") else b"x" * 10_000)
+        assert (await answered(client))[0] == 431
+        client[1].close()
+
+    run(test)
+
+
+def test_trailers_are_dropped() -> None:
+    names = [b"Authorization", b"Host", b"X-Forwarded-For", b"X-PushHub-Region", b"Content-Type"]
+    trailers = b"".join(name + b": forged\r\n" for name in names)
+    second = b"GET /second HTTP/1.1\r\nHost: a\r\n\r\n"
+    answers = conversation(CHUNKED + b"1\r\na\r\n0\r\n" + trailers + b"\r\n" + second)
+    assert answers.count(b"200 OK") == 2
+    assert b"/second" in answers
+    assert b"forged" not in answers
+
+
+def test_small_chunks_of_a_large_body_are_no_endless_trailers() -> None:
+    chunks = b"1\r\na\r\n" * 50_000
+    assert told(CHUNKED + chunks + b"0\r\n\r\n")["body"] == "a" * 50_000
+
+
 def test_a_body_that_is_too_large_is_left_unread() -> None:
     async def test(server: HttpServer) -> None:
         client = await connected(server)
