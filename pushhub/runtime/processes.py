@@ -26,8 +26,11 @@ from kombu.exceptions import OperationalError
 from deliveries.pipeline.counting.lag import keeps_up
 from pushhub import environment as env
 from pushhub.common import background
+from subscriptions.transforms.systemcalls import why_unrestricted
 
 logger = logging.getLogger(__name__)
+
+UNRESTRICTED = "functions of message transforms run without a filter of system calls: %s"
 
 #: Flower keeps the tasks it shows in memory, about 2 KB each.
 FLOWER_TASKS = 10_000
@@ -238,6 +241,8 @@ def main() -> None:
         sys.exit(str(error))
     if arguments.check:
         sys.exit(0 if process.is_ready() else 1)
+    if why := why_unrestricted():
+        logger.warning(UNRESTRICTED, why)
     os.environ.update(process.environment)
     os.execv(process.command[0], process.command)  # noqa: S606
 

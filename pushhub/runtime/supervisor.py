@@ -32,6 +32,7 @@ from pushhub.runtime.development import secret_load_or_create
 from pushhub.runtime.forkserver import ForkServer
 from pushhub.runtime.preparation import DatabasePreparation, PreparationError
 from pushhub.runtime.sparkinstall import SparkInstall
+from subscriptions.transforms.systemcalls import why_unrestricted
 
 #: What `make up` sets unless the environment says otherwise.
 DEVELOPMENT_DEFAULTS = {"PUSHHUB_DEVELOPMENT": "1", "PUSHHUB_ALLOW_HTTP": "1", "PUSHHUB_ALLOW_PRIVATE": "1"}
@@ -255,6 +256,8 @@ def run(names: Sequence[str]) -> int:
         try:
             crew.say(f"data folder {settings.DATA_DIR}")
             crew.say(modes_text())
+            if why := why_unrestricted():
+                crew.say(processes.UNRESTRICTED % why)
             redis_start(crew)
             database_wait(crew, preparation)
             processes_start(crew, [*names, *rollup_names(crew)])

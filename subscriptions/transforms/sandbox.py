@@ -1,8 +1,8 @@
 """The program of a sandbox process: it runs the functions of one project's message transforms in QuickJS.
 
-`sandboxes.py` starts it as `python -I sandbox.py FOLDER` with an empty environment. FOLDER has the package quickjs,
-which may be in a place where an isolated Python doesn't look. The program imports no module of PushHub, and once it
-runs it can open no file and no socket. Standard input and output are one socket, which carries lines of JSON:
+`sandboxes.py` starts it as `python -I sandbox.py FOLDER` with an empty environment. FOLDER has the module _quickjs,
+which may be in a place where an isolated Python doesn't look. Of PushHub the program loads only `systemcalls.py`, and
+once it runs it can open no file and no socket. Standard input and output are one socket, which carries lines of JSON:
 
     request   {"functions": [[name, code], ...], "count": n, "seconds": s, "all": true or false}, then n times a message
               and its metadata
@@ -21,15 +21,18 @@ from __future__ import annotations
 import json
 import os
 import resource
+import runpy
 import signal
 import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO
 
 sys.path.append(sys.argv[1])
-import quickjs
+# The package quickjs starts a thread, which the filter of system calls would not hold.
+import _quickjs as quickjs
 
 #: CPU time that one call of a function may take, and the top level of its code (docs/spec.md#message-transforms).
 CALL_SECONDS = 0.5
@@ -158,7 +161,8 @@ def main() -> None:
 
 
 def confine() -> None:
-    """Give up what this program doesn't need: memory, files, sockets."""
+    """Give up what this program doesn't need: memory, files, sockets, nearly all system calls."""
+    restrict_calls = runpy.run_path(str(Path(__file__).with_name("systemcalls.py")))["restrict_calls"]
     os.nice(5)
     for limit, value in (
         (resource.RLIMIT_AS, PROCESS_BYTES),
@@ -168,6 +172,7 @@ def confine() -> None:
         (resource.RLIMIT_NOFILE, 3),
     ):
         resource.setrlimit(limit, (value, value))
+    restrict_calls()
 
 
 def text(requests: BinaryIO) -> str:

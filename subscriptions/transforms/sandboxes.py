@@ -246,10 +246,10 @@ class Lease:
 @cache
 def _engine_folder() -> str:
     """Return where the engine is installed, without loading it into this process."""
-    spec = find_spec("quickjs")
+    spec = find_spec("_quickjs")
     assert spec is not None
     assert spec.origin is not None
-    return str(Path(spec.origin).parents[1])
+    return str(Path(spec.origin).parent)
 
 
 def _group(messages: Sequence[Input], start: int, *, most: int) -> Sequence[Input]:

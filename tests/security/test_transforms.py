@@ -13,12 +13,14 @@ import pytest
 
 from subscriptions.transforms.functions import Function
 from subscriptions.transforms.results import Failed, Input, Transformed
-from subscriptions.transforms.sandboxes import Sandboxes
+from subscriptions.transforms.sandboxes import PROGRAM, Sandboxes, _engine_folder
+from subscriptions.transforms.systemcalls import why_unrestricted
 from tests.ports import wait_for
 
 pytestmark = pytest.mark.any_database
 
 SECONDS = 60.0
+NEEDS_FILTER = pytest.mark.skipif(bool(why_unrestricted()), reason="this machine has no filter for system calls")
 #: Starts a sandbox, writes its process id, and dies without stopping it.
 PARENT = """
 import os
@@ -28,6 +30,45 @@ sandboxes = Sandboxes(1)
 assert not sandboxes.check("shop", Function("f", "function f(m) { return m; }"))
 print(sandboxes._sandboxes["shop"].pid, flush=True)
 os._exit(0)
+"""
+#: Confines itself as a sandbox does, and then does what native code would do that broke out of QuickJS. It writes the
+#: names of the calls that the kernel carried out.
+NATIVE = """
+import ctypes, os, runpy, socket, sys
+program, engine_folder = sys.argv[1:]
+sys.argv[1] = engine_folder
+sandbox = runpy.run_path(program)
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_ssize_t
+nothing, parent, machine, eperm = ctypes.c_void_p(), os.getppid(), os.uname().machine, 1
+
+def memory(protection):
+    private_and_anonymous = 34
+    return libc.mmap(nothing, ctypes.c_size_t(4096), protection, private_and_anonymous, -1, ctypes.c_long(0))
+
+def fork():
+    child = libc.fork()
+    return child or os._exit(0)
+
+sandbox["confine"]()
+assert memory(protection=3) > 0
+results = {
+    "close": libc.close(0),
+    "open": libc.open(b"/etc/passwd", os.O_RDONLY),
+    "openat": libc.openat(-100, b"/etc/passwd", os.O_RDONLY),
+    "dup": libc.dup(1),
+    "socket": libc.socket(socket.AF_INET, socket.SOCK_STREAM, 0),
+    "connect": libc.connect(1, bytes(16), 16),
+    "sendmsg": libc.sendmsg(1, bytes(64), 0),
+    "kill": libc.kill(parent, 0),
+    "prlimit": libc.prlimit(0, 7, nothing, (ctypes.c_ulong * 2)()),
+    "mprotect": libc.mprotect(nothing, 0, 5),
+    "memory for code": memory(protection=7),
+    "getpid of the x32 ABI": libc.syscall(ctypes.c_long(0x40000000 + 39)) if machine == "x86_64" else -1,
+    "fork": fork(),
+    "execve": -1 if libc.execve(b"/nothing", nothing, nothing) and ctypes.get_errno() == eperm else 0,
+}
+os.write(1, " ".join(name for name, result in results.items() if result != -1).encode())
 """
 GOOD = Function("f", "function f(m) { m.attributes.seen = typeof leaked; return m; }")
 #: One native operation that takes minutes, in which the engine doesn't look at the clock.
@@ -141,3 +182,25 @@ def test_a_sandbox_ends_with_the_process_that_started_it() -> None:
     )
 
     wait_for(lambda: not Path(f"/proc/{int(parent.stdout)}").exists(), what="the end of the sandbox")
+
+
+@NEEDS_FILTER
+def test_native_code_in_a_sandbox_cannot_open_connect_fork_or_signal() -> None:
+    child = subprocess.run(
+        [sys.executable, "-I", "-c", NATIVE, str(PROGRAM), _engine_folder()],
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert child.stdout == b""
+
+
+@NEEDS_FILTER
+def test_a_sandbox_runs_with_the_filter_and_gains_no_privileges(sandboxes: Sandboxes) -> None:
+    run(sandboxes, GOOD, b"x")
+    [thread] = Path(f"/proc/{sandboxes._sandboxes['evil'].pid}/task").iterdir()
+    status = (thread / "status").read_text()
+
+    assert "NoNewPrivs:\t1" in status
+    assert "Seccomp:\t2" in status
