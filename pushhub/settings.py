@@ -88,12 +88,12 @@ IDLE_SECONDS = env.number("IDLE_SECONDS", 75, least=1)
 FLOWER_ADDRESS = env.listen_address("FLOWER", "127.0.0.1:5555")
 PUBLIC_URL = env.text("PUBLIC_URL", env.url(HTTP_ADDRESS)).rstrip("/")
 #: Never "*" by default: DNS rebinding would let a web page call the API of a PushHub with an anonymous principal.
-ALLOWED_HOSTS = [
+NAMED_HOSTS = [
     *dict.fromkeys(["127.0.0.1", "localhost", "[::1]", urlsplit(PUBLIC_URL).hostname or ""]),
     *env.words("ALLOWED_HOSTS"),
 ]
-if EMULATOR != "OFF":
-    ALLOWED_HOSTS = ["*"]  # containers use host names that aren't known here
+#: Containers reach an emulator by names that aren't known here. The middleware OtherSites tells these from web sites.
+ALLOWED_HOSTS = NAMED_HOSTS if EMULATOR == "OFF" else ["*"]
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
 SESSION_COOKIE_NAME = "pushhub_session"  # two services on one host share cookies, whatever their ports
 CSRF_COOKIE_NAME = "pushhub_csrf"
@@ -208,6 +208,7 @@ INSTALLED_APPS = [
     "deliveries",
 ]
 MIDDLEWARE = [
+    "subscriptions.api.othersites.OtherSites",
     "subscriptions.api.middleware.QueryCredentials",
     "django.middleware.security.SecurityMiddleware",
     "pushhub.contentpolicy.ContentSecurityPolicy",

@@ -13,12 +13,12 @@ from typing import Any
 
 import orjson
 from django.conf import settings
-from django.http.request import split_domain_port, validate_host
 
 from deliveries.publish.request import publish_request_parse
 from deliveries.publish.writer import PublishWriter, SmallPublish
 from deliveries.rules.payload import NewMessage
 from pushhub.common.errors import PushHubError
+from subscriptions.api.othersites import is_known_host
 
 TARGET = re.compile(rb"/v1/(projects/[A-Za-z0-9.:-]+/topics/[A-Za-z0-9._~-]+):publish")
 #: The answer to more messages may be long enough to be compressed.
@@ -102,8 +102,7 @@ def _fields(headers: Headers) -> dict[bytes, bytes] | None:
 
 @lru_cache(maxsize=64)
 def _is_allowed(host: bytes, allowed_hosts: tuple[str, ...]) -> bool:
-    domain, _ = split_domain_port(host.decode("latin-1"))
-    return bool(domain) and validate_host(domain, allowed_hosts)
+    return is_known_host(host.decode("latin-1"))
 
 
 def _messages(body: bytes) -> list[NewMessage] | None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.http import HttpRequest, HttpResponse
 from django.middleware.csrf import CsrfViewMiddleware
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from pushhub.common.errors import PermissionDenied
 from pushhub.common.principals import Principal
-from subscriptions.identity.callers import bearer_token, caller_from_authorization, is_emulator_token
+from subscriptions.identity.callers import caller_from_authorization
 
 
 class CallerAuthentication(BaseAuthentication):
@@ -25,18 +23,12 @@ class CallerAuthentication(BaseAuthentication):
         header = request.META.get("HTTP_AUTHORIZATION")
         if header is not None:
             # A request with credentials never falls back to the anonymous principal.
-            caller = caller_from_authorization(header)
-            if is_emulator_token(bearer_token(header)):
-                refuse_other_sites(request._request)
-            return caller, None
+            return caller_from_authorization(header), None
         session = session_principal(request._request)
         if session is not None:
             refuse_forged(request._request)
             return session, None
-        if settings.ANONYMOUS:
-            refuse_other_sites(request._request)
-            return Principal(settings.ANONYMOUS), None
-        return None
+        return (Principal(settings.ANONYMOUS), None) if settings.ANONYMOUS else None
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="pushhub"'
@@ -70,14 +62,3 @@ def refuse_forged(request: HttpRequest) -> None:
     check = _CsrfCheck(lambda _request: HttpResponse())
     check.process_request(request)
     check.process_view(request, lambda _request: HttpResponse(), (), {})
-
-
-def refuse_other_sites(request: HttpRequest) -> None:
-    """Refuse requests of other sites' pages, which would act as the anonymous caller through a visitor's browser."""
-    if request.method in SAFE_METHODS:
-        return  # the browser doesn't show the response to that page
-    origin = request.headers.get("Origin")
-    if origin and urlsplit(origin).netloc != request.get_host():
-        raise PermissionDenied("Requests from pages of other sites are refused.")
-    if request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
-        raise PermissionDenied("Requests from pages of other sites are refused.")

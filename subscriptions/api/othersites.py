@@ -1,0 +1,64 @@
+"""Keeps pages of other sites from calling PushHub through a visitor's browser while callers need no credentials.
+
+The browser names the page's site as Origin. A page whose own host name leads to this machine (DNS rebinding) counts as
+one of PushHub's, and only the Host header shows that it is not.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http.request import split_domain_port, validate_host
+from rest_framework.permissions import SAFE_METHODS
+
+from pushhub.common.errors import InvalidArgument, PermissionDenied, PushHubError
+from subscriptions.api.errors import error_body
+
+UNKNOWN_HOST = "The Host header names an unknown host. PUSHHUB_ALLOWED_HOSTS can list further ones."
+OTHER_SITE = "Requests from pages of other sites are refused."
+
+
+class OtherSites:
+    """Refuses such requests, whatever they are for."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        error = _refusal(request) if settings.ANONYMOUS else None
+        if error is not None:
+            return JsonResponse(error_body(error), status=error.http_status)
+        return self._get_response(request)
+
+
+def is_known_host(host: str) -> bool:
+    """Whether requests may name this host, which may have a port."""
+    domain, _ = split_domain_port(host)
+    if settings.EMULATOR == "OFF":
+        return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
+    return bool(domain) and (_is_local(domain) or validate_host(domain, settings.NAMED_HOSTS))
+
+
+def _is_local(domain: str) -> bool:
+    """Whether no page can have this name and lead it here: it has one label or is an address."""
+    try:
+        return "." not in domain or bool(ipaddress.ip_address(domain.strip("[]")))
+    except ValueError:
+        return False
+
+
+def _refusal(request: HttpRequest) -> PushHubError | None:
+    host = request.META.get("HTTP_HOST") or request.META["SERVER_NAME"]
+    if not is_known_host(host):
+        return InvalidArgument(UNKNOWN_HOST)
+    origin = request.headers.get("Origin")
+    if origin and urlsplit(origin).netloc != host and origin not in settings.CSRF_TRUSTED_ORIGINS:
+        return PermissionDenied(OTHER_SITE)
+    # A link on another site may lead to PushHub's pages.
+    if request.method not in SAFE_METHODS and request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
+        return PermissionDenied(OTHER_SITE)
+    return None
