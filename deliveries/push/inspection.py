@@ -23,7 +23,8 @@ def install() -> None:
         push_worker = getattr(state.consumer.controller, "push_worker", None)
         if push_worker is not None:
             outstanding = list(push_worker.outstanding.values())[:MAX_LISTED]
-            listed += [_row(flight, hostname=state.hostname) for flight in outstanding]
+            name_of = push_worker.engine.plans.name_of
+            listed += [_row(flight, name_of(flight.task.subscription_id), state.hostname) for flight in outstanding]
         return listed
 
     Panel.data["active"] = Panel.data["dump_active"] = active
@@ -35,10 +36,8 @@ def threads(state: Any, **kwargs: Any) -> dict[str, float]:
     return background.silences()
 
 
-def _row(flight: Flight, *, hostname: str) -> dict[str, Any]:
+def _row(flight: Flight, subscription: str, hostname: str) -> dict[str, Any]:
     task = flight.task
-    settings = flight.plan.settings if flight.plan else None
-    subscription = settings.name if settings else task.subscription_id
     return {
         "id": flight.task_id,
         "name": TASK_NAME,

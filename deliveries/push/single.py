@@ -33,7 +33,7 @@ def deliver_one(task: DeliverTask) -> str:
         finish=lambda _: ended.set(),
     )
     transformer = Transformer(resume=lambda flights: engine.accept(flights), admit=lambda flight: True)
-    engine = Engine(unprepared=lambda flights: None, transform=transformer.take_on)
+    engine = Engine(unprepared=lambda flights: None, transform=transformer.take_on, starting=lambda flights: None)
     engine.start()
     try:
         prepare_now(engine, [flight])

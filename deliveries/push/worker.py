@@ -69,9 +69,13 @@ class PushWorker:
         self.transformer = Transformer(
             resume=lambda flights: self.engine.accept(flights), admit=self._admit_transformed
         )
-        self.engine = Engine(unprepared=self._prepare, transform=self.transformer.take_on)
+        self.engine = Engine(
+            unprepared=self._prepare,
+            transform=self.transformer.take_on,
+            starting=lambda flights: self.events.started(flights),
+        )
         self.admission = Admission(settings.WORKER_OUTSTANDING_MB * 1_000_000, resume=self._resume)
-        self.events = TaskEvents(app, hostname)
+        self.events = TaskEvents(app, hostname, name_of=self.engine.plans.name_of)
         self.outstanding: dict[str, Flight] = {}
         #: Regions without a living worker of their own, which this worker has taken over.
         self.adopted: tuple[str, ...] = ()
@@ -169,7 +173,6 @@ class PushWorker:
 
     def delivered(self) -> None:
         if self._taken:
-            self.events.started([flight for flight, _ in self._taken])
             inline = [(flight, size) for flight, size in self._taken if not flight.by_reference]
             references = [flight for flight, _ in self._taken if flight.by_reference]
             self.engine.accept([*self.admission.take(inline), *references])

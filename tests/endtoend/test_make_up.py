@@ -145,7 +145,7 @@ def test_flower_shows_deliveries_their_retries_and_the_worker(pushhub: Running, 
         return any(
             task["state"] == "SUCCESS" and task["retries"] == 1 and task["worker"].startswith("push@")
             for task in pushhub.flower_tasks()
-            if task["name"] == "deliveries.deliver"
+            if task["name"] == "deliveries.deliver" and "projects/demo/subscriptions/watched" in task["kwargs"]
         )
 
     wait_for(shown, what="the delivery in Flower")

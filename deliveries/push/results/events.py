@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -50,8 +50,10 @@ Event = tuple[str, dict[str, Any]]
 class TaskEvents:
     """Collects events from the worker's threads and sends them from its own thread."""
 
-    def __init__(self, app: Any, hostname: str) -> None:
+    def __init__(self, app: Any, hostname: str, *, name_of: Callable[[int], str]) -> None:
+        """`name_of` returns the name of a subscription that may have been deleted."""
         self._app = app
+        self._name_of = name_of
         self._hostname = hostname
         self._sample = Sample(settings.EVENTS_PER_SECOND)
         #: By task id, the number of pushes that an event stands for, if more than 1, until the push is settled.
@@ -92,8 +94,27 @@ class TaskEvents:
             return
         flight.shown = True
         started = flight.started or time.time() - flight.latency_ms / 1000
-        self._waiting.append(("task-received", _received(flight, started)))
+        self._waiting.append(("task-received", self._received(flight, started)))
         self._waiting.append(("task-started", {"uuid": flight.task_id, "timestamp": started}))
+
+    def _received(self, flight: Flight, started: float) -> dict[str, Any]:
+        arguments = {
+            "subscription": self._name_of(flight.task.subscription_id),
+            "message_id": str(flight.message_id),
+            "attempt": flight.task.attempt,
+        }
+        return {
+            "uuid": flight.task_id,
+            "name": TASK_NAME,
+            "args": "()",
+            "kwargs": repr(arguments),
+            "retries": flight.task.attempt - 1,
+            # Clears the time of the next attempt that the previous attempt set.
+            "eta": None,
+            "root_id": flight.task_id,
+            "parent_id": None,
+            "timestamp": started,
+        }
 
     def _gather_and_send(self) -> None:
         if not self._thread.stopping.wait(FLUSH_SECONDS):
@@ -145,28 +166,6 @@ class TaskEvents:
             with suppress(Exception):
                 dispatcher.connection.release()
 
-
-def _received(flight: Flight, started: float) -> dict[str, Any]:
-    task = flight.task
-    subscription = flight.plan.settings if flight.plan else None
-    arguments = {
-        # Only a deleted subscription has no settings.
-        "subscription": subscription.name if subscription else "(deleted)",
-        "message_id": str(flight.message_id),
-        "attempt": task.attempt,
-    }
-    return {
-        "uuid": flight.task_id,
-        "name": TASK_NAME,
-        "args": "()",
-        "kwargs": repr(arguments),
-        "retries": task.attempt - 1,
-        # Clears the time of the next attempt that the previous attempt set.
-        "eta": None,
-        "root_id": flight.task_id,
-        "parent_id": None,
-        "timestamp": started,
-    }
 
 
 def _succeeded(flight: Flight, weight: int) -> dict[str, Any]:

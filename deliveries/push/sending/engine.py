@@ -29,17 +29,23 @@ BEAT_SECONDS = 1.0
 class Engine:
     """Turns flights into requests.
 
-    Flights that need preparation go to `unprepared`, and flights with message transforms to `transform`.
+    Flights that need preparation go to `unprepared`, and flights with message transforms to `transform`. `starting` is
+    told of those that are pushed now.
     """
 
     def __init__(
-        self, *, unprepared: Callable[[list[Flight]], None], transform: Callable[[list[Flight]], None]
+        self,
+        *,
+        unprepared: Callable[[list[Flight]], None],
+        transform: Callable[[list[Flight]], None],
+        starting: Callable[[list[Flight]], None],
     ) -> None:
         self._loop = uvloop.new_event_loop()
         self.client = push_client(self._loop)
         self.plans = PlanBook(self.client)
         self._unprepared = unprepared
         self._transform = transform
+        self._starting = starting
         self._beat: asyncio.TimerHandle | None = None
         self._thread = BackgroundThread("push-engine", self._run)
 
@@ -80,17 +86,21 @@ class Engine:
         now_ms = time.time_ns() // 1_000_000
         unprepared: list[Flight] = []
         untransformed: list[Flight] = []
+        ready: list[tuple[Flight, PushPlan]] = []
         get = self.plans.get
         for flight in flights:
+            plan = get(flight.task.subscription_id, now=now)
+            if plan is None or (flight.task.is_reference and plan.endpoint is not None):
+                unprepared.append(flight)
+                continue
+            flight.plan = plan
+            if plan.functions and flight.transformed is None:
+                untransformed.append(flight)
+            else:
+                ready.append((flight, plan))
+        self._starting([flight for flight, _ in ready])
+        for flight, plan in ready:
             try:
-                plan = get(flight.task.subscription_id, now=now)
-                if plan is None or (flight.task.is_reference and plan.endpoint is not None):
-                    unprepared.append(flight)
-                    continue
-                flight.plan = plan
-                if plan.functions and flight.transformed is None:
-                    untransformed.append(flight)
-                    continue
                 self._push(flight, plan, now_ms)
             except Exception:
                 # A message that can't be turned into a request must not stop the loop or other messages.

@@ -26,6 +26,8 @@ SIGNED_PLAN_SECONDS = 5.0
 TOKEN_MARGIN_SECONDS = 300.0
 #: Tokens kept for reuse. Users choose the audiences, so the number of tokens must be bounded.
 MAX_TOKENS = 20_000
+#: Names kept, also of subscriptions that have been deleted.
+MAX_NAMES = 100_000
 JSON_HEADER = ("Content-Type", "application/json")
 
 
@@ -59,6 +61,8 @@ class PlanBook:
         #: While plans are being made: the subscriptions whose settings have changed since they were read.
         self._changed: set[int] | None = None
         self._tokens: dict[tuple[str, str], IdToken] = {}
+        #: The last known name of each subscription, deleted or not.
+        self._names: dict[int, str] = {}
         self._monotonic = monotonic
         self._time = wall_clock
 
@@ -66,6 +70,10 @@ class PlanBook:
         """Return the plan, or None if it must be made first. `now` is on the clock of `time.monotonic`."""
         plan = self._plans.get(subscription_id)
         return plan if plan is not None and plan.valid_until > now else None
+
+    def name_of(self, subscription_id: int) -> str:
+        """Return the last known name of a subscription, deleted or not, or else its id in words."""
+        return self._names.get(subscription_id) or f"(subscription {subscription_id})"
 
     def forget(self, subscription_ids: Iterable[int]) -> None:
         """Forget plans, also those that are being made from the settings before the change."""
@@ -90,6 +98,11 @@ class PlanBook:
         plans = self._plans
         changed = self._changed = set()
         settings_by_id = push_settings(ids)
+        for subscription_id, settings in settings_by_id.items():
+            self._names.pop(subscription_id, None)  # the name goes to the end, the last to be dropped
+            self._names[subscription_id] = settings.name
+        while len(self._names) > MAX_NAMES:
+            del self._names[next(iter(self._names))]
         usable = accounts_signable({settings.service_account_email for settings in settings_by_id.values()})
         for subscription_id in ids:
             plans[subscription_id] = self._make(settings_by_id.get(subscription_id), usable)

@@ -71,3 +71,12 @@ def test_a_change_of_one_subscription_leaves_the_plans_of_others(book: PlanBook,
     book.load([subscription.pk, other.pk])
     book.forget([subscription.pk])
     assert (endpoint(book, subscription), endpoint(book, other)) == (None, OLD)
+
+
+def test_a_deleted_subscription_keeps_its_last_name(book: PlanBook, subscription: Subscription) -> None:
+    assert book.name_of(subscription.pk) == f"(subscription {subscription.pk})"
+    book.load([subscription.pk])
+    Subscription.objects.filter(pk=subscription.pk).delete()
+    book.forget([subscription.pk])
+    book.load([subscription.pk])
+    assert book.name_of(subscription.pk) == "projects/shop/subscriptions/push"

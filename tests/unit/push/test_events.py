@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ast import literal_eval
-from types import SimpleNamespace
 from typing import Any
 
 from celery.events.state import Task
@@ -18,6 +17,10 @@ from deliveries.rules.payload import wire_message
 from deliveries.rules.taskmessage import DeliverTask
 
 
+def task_events() -> TaskEvents:
+    return TaskEvents(None, "push@test", name_of="projects/shop/subscriptions/{}".format)
+
+
 def flight(message_id: int) -> Flight:
     task = DeliverTask(7, "local", 1, wire_message(message_id, b"x", {}, ""))
     return Flight(task, str(message_id), batch=None, lane=Lane(7, "local"), finish=lambda _: None)
@@ -25,7 +28,7 @@ def flight(message_id: int) -> Flight:
 
 def test_a_sampled_success_says_how_many_pushes_it_represents() -> None:
     now = 0.0
-    events = TaskEvents(None, "push@test")
+    events = task_events()
     events._sample = Sample(1, clock=lambda: now)
     for second, ids in enumerate(([1, 2, 3], [4])):
         now = float(second)
@@ -45,9 +48,8 @@ def events_of(events: TaskEvents, kind: str) -> list[dict[str, Any]]:
 
 
 def test_an_event_has_the_subscription_message_attempt_and_next_try_of_its_push() -> None:
-    events = TaskEvents(None, "push@test")
+    events = task_events()
     nacked = flight(12345)
-    nacked.plan = SimpleNamespace(settings=SimpleNamespace(name="projects/shop/subscriptions/push"))  # type: ignore[assignment]
     events.started([nacked])
     nacked.status, nacked.retry_in_ms = 503, 1500
     nacked.settle_as(Verdict.NACK)
@@ -55,7 +57,7 @@ def test_an_event_has_the_subscription_message_attempt_and_next_try_of_its_push(
     events.settled([nacked])
     [received] = events_of(events, "task-received")
     assert literal_eval(received["kwargs"]) == {
-        "subscription": "projects/shop/subscriptions/push",
+        "subscription": "projects/shop/subscriptions/7",
         "message_id": "12345",
         "attempt": 1,
     }
@@ -65,14 +67,14 @@ def test_an_event_has_the_subscription_message_attempt_and_next_try_of_its_push(
 
 
 def test_flower_finds_pushes_by_subscription_and_message() -> None:
-    events = TaskEvents(None, "push@test")
+    events = task_events()
     events.started([flight(12345), flight(678)])
     tasks = [(fields["uuid"], Task(**fields)) for fields in events_of(events, "task-received")]
     search = TaskSearchEngine()
     search.rebuild(tasks)
     assert search.matching_ids("kwargs:message_id=12345") == {"12345"}
     assert search.matching_ids("kwargs:attempt=1") == {"12345", "678"}
-    assert search.matching_ids("(deleted)") == {"12345", "678"}
+    assert search.matching_ids("subscriptions/7") == {"12345", "678"}
 
 
 class Dispatcher:
@@ -94,7 +96,7 @@ class Dispatcher:
 
 
 def test_events_go_over_one_connection_until_it_breaks() -> None:
-    events = TaskEvents(None, "push@test")
+    events = task_events()
     dispatchers: list[Dispatcher] = []
 
     def connect() -> None:
