@@ -15,6 +15,7 @@ from django.conf import settings
 from deliveries.backlog.backlog import DEAD_AFTER_MS
 from deliveries.backlog.default import default_backlog
 from deliveries.inspection.lanes import LaneView, lane_views
+from deliveries.inspection.outcomes import Outcomes, subscription_outcomes
 from deliveries.models import Delivery
 from deliveries.rules.ids import publish_time_ms
 from deliveries.store import statements
@@ -55,17 +56,27 @@ class SubscriptionStatus:
     #: The HTTP status or the reason of the last failed push; "" if none is known.
     last_result: str = ""
     next_attempt_ms: float | None = None
+    #: What has become of its messages, if none waits.
+    outcomes: Outcomes | None = None
 
     @property
     def is_failing(self) -> bool:
         return self.condition in FAILING
+
+    @property
+    def has_losses(self) -> bool:
+        """Whether messages that no longer wait were not delivered, although no filter left them out."""
+        outcomes = self.outcomes
+        return outcomes is not None and bool(
+            outcomes.dead_lettered or outcomes.dropped or outcomes.dead_letters_waiting
+        )
 
 
 FAILING = frozenset({Condition.BACKING_OFF, Condition.SLOWED, Condition.RETRYING, Condition.NO_WORKER})
 
 
 def subscription_status(subscription: Subscription, *, clock: Clock = utcnow) -> SubscriptionStatus:
-    """Return the status. It takes six queries, two more per further region, and one round trip to Redis."""
+    """Return the status. It takes eight queries at most, two more per further region, and one round trip to Redis."""
     waiting_regions = statements.lanes_waiting(subscription.pk)
     rows = Delivery.objects.filter(subscription=subscription).order_by()
     undelivered = rows.values("pk")[: MAX_COUNTED + 1].count()
@@ -76,12 +87,13 @@ def subscription_status(subscription: Subscription, *, clock: Clock = utcnow) ->
         lanes = lane_views(default_backlog(), subscription.pk, sorted({settings.REGION, *waiting_regions}))
     except redis.RedisError:
         return SubscriptionStatus(Condition.REDIS_DOWN, undelivered, age, [])
+    outcomes = None if undelivered else subscription_outcomes(subscription, clock=clock)
     if not subscription.push_endpoint:
-        return SubscriptionStatus(Condition.PULL, undelivered, age, lanes)
+        return SubscriptionStatus(Condition.PULL, undelivered, age, lanes, outcomes=outcomes)
     if subscription.paused:
         return SubscriptionStatus(Condition.PAUSED, undelivered, age, lanes)
     if not undelivered:
-        return SubscriptionStatus(Condition.IDLE, undelivered, age, lanes)
+        return SubscriptionStatus(Condition.IDLE, undelivered, age, lanes, outcomes=outcomes)
     condition, lane = _condition(lanes)
     return SubscriptionStatus(
         condition,

@@ -8,6 +8,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from deliveries.inspection.lanes import LaneView
+from deliveries.inspection.outcomes import Outcomes
 from deliveries.inspection.status import MAX_COUNTED, Condition, SubscriptionStatus
 from deliveries.rules.outcome import Reason
 
@@ -46,7 +47,8 @@ LEVELS = {
 
 def level(status: SubscriptionStatus) -> str:
     """Return "good", "warn" or "bad"."""
-    return LEVELS.get(status.condition, "bad")
+    chosen = LEVELS.get(status.condition, "bad")
+    return "warn" if chosen == "good" and status.has_losses else chosen
 
 
 def result_text(result: str) -> str:
@@ -90,9 +92,29 @@ def status_sentence(status: SubscriptionStatus) -> str:
         case Condition.PULL if status.undelivered:
             return _("%(count)s messages wait for a subscriber to pull them.") % _counted(status)
         case Condition.IDLE | Condition.PULL:
-            return _("Nothing waits: every message was acknowledged.")
+            return _idle_sentence(status.outcomes or Outcomes())
     assert status.lane is not None
     return _lane_sentence(status, status.lane)
+
+
+def _idle_sentence(outcomes: Outcomes) -> str:
+    """Return what has become of the messages, as none waits."""
+    parts = [
+        (outcomes.acknowledged, _("%(count)d acknowledged")),
+        (outcomes.dead_lettered, _("%(count)d dead-lettered")),
+        (outcomes.filtered, _("%(count)d filtered out")),
+        (outcomes.dropped, _("%(count)d expired or revoked")),
+    ]
+    counted = _(", ").join(text % {"count": count} for count, text in parts if count)
+    sentences = [_("Nothing waits.")]
+    if counted:
+        sentences.append(_("Counted in the last 24 hours: %(outcomes)s.") % {"outcomes": counted})
+    else:
+        sentences.append(_("No message was counted in the last 24 hours."))
+    if outcomes.dead_letters_waiting:
+        waiting = {"count": count_text(outcomes.dead_letters_waiting)}
+        sentences.append(_("Dead letters that nobody has dealt with: %(count)s.") % waiting)
+    return " ".join(sentences)
 
 
 def _lane_sentence(status: SubscriptionStatus, lane: LaneView) -> str:

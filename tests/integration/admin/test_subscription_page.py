@@ -13,7 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
-from deliveries.models import Delivery
+from deliveries.models import Delivery, MetricHour
+from pushhub.common.clock import utcnow
 from subscriptions.models import Snapshot, Subscription
 from tests.lanes import lane_state
 from tests.ports import wait_for
@@ -40,14 +41,27 @@ def client() -> Client:
     return client
 
 
-def push_subscription(api: Api, endpoint: str) -> Subscription:
-    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": endpoint}})
+def push_subscription(api: Api, endpoint: str, **fields: object) -> Subscription:
+    api.create("subscriptions/push", {"topic": TOPIC, "pushConfig": {"pushEndpoint": endpoint}, **fields})
     return Subscription.objects.get()
 
 
 def publish(api: Api, count: int) -> None:
     for _ in range(count):
         assert api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]}).status == 200
+
+
+def count_metric(resource: str, event: str, response_class: str, count: int) -> None:
+    sums = {"count": count, "bytes": 0, "latency_us_sum": 0, "latency_us_max": 0}
+    MetricHour.objects.create(
+        project="shop",
+        resource=resource,
+        event=event,
+        at=utcnow(),
+        response_class=response_class,
+        response_code=0,
+        **sums,
+    )
 
 
 def live(client: Client, row: Subscription) -> dict[str, Any]:
@@ -152,4 +166,36 @@ def test_try_now_ends_a_pause(api: Api, client: Client, redis_url: str, receiver
         receiver.default = 204
         assert act(client, row, "try-now").startswith("All waiting messages are tried again now")
         wait_for(lambda: not Delivery.objects.exists())
-    assert live(client, row)["sentence"] == "Nothing waits: every message was acknowledged."
+    assert live(client, row)["sentence"].startswith("Nothing waits.")
+
+
+def test_dead_lettered_messages_are_not_called_acknowledged(
+    api: Api, client: Client, redis_url: str, receiver: Receiver
+) -> None:
+    receiver.default = 503
+    api.create("topics/dead")
+    policy = {"deadLetterTopic": "projects/shop/topics/dead", "maxDeliveryAttempts": 5}
+    row = push_subscription(api, receiver.url, deadLetterPolicy=policy)
+    with Worker(redis_url):
+        publish(api, 2)
+        wait_for(lambda: not Delivery.objects.filter(subscription=row).exists())
+    shown = live(client, row)
+    assert shown["sentence"].endswith("Dead letters that nobody has dealt with: 2.")
+    assert shown["level"] == "warn"
+
+
+def test_what_is_counted_of_the_last_day_is_shown(api: Api, client: Client) -> None:
+    row = push_subscription(api, "http://127.0.0.1:40009/")
+    for event, response_class, count in [
+        ("push", "ack", 5),
+        ("push", "5xx", 70),
+        ("dead_letter", "dead_letter", 2),
+        ("filter", "ack", 3),
+        ("acked", "filter", 4),
+        ("drop", "drop", 1),
+    ]:
+        count_metric(row.name, event, response_class, count)
+    assert live(client, row)["sentence"] == (
+        "Nothing waits. Counted in the last 24 hours: 5 acknowledged, 2 dead-lettered, 4 filtered out, "
+        "1 expired or revoked."
+    )

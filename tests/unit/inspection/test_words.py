@@ -11,6 +11,7 @@ from django.utils import translation
 from deliveries.backlog.backlog import Mode
 from deliveries.inspection import words
 from deliveries.inspection.lanes import LaneView
+from deliveries.inspection.outcomes import Outcomes
 from deliveries.inspection.status import Condition, SubscriptionStatus, condition_of
 
 LANE = LaneView(
@@ -69,6 +70,31 @@ def test_a_reason_is_explained_in_words() -> None:
         "Waiting for a retry after 12 of the last 20 pushes failed, most recently with a refused connection; "
         "next attempt in 400 ms."
     )
+
+
+@pytest.mark.parametrize("condition", [Condition.IDLE, Condition.PULL])
+@pytest.mark.parametrize(
+    ("outcomes", "level", "sentence"),
+    [
+        (Outcomes(), "good", "Nothing waits. No message was counted in the last 24 hours."),
+        (
+            Outcomes(acknowledged=3, filtered=2),
+            "good",
+            "Nothing waits. Counted in the last 24 hours: 3 acknowledged, 2 filtered out.",
+        ),
+        (
+            Outcomes(dead_lettered=4, dropped=1, dead_letters_waiting=4),
+            "warn",
+            "Nothing waits. Counted in the last 24 hours: 4 dead-lettered, 1 expired or revoked. "
+            "Dead letters that nobody has dealt with: 4.",
+        ),
+    ],
+)
+def test_what_became_of_messages_that_no_longer_wait_is_said(
+    condition: Condition, outcomes: Outcomes, level: str, sentence: str
+) -> None:
+    idle = status(condition, undelivered=0, outcomes=outcomes)
+    assert (words.level(idle), words.status_sentence(idle)) == (level, sentence)
 
 
 @pytest.mark.parametrize("condition", Condition)
