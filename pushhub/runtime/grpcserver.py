@@ -93,7 +93,8 @@ def tls_context(cert: str, key: str) -> ssl.SSLContext | None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2", "http/1.1"])
+    # The first one that the client offers: REST has HTTP/1.1 alone, and gRPC clients offer h2 alone.
+    context.set_alpn_protocols(["http/1.1", "h2"])
     try:
         context.load_cert_chain(cert, key)
     except (OSError, ssl.SSLError) as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +77,32 @@ def test_a_client_with_a_key_file_publishes_and_subscribes_over_tls(
 
         answer = requests.get(f"https://{address}/healthz", verify=str(authority.ca_file), timeout=30)
         assert answer.status_code == 200, "REST speaks TLS on that port as well"
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen"),
+    [(["h2", "http/1.1"], "http/1.1"), (["http/1.1", "h2"], "http/1.1"), (["h2"], "h2"), ([], None)],
+    ids=["a REST client that prefers h2", "a REST client", "a gRPC client", "an old client"],
+)
+def test_only_clients_that_offer_nothing_else_get_http_2(
+    transactional_db: None,
+    redis_url: str,
+    live_server: LiveServer,
+    authority: Authority,
+    offered: list[str],
+    chosen: str | None,
+) -> None:
+    chain = str(authority.chain("localhost"))
+    with GrpcServer(redis_url, rest=live_server.url, PUSHHUB_GRPC_TLS_CERT=chain, PUSHHUB_GRPC_TLS_KEY=chain) as server:
+        context = ssl.create_default_context(cafile=str(authority.ca_file))
+        if offered:
+            context.set_alpn_protocols(offered)
+        host, _, port = server.address.partition(":")
+        with (
+            socket.create_connection((host, int(port)), timeout=30) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as client,
+        ):
+            assert client.selected_alpn_protocol() == chosen
+            if chosen != "h2":
+                client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
