@@ -20,7 +20,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from pushhub.runtime import embedded
 from subscriptions.transforms.sandboxes import sandboxes_close
-from tests import emptying, leftovers, preloaded
+from tests import emptying, leftovers, liveservers, preloaded
 from tests.background import busy_file_remove
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
@@ -39,7 +39,7 @@ GARBAGE_SECONDS = 1.0
 
 
 def pytest_configure() -> None:
-    """Handle SIGINT, have tests/emptying.py empty the database after each test, and collect garbage less often.
+    """Handle SIGINT, set up the database's emptying and live servers, and collect garbage less often.
 
     A shell makes its background jobs ignore SIGINT, and the processes that tests start would inherit that. The
     collector takes a twentieth of the tests' time by default. Outside of CI, Hypothesis would choose other examples in
@@ -48,6 +48,7 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     emptying.replace_flush()
+    liveservers.learn_clients()
     gc.set_threshold(50_000, 20, 100)
     hypothesis.settings.load_profile("ci")
 

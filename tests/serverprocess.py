@@ -35,6 +35,22 @@ class ServerProcess:
     def log(self) -> str:
         return Path(self._log.name).read_text(errors="replace")
 
+    def forget_peak(self) -> float:
+        """Let `peak_mb` begin anew; return the memory now, in MB."""
+        for pid in self._family():
+            Path(f"/proc/{pid}/clear_refs").write_text("5")
+        return self.peak_mb
+
+    @property
+    def peak_mb(self) -> float:
+        """The most memory that the process and its children ever held, in MB."""
+        peaks = [Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0] for pid in self._family()]
+        return sum(map(int, peaks)) / 1024
+
+    def _family(self) -> list[int]:
+        pid = self.process.pid
+        return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+
     def stop(self) -> int:
         """Shut the server down warmly and return the exit code."""
         self.process.terminate()

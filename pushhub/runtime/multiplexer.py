@@ -1,8 +1,9 @@
 """One public port for gRPC and REST: the first bytes of a connection say which, as on Google's emulator.
 
 HTTP/2 with prior knowledge begins with a fixed preface (RFC 9113, section 3.4), which no HTTP/1.1 request begins with.
-After it has chosen a server, the multiplexer passes on bytes and the end of the stream in both directions. The server
-limits how long a request may take; the multiplexer limits the connections per client address.
+After it has chosen a server, and told REST the client's address, the multiplexer passes on bytes and the end of the
+stream in both directions. The server limits how long a request may take; the multiplexer limits the connections per
+client.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ssl
 from contextlib import suppress
 
 from pushhub.common.peers import peer_forget, peer_note
+from pushhub.runtime.forwarding import client_line
 from pushhub.runtime.limits import Connections, Limits, client_of
 
 logger = logging.getLogger(__name__)
@@ -93,6 +95,8 @@ class PortMultiplexer:
         port: int = server_writer.get_extra_info("sockname")[1]
         if is_grpc:
             peer_note(port, address)
+        else:
+            first = client_line(address, is_secure=self._tls is not None) + first
         try:
             server_writer.write(first)
             await _pass_both_ways(reader, writer, server_reader, server_writer, write_seconds=self._limits.body_seconds)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import requests
@@ -18,20 +17,11 @@ pytestmark = pytest.mark.any_database
 EMPTY_OBJECTS = b'{"messages":[' + b"{}," * 3_400_000 + b"{}]}"
 
 
-def peak_mb(pid: int) -> float:
-    """Return the most memory that the children of a process ever held, in MB."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return (
-        sum(int(Path(f"/proc/{child}/status").read_text().partition("VmHWM:")[2].split()[0]) for child in children)
-        / 1024
-    )
-
-
 def test_a_body_of_millions_of_elements_takes_little_memory(transactional_db: None, redis_url: str) -> None:
     with WebServer(redis_url, PUSHHUB_WEB_WORKERS="1") as server:
         url = f"{server.url}/v1/projects/shop/topics/orders"
         assert requests.put(url, timeout=60).status_code == 200
-        before = peak_mb(server.process.pid)
+        before = server.peak_mb
         compressed = gzip.compress(EMPTY_OBJECTS)
 
         def publish(_: int) -> int:
@@ -40,7 +30,7 @@ def test_a_body_of_millions_of_elements_takes_little_memory(transactional_db: No
 
         with ThreadPoolExecutor(4) as pool:
             assert set(pool.map(publish, range(8))) == {400}
-        assert peak_mb(server.process.pid) - before < 150, "each took 260 MB before"
+        assert server.peak_mb - before < 150, "each took 260 MB before"
 
 
 @pytest.mark.parametrize(

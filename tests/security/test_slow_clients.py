@@ -6,46 +6,18 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
-from tests.webservers import WebServer
+from tests.rawsockets import WHOLE, Ports, ports, received
 
 pytestmark = pytest.mark.any_database
 
 HALF_A_HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
 HALF_A_BODY = b"POST /token HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\nx"
-WHOLE = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 PATIENT = {"PUSHHUB_HEAD_SECONDS": "600", "PUSHHUB_BODY_SECONDS": "600", "PUSHHUB_WEB_WORKERS": "1"}
-
-
-@dataclass
-class Ports:
-    """A web server and a gRPC server whose port leads to it."""
-
-    web: WebServer
-    both: dict[str, tuple[str, int]]
-
-    def connect(self, port: str, *, source: str = "127.0.0.1") -> socket.socket:
-        return socket.create_connection(self.both[port], timeout=30, source_address=(source, 0))
-
-    def status(self, port: str, *, source: str = "127.0.0.1") -> int:
-        with self.connect(port, source=source) as client:
-            try:
-                client.sendall(WHOLE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-                return int(received(client)[9:12] or 0)
-            except ConnectionError:
-                return 0
-
-
-@contextlib.contextmanager
-def ports(redis_url: str, **settings: str) -> Iterator[Ports]:
-    with WebServer(redis_url, **settings) as web, GrpcServer(redis_url, rest=web.url, **settings) as grpc:
-        host, _, port = grpc.address.partition(":")
-        yield Ports(web, {"web": web.address, "grpc": (host, int(port))})
 
 
 @pytest.fixture(scope="module")
@@ -53,15 +25,6 @@ def patient(django_db_setup: None, redis_server: str) -> Iterator[Ports]:
     """Start servers that cut no client off while a test runs."""
     with ports(redis_server, **PATIENT) as started:
         yield started
-
-
-def received(client: socket.socket) -> bytes:
-    """Return everything that the server sends until it ends the connection."""
-    data = b""
-    with contextlib.suppress(ConnectionError):
-        while more := client.recv(65536):
-            data += more
-    return data
 
 
 def answer(client: socket.socket) -> bytes:

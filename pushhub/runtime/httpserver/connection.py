@@ -11,15 +11,27 @@ from functools import partial
 from typing import Any, Protocol
 
 import httptools
+from django.core.signing import BadSignature
 
-from pushhub.runtime.httpserver.requests import BODY_BYTES, Request, connection_environ, environ_of, path_of
+from pushhub.runtime import forwarding
+from pushhub.runtime.httpserver.requests import (
+    BODY_BYTES,
+    HEAD_BYTES,
+    HeadTooLargeError,
+    Request,
+    connection_environ,
+    environ_of,
+    path_of,
+)
 from pushhub.runtime.httpserver.responses import Direct, Response, direct_response, refusal
 from pushhub.runtime.limits import ByteBudget, Connections, Limits, Reservation, client_of
 
 logger = logging.getLogger(__name__)
 
-#: The most bytes of a request line and its header fields, of the trailers behind a body, and of a chunk's extensions.
-HEAD_BYTES = 64 * 1024
+#: The most header fields of a request, and of all requests that wait on one connection: a field of four bytes takes 170
+#: bytes of memory. A waiting request takes as much as REQUEST_FIELDS fields.
+MOST_FIELDS = 500
+REQUEST_FIELDS = 4
 #: A smaller body needs no reservation: it takes no more memory than the connection's own buffers.
 SMALL_BODY_BYTES = 64 * 1024
 #: A client that sends or receives more slowly than this, after the first seconds, is cut off.
@@ -57,19 +69,25 @@ class HttpConnection(asyncio.Protocol):
         self._loop = loop
         self._parser = httptools.HttpRequestParser(self)
         self._transport: Any = None
-        self._address = self._client = ""
+        self._client = ""
         self._base_environ: dict[str, Any] = {}
         self._is_counted = False
+        #: The first bytes, as long as they may be the beginning of the gRPC port's line; then None.
+        self._first: bytes | None = b""
         #: The request that is being received, and when its body began.
         self._reading: Request | None = None
         self._body_began = 0.0
         #: Bytes since the last head, the last piece of a body or the last request ended.
         self._field_bytes = 0
+        #: Header fields of the request that is being received and of those in `_ready`.
+        self._fields = 0
         #: Requests that the client sent before it had the response to `_answering`.
         self._ready: deque[Request] = deque()
         #: The request that is being answered, and the response once its head is written.
         self._answering: Request | None = None
         self._response: Response | None = None
+        #: Whether all of the response is written, but the client has yet to take most of it.
+        self._is_sending = False
         #: Whether the connection is about to end, and all that the client still sends is dropped.
         self._is_dropping = False
         self._can_write = True
@@ -84,19 +102,44 @@ class HttpConnection(asyncio.Protocol):
         self._transport = transport
         peer = transport.get_extra_info("peername") or ("", 0)
         local = transport.get_extra_info("sockname") or ("", 0)
-        self._address = str(peer[0])
         self._server.connections.add(self)
-        self._client = client_of(self._address)
+        self._base_environ = connection_environ(str(peer[0]), local)
+        self.deadline = time.monotonic() + self._limits.head_seconds
+        self._count_client(str(peer[0]))
+
+    def _count_client(self, address: str) -> None:
+        """Count the connection as one of the client's, or refuse it."""
+        if self._is_counted:
+            self._server.addresses.leave(self._client)
+        self._client = client_of(address)
         self._is_counted = self._server.addresses.enter(self._client)
         if not self._is_counted:
             self._refuse(429, "Too many connections from this address.")
             self._transport.close()
-            return
-        self._base_environ = connection_environ(peer, local)
-        self.deadline = time.monotonic() + self._limits.head_seconds
+
+    def _forwarded(self, first: bytes) -> bytes:
+        """Learn from the line of the gRPC port for whom it forwards. Return the bytes behind the line."""
+        line, end, rest = first.partition(b"\n")
+        if not first.startswith(forwarding.BEGINNING[: len(first)]):
+            self._first = None
+            return first
+        if not end and len(first) <= forwarding.MOST_BYTES:
+            self._first = first
+            return b""
+        self._first = None
+        try:
+            scheme, address = forwarding.client_read(line)
+        except BadSignature:
+            self._refuse(400, "The request is not valid HTTP/1.1.")
+            return b""
+        self._base_environ |= {"REMOTE_ADDR": address, "wsgi.url_scheme": scheme}
+        self._count_client(address)
+        return rest
 
     def data_received(self, data: bytes) -> None:
-        if self._is_dropping:
+        if self._first is not None:
+            data = self._forwarded(self._first + data)
+        if self._is_dropping or not data:
             return
         if self._answering is not None:
             # Pausing before would cost each request two system calls, although most clients wait for the response.
@@ -107,8 +150,11 @@ class HttpConnection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             if self._answering is not None:  # the upgrade is ignored
                 self._answering.keep_alive = False
-        except httptools.HttpParserError:
-            self._malformed(400, "The request is not valid HTTP/1.1.")
+        except httptools.HttpParserError as error:
+            if isinstance(error.__context__, HeadTooLargeError):
+                self._malformed(431, "The request's head is too large.")
+            else:
+                self._malformed(400, "The request is not valid HTTP/1.1.")
             return
         if self._reading is not None and self._field_bytes > HEAD_BYTES:
             part = "trailers are" if self._reading.method else "head is"
@@ -142,11 +188,15 @@ class HttpConnection(asyncio.Protocol):
         self._can_write = True
         if self._response is not None and self._answering is not None:
             self._server.run(self._produce_part, self._response)
+        elif self._is_sending and self._answering is not None:
+            self._is_sending = False
+            self._go_on(self._answering)
 
     # Called by the parser
 
     def on_message_begin(self) -> None:
         self._reading = Request()
+        self._count_fields(REQUEST_FIELDS)
         if self._answering is None:
             self.deadline = time.monotonic() + self._limits.head_seconds
 
@@ -158,7 +208,13 @@ class HttpConnection(asyncio.Protocol):
         assert self._reading is not None
         # Trailers are dropped: a proxy has not checked them as it has checked the head (RFC 9110, section 6.5.1).
         if not self._reading.method:
+            self._count_fields(1)
             self._reading.headers.append((name.lower(), value))
+
+    def _count_fields(self, count: int) -> None:
+        self._fields += count
+        if self._fields > MOST_FIELDS:
+            raise HeadTooLargeError
 
     def on_headers_complete(self) -> None:
         request = self._reading
@@ -168,6 +224,7 @@ class HttpConnection(asyncio.Protocol):
         request.method = self._parser.get_method().decode("latin-1")
         request.version = self._parser.get_http_version()
         request.keep_alive = self._parser.should_keep_alive()
+        request.check_head()
         if not request.target.startswith(b"/"):
             request.target = path_of(request.target)
         self._field_bytes = 0
@@ -187,7 +244,7 @@ class HttpConnection(asyncio.Protocol):
         request = self._reading
         if request is None or self._is_dropping:
             return
-        request.body.append(body)
+        request.body += body
         request.size += len(body)
         if request.is_too_large():
             if self._answering is None:
@@ -249,6 +306,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _answer(self, request: Request) -> None:
         self._answering = request
+        self._fields -= REQUEST_FIELDS + len(request.headers)
         self.deadline = NEVER
         if not self._is_dropping and self._is_answered_directly(request):
             return
@@ -265,7 +323,7 @@ class HttpConnection(asyncio.Protocol):
             and request.version == "1.1"
             and request.size <= SMALL_BODY_BYTES
             and not self._server.is_stopping
-            and direct(request.target, request.headers, b"".join(request.body), respond)
+            and direct(request.target, request.headers, bytes(request.body), respond)
         )
 
     def _respond_directly(self, request: Request, response: tuple[bytes, bytes] | None) -> None:
@@ -350,9 +408,19 @@ class HttpConnection(asyncio.Protocol):
             self.abort()
 
     def _finish(self, request: Request) -> None:
-        """Answer or read the next request, or end the connection, after all of a response was written."""
-        self._answering = self._response = None
+        """Go on after all of a response was written, once the client has taken most of it.
+
+        Otherwise the responses to a client that sends requests and reads nothing would gather in memory.
+        """
+        self._response = None
         self._release(request)
+        self._is_sending = not self._can_write and not self._is_dropping
+        if not self._is_sending:
+            self._go_on(request)
+
+    def _go_on(self, request: Request) -> None:
+        """Answer or read the next request, or end the connection."""
+        self._answering = None
         if self._ready and request.keep_alive:
             self._answer(self._ready.popleft())
         elif self._is_dropping:

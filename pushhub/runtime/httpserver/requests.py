@@ -13,6 +13,12 @@ from pushhub.runtime.limits import Reservation
 
 #: The application gets a larger body's length without the body, and refuses it.
 BODY_BYTES = 11 * 1024 * 1024
+#: The most bytes of a request line and its header fields, of the trailers behind a body, and of a chunk's extensions.
+HEAD_BYTES = 64 * 1024
+
+
+class HeadTooLargeError(httptools.HttpParserError):
+    """A request's head has more bytes or more fields than the server keeps in memory."""
 
 
 class Request:
@@ -30,7 +36,9 @@ class Request:
         self.method = ""
         self.version = ""
         self.keep_alive = False
-        self.body: list[bytes] = []
+        #: One buffer: an object for each chunk would take twenty times the memory if the chunks are tiny.
+        self.body = bytearray()
+        #: The bytes of the body that have arrived.
         self.size = 0
         #: The value of Content-Length, or None without that header.
         self.length: int | None = None
@@ -43,12 +51,27 @@ class Request:
     def is_too_large(self) -> bool:
         return max(self.size, self.length or 0) > BODY_BYTES
 
+    def check_head(self) -> None:
+        """Raise HttpParserError if the head is one that the parser accepts and other servers read differently."""
+        fields: dict[bytes, list[bytes]] = {}
+        for name, value in self.headers:
+            fields.setdefault(name, []).append(value)
+        if len(self.target) + sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES:
+            raise HeadTooLargeError
+        codings = fields.get(b"transfer-encoding", [])
+        is_valid = (
+            self.version in ("1.0", "1.1")
+            and len(fields.get(b"host", [])) in ((1,) if self.version == "1.1" else (0, 1))
+            and (not codings or (self.version == "1.1" and [coding.lower() for coding in codings] == [b"chunked"]))
+        )
+        if not is_valid:
+            raise httptools.HttpParserError
 
-def connection_environ(peer: tuple[Any, ...], local: tuple[Any, ...]) -> dict[str, Any]:
-    """Return the part of the WSGI environment that all requests of a connection have in common."""
+
+def connection_environ(address: str, local: tuple[Any, ...]) -> dict[str, Any]:
+    """Return the part of the WSGI environment that all requests of a client's connection have in common."""
     return {
-        "REMOTE_ADDR": str(peer[0]),
-        "REMOTE_PORT": str(peer[1]),
+        "REMOTE_ADDR": address,
         "SERVER_NAME": str(local[0]),
         "SERVER_PORT": str(local[1]),
         "SCRIPT_NAME": "",
@@ -70,7 +93,7 @@ def environ_of(request: Request, base: dict[str, Any]) -> dict[str, Any]:
         "SERVER_PROTOCOL": f"HTTP/{request.version}",
         "PATH_INFO": (unquote_to_bytes(path) if b"%" in path else path).decode("latin-1"),
         "QUERY_STRING": query.decode("latin-1"),
-        "wsgi.input": io.BytesIO(b"".join(request.body)),
+        "wsgi.input": io.BytesIO(request.body),
     }
     for raw_name, raw_value in request.headers:
         if b"_" in raw_name:

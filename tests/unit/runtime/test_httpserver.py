@@ -149,20 +149,33 @@ def test_a_thread_is_not_given_to_an_incomplete_request() -> None:
     run(test)
 
 
+#: The beginning of a valid request.
+HEAD = b"POST / HTTP/1.1\r\nHost: a\r\n"
+
+
 @pytest.mark.parametrize(
     "sent",
     [
         b"nonsense\r\n\r\n",
-        b"GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
-        b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n0\r\n\r\n",
-        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: +1\r\n\r\nx",
-        b"POST / HTTP/1.1\r\nContent-Length : 1\r\n\r\nx",
-        b"GET / HTTP/1.1\r\nX: a\r\n b\r\n\r\n",
-        b"GET / HTTP/1.1\r\nX: a\x00b\r\n\r\n",
+        HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+        HEAD + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n0\r\n\r\n",
+        HEAD + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nx\r\n",
+        HEAD + b"Content-Length: -1\r\n\r\n",
+        HEAD + b"Content-Length: +1\r\n\r\nx",
+        HEAD + b"Content-Length : 1\r\n\r\nx",
+        HEAD + b"X: a\r\n b\r\n\r\n",
+        HEAD + b"X: a\x00b\r\n\r\n",
+        HEAD + b"Host: b\r\n\r\n",
+        HEAD + b"Host: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"GET /\r\n\r\n",
+        b"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.1\nHost: a\n\n",
         b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
@@ -172,7 +185,9 @@ def test_what_is_not_quite_http_is_refused(sent: bytes) -> None:
 
 
 def test_a_request_before_nonsense_is_still_answered() -> None:
-    answers = conversation(b"GET /first HTTP/1.1\r\nHost: a\r\n\r\nGET /second HTTP/1.1\r\n\r\nnonsense\r\n\r\n")
+    answers = conversation(
+        b"GET /first HTTP/1.1\r\nHost: a\r\n\r\nGET /second HTTP/1.1\r\nHost: a\r\n\r\nnonsense\r\n\r\n"
+    )
     assert [part[:6] for part in answers.split(b"HTTP/1.1 ")] == [b"", b"200 OK", b"200 OK"]
     assert b"Connection: close" in answers.partition(b"/first")[2]
 
@@ -184,6 +199,41 @@ def test_a_head_that_does_not_end_is_refused() -> None:
         for _ in range(20):
             client[1].write(b"x" * 10_000)
         assert (await answered(client))[0] == 431
+        client[1].close()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+        HEAD + b"X: " + b"x" * 70_000 + b"\r\n\r\n",
+        HEAD + b"X:\r\n" * connections.MOST_FIELDS + b"\r\n",
+    ],
+    ids=["target", "field", "fields"],
+)
+def test_a_head_that_is_too_large_is_refused_though_it_comes_at_once(head: bytes) -> None:
+    assert conversation(head).startswith(b"HTTP/1.1 431 ")
+
+
+def test_requests_that_wait_on_a_connection_have_few_fields_together() -> None:
+    request = b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 20 + b"\r\n"
+    answers = conversation(request * 100)
+    assert 1 <= answers.count(b"HTTP/1.1 200 OK") < 30
+    assert b"Connection: close" in answers
+
+
+def test_the_fields_of_answered_requests_count_no_more() -> None:
+    """Given a client that always has the beginning of another request under way, then it may go on for ever."""
+    request = b"GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n"
+
+    async def test(server: HttpServer) -> None:
+        client = await connected(server)
+        client[1].write(request[:10])
+        for _ in range(connections.MOST_FIELDS // 3):
+            client[1].write(request[10:] + request[:10])
+            assert (await answered(client))[0] == 200
         client[1].close()
 
     run(test)
@@ -357,6 +407,32 @@ def test_answers_without_a_body(method: bytes, status: str) -> None:
     assert head.startswith(f"HTTP/1.1 {status}\r\nX-Mine: yes\r\n".encode())
     assert b"Transfer-Encoding" not in head
     assert body == b""
+
+
+def test_a_client_that_sends_requests_and_reads_nothing_is_not_answered_for_ever() -> None:
+    """Given answers that fit into no buffer, then further requests wait until the client has taken them."""
+    count = 0
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        nonlocal count
+        count += 1
+        start_response("200 OK", [("Content-Length", "200000")])
+        return [b"x" * 200_000]
+
+    async def test(server: HttpServer) -> None:
+        reader, writer = await connected(server)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 80)
+        await until(lambda: any(connection._is_sending for connection in server.connections))
+        (connection,) = server.connections
+        assert connection._transport.get_write_buffer_size() <= 200_000 + 1000
+        assert count < 80
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        for _ in range(80):
+            assert (await answered((reader, writer)))[0] == 200
+        writer.close()
+
+    run(test, application)
 
 
 class Large:
