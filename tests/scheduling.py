@@ -56,6 +56,7 @@ LONGEST = (
     "tests/integration/api/test_subscriptions.py",
     "tests/integration/retention/test_snapshots.py",
     "tests/integration/push/test_worker_survives.py",
+    "tests/integration/rpc/test_ordered_streams.py",
 )
 
 

@@ -372,6 +372,10 @@ class Backlog:
         if args:
             self.scripts.unlease(keys=[lane.key], args=args)
 
+    def hand_over(self, lane: Lane, puller: str) -> None:
+        """Leave the ordering keys of a stream that has closed to the other streams of its client (handover.lua)."""
+        self.scripts.handover(keys=[lane.key], args=[puller])
+
     def acknowledge(self, lane: Lane, leases: Iterable[tuple[int, int]]) -> tuple[set[int], set[int]]:
         """Take acks of an ordered lane; return what the database may forget now, and what came too late."""
         owed_no_more, late = self.scripts.acknowledge(keys=[lane.key], args=_flat(leases))

@@ -16,7 +16,8 @@
 --                pushed. "*" stands for the first parked delivery, which waits until another puller's leases end
 --   P:q:<key>  list  the deliveries parked behind the next one, in publish order
 --   P:u:<key>  list  the key's deliveries that pullers have leased, in publish order; they come before P:k
---   P:v  hash    ordering key -> the puller that holds those leases: no other puller gets messages of the key meanwhile
+--   P:v  hash    ordering key -> the puller that holds those leases: no other puller gets messages of the key meanwhile.
+--                A stream's name begins with "<client>/", if it has a client id; "<client>/" alone stands for its other streams
 -- A delivery is named by its message id. All lanes share:
 --   ph:wake                zset  lane -> when it next needs a pump (ms)
 --   ph:page                set   lanes that need the next page of their backlog from the database
@@ -228,11 +229,14 @@ local function next_of_key(key, state, ordering)
   redis.call('ZADD', key .. ':z', 0, following)
 end
 
+-- Returns the client of a stream, or nil: a stream that has closed leaves its ordering keys to the client's other streams.
+local function client_of(puller) return string.match(puller, '^.+/') end
+
 -- Lets a puller lease the next delivery of a key. Returns false if another puller holds leases of the key.
 local function lend_key(key, ordering, id, puller)
   local owner = redis.call('HGET', key .. ':v', ordering)
-  if owner and owner ~= puller then return false end
-  if not owner then redis.call('HSET', key .. ':v', ordering, puller) end
+  if owner and owner ~= puller and owner ~= client_of(puller) then return false end
+  if owner ~= puller then redis.call('HSET', key .. ':v', ordering, puller) end
   redis.call('RPUSH', key .. ':u:' .. ordering, id)
   return true
 end

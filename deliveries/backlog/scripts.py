@@ -33,6 +33,7 @@ VERBS = (
     "leased",
     "release",
     "unlease",
+    "handover",
     "acknowledge",
     "putback",
     "announce",
@@ -67,6 +68,7 @@ class Scripts:
         self.leased = Script(client, source("leased"))
         self.release = Script(client, source("release"))
         self.unlease = Script(client, source("unlease"))
+        self.handover = Script(client, source("handover"))
         self.acknowledge = Script(client, source("acknowledge"))
         self.putback = Script(client, source("putback"))
         self.announce = Script(client, source("announce"))

@@ -12,6 +12,7 @@ from deliveries.pull.leases import (
     leases_by_lane,
     leases_ended,
     leases_parse,
+    pull_lanes,
     settings_require,
 )
 from deliveries.pull.reporting import modacks_count, outcomes_report
@@ -68,6 +69,12 @@ def leases_give_back(*, subscription: Subscription, ends_ms: Mapping[str, int]) 
     `ends_ms` has the end of the lease for each ack id. A lease that was settled or extended meanwhile stays as it is.
     """
     leases_end(dict(zip(leases_parse(subscription, list(ends_ms)), ends_ms.values(), strict=True)))
+
+
+def keys_hand_over(*, subscription: Subscription, puller: str) -> None:
+    """Leave the ordering keys of a stream that has closed to the other streams of its client."""
+    for lane in pull_lanes(subscription.pk):
+        default_backlog().hand_over(lane, puller)
 
 
 def leases_end(ends_ms: Mapping[AckId, int]) -> None:

@@ -12,6 +12,7 @@ from django.conf import settings
 from deliveries.backlog.backlog import Lane, by_lane
 from deliveries.backlog.default import default_backlog
 from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
+from deliveries.store import statements
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, clipped
 from subscriptions.models import Subscription
 from subscriptions.selectors import PushSettings, push_settings_of, resource_missing
@@ -74,6 +75,12 @@ def leases_ended(leases: Iterable[AckId]) -> set[AckId]:
 
 def leases_by_lane(leases: Iterable[AckId]) -> dict[Lane, list[AckId]]:
     return by_lane(leases, lambda lease: Lane(lease.subscription_id, lease.region))
+
+
+def pull_lanes(subscription_id: int) -> set[Lane]:
+    """Return the lanes that may have messages of a subscription: those of all regions that the database knows of."""
+    regions = {settings.REGION, *statements.lanes_waiting(subscription_id)}
+    return {Lane(subscription_id, region) for region in regions}
 
 
 def settings_require(subscription: Subscription) -> PushSettings:

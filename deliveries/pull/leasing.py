@@ -17,7 +17,7 @@ from deliveries.backlog.lanes import lane_configure
 from deliveries.backlog.paging import page_in
 from deliveries.counters import recording
 from deliveries.deadletters.forwarding import is_spent
-from deliveries.pull.leases import Leased, ack_ids_of, countdown_bounds_ms, settings_require
+from deliveries.pull.leases import Leased, ack_ids_of, countdown_bounds_ms, pull_lanes, settings_require
 from deliveries.pull.reporting import PULL, STREAMING_PULL
 from deliveries.pull.settling import deliveries_dead_letter, deliveries_forget
 from deliveries.pull.transforms import TRANSFORM_SECONDS, leased_transform
@@ -119,16 +119,13 @@ def _lease(push_settings: PushSettings, count: int, *, seconds: int, max_bytes: 
     received: list[Received] = []
     # A pull also ends after this time if functions filter all messages.
     ends = time.monotonic() + TRANSFORM_SECONDS
-    for region in {settings.REGION, *statements.lanes_waiting(push_settings.id)}:
-        lane = Lane(push_settings.id, region)
+    for lane in pull_lanes(push_settings.id):
         room = max_bytes
         while len(received) < count and room > 0:
             step = min(count - len(received), LEASE_STEP)
             leases = _lease_lane(lane, push_settings, step, seconds, puller)
             room = max_bytes - sum(message.size for message in received)
-            ack_id = partial(
-                AckId, lane.subscription_id, region, leased_ms=leases.ends_ms - seconds * 1000, is_streamed=bool(puller)
-            )
+            ack_id = partial(AckId, *lane, leased_ms=leases.ends_ms - seconds * 1000, is_streamed=bool(puller))
             leased, is_full = _read(lane, push_settings, leases, ack_id, max_bytes=room, at_least_one=not received)
             if push_settings.transforms and leased:
                 leased, has_more = leased_transform(

@@ -18,10 +18,16 @@ from contextlib import suppress
 from typing import Any
 
 import redis
+from django.db import DatabaseError
 
 from deliveries.counters import kinds, openstreams
 from deliveries.counters.recording import request_count
-from deliveries.pull.deadlines import MAX_ACK_DEADLINE_SECONDS, ack_deadlines_modify, leases_give_back
+from deliveries.pull.deadlines import (
+    MAX_ACK_DEADLINE_SECONDS,
+    ack_deadlines_modify,
+    keys_hand_over,
+    leases_give_back,
+)
 from deliveries.pull.leases import ack_ids_ended
 from deliveries.pull.leasing import Received, messages_pull
 from deliveries.pull.settling import messages_acknowledge
@@ -69,8 +75,8 @@ class Stream:
         self._notes: asyncio.Queue[Any] = asyncio.Queue()
         self._moved = asyncio.Event()
         self._authorized_at = time.monotonic()
-        #: Messages of an ordering key go to one puller at a time. A client keeps its id when it opens another stream.
-        self._puller = hashlib.blake2s((first.client_id or secrets.token_hex()).encode(), digest_size=8).hexdigest()
+        #: Messages of an ordering key go to one stream at a time, also among those of a client.
+        self._puller = _puller(first.client_id)
         #: The last lease call, which goes on in its thread when the stream is cancelled meanwhile.
         self._leasing: asyncio.Future[list[Received]] | None = None
 
@@ -109,8 +115,7 @@ class Stream:
             received = (await asyncio.gather(self._leasing, return_exceptions=True))[0]
             if isinstance(received, list):
                 self._sent(received)
-        if self._outstanding.untouched:
-            await in_thread(_given_back, self.subscription, self._outstanding.untouched)
+        await in_thread(_given_back, self.subscription, self._outstanding.untouched, self._puller)
 
     async def _hear(self, requests: AsyncIterator[Any]) -> None:
         try:
@@ -298,11 +303,22 @@ def _leased(subscription: Subscription, count: int, max_bytes: int, seconds: int
     )
 
 
-def _given_back(subscription: Subscription, ends_ms: dict[str, int]) -> None:
+def _puller(client_id: str) -> str:
+    """Return a new name for a stream. Those of a client begin alike, as common.lua says."""
+    name = secrets.token_hex(8)
+    return f"{hashlib.blake2s(client_id.encode(), digest_size=8).hexdigest()}/{name}" if client_id else name
+
+
+def _given_back(subscription: Subscription, ends_ms: dict[str, int], puller: str) -> None:
+    """Give back the leases of a stream that has ended, and after them its ordering keys: messages come in order."""
     try:
         leases_give_back(subscription=subscription, ends_ms=ends_ms)
-    except redis.RedisError:
-        logger.warning("%d leases of a stream that ended could not be given back; they lapse instead", len(ends_ms))
+        if subscription.enable_message_ordering and "/" in puller:
+            keys_hand_over(subscription=subscription, puller=puller)
+    except (redis.RedisError, DatabaseError):
+        logger.warning(
+            "a stream that ended has not given back all of its %d leases and its keys; they lapse", len(ends_ms)
+        )
 
 
 def _acknowledged(subscription: Subscription, ack_ids: list[str]) -> set[str]:

@@ -52,7 +52,7 @@ def _rust() -> list[str]:
 PROGRAMS: dict[str, tuple[Callable[[], list[str]], tuple[str, ...]]] = {
     "python": (_python, ()),
     "node": (_node, ()),
-    "go": (_go, ("restarts",)),
+    "go": (_go, ("restarts", "ordered-streams")),
     "java": (_java, ()),
 }
 if has_rust():  # Even CI leaves the Rust client out if cargo is missing; tests/programs.py reports that.

@@ -12,7 +12,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.backlog.reconcile import audit, rebuild
 from deliveries.models import Delivery, Message
 from deliveries.publish.service import message_publish
-from deliveries.pull.deadlines import ack_deadlines_modify, leases_give_back
+from deliveries.pull.deadlines import ack_deadlines_modify, keys_hand_over, leases_give_back
 from deliveries.pull.leases import ack_ids_read
 from deliveries.pull.leasing import Received, messages_pull
 from deliveries.pull.settling import messages_acknowledge
@@ -269,6 +269,33 @@ def test_messages_of_a_key_go_to_another_puller_when_leases_lapse(puller: Puller
     publish("k", 3)
     puller.pull(2)
     puller.lapse("k1")
+    assert other.pull() == ["k1", "k2", "k3"]
+
+
+def test_a_stream_takes_over_the_keys_of_its_client_when_the_one_that_holds_them_has_closed(puller: Puller) -> None:
+    closing, *others = [Puller(puller.subscription, name) for name in ("app/1", "app/2", "app/3", "other/1")]
+    publish("k", 4)
+    assert closing.pull(2) == ["k1", "k2"]
+    assert [other.pull() for other in others] == [[], [], []], "one stream at a time, also of one client"
+    closing.extend(60, "k1")
+    closing.give_back("k2")
+    keys_hand_over(subscription=puller.subscription, puller=closing.name)
+    successor, *others = others
+    assert successor.pull(2) == ["k2", "k3"], "its client holds k1, and puts them behind it"
+    assert [other.pull() for other in others] == [[], []]
+    closing.ack("k1")
+    successor.ack("k2", "k3")
+    assert others[1].pull() == ["k4"]
+
+
+def test_keys_of_a_stream_that_has_closed_wait_for_no_one_else_of_its_client(puller: Puller) -> None:
+    closing, other = Puller(puller.subscription, "app/1"), Puller(puller.subscription, "other/1")
+    publish("k", 3)
+    assert closing.pull(2) == ["k1", "k2"]
+    closing.extend(60, "k1", "k2")
+    keys_hand_over(subscription=puller.subscription, puller=closing.name)
+    assert other.pull() == []
+    closing.lapse("k1")
     assert other.pull() == ["k1", "k2", "k3"]
 
 

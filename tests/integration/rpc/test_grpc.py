@@ -545,5 +545,5 @@ def test_leases_that_cannot_be_released_are_logged(
         raise redis.ConnectionError("away")
 
     monkeypatch.setattr(streaming, "leases_give_back", fail)
-    streaming._given_back(Subscription(), {"one": 1, "two": 2})
-    assert "2 leases of a stream that ended could not be given back" in caplog.text
+    streaming._given_back(Subscription(), {"one": 1, "two": 2}, "puller")
+    assert "a stream that ended has not given back all of its 2 leases" in caplog.text

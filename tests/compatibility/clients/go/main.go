@@ -29,17 +29,18 @@ type result struct {
 
 // cases take a client and panic where something isn't as it should be.
 var cases = map[string]func(context.Context, *pubsub.Client){
-	"publish":      publishAndReceive,
-	"ordered":      ordered,
-	"streaming":    streaming,
-	"exactly-once": exactlyOnce,
-	"dead-letters": deadLetters,
-	"schemas":      schemas,
-	"iam":          policies,
-	"tracing":      tracing,
-	"idle":         idle,
-	"shutdown":     shutdown,
-	"restarts":     restarts,
+	"publish":         publishAndReceive,
+	"ordered":         ordered,
+	"ordered-streams": orderedStreams,
+	"streaming":       streaming,
+	"exactly-once":    exactlyOnce,
+	"dead-letters":    deadLetters,
+	"schemas":         schemas,
+	"iam":             policies,
+	"tracing":         tracing,
+	"idle":            idle,
+	"shutdown":        shutdown,
+	"restarts":        restarts,
 }
 
 func main() {
