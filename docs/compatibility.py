@@ -34,7 +34,7 @@ REMARKS = {
     (
         "StreamingPullRequest",
         "clientId",
-    ): "accepted in the first request; an ordering key's leases stay with its client",
+    ): "accepted in the first request; when a stream ends, its ordering keys stay with its client",
     ("Subscription", "analyticsHubSubscriptionInfo"): "output only, never set",
     ("AnalyticsHubSubscriptionInfo", "listing"): "output only, never set",
     ("AnalyticsHubSubscriptionInfo", "subscription"): "output only, never set",

@@ -141,8 +141,8 @@ class Call:
         return caller
 
     def metadata(self, key: str) -> str:
-        """Return the first value of a text key, or an empty string."""
-        return next((str(value) for name, value in self.context.invocation_metadata() or () if name == key), "")
+        """Return the value of a text key, or an empty string."""
+        return _metadata(self.context, key) or ""
 
     def origin(self) -> audit.Origin:
         """Return the origin for the audit log, before the caller is known."""
@@ -189,8 +189,13 @@ def _handler(name: str, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
 
 
 def _call(name: str, context: Context) -> Call:
-    values = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
-    return Call(name, str(values[0]) if values else None, context)
+    return Call(name, _metadata(context, "authorization"), context)
+
+
+def _metadata(context: Context, key: str) -> str | None:
+    """Return the value of a text key, or None. Those of a repeated key are joined, as those of a header in REST are."""
+    values = [str(value) for name, value in context.invocation_metadata() or () if name == key]
+    return ",".join(values) if values else None
 
 
 class _CallerSlots:
@@ -209,6 +214,19 @@ def _slots_of(loop: asyncio.AbstractEventLoop) -> _CallerSlots:
 
 def _slots() -> _CallerSlots:
     return _slots_of(asyncio.get_running_loop())
+
+
+async def read_stream(requests: AsyncIterator[bytes], *, most_bytes: int) -> AsyncIterator[bytes]:
+    """Yield the requests of a stream. The first one must arrive as soon as the head of a REST request."""
+    try:
+        async with asyncio.timeout(settings.HEAD_SECONDS):
+            data = await anext(requests, None)
+    except TimeoutError:
+        raise DeadlineExceeded("The first request of the stream did not arrive in time.") from None
+    while data is not None:
+        check_size(data, most_bytes)
+        yield data
+        data = await anext(requests, None)
 
 
 async def read_request(context: Context, *, most_bytes: int) -> bytes:
@@ -301,8 +319,7 @@ def _bidirectional(name: str, method: Bidirectional) -> Callable[[AsyncIterator[
         call = _call(name, context)
 
         async def read() -> AsyncIterator[Message]:
-            async for data in requests:
-                check_size(data, REQUEST_BYTES)
+            async for data in read_stream(requests, most_bytes=REQUEST_BYTES):
                 yield _parsed(method.request, data)
 
         try:

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from pushhub.common import peers
-from subscriptions.rpc.calls import check_size, read_request
+from subscriptions.rpc.calls import read_request, read_stream
 from subscriptions.rpc.errors import Context, refuse
 from subscriptions.rpc.slots import Slots
 
@@ -58,8 +58,7 @@ def _once(handler: Any, respond: Callable[[Any, Context], Awaitable[Any]]) -> Ca
 def _stream(handler: Any) -> Callable[[AsyncIterator[bytes], Context], AsyncIterator[Any]]:
     async def behave(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
         async def read() -> AsyncIterator[Any]:
-            async for data in requests:
-                check_size(data, REQUEST_BYTES)
+            async for data in read_stream(requests, most_bytes=REQUEST_BYTES):
                 yield handler.request_deserializer(data)
 
         try:

@@ -192,6 +192,29 @@ def test_a_request_that_does_not_come_in_time_is_given_up(
             never.set()
 
 
+@pytest.mark.parametrize("method", [STREAM, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"])
+def test_streams_without_a_first_request_end(
+    transactional_db: None, redis_url: str, live_server: LiveServer, method: str
+) -> None:
+    """Given 200 streams whose clients send nothing, then each of them ends, and says why."""
+    never = threading.Event()
+
+    def requests() -> Iterator[bytes]:
+        never.wait()
+        yield from ()
+
+    with (
+        GrpcServer(redis_url, rest=live_server.url, PUSHHUB_HEAD_SECONDS="1") as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        streams = [channel.stream_stream(method)(requests(), timeout=60) for _ in range(200)]
+        try:
+            ends = {(stream.code(), stream.details()) for stream in streams}
+        finally:
+            never.set()
+    assert ends == {(grpc.StatusCode.DEADLINE_EXCEEDED, "The first request of the stream did not arrive in time.")}
+
+
 def test_fields_are_counted_at_every_depth() -> None:
     kind = PublishRequest
     fields_check(kind, EMPTY_MESSAGES[: 2 * MOST_FIELDS])

@@ -167,7 +167,6 @@ class TaskEvents:
                 dispatcher.connection.release()
 
 
-
 def _succeeded(flight: Flight, weight: int) -> dict[str, Any]:
     result = f"{SUCCESSES[flight.verdict]} {flight.result_text}"
     if weight > 1:

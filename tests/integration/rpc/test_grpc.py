@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import queue
 import re
 import socket
@@ -211,6 +213,28 @@ def test_a_caller_needs_a_token_and_a_permission(strict: GrpcServer) -> None:
                 return None
 
         assert wait_for(answered, what="the grant").name == TOPIC
+
+
+@pytest.mark.parametrize("more", [[("authorization", "Bearer {token}")], [("x-pushhub-region", "local")] * 2])
+def test_what_is_there_twice_is_refused_as_over_rest(strict: GrpcServer, more: list[tuple[str, str]]) -> None:
+    project_create(project_id="shop")
+    make()
+    grants.role_grant(resource_get(TOPIC), role="roles/pubsub.publisher", member=ADA)
+    token = access_tokens.access_token_create(member=ADA).token
+    twice = [(name, text.format(token=token)) for name, text in [("authorization", "Bearer {token}"), *more]]
+    connection = http.client.HTTPConnection(strict.address, timeout=30)
+    connection.putrequest("POST", f"/v1/{TOPIC}:publish")
+    body = b'{"messages": [{"data": "eA=="}]}'
+    for name, text in [*twice, ("content-type", "application/json"), ("content-length", str(len(body)))]:
+        connection.putheader(name, text)
+    connection.endheaders(body)
+    with connection.getresponse() as response:
+        error = json.load(response)["error"]
+    connection.close()
+    request = pubsub.PublishRequest.pb()(topic=TOPIC, messages=[{"data": b"x"}])
+    with grpc.insecure_channel(strict.address) as channel:
+        refusal = refused(channel, "google.pubsub.v1.Publisher.Publish", request, metadata=twice)
+    assert (refusal.code().name, refusal.details()) == (error["status"], error["message"])
 
 
 def test_changes_are_audited_with_caller_address_and_method(channel: grpc.Channel) -> None:
