@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.utils.translation import gettext_lazy as _
+
+from pushhub.common import names
 
 
 class SubscriptionsConfig(AppConfig):
@@ -15,3 +18,5 @@ class SubscriptionsConfig(AppConfig):
         from subscriptions import checks, receivers  # noqa: F401
 
         receivers.connect()
+        if settings.EMULATOR != "OFF":
+            names.emulate_project_ids()

@@ -26,6 +26,11 @@ PROJECT_PATTERN = re.compile(r"[a-z0-9](?:[a-z0-9\-_.:]{0,98}[a-z0-9])?", re.IGN
 NEW_PROJECT_PATTERN = re.compile(
     r"(?=.{1,100}\Z)(?:[a-z0-9-]+(?:\.[a-z0-9-]+)+:)?(?!\d+\Z)[a-z0-9](?:[a-z0-9\-_]*[a-z0-9])?", re.ASCII
 )
+#: What the emulator takes as a project's id, as Google's does: visible ASCII without slashes, and blanks inside.
+EMULATED_PROJECT_PATTERN = re.compile(r"[!-.0-~](?:[ -.0-~]{0,98}[!-.0-~])?")
+#: Whether this process is the emulator.
+_emulated = False
+
 #: What follows the project's id in the domain of its service accounts.
 ACCOUNT_DOMAIN = ".iam.gserviceaccount.com"
 #: The prefix of Google's projects for the service agents of its services, including Pub/Sub's.
@@ -169,6 +174,18 @@ def is_agent_email(email: str) -> bool:
     return domain.startswith(AGENTS_PREFIX) and domain.endswith(ACCOUNT_DOMAIN)
 
 
+def emulate_project_ids() -> None:
+    """Take any project id from now on, as Google's emulator does."""
+    global _emulated
+    _emulated = True
+
+
+def is_project(project: str) -> bool:
+    """Whether this can be a project's id or number."""
+    pattern = EMULATED_PROJECT_PATTERN if _emulated else PROJECT_PATTERN
+    return pattern.fullmatch(project) is not None
+
+
 def is_system_project(project_id: str) -> bool:
     """Whether Google reserves this project id, in any letter case."""
     name = project_id.lower()
@@ -178,6 +195,8 @@ def is_system_project(project_id: str) -> bool:
 
 def check_new_project(project_id: str, *, field: str) -> None:
     """Raise InvalidArgument unless a new project may have this id."""
+    if _emulated and is_project(project_id):
+        return
     if is_system_project(project_id):
         raise InvalidArgument(
             f"The project id {clipped(project_id)} is reserved for Google's own projects.", field=field
@@ -208,7 +227,7 @@ def parse_snapshot(name: str, *, field: str = "name") -> tuple[str, str]:
 def parse_project(name: str, *, field: str = "project") -> str:
     """Return the project of `projects/{project}`; InvalidArgument if it is malformed."""
     collection, _, project = name.partition("/")
-    if collection != "projects" or not PROJECT_PATTERN.fullmatch(project):
+    if collection != "projects" or not is_project(project):
         raise invalid_name(name, field=field)
     return project
 
@@ -218,7 +237,7 @@ def parse_service_account(name: str, *, field: str = "name") -> tuple[str, str]:
     parts = name.split("/")
     if len(parts) != 4 or parts[0] != "projects" or parts[2] != "serviceAccounts":
         raise invalid_name(name, field=field)
-    if parts[1] != "-" and not PROJECT_PATTERN.fullmatch(parts[1]):
+    if parts[1] != "-" and not is_project(parts[1]):
         raise invalid_name(name, field=field)
     if not parts[3] or "\0" in parts[3]:
         raise invalid_name(name, field=field)
@@ -242,6 +261,6 @@ def _parse(name: str, *, collection: str, field: str) -> tuple[str, str]:
     parts = name.split("/")
     if len(parts) != 4 or parts[0] != "projects" or parts[2] != collection:
         raise invalid_name(name, field=field)
-    if not PROJECT_PATTERN.fullmatch(parts[1]) or not ID_PATTERN.fullmatch(parts[3]):
+    if not is_project(parts[1]) or not ID_PATTERN.fullmatch(parts[3]):
         raise invalid_name(name, field=field)
     return parts[1], parts[3]

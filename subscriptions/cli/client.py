@@ -38,7 +38,7 @@ class Client:
     def call(self, method: str, path: str, body: Fields | None = None, **query: Any) -> Fields:
         """Return the response to a request below /v1/. Raises CliError for an error, or if there is no response."""
         parameters = {name: value for name, value in query.items() if value not in (None, "")}
-        target = quote(f"/v1/{path}", safe="/:@!$&'()*+,;=~%") + (f"?{urlencode(parameters)}" if parameters else "")
+        target = f"/v1/{quoted(path)}" + (f"?{urlencode(parameters)}" if parameters else "")
         content = json.dumps({} if body is None else body).encode() if method != "GET" else None
         try:
             status, response = self._request(method, target, content)
@@ -79,6 +79,11 @@ class Client:
             token = answer.get("nextPageToken", "")
             if not token or (limit is not None and len(items) >= limit):
                 return items[:limit]
+
+
+def quoted(name: str) -> str:
+    """Return a resource's name, with or without a verb, as it stands in a URL."""
+    return quote(name, safe="/:@!$&'()*+,;=~")
 
 
 def _tls_context() -> ssl.SSLContext:

@@ -11,7 +11,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
-from subscriptions.cli.client import CliError, client_of
+from subscriptions.cli.client import CliError, client_of, quoted
 from subscriptions.cli.formats import format_parse, rendered
 from subscriptions.cli.verbs import Result, Verb
 
@@ -64,7 +64,9 @@ def _text(result: Result, options: Mapping[str, Any], *, address: str) -> str:
         value = [row for row in value if is_match(row)]
     if options.get("uri"):
         rows = value if isinstance(value, list) else [value]
-        return "\n".join(f"{address}/v1/{row['name']}" for row in rows if isinstance(row, dict) and "name" in row)
+        return "\n".join(
+            f"{address}/v1/{quoted(row['name'])}" for row in rows if isinstance(row, dict) and "name" in row
+        )
     if result.form == "text" and (form is None or form.name == "table"):
         return str(result.value)
     if value is None:

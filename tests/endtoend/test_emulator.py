@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import requests
@@ -13,6 +14,7 @@ from google.api_core.exceptions import NotFound
 from google.cloud import pubsub_v1
 
 from pushhub.testing import Emulator, EmulatorError
+from subscriptions.cli import main as cli
 from tests.ports import wait_for
 from tests.receiver import Receiver
 
@@ -111,6 +113,39 @@ def test_rest_and_the_console_need_no_credentials(emulator: Emulator) -> None:
     topics = requests.get(f"http://{emulator.host_port}/v1/projects/demo/topics", timeout=30).json()
     assert [topic["name"] for topic in topics["topics"]] == [ORDERS]
     assert requests.get(f"{emulator.console_url}/v1/{ORDERS}", timeout=30).status_code == 200
+
+
+@pytest.mark.parametrize("project", ["porto sentido", "Test", "test", "a.b", "123", "google", "50% off?"])
+def test_any_project_id_is_taken_on_every_surface(
+    emulator: Emulator, project: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As Google's emulator does; Spring's own tests use the first."""
+    topic, subscription = f"projects/{project}/topics/orders", f"projects/{project}/subscriptions/billing"
+    monkeypatch.setenv("PUSHHUB_URL", emulator.console_url)
+
+    assert cli.main(["topics", "create", "orders", f"--project={project}"]) == 0
+    with pubsub_v1.PublisherClient() as publisher, pubsub_v1.SubscriberClient() as subscriber:
+        subscriber.create_subscription(name=subscription, topic=topic)
+        publisher.publish(topic, b"one").result(timeout=60)
+        [pulled] = subscriber.pull(subscription=subscription, max_messages=5).received_messages
+        listed = publisher.list_topics(project=f"projects/{project}")
+        assert [row.name for row in listed] == [topic]
+    url = f"http://{emulator.host_port}/v1/projects/{quote(project)}/topics"
+    assert requests.get(url, timeout=30).json() == {"topics": [{"name": topic, "state": "ACTIVE"}]}
+    acknowledgement = {"ackIds": [pulled.ack_id]}
+    url = f"http://{emulator.host_port}/v1/projects/{quote(project)}/subscriptions/billing:acknowledge"
+    assert requests.post(url, json=acknowledgement, timeout=30).json() == {}
+    capsys.readouterr()
+    assert cli.main(["topics", "list", f"--project={project}", "--uri"]) == 0
+    assert capsys.readouterr().out == f"{emulator.console_url}/v1/projects/{quote(project)}/topics/orders\n"
+
+
+def test_projects_with_any_id_can_be_named_at_the_start_and_created() -> None:
+    with Emulator(projects=["porto sentido,orders"]) as emulator:
+        url = f"http://{emulator.host_port}/v1/projects"
+        assert requests.post(url, json={"projectId": "a.b"}, timeout=30).status_code == 200
+        listed = requests.get(url, timeout=30).json()["projects"]
+    assert {project["projectId"] for project in listed} == {"porto sentido", "a.b"}
 
 
 def test_a_data_folder_keeps_everything_across_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,26 @@ def test_projects_are_ids_or_numbers(project: str) -> None:
     assert names.parse_project(f"projects/{project}") == project
 
 
+@pytest.mark.parametrize("project", ["porto sentido", "Test", "a.b", "123", "google", "a" * 100, "{}|^`\\"])
+def test_the_emulator_takes_any_project_id(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "_emulated", True)
+
+    names.check_new_project(project, field="projectId")
+    assert names.parse_topic(f"projects/{project}/topics/orders") == (project, "orders")
+
+
+@pytest.mark.parametrize(
+    "project", ["", "a/b", " a", "a ", "a\n", "a\0b", "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "a" * 101]
+)
+def test_the_emulator_refuses_what_no_name_can_carry(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "_emulated", True)
+
+    with pytest.raises(InvalidArgument):
+        names.check_new_project(project, field="projectId")
+    with pytest.raises(InvalidArgument):
+        names.parse_project(f"projects/{project}")
+
+
 @pytest.mark.parametrize("project", ["p", "my_project", "example.com:shop", "a" * 100, "3-shops", "a.b-c.com:x"])
 def test_the_id_of_a_new_project_is_in_lower_case(project: str) -> None:
     names.check_new_project(project, field="projectId")

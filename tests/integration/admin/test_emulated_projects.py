@@ -1,0 +1,58 @@
+"""The console's links in projects with ids that only the emulator takes."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+from urllib.parse import quote, unquote_plus, urljoin
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from pushhub.common import names
+from subscriptions.models import Snapshot, Subscription, Topic
+from subscriptions.models.resources import Project
+from subscriptions.models.schemas import Schema
+from tests.restapi import Api
+
+pytestmark = pytest.mark.any_database
+
+AVRO = '{"type": "record", "name": "Order", "fields": []}'
+
+
+@pytest.mark.parametrize("project", ["porto sentido", "Test", "a.b", "123", "50% off? #1", '"><b>&c=d;e'])
+def test_links_with_any_project_lead_somewhere(
+    api: Api, project: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a resource of each kind in the emulator
+    settings.EMULATOR = "MEMORY"
+    monkeypatch.setattr(names, "_emulated", True)
+    root, name = f"/v1/projects/{quote(project, safe='')}", f"projects/{project}"
+    answers = [
+        api.put(f"{root}/topics/orders", {}),
+        api.put(f"{root}/subscriptions/billing", {"topic": f"{name}/topics/orders"}),
+        api.put(f"{root}/snapshots/before", {"subscription": f"{name}/subscriptions/billing"}),
+        api.post(f"{root}/schemas?schemaId=order", {"type": "AVRO", "definition": AVRO}),
+    ]
+    assert [answer.status for answer in answers] == [200] * 4, answers
+    client = Client()
+    client.force_login(User.objects.create_superuser("ada", "ada@example.com"))
+    pages = [
+        f"/admin/subscriptions/{model._meta.model_name}/{model._default_manager.get().pk}/change/"
+        for model in (Project, Topic, Subscription, Snapshot, Schema)
+    ]
+    pages += ["/admin/", f"/admin/subscriptions/policy/of/{quote(name)}/topics/orders/"]
+
+    # When the links of their pages are followed that have the project's name
+    found = set()
+    for page in pages:
+        response = client.get(page, follow=True)
+        assert response.status_code == 200, page
+        links = (urljoin(page, unescape(link)) for link in re.findall(r'href="([^"]*)"', response.content.decode()))
+        found |= {link for link in links if name in unquote_plus(link)}
+
+    # Then each leads to a page
+    assert len(found) >= 5
+    assert {link: client.get(link).status_code for link in found} == dict.fromkeys(found, 200)
