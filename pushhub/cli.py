@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from pushhub import __version__
+
 USAGE = """\
 usage: pushhub COMMAND ...
 
@@ -19,8 +21,14 @@ usage: pushhub COMMAND ...
   receive          print the pushes that arrive, after checking their tokens
   help             the commands for operators
 
+  --version        the version of PushHub
+
 `pushhub COMMAND --help` says more about each.
 """
+
+
+#: The first words besides those that speak to a running PushHub and Django's commands.
+COMMANDS = ("completion", "emulator", "receive", "up", "help")
 
 
 def main() -> None:
@@ -28,6 +36,8 @@ def main() -> None:
     name, *arguments = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help"):
         sys.stdout.write(USAGE)
+    elif name == "--version":
+        sys.stdout.write(f"pushhub {__version__}\n")
     elif name == "emulator":
         from pushhub.emulator.command import main as emulator
 
@@ -45,9 +55,13 @@ def main() -> None:
 def speak_or_manage(name: str) -> None:
     """Speak to a running PushHub, for which Django is not loaded, or run a management command."""
     from subscriptions.cli import main as cli
+    from subscriptions.cli.program import nearest
 
     if name in cli.WORDS:
         sys.exit(cli.main(sys.argv[1:]))
+    words = (*cli.WORDS, *COMMANDS)
+    if name not in words and (hint := nearest(name, words)):
+        sys.exit(f"pushhub: unknown command {name!r}: {hint}")
     manage(sys.argv)
 
 
@@ -57,7 +71,7 @@ def complete(name: str, arguments: list[str]) -> None:
 
     if name == "completion":
         sys.exit(cli.completion(arguments))
-    for candidate in cli.candidates(arguments, commands=("completion", "emulator", "receive", "up", "help")):
+    for candidate in cli.candidates(arguments, commands=COMMANDS):
         sys.stdout.write(candidate + "\n")
 
 
@@ -65,7 +79,7 @@ def manage(arguments: list[str]) -> None:
     """Run one of Django's management commands or ours."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
     if arguments[1:2] and arguments[1] in ("receive", "pubsub", "iam", "projects"):
-        os.environ.setdefault("PUSHHUB_SECRET_KEY", "not used: these speak to a PushHub and are none")
+        os.environ.setdefault("PUSHHUB_SECRET_KEY", "not used: this command only calls a running PushHub")
     from django.core.management import execute_from_command_line
 
     from pushhub.environment import SettingError

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
 from deliveries.diagnosis.service import subscription_diagnose
-from deliveries.diagnosis.steps import Step, StepName, StepStatus
+from deliveries.diagnosis.steps import Step, StepName, StepStatus, summary_without_fault
 from subscriptions.console.base import caller_of
 from subscriptions.models import Subscription
 
@@ -45,6 +45,7 @@ def diagnosis_context(request: HttpRequest, row: Subscription) -> dict[str, Any]
     return {
         "steps": [_shown(step) for step in diagnosis.steps],
         "culprit": _shown(culprit) if culprit is not None else None,
+        "without_fault": summary_without_fault([str(NAMES[name]) for name in diagnosis.untried]),
         "may_probe": bool(row.push_endpoint) and not send_probe,
     }
 

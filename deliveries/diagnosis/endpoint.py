@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from deliveries.diagnosis.steps import Step, StepName, failed, ok, skipped
+from deliveries.diagnosis.steps import Step, StepName, failed, ok
 from deliveries.push.sending.httpclient import ClientOptions, Headers, PushClient, PushResult, client_context
 from deliveries.rules.outcome import ACK_STATUSES, Reason
 from pushhub.common.addresses import AddressGuard
@@ -94,7 +94,7 @@ def endpoint_steps(origin: Origin, options: ClientOptions) -> Iterator[Step]:
 
 def _certificate(plain: socket.socket, origin: Origin, options: ClientOptions) -> Step:
     if not origin.tls:
-        return skipped(StepName.CERTIFICATE, _("An http endpoint has no certificate."))
+        return ok(StepName.CERTIFICATE, _("An http endpoint has no certificate."))
     context = client_context(ca_file=options.ca_file, verify=options.tls_verify)
     plain.settimeout(options.tls_timeout_s)
     try:

@@ -35,6 +35,8 @@ from subscriptions.selectors import PushSettings, push_settings_of
 
 #: The newest messages of the topic that a filter is tried on.
 FILTERED_MESSAGES = 100
+#: Waiting messages that are counted to say how long they take.
+MAX_COUNTED = 10_000
 #: Attribute of a probe, for the endpoint to tell it from messages.
 PROBE_ATTRIBUTE = "pushhub-probe"
 ORDER = tuple(StepName)
@@ -178,6 +180,9 @@ def _lane_flow(lane: Lane, push_settings: PushSettings, state: LaneState | None)
             % {"seconds": max(pause_ms / 1000, 0.1)},
             _last_result_advice(push_settings.id) or _("It ends by itself when pushes are acknowledged."),
         )
+    gap_ms = state.flow.window.share.gap_ms
+    if gap_ms > 0:
+        return _slowed(lane, gap_ms, nack_share=state.flow.window.share.nacks)
     if state.outstanding >= max(state.window, 1):
         return warning(
             StepName.FLOW,
@@ -186,6 +191,24 @@ def _lane_flow(lane: Lane, push_settings: PushSettings, state: LaneState | None)
             _("Answer faster; the window grows with acks."),
         )
     return None
+
+
+def _slowed(lane: Lane, gap_ms: float, *, nack_share: float) -> Step:
+    rows = Delivery.objects.filter(subscription_id=lane.subscription_id, region=lane.region).order_by()
+    waiting = rows.values("pk")[:MAX_COUNTED].count()
+    figures = {
+        "share": round(100 * nack_share),
+        "seconds": gap_ms / 1000,
+        "count": waiting,
+        "minutes": max(waiting * gap_ms / 60_000, 0.1),
+    }
+    return warning(
+        StepName.FLOW,
+        _("%(share)d %% of the results are nacks, so one message is pushed every %(seconds).2f s.") % figures
+        + " "
+        + _("At this rate, %(count)d messages take %(minutes).1f min.") % figures,
+        _last_result_advice(lane.subscription_id) or _("It ends by itself when pushes are acknowledged."),
+    )
 
 
 def _token(push_settings: PushSettings, caller: Principal) -> tuple[Step, Headers]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 
 class StepName(StrEnum):
     """What is checked, in this order."""
@@ -62,12 +64,24 @@ class Diagnosis:
         return None
 
     @property
+    def untried(self) -> Sequence[StepName]:
+        """The steps that were not tried, so that nobody knows whether they work."""
+        return [step.name for step in self.steps if step.status == StepStatus.SKIPPED]
+
+    @property
     def summary(self) -> str:
         """One line: which step fails and what to do."""
         culprit = self.culprit
         if culprit is None:
-            return "Nothing is wrong: messages can be pushed."
+            return summary_without_fault(self.untried)
         return f"{culprit.name}: {culprit.message} {culprit.advice}".strip()
+
+
+def summary_without_fault(untried: Sequence[str]) -> str:
+    """Return the summary where no step fails. `untried` has the names of the steps that were not tried."""
+    if not untried:
+        return _("Nothing is wrong: each step of a push was tried just now, and works.")
+    return _("No fault was found, but not every step was tried: %(steps)s.") % {"steps": ", ".join(untried)}
 
 
 def ok(name: StepName, message: str) -> Step:

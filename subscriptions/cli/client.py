@@ -6,7 +6,7 @@ import contextlib
 import http.client
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -31,6 +31,8 @@ class Client:
 
     def __init__(self, url: str, token: str = "") -> None:
         self.address = url.rstrip("/")
+        #: Chooses the items of lists.
+        self.is_listed: Callable[[Any], bool] = lambda item: True
         self._headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -70,12 +72,12 @@ class Client:
             return response.status, response.read()
 
     def pages(self, path: str, collection: str, *, limit: int | None = None, **query: Any) -> list[Any]:
-        """Return every item of a list, or the first `limit`."""
+        """Return the chosen items of a list, or the first `limit` of them."""
         items: list[Any] = []
         token = ""
         while True:
             answer = self.call("GET", path, pageToken=token, **query)
-            items += answer.get(collection, [])
+            items += filter(self.is_listed, answer.get(collection, []))
             token = answer.get("nextPageToken", "")
             if not token or (limit is not None and len(items) >= limit):
                 return items[:limit]
@@ -101,7 +103,12 @@ def _tls_context() -> ssl.SSLContext:
 
 def client_of(options: Mapping[str, Any]) -> Client:
     """Return the client that the flags and the environment describe."""
-    return Client(options["url"] or default_url(), _token(options))
+    client = Client(options["url"] or default_url(), _token(options))
+    if options.get("filter"):
+        from subscriptions.cli.expressions import filter_parse
+
+        client.is_listed = filter_parse(options["filter"])
+    return client
 
 
 def default_url() -> str:

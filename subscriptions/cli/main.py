@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 
-from subscriptions.cli.program import Tree, parsers_add, verb_run
+from subscriptions.cli.program import Parser, Tree, parsers_add, verb_run
 from subscriptions.cli.verbs import Verb
 
 #: The commands of `gcloud pubsub`, for which `pubsub` may be omitted.
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str], *, program: str = "pushhub") -> int:
         path, rest = [PUBSUB, rest[0]], rest[1:]
     elif word in PUBSUB_WORDS:
         path = [PUBSUB, word]
-    parser = ArgumentParser(prog=" ".join((program, *path[path[0] == PUBSUB and word != PUBSUB :])))
+    parser = Parser(prog=" ".join((program, *path[path[0] == PUBSUB and word != PUBSUB :])))
     parsers_add(parser, tree_of(path[-1]), path)
     return verb_run(vars(parser.parse_args(rest)))
 

@@ -7,16 +7,37 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from argparse import Action, ArgumentError, ArgumentParser
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn, TextIO
 
-from subscriptions.cli.client import CliError, client_of, quoted
+from subscriptions.cli.client import Client, CliError, client_of, quoted
 from subscriptions.cli.formats import format_parse, rendered
 from subscriptions.cli.verbs import Result, Verb
 
 Tree = Mapping[str, "Verb | Tree"]
 PROJECT_VARIABLES = ("PUSHHUB_PROJECT", "CLOUDSDK_CORE_PROJECT", "GOOGLE_CLOUD_PROJECT")
+
+
+class Parser(ArgumentParser):
+    """Answers a mistake with one line, which has the nearest word if a word is unknown."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} ({self.prog} --help says more)\n")
+
+    def _check_value(self, action: Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        hint = nearest(str(value), action.choices) or f"choose from {', '.join(map(str, action.choices))}"
+        raise ArgumentError(action if action.option_strings else None, f"unknown word {str(value)!r}: {hint}")
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """Return `did you mean X?` for the word that resembles this one, or "" if none does."""
+    from difflib import get_close_matches
+
+    [*close] = get_close_matches(word, words, n=1, cutoff=0.7)
+    return f"did you mean {close[0]}?" if close else ""
 
 
 def parsers_add(parser: ArgumentParser, tree: Tree, path: Sequence[str]) -> None:
@@ -44,7 +65,7 @@ def verb_run(options: dict[str, Any], *, out: TextIO | None = None, err: TextIO 
         result = verb.run(client, options)
         if result.note:
             err.write(result.note + "\n")
-        text = _text(result, options, address=client.address)
+        text = _text(result, options, client)
         if text:
             out.write(text + "\n")
     except CliError as error:
@@ -55,18 +76,14 @@ def verb_run(options: dict[str, Any], *, out: TextIO | None = None, err: TextIO 
     return 1 if result.failures else 0
 
 
-def _text(result: Result, options: Mapping[str, Any], *, address: str) -> str:
+def _text(result: Result, options: Mapping[str, Any], client: Client) -> str:
     form, value = options["format"], result.value
-    if options.get("filter") and isinstance(value, list):
-        from subscriptions.cli.expressions import filter_parse
-
-        is_match = filter_parse(options["filter"])
-        value = [row for row in value if is_match(row)]
+    if isinstance(value, list):
+        value = [row for row in value if client.is_listed(row)]
     if options.get("uri"):
         rows = value if isinstance(value, list) else [value]
-        return "\n".join(
-            f"{address}/v1/{quoted(row['name'])}" for row in rows if isinstance(row, dict) and "name" in row
-        )
+        names = [row["name"] for row in rows if isinstance(row, dict) and "name" in row]
+        return "\n".join(f"{client.address}/v1/{quoted(name)}" for name in names)
     if result.form == "text" and (form is None or form.name == "table"):
         return str(result.value)
     if value is None:

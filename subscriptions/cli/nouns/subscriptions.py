@@ -155,10 +155,12 @@ def _checked(client: Client, options: Options, name: str) -> dict[str, Any]:
 
 def diagnose(client: Client, options: Options) -> Result:
     answer = client.call("POST", f"{subscription_name(options)}:diagnose", {"sendProbe": options["send_probe"]})
+    failures = [] if answer["healthy"] else [f"[{answer['subscription']}]: {answer['summary']}"]
     if options["format"] is not None and options["format"].name != "table":
-        return Result(answer)
+        return Result(answer, failures=failures)
     rows = [[step["name"], step["status"], step["message"]] for step in answer["steps"]]
-    return Result(table(rows, heads=["step", "status", "message"]) + f"\n\n{answer['summary']}", form="text")
+    text = table(rows, heads=["step", "status", "message"])
+    return Result(text if failures else f"{text}\n\n{answer['summary']}", form="text", failures=failures)
 
 
 def list_all(client: Client, options: Options) -> Result:

@@ -189,6 +189,11 @@ def paused_by_backoff(setup: SetUp) -> None:
     setup.lane_state(resume=time.time() * 1000 + 60_000)
 
 
+def slowed_by_nacks(setup: SetUp) -> None:
+    setup.publish()
+    setup.lane_state(s=0.2, gap=420)
+
+
 def full_window(setup: SetUp) -> None:
     setup.lane_state(w=3, out=3)
 
@@ -233,6 +238,7 @@ BROKEN: dict[str, tuple[Callable[[SetUp], Any], str, str]] = {
         "PUSHHUB_PUSH_CA_FILE",
     ),
     "push backoff": (paused_by_backoff, "flow", "push backoff pauses"),
+    "slowed by nacks": (slowed_by_nacks, "flow", "one message is pushed every 0.42 s. At this rate"),
     "full window": (full_window, "flow", "push window of 3 is full"),
     "other settings in Redis": (other_mode, "flow", "next audit"),
     "nacked before": (nacked_before, "answer", "Correct the path"),
@@ -294,7 +300,7 @@ def test_every_answer_of_an_endpoint_is_explained_in_chinese(status: int, reason
 def test_a_healthy_set_up_has_no_findings_and_no_message_is_sent(setup: SetUp) -> None:
     diagnosis = setup.diagnose()
     assert diagnosis["healthy"], diagnosis
-    assert diagnosis["summary"] == "Nothing is wrong: messages can be pushed."
+    assert diagnosis["summary"] == "No fault was found, but not every step was tried: answer."
     assert setup.receiver.requests == []
 
 
@@ -302,6 +308,7 @@ def test_a_probe_is_a_push_with_a_token_and_an_attribute(setup: SetUp) -> None:
     setup.account()
     diagnosis = setup.diagnose(send_probe=True)
     assert diagnosis["healthy"], diagnosis
+    assert diagnosis["summary"] == "Nothing is wrong: each step of a push was tried just now, and works."
     [request] = setup.receiver.requests
     assert request.json["message"]["attributes"] == {"pushhub-probe": "true"}
     assert request.json["subscription"] == NAME
@@ -372,7 +379,7 @@ def test_the_console_diagnoses_and_sends_a_probe_on_request(setup: SetUp) -> Non
     assert client.get(address).status_code == 405
     healthy_page = client.post(address)
     assert healthy_page.context["culprit"] is None
-    assert "Nothing is wrong: messages can be pushed." in healthy_page.content.decode()
+    assert "not every step was tried: Answer of the endpoint." in healthy_page.content.decode()
     assert setup.receiver.requests == []
     setup.receiver.default = 503
     probe_page = client.post(address, {"probe": "yes"})

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from subscriptions.cli import values
-from subscriptions.cli.client import CliError, Fields
+from subscriptions.cli.client import Client, CliError, Fields
+from subscriptions.cli.expressions import filter_parse
 from subscriptions.cli.formats import format_parse, rendered, table
 from subscriptions.cli.nouns import accounts, projects, snapshots, subscriptions, topics
 from subscriptions.cli.verbs import Verb
@@ -299,7 +300,9 @@ def test_diagnose_prints_the_steps_and_the_summary() -> None:
         {"name": "url", "status": "ok", "message": "Fine."},
         {"name": "name", "status": "failed", "message": "No."},
     ]
-    client = Recorder(steps=steps, summary="name: No. Correct it.")
+    client = Recorder(
+        subscription="projects/p/subscriptions/worker", steps=steps, summary="name: No. Correct it.", healthy=False
+    )
     options = {"subscription": "worker", "project": "p", "send_probe": True, "format": None}
     said = subscriptions.VERBS["diagnose"].run(client, options)  # type: ignore[arg-type]
     assert client.calls == [("POST", "projects/p/subscriptions/worker:diagnose", {"sendProbe": True})]
@@ -307,6 +310,32 @@ def test_diagnose_prints_the_steps_and_the_summary() -> None:
         "STEP  STATUS  MESSAGE",
         "url   ok      Fine.",
         "name  failed  No.",
-        "",
-        "name: No. Correct it.",
+    ]
+    assert said.failures == ["[projects/p/subscriptions/worker]: name: No. Correct it."]
+
+
+def test_diagnose_of_a_healthy_subscription_succeeds() -> None:
+    client = Recorder(steps=[{"name": "url", "status": "ok", "message": "Fine."}], summary="Works.", healthy=True)
+    options = {"subscription": "worker", "project": "p", "send_probe": False, "format": None}
+    said = subscriptions.VERBS["diagnose"].run(client, options)  # type: ignore[arg-type]
+    assert said.value.splitlines()[-1] == "Works."
+    assert not said.failures
+
+
+class Listing(Client):
+    """Answers with a list of three topics a page."""
+
+    def call(self, method: str, path: str, body: Fields | None = None, **query: Any) -> Fields:
+        page = int(query.get("pageToken") or 0)
+        names = [f"projects/p/topics/t{number}" for number in range(3 * page, 3 * page + 3)]
+        return {"topics": [{"name": name} for name in names], "nextPageToken": str(page + 1) if page < 2 else ""}
+
+
+def test_a_limit_counts_the_items_that_the_filter_chooses() -> None:
+    client = Listing("http://127.0.0.1:1")
+    client.is_listed = filter_parse("name~[47]$")
+    options = {"project": "p", "limit": 2}
+    assert topics.VERBS["list"].run(client, options).value == [
+        {"name": "projects/p/topics/t4"},
+        {"name": "projects/p/topics/t7"},
     ]

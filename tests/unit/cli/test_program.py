@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from pushhub import __version__
+from pushhub.cli import main as pushhub_main
 from subscriptions.cli.client import CliError, Fields
 from subscriptions.cli.expressions import filter_parse
 from subscriptions.cli.formats import Format, format_parse, rendered
@@ -191,3 +193,35 @@ def test_the_program_loads_neither_django_nor_requests() -> None:
     loaded, _, count = ran.stdout.strip().rpartition(" ")
     assert loaded == "[]"
     assert int(count) < 250
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["topics", "lst"], "pushhub topics: unknown word 'lst': did you mean list? (pushhub topics --help says more)"),
+        (["subscriptions", "pull", "s", "--limit", "x"], "argument --limit: invalid int value: 'x'"),
+    ],
+)
+def test_a_mistake_gets_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(words)
+    error = capsys.readouterr().err
+    assert exit_.value.code == 2
+    assert said in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("topcs", "pushhub: unknown command 'topcs': did you mean topics?"), ("--version", f"pushhub {__version__}")],
+)
+def test_the_first_word(
+    word: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pushhub", word])
+    try:
+        pushhub_main()
+    except SystemExit as exit_:
+        assert exit_.code == said
+    else:
+        assert capsys.readouterr().out == said + "\n"
