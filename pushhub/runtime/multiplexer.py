@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 
 from pushhub.common.peers import peer_forget, peer_note
 from pushhub.runtime.forwarding import client_line
@@ -48,15 +50,8 @@ class PortMultiplexer:
     async def start(self, address: Address) -> None:
         """Listen on `address`. Raises OSError if it can't."""
         host, port = address
-        self._server = await asyncio.start_server(
-            self._accept,
-            host,
-            port,
-            limit=CHUNK_BYTES,
-            backlog=2048,
-            ssl=self._tls,
-            ssl_handshake_timeout=self._limits.head_seconds if self._tls else None,
-        )
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Handover(self._take), host, port, backlog=2048)
 
     def stop_accepting(self) -> None:
         if self._server is not None:
@@ -68,23 +63,31 @@ class PortMultiplexer:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        address = str((writer.get_extra_info("peername") or [""])[0])
+    def _take(self, connection: socket.socket, address: str) -> None:
+        """Serve a new connection, unless its client has too many. It counts from before the handshake of TLS."""
         client = client_of(address)
         if not self._addresses.enter(client):
-            writer.close()
+            connection.close()
             return
+        task = asyncio.create_task(self._accept(connection, address, client))
         self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    async def _accept(self, connection: socket.socket, address: str, client: str) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=CHUNK_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        handshake_seconds = self._limits.head_seconds if self._tls else None
         try:
-            await self._serve(reader, writer, address)
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol, connection, ssl=self._tls, ssl_handshake_timeout=handshake_seconds
+            )
+            with closing(asyncio.StreamWriter(transport, protocol, reader, loop)) as writer:
+                await self._serve(reader, writer, address)
         except (OSError, asyncio.CancelledError, ssl.SSLError) as error:
             logger.debug("a connection ended: %s", type(error).__name__)
         finally:
-            self._open.discard(task)
             self._addresses.leave(client)
-            _close(writer)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> None:
         first = await asyncio.wait_for(_first_bytes(reader), self._limits.head_seconds)
@@ -103,6 +106,20 @@ class PortMultiplexer:
         finally:
             peer_forget(port)
             _close(server_writer)
+
+
+class _Handover(asyncio.Protocol):
+    """Hands a new connection over before anything of it is read."""
+
+    def __init__(self, take: Callable[[socket.socket, str], None]) -> None:
+        self._take = take
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        accepted = transport.get_extra_info("socket")
+        connection = socket.fromfd(accepted.fileno(), accepted.family, accepted.type)
+        address = str((transport.get_extra_info("peername") or [""])[0])
+        transport.abort()  # type: ignore[attr-defined]
+        self._take(connection, address)
 
 
 async def _first_bytes(reader: asyncio.StreamReader) -> bytes:

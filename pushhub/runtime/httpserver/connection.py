@@ -28,8 +28,8 @@ from pushhub.runtime.limits import ByteBudget, Connections, Limits, Reservation,
 
 logger = logging.getLogger(__name__)
 
-#: The most header fields of a request, and of all requests that wait on one connection: a field of four bytes takes 170
-#: bytes of memory. A waiting request takes as much as REQUEST_FIELDS fields.
+#: The most header fields of a request, and of all requests that wait on one connection: a field of four bytes takes
+#: more than 100 bytes of memory. A waiting request counts as REQUEST_FIELDS fields.
 MOST_FIELDS = 500
 REQUEST_FIELDS = 4
 #: A smaller body needs no reservation: it takes no more memory than the connection's own buffers.

@@ -36,7 +36,7 @@ class Request:
         self.method = ""
         self.version = ""
         self.keep_alive = False
-        #: One buffer: an object for each chunk would take twenty times the memory if the chunks are tiny.
+        #: One buffer: objects for chunks of two bytes would take 60 times the memory.
         self.body = bytearray()
         #: The bytes of the body that have arrived.
         self.size = 0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -14,6 +16,7 @@ from pushhub.common import peers
 from pushhub.runtime.forwarding import client_read
 from pushhub.runtime.limits import Limits
 from pushhub.runtime.multiplexer import PREFACE, PortMultiplexer
+from tests.certificates import Authority
 from tests.ports import free_port
 
 Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -49,6 +52,7 @@ async def multiplexer(
     head_seconds: float = LONG,
     body_seconds: float = LONG,
     connections: int = 0,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[int]:
     """Yield the public port. With `rest_port`, REST requests go to that port and not to a server of this block."""
     limits = Limits(head_seconds=head_seconds, body_seconds=body_seconds, idle_seconds=LONG, connections=connections)
@@ -60,6 +64,7 @@ async def multiplexer(
         rest=("127.0.0.1", rest_port) if rest_port else rest_server.sockets[0].getsockname(),
         limits=limits,
         files=1000,
+        tls=tls,
     )
     await chosen.start(("127.0.0.1", port))
     try:
@@ -214,5 +219,20 @@ def test_an_address_has_so_many_connections_at_once() -> None:
         async with asyncio.timeout(LONG):
             while peers._addresses:
                 await asyncio.sleep(0.01)
+
+    uvloop.run(scenario())
+
+
+def test_a_connection_counts_before_its_handshake(tmp_path: Path) -> None:
+    """Given two allowed connections and two clients that say nothing, then a third one is closed at once."""
+
+    async def scenario() -> None:
+        tls = Authority(tmp_path).server_context("localhost")
+        async with asyncio.timeout(60), multiplexer(connections=2, tls=tls) as port:
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            assert await reader.read(-1) == b""
+            for other in (writer, *(one for _, one in silent)):
+                other.close()
 
     uvloop.run(scenario())
