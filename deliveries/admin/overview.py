@@ -15,6 +15,7 @@ from deliveries.inspection import words
 from deliveries.inspection.counting import counting_level, counting_text
 from deliveries.inspection.overview import Overview, health, overview
 from deliveries.metrics.coverage import Counting
+from deliveries.observability.probes import Component, Status
 from subscriptions.console.base import caller_of
 from subscriptions.console.navigation import chosen_project
 from subscriptions.iam import access
@@ -77,14 +78,28 @@ def _figures(figures: Overview) -> list[tuple[str, str]]:
 def _health() -> list[tuple[str, str, str]]:
     """The name, the level and the state of each part of the deployment."""
     parts = health()
-    silence = words.duration_text((parts.worker_silence_seconds or 0) * 1000)
-    workers = _("%(count)d, last sign of life %(silence)s ago") % {"count": parts.workers, "silence": silence}
     return [
         (_("Database"), "good", _("answers")),
         ("Redis", *(("good", _("answers")) if parts.redis_answers else ("bad", _("does not answer")))),
-        (_("Push workers"), *(("good", workers) if parts.workers else ("bad", _("none lives")))),
+        (_("Push workers"), *_workers(parts.workers)),
         (_("Metrics pipeline"), *_counting(parts.counting)),
     ]
+
+
+def _workers(component: Component) -> tuple[str, str]:
+    """Return the level and the state of the push workers."""
+    figures = component.figures
+    match component.status:
+        case Status.UNAVAILABLE:
+            return "bad", _("none lives")
+        case Status.DEGRADED:
+            age = words.duration_text(figures["oldest_job_seconds"] * 1000)
+            return "warn", _("%(count)d, of which one has had a job for %(age)s") % {
+                "count": figures["workers"],
+                "age": age,
+            }
+    silence = words.duration_text(figures["last_sign_of_life_seconds"] * 1000)
+    return "good", _("%(count)d, last sign of life %(silence)s ago") % {"count": figures["workers"], "silence": silence}
 
 
 def _counting(state: Counting | None) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 import redis
 from django.conf import settings
 
-from deliveries.backlog.codes import VERDICT_CODES, Mode, Place
+from deliveries.backlog.codes import STATE_CODES, VERDICT_CODES, Mode, Place
 from deliveries.backlog.connection import redis_client
 from deliveries.backlog.lanestate import LaneState, lane_state_parse
 from deliveries.backlog.scripts import Scripts, call_all
@@ -243,6 +243,12 @@ class Backlog:
         args = [self.limit, next_id, request.number, int(complete), keys, *_flat(messages)]
         return bool(self.scripts.page(keys=[request.lane.key], args=args))
 
+    def wants(self, request: PageRequest) -> bool:
+        """Return whether a lane still waits for this page."""
+        fields = [STATE_CODES["page_number"], STATE_CODES["paging_until_ms"]]
+        number, paging_until_ms = self.client.hmget(request.lane.state_key, fields)
+        return number is not None and float(number) == request.number and float(paging_until_ms or 0) > 0
+
     def settle(
         self, settlements: dict[Lane, Settlement], *, dice: float, finished: dict[str, list[str]]
     ) -> dict[Lane, LaneFlow]:
@@ -268,9 +274,10 @@ class Backlog:
             for lane, (_settled, _page, window, pause, spare) in zip(settlements, replies, strict=True)
         }
 
-    def beat(self, worker: str = "", *, regions: Iterable[str] = ()) -> Health:
+    def beat(self, worker: str = "", *, oldest_job_seconds: float = 0.0, regions: Iterable[str] = ()) -> Health:
         """Renew the heartbeat of a worker that serves these regions, and put back what dead workers held."""
-        wiped, put_back, silent = self.scripts.beat(args=[worker, DEAD_AFTER_MS, *regions])
+        oldest_job_ms = round(oldest_job_seconds * 1000)
+        wiped, put_back, silent = self.scripts.beat(args=[worker, DEAD_AFTER_MS, oldest_job_ms, *regions])
         silences = {name.decode(): int(ms) / 1000 for name, ms in zip(silent[0::2], silent[1::2], strict=True)}
         return Health(was_wiped=bool(wiped), put_back=int(put_back), silent_regions=silences)
 

@@ -1,7 +1,7 @@
 -- fetch(queue, work; worker's region, batch, count, limit) -> {messages, ms until the next wake or -1, epoch, lanes to page}
 --
 -- Wakes the lanes that are due, takes up to `count` messages from the queue, and records them as one batch of this worker,
--- so that they can be put back if it dies. Also claims lanes that want their next page.
+-- so that they can be put back if it dies. Also claims lanes that want their next page; if there are more, the wait is 0.
 --   KEYS[1]  deliveries.<region>     KEYS[2]  ph:work:<worker>, hash: batch -> its messages (msgpack)
 --   ARGV[1]  region   ARGV[2]  the batch's name   ARGV[3]  at most this many   ARGV[4]  how many may wait in a lane
 -- Reads ph:epoch; moves ph:wake, ph:page, ph:bell:<region>; owns ph:work:<worker>; pumps lanes (pump.lua).
@@ -37,6 +37,7 @@ for _, lane in ipairs(redis.call('SPOP', PREFIX .. 'page', 8)) do
   end
 end
 
+local more = redis.call('EXISTS', PREFIX .. 'page') == 1
 local nearest = redis.call('ZRANGE', PREFIX .. 'wake', 0, 0, 'WITHSCORES')
-local wait = nearest[2] and math.max(tonumber(nearest[2]) - now, 0) or -1
+local wait = more and 0 or nearest[2] and math.max(tonumber(nearest[2]) - now, 0) or -1
 return {messages, wait, redis.call('GET', PREFIX .. 'epoch') or '0', pages}

@@ -49,10 +49,12 @@ local function schedule(lane, key, region, state, now, is_cut)
   end
 end
 
--- Returns whether the backlog in Redis is nearly empty and the database has more.
+-- Returns whether the backlog in Redis is nearly empty and the database has more. An endpoint in backoff gets one message at
+-- a time, so its lane reads no page as long as Redis has any.
 local function runs_low(key, state, now, low)
-  return state.spilled == 1 and state.mode ~= IDLE and state.paging_until_ms <= now
-    and redis.call('LLEN', key .. ':b') + state.parked < low
+  if state.spilled == 0 or state.mode == IDLE or state.paging_until_ms > now then return false end
+  if state.mode == PUSH and state.backoff_level > FREE_LEVEL then return redis.call('EXISTS', key .. ':d') == 0 end
+  return redis.call('LLEN', key .. ':b') + state.parked < low
 end
 
 -- Requests the next page if the backlog in Redis is nearly empty. Returns whether it did.

@@ -17,6 +17,7 @@ from deliveries.diagnosis.endpoint import PROBE_SECONDS, endpoint_steps, probe, 
 from deliveries.diagnosis.steps import Diagnosis, Step, StepName, StepStatus, failed, ok, skipped, warning
 from deliveries.diagnosis.transforms import transforms_step
 from deliveries.models import Delivery, Message
+from deliveries.observability.probes import Status
 from deliveries.observability.readiness import impatient_redis, push_workers
 from deliveries.push.sending.httpclient import Headers, client_options
 from deliveries.push.sending.plans import JSON_HEADER
@@ -98,11 +99,18 @@ def _inside(subscription: Subscription, push_settings: PushSettings) -> Iterator
     yield transforms_step(subscription)
     try:
         workers = push_workers()
-        if workers.status != "ok":
+        if workers.status == Status.UNAVAILABLE:
             yield failed(
                 StepName.WORKER,
                 _("No push worker gives a sign of life."),
                 _("Start one, or look at the log of those there are."),
+            )
+        elif workers.status == Status.DEGRADED:
+            yield warning(
+                StepName.WORKER,
+                _("A push worker has had a job for %(age)d s, such as reading a backlog from the database.")
+                % {"age": workers.figures["oldest_job_seconds"]},
+                _("Look at the workers' logs and at the load of the database."),
             )
         else:
             yield ok(

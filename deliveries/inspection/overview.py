@@ -6,7 +6,6 @@ the backlog.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,11 +15,11 @@ import redis
 from django.conf import settings
 from django.db.models import Max, Min, Q, QuerySet, Sum
 
-from deliveries.backlog.backlog import PREFIX
-from deliveries.backlog.default import default_backlog
 from deliveries.inspection.status import SubscriptionStatus, subscription_status
 from deliveries.metrics.coverage import Counting, counting
 from deliveries.models import GaugeMinute, MetricHour, MetricMinute
+from deliveries.observability.probes import Component, Status
+from deliveries.observability.readiness import push_workers
 from pushhub.common import names
 from pushhub.common.clock import Clock, utcnow
 from subscriptions.models import Project, Subscription
@@ -60,9 +59,8 @@ class Health:
     """Whether the processes of the deployment are alive."""
 
     redis_answers: bool
-    workers: int
-    #: Seconds since the last sign of life of any push worker.
-    worker_silence_seconds: float | None
+    #: The push workers.
+    workers: Component
     #: How far the journal is counted; None if the journal is off.
     counting: Counting | None
 
@@ -88,12 +86,9 @@ def health() -> Health:
     """Return the state of Redis, the push workers and the counter of the journal."""
     state = counting() if settings.JOURNAL else None
     try:
-        workers: Any = default_backlog().client.zrange(f"{PREFIX}workers", 0, -1, withscores=True)
+        return Health(True, push_workers(), state)
     except redis.RedisError:
-        return Health(False, 0, None, state)
-    last = max((score for _, score in workers), default=None)
-    silence = None if last is None else max(time.time() - last / 1000, 0.0)
-    return Health(True, len(workers), silence, state)
+        return Health(False, Component(Status.UNAVAILABLE), state)
 
 
 def _failing(current: QuerySet[GaugeMinute], subscriptions: QuerySet[Subscription], now: datetime) -> Sequence[Failing]:

@@ -63,6 +63,7 @@ DISTRIBUTION_POWERS = {"ms": range(10), "By": range(3, 13)}
 #: Figures of readiness checks that are metrics: component, figure, metric, help.
 FIGURES = (
     ("push_workers", "workers", "push_workers", "Push workers that gave a sign of life lately."),
+    ("push_workers", "oldest_job_seconds", "push_oldest_job_seconds", "Age of the oldest job of a push worker."),
     (
         *("maintenance", "last_sign_of_life_seconds", "maintenance_last_sign_of_life_seconds"),
         "Time since the maintenance worker's last audit.",

@@ -22,9 +22,10 @@ from deliveries.metrics.coverage import counting
 from deliveries.observability.probes import Component, Probes, Status
 from deliveries.pipeline.counting.lag import LAG_SECONDS, lag_seconds
 from deliveries.pipeline.counting.lease import state_line
+from pushhub.common.background import STUCK_SECONDS
 
-#: When each push worker last gave a sign of life (beat.lua).
-WORKERS_KEY = f"{PREFIX}workers"
+#: When each push worker last gave a sign of life, and how old its oldest job was then (beat.lua).
+WORKERS_KEY, JOBS_KEY = f"{PREFIX}workers", f"{PREFIX}jobs"
 #: The whole answer comes within a second.
 DEADLINE_SECONDS = 0.8
 REDIS_SECONDS = 0.5
@@ -50,16 +51,24 @@ def redis_answers() -> Component:
 
 
 def push_workers() -> Component:
-    """Push workers that gave a sign of life lately, in all regions."""
+    """Push workers that gave a sign of life lately, in all regions, and whether they get their jobs done."""
     with impatient_redis() as client:
         seconds, microseconds = client.time()
         now_ms = seconds * 1000 + microseconds / 1000
-        beats: list[float] = [score for _, score in client.zrange(WORKERS_KEY, 0, -1, withscores=True)]
-    silences = [(now_ms - beat) / 1000 for beat in beats]
-    living = [silence for silence in silences if silence * 1000 < DEAD_AFTER_MS]
+        beats: list[tuple[bytes, float]] = client.zrange(WORKERS_KEY, 0, -1, withscores=True)
+        ages_ms = client.hgetall(JOBS_KEY)
+    living = {worker: now_ms - beat for worker, beat in beats if now_ms - beat < DEAD_AFTER_MS}
     if not living:
         return Component(Status.UNAVAILABLE, "no push worker gives a sign of life", {"workers": 0})
-    return Component(Status.OK, figures={"workers": len(living), "last_sign_of_life_seconds": min(living)})
+    oldest_job = max(int(ages_ms.get(worker, 0)) for worker in living) / 1000
+    figures = {
+        "workers": len(living),
+        "last_sign_of_life_seconds": min(living.values()) / 1000,
+        "oldest_job_seconds": oldest_job,
+    }
+    if oldest_job > STUCK_SECONDS:
+        return Component(Status.DEGRADED, f"a push worker has had a job for {oldest_job:.0f} s", figures)
+    return Component(Status.OK, figures=figures)
 
 
 def maintenance() -> Component:

@@ -32,8 +32,8 @@ def install() -> None:
 
 @inspect_command()
 def threads(state: Any, **kwargs: Any) -> dict[str, float]:
-    """Return, for each background thread, the seconds since its last sign of life."""
-    return background.silences()
+    """Return, for each background thread, the seconds since its last sign of life or of its oldest job."""
+    return background.stuck_seconds()
 
 
 def _row(flight: Flight, subscription: str, hostname: str) -> dict[str, Any]:

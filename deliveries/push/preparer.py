@@ -3,118 +3,124 @@
 from __future__ import annotations
 
 import logging
-import queue
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 
-from django.db import close_old_connections, connections
+from django.db import close_old_connections
 
-from deliveries.backlog.backlog import PageRequest
-from deliveries.backlog.paging import page_in
+from deliveries.push.admission import Admission
+from deliveries.push.jobs import Job, Jobs, Stopped, persistently
 from deliveries.push.sending.engine import Engine
 from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Reason, Verdict
-from deliveries.store.outages import OUTAGES
+from deliveries.store import statements
 from deliveries.store.payloads import payloads_read
-from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 
 logger = logging.getLogger(__name__)
 
-FIRST_PAUSE_SECONDS = 0.05
-LAST_PAUSE_SECONDS = 5.0
+#: Payloads that one statement reads: at most so many, and about so many bytes.
+PAYLOADS, PAYLOAD_BYTES = 100, 4_000_000
 
-Job = Callable[[], None]
 Step = Callable[[Sequence[Flight]], None]
 
 
 class Preparer:
-    """A thread that makes plans, reads large payloads and pages backlogs in. It waits out any outage."""
+    """A thread that makes plans and reads large payloads, in turns. It waits out any outage."""
 
-    def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._thread = BackgroundThread("push-preparer", self._next_job, at_end=connections.close_all)
+    def __init__(self, engine: Engine, admission: Admission) -> None:
+        self._engine = engine
+        self._admission = admission
+        self._jobs = Jobs("push-preparer")
+        self._unprepared: deque[Flight] = deque()
+        #: Flights for whose payloads there is memory.
+        self._unread: deque[Flight] = deque()
 
     def start(self) -> None:
-        self._thread.start()
+        self._jobs.start()
 
     def stop(self) -> None:
-        self._thread.stopping.set()
-        self._jobs.put(None)
-        self._thread.stop(timeout=5)
+        self._jobs.stop()
 
-    def prepare(self, engine: Engine, flights: Sequence[Flight]) -> None:
-        """Make the plans and read the payloads of these flights, then return them to the engine."""
-        self.take_on(flights, partial(prepare_now, engine))
+    def prepare(self, flights: Sequence[Flight]) -> None:
+        """Make the plans of these flights and, as soon as there is memory, read their payloads; then push them."""
+        self._unprepared.extend(flights)
+        self.run(self._prepare_waiting)
 
-    def take_on(self, flights: Sequence[Flight], step: Step) -> None:
-        """Call `step` with these flights. Flights with which it fails are nacked, so that none is lost."""
-        self._jobs.put(lambda: self._take_step(flights, step))
+    def read(self, flights: Sequence[Flight]) -> None:
+        """Read the payloads of these flights, for which there is memory, then push them."""
+        self._unread.extend(flights)
+        self.run(self._read_some)
 
-    def page(self, request: PageRequest) -> None:
-        self._jobs.put(lambda: page_in(request))
+    def run(self, job: Job) -> None:
+        """Run a short job that needs the database or Redis."""
+        self._jobs.put(job, job, job)
 
-    def run_soon(self, job: Job) -> None:
-        """Run any other job that needs the database. It is repeated until the database is available."""
-        self._jobs.put(job)
+    def _prepare_waiting(self) -> None:
+        flights = [self._unprepared.popleft() for _ in range(len(self._unprepared))]
+        self._take_step(flights, self._prepare)
 
-    def _next_job(self) -> None:
-        with suppress(queue.Empty):
-            job = self._jobs.get(timeout=IDLE_SECONDS)
-            if job is not None:
-                self._run(job)
+    def _read_some(self) -> None:
+        flights: list[Flight] = []
+        size = 0
+        while self._unread and len(flights) < PAYLOADS and size < PAYLOAD_BYTES:
+            flight = self._unread.popleft()
+            flights.append(flight)
+            size += flight.held_bytes
+        if self._unread:
+            self.run(self._read_some)
+        self._take_step(flights, lambda flights: self._engine.accept(with_payloads(flights)))
 
-    def _run(self, job: Job) -> None:
-        """Run a job, and repeat it while the database or Redis isn't available.
-
-        Any other error ends the job, and the thread logs it: a page that did not arrive is requested again, and so is a
-        rebuild.
-        """
-        pause = FIRST_PAUSE_SECONDS
-        while not self._thread.stopping.is_set():
-            try:
-                return job()
-            except OUTAGES as error:
-                logger.warning("waiting %.2f s for the database or Redis: %s", pause, type(error).__name__)
-                close_old_connections()
-            self._thread.beat()
-            self._thread.stopping.wait(pause)
-            pause = min(pause * 2, LAST_PAUSE_SECONDS)
-        return None
+    def _prepare(self, flights: Sequence[Flight]) -> None:
+        plans_make(self._engine, flights)
+        unread = [flight for flight in flights if flight.task.is_reference]
+        sizes = statements.payload_sizes([flight.message_id for flight in unread])
+        # A push body holds the data in base64. A message that is gone from the database needs next to no memory.
+        needs = [(flight, sizes.get(flight.message_id, 0) * 4 // 3 + 1) for flight in unread if not flight.held_bytes]
+        self.read([*(flight for flight in unread if flight.held_bytes), *self._admission.take(needs)])
+        self._engine.accept([flight for flight in flights if not flight.task.is_reference])
 
     def _take_step(self, flights: Sequence[Flight], step: Step) -> None:
-        """Call `step` with these flights together or, if that fails, with each: one of them may be at fault."""
+        """Call `step` with these flights. If it fails, find those that are at fault: they are nacked."""
+        if not flights:
+            return
         try:
-            step(flights)
-        except OUTAGES:
+            persistently(partial(step, flights), stopping=self._jobs.stopping, what=f"to prepare {len(flights)} pushes")
+        except Stopped:
             raise
         except Exception:
             logger.exception("%d messages could not be prepared", len(flights))
             close_old_connections()
             if len(flights) == 1:
                 flights[0].settle_as(Verdict.NACK, Reason.INTERNAL)
-            else:
-                for flight in flights:
-                    self.take_on([flight], step)
+                return
+            middle = len(flights) // 2
+            self._take_step(flights[:middle], step)
+            self._take_step(flights[middle:], step)
 
 
-def prepare_now(engine: Engine, flights: Sequence[Flight]) -> None:
-    """Make the plans and read the payloads of these flights, then push them."""
+def prepare_now(engine: Engine, flight: Flight) -> None:
+    """Make the plan and read the payload of a flight, then push it."""
+    plans_make(engine, [flight])
+    engine.accept(with_payloads([flight]))
+
+
+def plans_make(engine: Engine, flights: Sequence[Flight]) -> None:
+    """Make the plans that these flights lack."""
     now = time.monotonic()
     ids = {flight.task.subscription_id for flight in flights}
     engine.plans.load(subscription_id for subscription_id in ids if engine.plans.get(subscription_id, now=now) is None)
-    ready = [flight for flight in flights if _fill(flight)]
-    engine.accept(ready)
 
 
-def _fill(flight: Flight) -> bool:
-    """Read the payload of a message that travels by reference; drop a message that the database no longer has."""
-    if not flight.task.is_reference:
-        return True
-    message = payloads_read([flight.message_id]).get(flight.message_id)
-    if message is None:
-        flight.settle_as(Verdict.DROP, "gone")
-        return False
-    flight.task = flight.task._replace(message=message)
-    return True
+def with_payloads(flights: Sequence[Flight]) -> list[Flight]:
+    """Return the flights with their payloads, without those whose messages the database no longer has: they end."""
+    references = [flight for flight in flights if flight.task.is_reference]
+    payloads = payloads_read({flight.message_id for flight in references})
+    for flight in references:
+        message = payloads.get(flight.message_id)
+        if message is None:
+            flight.settle_as(Verdict.DROP, "gone")
+        else:
+            flight.task = flight.task._replace(message=message)
+    return [flight for flight in flights if not flight.finished]

@@ -36,7 +36,7 @@ def deliver_one(task: DeliverTask) -> str:
     engine = Engine(unprepared=lambda flights: None, transform=transformer.take_on, starting=lambda flights: None)
     engine.start()
     try:
-        prepare_now(engine, [flight])
+        prepare_now(engine, flight)
         ended.wait()
     finally:
         transformer.stop()

@@ -1,7 +1,8 @@
 """The push worker, which extends a Celery worker that consumes a `deliveries.*` queue through PushHub's transport.
 
-Celery's own thread fetches. Four others work beside it: the engine pushes, the settler settles, the preparer reads the
-database, and the heart beats. Each waits out any outage of Redis or the database by itself.
+Celery's own thread fetches. Others work beside it: the engine pushes, the settler settles, the preparer reads from the
+database what pushes need, the pager reads backlogs, and the heart beats. Each waits out any outage of Redis or the
+database by itself.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from deliveries.journal.journal import journal
 from deliveries.push import inspection
 from deliveries.push.admission import Admission
 from deliveries.push.memory import return_large_blocks
+from deliveries.push.pager import Pager
 from deliveries.push.preparer import Preparer
 from deliveries.push.rejected import reject
 from deliveries.push.results.attempts import attempt_events
@@ -39,12 +41,10 @@ from deliveries.push.sending.engine import Engine
 from deliveries.push.sending.flight import Batch, Flight
 from deliveries.push.transformer import Transformer
 from deliveries.push.transport import Transport, full_bell
-from deliveries.rules.outcome import Reason, Verdict
+from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_size
 from deliveries.rules.taskmessage import TASK_NAME, body_parse
-from deliveries.store import statements
-from deliveries.store.outages import OUTAGES
-from pushhub.common.background import BackgroundThread
+from pushhub.common.background import BackgroundThread, oldest_job_seconds
 
 logger = logging.getLogger(__name__)
 
@@ -65,16 +65,19 @@ class PushWorker:
     def __init__(self, app: Any, hostname: str, *, revoked: Container[str]) -> None:
         self.name = f"{hostname}:{os.getpid()}:{secrets.token_hex(3)}"
         self.settler = Settler(self.name, on_settled=self._settled)
-        self.preparer = Preparer()
         self.transformer = Transformer(
             resume=lambda flights: self.engine.accept(flights), admit=self._admit_transformed
         )
         self.engine = Engine(
-            unprepared=self._prepare,
+            unprepared=lambda flights: self.preparer.prepare(flights),
             transform=self.transformer.take_on,
             starting=lambda flights: self.events.started(flights),
         )
-        self.admission = Admission(settings.WORKER_OUTSTANDING_MB * 1_000_000, resume=self._resume)
+        self.admission = Admission(
+            settings.WORKER_OUTSTANDING_MB * 1_000_000, resume=lambda flights: self.preparer.read(flights)
+        )
+        self.preparer = Preparer(self.engine, self.admission)
+        self.pager = Pager()
         self.events = TaskEvents(app, hostname, name_of=self.engine.plans.name_of)
         self.outstanding: dict[str, Flight] = {}
         #: Regions without a living worker of their own, which this worker has taken over.
@@ -108,6 +111,7 @@ class PushWorker:
         self.events.start()
         self.settler.start()
         self.preparer.start()
+        self.pager.start()
         self.engine.start()
         self._heart.start()
 
@@ -127,7 +131,7 @@ class PushWorker:
         if epoch != self._epoch:
             self._refresh(epoch)
         for request in PageRequest.parse_all(pages):
-            self.preparer.page(request)
+            self.pager.page(request)
         self._batch = Batch(batch) if messages else None
         self._taken = []
 
@@ -179,7 +183,7 @@ class PushWorker:
             self._taken = []
         elif self._batch is not None and not self._batch.left:
             # No message of the batch could be decoded, so that no settle will remove its record.
-            self.preparer.run_soon(partial(default_backlog().finish, self.name, self._batch.name))
+            self.preparer.run(partial(default_backlog().finish, self.name, self._batch.name))
 
     def undecodable(self, message: bytes) -> None:
         reject(repr(message)[:4096], reason="not JSON")
@@ -228,32 +232,9 @@ class PushWorker:
             logger.warning("regions of other workers that this worker serves now: %s", ", ".join(regions) or "none")
             self.adopted = regions
 
-    def _prepare(self, flights: list[Flight]) -> None:
-        self.preparer.take_on(flights, self._admit)
-
-    def _admit(self, flights: Sequence[Flight]) -> None:
-        """Prepare these flights as soon as there is memory for the payloads that must be read."""
-        unread = [flight for flight in flights if flight.task.is_reference and not flight.held_bytes]
-        try:
-            sizes = statements.payload_sizes([flight.message_id for flight in unread])
-        except OUTAGES:
-            raise  # the preparer tries again
-        except Exception:
-            logger.exception("could not read the sizes of %d messages", len(unread))
-            for flight in flights:
-                flight.settle_as(Verdict.NACK, Reason.INTERNAL)
-            return
-        # A push body holds the data in base64. A message that is gone from the database needs next to no memory.
-        needs = [(flight, sizes.get(flight.message_id, 0) * 4 // 3 + 1) for flight in unread]
-        others = [flight for flight in flights if not flight.task.is_reference or flight.held_bytes]
-        self.preparer.prepare(self.engine, [*others, *self.admission.take(needs)])
-
     def _admit_transformed(self, flight: Flight) -> bool:
         """Return whether there is memory for the transformed message of a flight. Otherwise the flight waits."""
         return self.admission.grow(flight, COPIES * wire_size(flight.transformed or {}))
-
-    def _resume(self, flights: list[Flight]) -> None:
-        self.preparer.prepare(self.engine, flights)
 
     def _finished(self, flight: Flight) -> None:
         self.settler.finish(flight)
@@ -289,6 +270,7 @@ class PushWorker:
             logger.warning("%d pushes did not finish in %d s and were handed back", unfinished, settings.DRAIN_SECONDS)
         self.settler.stop(timeout=30)
         self.preparer.stop()
+        self.pager.stop()
         self._heart.stop()
         self.events.stop()
         if self._journal is not None:
@@ -317,7 +299,9 @@ class Heart:
 
     def _beat(self) -> None:
         try:
-            health = self._backlog.beat(self._worker.name, regions=self._worker.regions_served())
+            health = self._backlog.beat(
+                self._worker.name, oldest_job_seconds=oldest_job_seconds(), regions=self._worker.regions_served()
+            )
             self._worker.adopt(regions_to_adopt(health.silent_regions))
             if health.put_back:
                 logger.warning("took over %d messages of a worker that died", health.put_back)
@@ -326,9 +310,9 @@ class Heart:
                 if count:
                     logger.warning("put back %d messages of a fetch whose reply was lost", count)
             if health.was_wiped:
-                self._worker.preparer.run_soon(_rebuild)
+                self._worker.pager.run(_rebuild)
             elif self._was_away:
-                self._worker.preparer.run_soon(_audit)
+                self._worker.pager.run(_audit)
             self._was_away = False
             self._worker.reporter.report_recovered()
         except redis.RedisError as error:

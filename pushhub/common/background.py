@@ -13,8 +13,9 @@ logger = logging.getLogger(__name__)
 
 #: The longest wait of a body that has nothing to do, so that an idle thread reports as well.
 IDLE_SECONDS = 5.0
-#: A thread that hasn't reported for this long has stopped working. A busy SQLite delays one statement for up to 30 s.
-SILENT_SECONDS = 60.0
+#: A thread that hasn't reported for this long has stopped working. So has one with a job that has waited this long.
+#: A busy SQLite delays one statement for up to 30 s.
+STUCK_SECONDS = 60.0
 #: Pauses after a failed round. They double from the first to the last.
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 5.0
@@ -24,6 +25,11 @@ def nothing() -> None:
     """The default of `on_error` and `at_end`."""
 
 
+def no_job() -> float:
+    """The default of `oldest_job`."""
+    return 0.0
+
+
 class BackgroundThread:
     """Calls `body` again and again until it is asked to stop.
 
@@ -31,7 +37,8 @@ class BackgroundThread:
     when it returns. A round that takes longer calls `beat` meanwhile. An exception ends only its round: it is logged,
     `on_error` hands back what the round had taken, and the next round starts after a pause. `at_end` is called once, in
     the thread, after the last round. If the thread ends in any other way, the process ends too, and the supervisor
-    starts it again.
+    starts it again. `oldest_job` returns the age in seconds of the oldest job that the thread has to do, or 0: a thread
+    may be busy, and yet get nowhere.
     """
 
     def __init__(
@@ -41,8 +48,10 @@ class BackgroundThread:
         *,
         on_error: Callable[[], None] = nothing,
         at_end: Callable[[], None] = nothing,
+        oldest_job: Callable[[], float] = no_job,
     ) -> None:
         self.name = name
+        self.oldest_job_seconds = oldest_job
         #: Set when the thread should stop. A body that waits should wait for this event.
         self.stopping = threading.Event()
         self._body = body
@@ -68,9 +77,9 @@ class BackgroundThread:
         self._last_beat = time.monotonic()
 
     @property
-    def silent_seconds(self) -> float:
-        """The seconds since the last report."""
-        return time.monotonic() - self._last_beat
+    def stuck_seconds(self) -> float:
+        """The seconds since the last report, or the age of the oldest job if that is more."""
+        return max(time.monotonic() - self._last_beat, self.oldest_job_seconds())
 
     def _run(self) -> None:
         try:
@@ -102,14 +111,19 @@ class BackgroundThread:
         return True
 
 
-def silences() -> dict[str, float]:
-    """Return, for each background thread of this process, the seconds since its last report."""
-    return {thread.name: thread.silent_seconds for thread in list(_started)}
+def stuck_seconds() -> dict[str, float]:
+    """Return, for each background thread of this process, the seconds since its last report or of its oldest job."""
+    return {thread.name: thread.stuck_seconds for thread in list(_started)}
 
 
-def threads_silent() -> list[str]:
-    """Return the background threads of this process that have stopped working."""
-    return sorted(name for name, seconds in silences().items() if seconds > SILENT_SECONDS)
+def threads_stuck() -> list[str]:
+    """Return the background threads of this process that have stopped working, or whose jobs wait too long."""
+    return sorted(name for name, seconds in stuck_seconds().items() if seconds > STUCK_SECONDS)
+
+
+def oldest_job_seconds() -> float:
+    """Return the age of the oldest job that a background thread of this process has to do; 0 if there is none."""
+    return max((thread.oldest_job_seconds() for thread in list(_started)), default=0.0)
 
 
 def end_process() -> None:

@@ -88,7 +88,7 @@ def answers_redis(redis_url: str) -> bool:
 
 
 def works(node: str) -> bool:
-    """Whether the Celery worker `node` replies that each of its background threads is alive.
+    """Whether the Celery worker `node` replies that each of its background threads is alive and gets its jobs done.
 
     The consumer loop sends the reply, so a reply also shows that the loop is alive.
     """
@@ -101,8 +101,8 @@ def works(node: str) -> bool:
         return False
     threads_of_replies = [reply[node] for reply in replies or []]
     for name, seconds in ((name, seconds) for threads in threads_of_replies for name, seconds in threads.items()):
-        if seconds > background.SILENT_SECONDS:
-            logger.warning("thread %s of %s gave no sign of life for %d s", name, node, seconds)
+        if seconds > background.STUCK_SECONDS:
+            logger.warning("thread %s of %s has been stuck for %d s: silent, or with a job", name, node, seconds)
             return False
     return bool(threads_of_replies)
 

@@ -15,7 +15,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from pushhub.common.background import threads_silent
+from pushhub.common.background import threads_stuck
 from subscriptions.api.authentication import session_principal
 
 View = Callable[..., HttpResponseBase]
@@ -46,7 +46,7 @@ def healthz(request: HttpRequest) -> HttpResponse:
             cursor.execute("SELECT 1")
     except Error:
         return JsonResponse({"status": "unavailable", "database": "unreachable"}, status=503)
-    silent = threads_silent()
-    if silent:
-        return JsonResponse({"status": "unavailable", "threads": silent}, status=503)
+    stuck = threads_stuck()
+    if stuck:
+        return JsonResponse({"status": "unavailable", "threads": stuck}, status=503)
     return JsonResponse({"status": "ok"})

@@ -19,17 +19,16 @@ from django.db import close_old_connections, connection
 from deliveries.activity import note_activity
 from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement, by_lane
 from deliveries.deadletters.forwarding import Forwarded, dead_letters_forward, is_spent
+from deliveries.push.jobs import LAST_PAUSE_SECONDS, Stopped, persistently
 from deliveries.push.results.gathering import Gathering
 from deliveries.push.sending.flight import Batch, Flight
 from deliveries.rules.outcome import Reason, Verdict
 from deliveries.rules.retry import countdown_ms
 from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
 from deliveries.store import statements
-from deliveries.store.outages import OUTAGES
 from deliveries.store.writelock import write_transaction
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 from pushhub.common.clock import utcnow
-from pushhub.common.errors import describe
 
 logger = logging.getLogger(__name__)
 
@@ -39,13 +38,7 @@ OnSettled = Callable[[Sequence[Flight], Mapping[Lane, LaneFlow]], None]
 
 #: Results per round: a longer transaction would hold SQLite's write lock too long.
 ROUND_SIZE = 1000
-FIRST_PAUSE_SECONDS = 0.05
-LAST_PAUSE_SECONDS = 5.0
 NO_LONGER_OWED = frozenset({Verdict.ACK, Verdict.DROP})
-
-
-class _Stopped(Exception):
-    """The settler was asked to stop while the database or Redis was away."""
 
 
 class Settler:
@@ -65,7 +58,9 @@ class Settler:
         #: Set by a result that ends the longer pause of quiet lanes.
         self._urgent = threading.Event()
         self._dice = random.Random()  # noqa: S311 - jitter
-        self._thread = BackgroundThread("push-settler", self._round, on_error=self._take_back, at_end=self._end)
+        self._thread = BackgroundThread(
+            "push-settler", self._round, on_error=self._take_back, at_end=self._end, oldest_job=self._oldest_seconds
+        )
         self._backlog = Backlog()
 
     def start(self) -> None:
@@ -96,12 +91,16 @@ class Settler:
             self._results += self._refused
             self._refused = []
         began = time.monotonic()
-        with suppress(_Stopped):
+        with suppress(Stopped):
             count = self._settle_some()
             if count < ROUND_SIZE:
                 spent_seconds = time.monotonic() - began
                 self._thread.stopping.wait(self._gathering.pause_seconds(count, spent_seconds=spent_seconds))
                 self._urgent.wait(self._gathering.quiet_seconds(count))
+
+    def _oldest_seconds(self) -> float:
+        firsts = [*self._taken[:1], *self._results[:1], *self._refused[:1]]
+        return time.time() - min(flight.ended for flight in firsts) if firsts else 0.0
 
     def _end(self) -> None:
         """Settle the remaining results, with one try."""
@@ -109,7 +108,7 @@ class Settler:
         self._refused = []
         self._take_back()
         try:
-            with suppress(_Stopped):
+            with suppress(Stopped):
                 while self._results:
                     self._settle_some()
         finally:
@@ -146,7 +145,7 @@ class Settler:
         finished = [batch.name for batch, count in batches.items() if batch.left == count]
         try:
             self._persistently(lambda: _store(lanes), count=len(flights))
-        except _Stopped:
+        except Stopped:
             raise
         except Exception:
             close_old_connections()
@@ -159,7 +158,7 @@ class Settler:
                 lambda: _give_back(self._backlog, lanes, self._dice, finished={self._worker: finished}),
                 count=len(flights),
             )
-        except _Stopped:
+        except Stopped:
             raise
         except Exception:
             if len(lanes) > 1:
@@ -192,18 +191,9 @@ class Settler:
             logger.exception("%d settled deliveries could not be reported in full", len(flights))
 
     def _persistently(self, call: Callable[[], Result], *, count: int) -> Result:
-        """Repeat the call while the database or Redis is away. Raises _Stopped if the thread is asked to stop."""
-        pause = FIRST_PAUSE_SECONDS
-        while True:
-            try:
-                return call()
-            except OUTAGES as error:
-                logger.warning("settling %d results again in %.2f s: %s", count, pause, describe(error))
-                close_old_connections()
-            self._thread.beat()
-            if self._thread.stopping.wait(pause):
-                raise _Stopped
-            pause = min(pause * 2, LAST_PAUSE_SECONDS)
+        """Repeat the call while the database or Redis is away. Raises Stopped if the thread is asked to stop."""
+        stopping, beat = self._thread.stopping, self._thread.beat
+        return persistently(call, stopping=stopping, what=f"to settle {count} results", beat=beat)
 
 
 def settle_now(flights: Sequence[Flight]) -> dict[Lane, LaneFlow]:

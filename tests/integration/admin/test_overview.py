@@ -14,6 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from deliveries.admin import demoreceiver
+from deliveries.backlog.default import default_backlog
 from deliveries.models import CountingLease, Delivery, GaugeMinute
 from deliveries.pipeline.counting.lease import Counter, Lease
 from pushhub.common.clock import utcnow
@@ -202,6 +203,22 @@ def test_the_page_needs_as_many_queries_with_many_subscriptions_as_with_few(api:
             client.get("/admin/")
         counts.append(len(queries))
     assert counts[0] == counts[1]
+
+
+def test_the_health_of_the_push_workers_shows_whether_they_get_their_jobs_done(client: Client) -> None:
+    def workers() -> tuple[str, str]:
+        rows: list[tuple[str, str, str]] = client.get("/admin/").context["health"]
+        return {name: (level, state) for name, level, state in rows}["Push workers"]
+
+    # One that died long ago does not count.
+    default_backlog().client.zadd("ph:workers", {"dead": 1})
+    assert workers() == ("bad", "none lives")
+    default_backlog().beat("push@test", oldest_job_seconds=60)
+    level, state = workers()
+    assert level == "good"
+    assert state.startswith("1, last sign of life")
+    default_backlog().beat("push@test", oldest_job_seconds=61)
+    assert workers() == ("warn", "1, of which one has had a job for 61 s")
 
 
 def test_the_health_of_the_pipeline_shows_which_counter_runs_and_how_far_it_is(client: Client, settings: Any) -> None:

@@ -458,6 +458,41 @@ def test_a_lane_that_begins_anew_sends_nothing_twice(backlog: Backlog) -> None:
     assert held(backlog) == 3
 
 
+def test_a_lane_in_backoff_reads_a_page_only_if_redis_has_no_message_of_it(backlog: Backlog) -> None:
+    # Given a lane in backoff with messages in Redis, and more in the database
+    backing_off(backlog, push_config=1)
+    backlog.configure(LANE, mode=Mode.PUSH, action="more", from_id=FIRST + 3, push_config=1)
+    assert page_requests(backlog) == []
+    # When Redis has none of them any more, the lane asks for a page
+    settle(backlog, Verdict.DROP, *ids(3))
+    assert [request.from_id for request in page_requests(backlog)] == [FIRST + 3]
+
+
+def test_a_lane_asks_for_a_page_at_once_when_its_backoff_ends(backlog: Backlog) -> None:
+    backing_off(backlog, push_config=1)
+    backlog.configure(LANE, mode=Mode.PUSH, action="more", from_id=FIRST + 3, push_config=1)
+    lane_change(backlog, LANE, resume_ms=0)
+    offer(backlog, FIRST + 3)
+    backlog.client.zadd("ph:7:here:z", {str(FIRST): 0})
+    backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=1)
+    assert fetched_ids(backlog) == [FIRST]
+    assert page_requests(backlog) == []
+    settle(backlog, Verdict.ACK, FIRST)
+    assert [request.from_id for request in page_requests(backlog)] == [FIRST + 3]
+
+
+def test_more_lanes_that_want_pages_than_a_fetch_claims_are_claimed_without_a_pause(backlog: Backlog) -> None:
+    for number in range(20):
+        backlog.configure(Lane(number, "here"), mode=Mode.PUSH, action="known")
+    claimed, waits = 0, []
+    while claimed < 20:
+        _, wait_ms, _, pages = fetch(backlog)
+        claimed += len(PageRequest.parse_all(pages))
+        waits.append(wait_ms)
+    assert waits[:-1] == [0, 0]
+    assert waits[-1] > 0
+
+
 @pytest.mark.parametrize(("before", "after"), [(1, 1), (0, 1)], ids=["the same", "not known before"])
 def test_other_settings_leave_the_backoff_as_it_is(backlog: Backlog, before: int, after: int) -> None:
     backing_off(backlog, push_config=before)

@@ -143,6 +143,10 @@ def no_worker(setup: SetUp) -> None:
     default_backlog().client.delete("ph:workers")
 
 
+def busy_worker(setup: SetUp) -> None:
+    default_backlog().beat("push@test", oldest_job_seconds=90)
+
+
 def no_redis(setup: SetUp) -> None:
     setup.settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}/0"
 
@@ -219,6 +223,7 @@ BROKEN: dict[str, tuple[Callable[[SetUp], Any], str, str]] = {
     "disabled account": (disabled_account, "token", "Enable it"),
     "agent may not mint": (agent_without_role, "token", "roles/iam.serviceAccountTokenCreator"),
     "no push worker": (no_worker, "worker", "No push worker"),
+    "busy push worker": (busy_worker, "worker", "has had a job for 90 s"),
     "no Redis": (no_redis, "worker", "Redis does not answer"),
     "unserved region": (unserved_region, "region", "PUSHHUB_REGION=local"),
     "filter without match": (filter_without_match, "filter", "none of the newest 1 messages"),

@@ -127,7 +127,7 @@ def test_the_health_check_looks_at_the_database(api: Api, monkeypatch: pytest.Mo
 
 
 def test_the_health_check_asks_the_threads_of_the_process(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subscriptions.api.pages.threads_silent", lambda: ["journal"])
+    monkeypatch.setattr("subscriptions.api.pages.threads_stuck", lambda: ["journal"])
 
     answer = api.get("/healthz")
 

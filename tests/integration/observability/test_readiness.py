@@ -68,6 +68,19 @@ def test_a_worker_that_stopped_giving_signs_of_life_does_not_count(redis_url: st
     assert readyz()[1]["components"]["push_workers"]["status"] == "unavailable"
 
 
+@pytest.mark.parametrize(("age", "status"), [(60, "ok"), (61, "degraded")])
+def test_a_worker_whose_jobs_wait_is_not_ok(redis_url: str, settings: Any, age: float, status: str) -> None:
+    settings.METRICS = True
+    default_backlog().beat("quick", oldest_job_seconds=0.1)
+    default_backlog().beat("stuck", oldest_job_seconds=age)
+    component = readyz()[1]["components"]["push_workers"]
+    assert (component["status"], component["oldest_job_seconds"]) == (status, age)
+    assert f"pushhub_push_oldest_job_seconds {age}\n" in Client().get("/metrics").content.decode()
+    # A worker that has left has no jobs.
+    default_backlog().leave("stuck")
+    assert readyz()[1]["components"]["push_workers"]["oldest_job_seconds"] == 0.1
+
+
 def test_the_pipeline_reports_how_far_the_metrics_are(redis_url: str, settings: Any) -> None:
     settings.JOURNAL = "/nowhere"
     assert readyz()[1]["components"]["pipeline"] == {"status": "ok", "state": "nothing has been counted yet"}

@@ -55,7 +55,8 @@ class Faults:
     """Records the places where `thread` calls the database or Redis, and raises once at the armed place."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.thread = ""
+        #: How the names of the threads begin.
+        self.thread = "no thread"
         self.places: set[str] = set()
         self.armed = ""
         for owner, name in (
@@ -69,7 +70,7 @@ class Faults:
 
     def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*args: Any, **kwargs: Any) -> Any:
-            if threading.current_thread().name == self.thread:
+            if threading.current_thread().name.startswith(self.thread):
                 self._note(f"{_place()}: {name}")
             return call(*args, **kwargs)
 
@@ -148,6 +149,7 @@ def scenario(stand: Stand, receiver: Receiver) -> None:
     default_backlog().mark_alive()
     activity._noted.clear()
     stand.worker.engine.plans.forget_all()
+    stand.worker.pager._projects.clear()
     known = Subscription.objects.get(subscription_id="push")
     settings = push_settings_of(known.pk)
     assert settings is not None
@@ -195,7 +197,8 @@ def receiver(api: Api) -> Iterator[Receiver]:
 
 
 @pytest.mark.parametrize(
-    ("thread", "least"), [("push-settler", 8), ("push-preparer", 8), ("push-heart", 1), ("push-engine", 0)]
+    ("thread", "least"),
+    [("push-settler", 8), ("push-preparer", 3), ("push-pager", 8), ("push-heart", 1), ("push-engine", 0)],
 )
 def test_a_fault_in_any_call_of_a_thread_loses_nothing_and_stops_nothing(
     thread: str, least: int, receiver: Receiver, stand: Stand, monkeypatch: pytest.MonkeyPatch

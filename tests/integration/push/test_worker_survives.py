@@ -88,9 +88,9 @@ def test_a_worker_with_a_hanging_thread_is_not_ready(
     monkeypatch.setattr("pushhub.celery.app", app)
     with Worker(redis_url, first=PREPARER_HANGS) as worker:
         wait_for(lambda: processes.works("push@test"), what="an answer")
-        monkeypatch.setattr(background, "SILENT_SECONDS", 4.0)
-        silent = "thread push-preparer of push@test gave no sign of life"
-        wait_for(lambda: not processes.works("push@test") and silent in caplog.text, what="the silence")
+        monkeypatch.setattr(background, "STUCK_SECONDS", 4.0)
+        stuck = "thread push-preparer of push@test has been stuck"
+        wait_for(lambda: not processes.works("push@test") and stuck in caplog.text, what="the silence")
         worker.kill()
     assert not processes.works("push@test"), "a worker that is gone is not ready"
     app.close()

@@ -60,27 +60,38 @@ def test_the_end_function_is_called_once_after_the_last_round(work: Work) -> Non
     work.thread.stop(timeout=10)
     rounds = work.rounds
     assert (work.ends, work.rounds) == (1, rounds)
-    assert "work" not in background.silences()
+    assert "work" not in background.stuck_seconds()
 
 
 def test_a_thread_that_stands_still_is_named(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(background, "STUCK_SECONDS", 0.2)
     work.thread.start()
     wait_for(lambda: work.rounds, what="a round")
     work.go_on.clear()
-    wait_for(lambda: "work" in background.threads_silent(), what="the silence")
+    wait_for(lambda: "work" in background.threads_stuck(), what="the silence")
     work.go_on.set()
-    wait_for(lambda: "work" not in background.threads_silent(), what="a sign of life")
+    wait_for(lambda: "work" not in background.threads_stuck(), what="a sign of life")
+
+
+def test_a_thread_that_is_alive_with_a_job_that_waits_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    ages = [background.STUCK_SECONDS + 1]
+    thread = BackgroundThread("work", lambda: None, oldest_job=lambda: ages[0])
+    thread.start()
+    assert background.threads_stuck() == ["work"]
+    assert background.oldest_job_seconds() == ages[0]
+    ages = [1.0]
+    assert background.threads_stuck() == []
+    thread.stop(timeout=10)
 
 
 def test_rounds_that_only_fail_are_no_sign_of_life(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     logging.disable(logging.CRITICAL)
     try:
-        monkeypatch.setattr(background, "SILENT_SECONDS", 0.1)
+        monkeypatch.setattr(background, "STUCK_SECONDS", 0.1)
         work.errors = [RuntimeError()] * 5
         work.thread.start()
-        wait_for(lambda: "work" in background.threads_silent(), what="the silence")
-        wait_for(lambda: "work" not in background.threads_silent(), what="a round that succeeds")
+        wait_for(lambda: "work" in background.threads_stuck(), what="the silence")
+        wait_for(lambda: "work" not in background.threads_stuck(), what="a round that succeeds")
     finally:
         logging.disable(logging.NOTSET)
 

@@ -1,0 +1,133 @@
+"""Jobs in threads of their own, whose owners take turns: however many jobs one owner has, the others wait for one."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable
+from typing import NamedTuple, TypeVar
+
+from django.db import close_old_connections, connections
+
+from deliveries.store.outages import OUTAGES
+from pushhub.common.background import IDLE_SECONDS, BackgroundThread, nothing
+from pushhub.common.errors import describe
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+Job = Callable[[], None]
+
+FIRST_PAUSE_SECONDS = 0.05
+LAST_PAUSE_SECONDS = 5.0
+
+
+class Stopped(Exception):
+    """The thread was asked to stop while the database or Redis was away."""
+
+
+class _Waiting(NamedTuple):
+    job: Job
+    #: When a job was first put under this key (time.monotonic).
+    since: float
+
+
+class Jobs:
+    """Runs jobs that need the database or Redis. Each is repeated while one of these is away.
+
+    Any other exception ends the job, and the log has it. One owner's jobs run one at a time, in order.
+    """
+
+    def __init__(self, name: str, *, threads: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        #: Jobs by owner and key. The owner whose last turn is the longest ago comes first.
+        self._waiting: dict[Hashable, dict[Hashable, _Waiting]] = {}
+        #: The owners whose jobs are running, and since when the jobs were waiting.
+        self._running: dict[Hashable, float] = {}
+        self.stopping = threading.Event()
+        names = [name] if threads == 1 else [f"{name}-{number}" for number in range(threads)]
+        self._threads = [
+            BackgroundThread(name, self._round, oldest_job=self.oldest_seconds, at_end=connections.close_all)
+            for name in names
+        ]
+        self._is_started = False
+
+    def start(self) -> None:
+        """Start the threads, if they don't run yet."""
+        with self._changed:
+            if not self._is_started:
+                self._is_started = True
+                for thread in self._threads:
+                    thread.start()
+
+    def stop(self) -> None:
+        """End the threads after the jobs that are running; those that wait are dropped."""
+        self.stopping.set()
+        with self._changed:
+            for thread in self._threads:
+                thread.stopping.set()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.stop(timeout=5)
+
+    def put(self, owner: Hashable, key: Hashable, job: Job) -> None:
+        """Have a job run when it is the owner's turn. It takes the place of the job that waits under the same key."""
+        with self._changed:
+            jobs = self._waiting.setdefault(owner, {})
+            since = jobs[key].since if key in jobs else self._clock()
+            jobs[key] = _Waiting(job, since)
+            self._changed.notify()
+
+    def oldest_seconds(self) -> float:
+        """Return the age of the oldest job that waits or runs; 0 if there is none."""
+        with self._changed:
+            firsts = [next(iter(jobs.values())).since for jobs in self._waiting.values()]
+            times = [*firsts, *self._running.values()]
+        return self._clock() - min(times) if times else 0.0
+
+    def _round(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._next_owner() is not None or self.stopping.is_set(), IDLE_SECONDS)
+            owner = self._next_owner()
+            if owner is None or self.stopping.is_set():
+                return
+            jobs = self._waiting[owner]
+            waiting = jobs.pop(next(iter(jobs)))
+            if not jobs:
+                del self._waiting[owner]
+            self._running[owner] = waiting.since
+        try:
+            persistently(waiting.job, stopping=self.stopping, what="a job")
+        except Stopped:
+            return
+        finally:
+            with self._changed:
+                del self._running[owner]
+                if owner in self._waiting:
+                    self._waiting[owner] = self._waiting.pop(owner)
+                self._changed.notify()
+
+    def _next_owner(self) -> Hashable | None:
+        return next((owner for owner in self._waiting if owner not in self._running), None)
+
+
+def persistently(
+    call: Callable[[], Result], *, stopping: threading.Event, what: str, beat: Callable[[], None] = nothing
+) -> Result:
+    """Repeat a call while the database or Redis is away. Raises Stopped if `stopping` is set meanwhile.
+
+    `beat` is called after each failure. `what` names the call in the log.
+    """
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            return call()
+        except OUTAGES as error:
+            logger.warning("trying %s again in %.2f s: %s", what, pause, describe(error))
+            close_old_connections()
+        beat()
+        if stopping.wait(pause):
+            raise Stopped
+        pause = min(pause * 2, LAST_PAUSE_SECONDS)

@@ -1,0 +1,63 @@
+"""Reads the pages that lanes ask for, in threads of its own: the push of a message never waits for one."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from deliveries.backlog.backlog import Lane, PageRequest
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.paging import page_in
+from deliveries.push.jobs import Job, Jobs
+from pushhub.common import names
+from pushhub.common.expiring import ExpiringCache
+from subscriptions.selectors import push_settings
+
+#: One project's pages are read one after the other, so a second thread is for those of the others.
+THREADS = 2
+
+
+class Pager:
+    """Reads one page of each project at a time, in turns. A lane that asks again keeps its place."""
+
+    def __init__(self) -> None:
+        self._jobs = Jobs("push-pager", threads=THREADS)
+        #: Requests of lanes whose projects are not known yet.
+        self._unsorted: dict[Lane, PageRequest] = {}
+        self._projects: ExpiringCache[int, str] = ExpiringCache(seconds=3600, max_entries=100_000)
+
+    def start(self) -> None:
+        self._jobs.start()
+
+    def stop(self) -> None:
+        self._jobs.stop()
+
+    def page(self, request: PageRequest) -> None:
+        """Read a page. Of the requests of a lane that wait, the newest counts. Needs neither the database nor Redis."""
+        project = self._projects.get(request.lane.subscription_id)
+        if project is None:
+            self._unsorted[request.lane] = request
+            self.run(self._sort)
+        else:
+            self._jobs.put(project, request.lane, partial(_read, request))
+
+    def run(self, job: Job) -> None:
+        """Run a job that may take long, beside the pages. It runs once if it is put twice before its turn."""
+        self._jobs.put(job, job, job)
+
+    def _sort(self) -> None:
+        """Find out the projects of new lanes, and have their pages read."""
+        unsorted = dict(self._unsorted)
+        settings_by_id = push_settings({lane.subscription_id for lane in unsorted})
+        for lane, request in unsorted.items():
+            settings = settings_by_id.get(lane.subscription_id)
+            # The deliveries of a deleted subscription belong to nobody.
+            project = names.parse_subscription(settings.name)[0] if settings is not None else ""
+            # A newer request may replace this one until the project is known; later it takes its place among the jobs.
+            self._jobs.put(project, lane, partial(_read, self._unsorted.pop(lane, request)))
+            self._projects.put(lane.subscription_id, project)
+
+
+def _read(request: PageRequest) -> None:
+    """Read a page, unless another worker has brought it meanwhile or the lane no longer wants it."""
+    if default_backlog().wants(request):
+        page_in(request)
