@@ -23,7 +23,7 @@ DOTS := awk '/^Collecting/ { printf "."; fflush() } END { print " done" }'
 # The Java that this machine has, if it is new enough for Spark.
 HAS_JAVA = $(RUN) -c 'import sys; from deliveries.pipeline.javaruntime import *; sys.exit(java_prepare() < JAVA_LEAST)'
 
-.PHONY: help install install-spark install-java install-tests up test quick lint types migrations bench check clean
+.PHONY: help install install-spark install-java install-tests up test quick lint types migrations storm bench check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,14 @@ types: install-tests ## types, by mypy
 
 migrations: install-tests ## whether a migration is missing
 	PUSHHUB_SECRET_KEY=unused PUSHHUB_DATABASE_URL=sqlite://:memory: $(RUN) manage.py makemigrations --check --dry-run
+
+SEED ?= 1
+MINUTES ?= 1
+DB ?= sqlite
+LOAD ?= 20
+
+storm: install-tests ## faults of every kind under load; SEED=n MINUTES=m DB=sqlite|postgresql LOAD=messages-a-second
+	@$(RUN) -m tests.chaos --seed $(SEED) --minutes $(MINUTES) --database $(DB) --load $(LOAD) $(STORM)
 
 bench: install-tests install-spark ## the table of the engine; bench/README.md says what it needs and names the others
 	$(RUN) -m bench

@@ -29,7 +29,7 @@ from tests.programs import IN_CI
 from tests.receiver import Receiver
 from tests.scheduling import GroupScheduling, ordered
 
-TIERS = ("unit", "integration", "security", "endtoend", "compatibility", "browser")
+TIERS = ("unit", "integration", "security", "endtoend", "compatibility", "browser", "chaos")
 #: Fixtures that lead to the database. Only tests with one of them, or with the marker django_db, run on PostgreSQL.
 DATABASE_FIXTURES = frozenset({"db", "transactional_db", "django_db_setup", "live_server"})
 #: How long a test's last threads and processes may take to end.

@@ -88,7 +88,7 @@ def settings_read_again() -> None:
             raise ValueError(f"{name} was read when the modules were imported: start a new Python for another value")
     connections.__dict__.pop("settings", None)
     connections._settings = None
-    connections._connections = Local()
+    connections._connections = Local(connections.thread_critical)
     logging.config.dictConfig(settings.LOGGING)
 
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 
 class Proxy:
-    """Passes bytes both ways while it is up; `cut` ends every connection and refuses new ones until `mend`."""
+    """Passes bytes both ways while it is up; `cut` ends every connection and refuses new ones until `mend`.
+
+    Each piece of data waits for `delay_seconds`, which may change at any time. `passed` counts the pieces.
+    """
 
     def __init__(self, path: Path, target: str) -> None:
+        self.delay_seconds = 0.0
+        self.passed = 0
         self._path = path
         self._target = target
         self._listener: socket.socket | None = None
-        self._open: list[socket.socket] = []
+        self._open: set[socket.socket] = set()
 
     def __enter__(self) -> Self:
         self.mend()
@@ -33,29 +39,44 @@ class Proxy:
         self._listener.listen(64)
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
-    def cut(self) -> None:
+    def cut(self) -> int:
+        """End every connection, and return how many there were."""
         assert self._listener is not None
         self._path.unlink()
-        for opened in [self._listener, *self._open]:
+        connections = list(self._open)
+        for opened in [self._listener, *connections]:
             with contextlib.suppress(OSError):
                 opened.shutdown(socket.SHUT_RDWR)
             opened.close()
         self._open.clear()
+        return len(connections) // 2
 
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client = listener.accept()[0]
-                server = socket.socket(socket.AF_UNIX)
-                self._open += [client, server]
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        """Pass bytes both ways until both sides have ended. A server that is away ends the connection."""
+        with client, socket.socket(socket.AF_UNIX) as server, contextlib.suppress(OSError):
+            pair = {client, server}
+            self._open |= pair
+            try:
                 server.connect(self._target)
-                for source, sink in ((client, server), (server, client)):
-                    threading.Thread(target=_pass_on, args=(source, sink), daemon=True).start()
+                answers = threading.Thread(target=self._pass_on, args=(server, client), daemon=True)
+                answers.start()
+                self._pass_on(client, server)
+                answers.join()
+            finally:
+                self._open -= pair
 
-
-def _pass_on(source: socket.socket, sink: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            sink.sendall(data)
-    with contextlib.suppress(OSError):
-        sink.shutdown(socket.SHUT_WR)
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if self.delay_seconds:
+                    time.sleep(self.delay_seconds)
+                sink.sendall(data)
+                self.passed += 1
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)

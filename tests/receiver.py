@@ -52,10 +52,14 @@ Script = int | Answer | Callable[[Request], "int | Answer"]
 
 
 class Receiver:
-    """The endpoint. Each request gets the next of `answers`, and `default` once they are used up."""
+    """The endpoint. Each request gets the next of `answers`, and `default` once they are used up.
 
-    def __init__(self, default: Script = 204) -> None:
+    Unless it `keeps` the requests, `requests` stays empty.
+    """
+
+    def __init__(self, default: Script = 204, *, keeps: bool = True) -> None:
         self.default = default
+        self._keeps = keeps
         self.requests: list[Request] = []
         self.outstanding = 0
         self.most_outstanding = 0
@@ -105,7 +109,8 @@ class Receiver:
 
     def _decide(self, request: Request) -> Answer:
         with self._lock:
-            self.requests.append(request)
+            if self._keeps:
+                self.requests.append(request)
             script = self._answers.pop(0) if self._answers else self.default
         answer = script(request) if callable(script) else script
         return Answer(status=answer) if isinstance(answer, int) else answer

@@ -45,6 +45,15 @@ class RedisServer:
             self._process.wait(timeout=10)
             self._process = None
 
+    def replace(self) -> subprocess.Popen[bytes]:
+        """Put an empty server in place of the one that runs, which keeps its connections. Return its process."""
+        assert self._process is not None
+        old, self._process = self._process, None
+        own, self._socket = self._socket, self._folder / "new.sock"
+        self.start()
+        self._socket = self._socket.rename(own)
+        return old
+
     def _answers(self, client: redis.Redis) -> bool:
         assert self._process is not None and self._process.poll() is None, "redis-server did not start"
         try:

@@ -19,6 +19,9 @@ from tests.programs import postgresql_programs
 
 #: PostgreSQL refuses to run as root; if the tests run as root, it runs as the user of its package.
 UNPRIVILEGED = "postgres"
+#: The tests need no data after a crash of the machine, so writes need not wait for the disk. Compiling a query takes
+#: longer than running it on a few rows.
+FAST = "-c fsync=off -c full_page_writes=off -c autovacuum=off -c jit=off"
 
 
 def as_server(command: list[str]) -> None:
@@ -27,28 +30,52 @@ def as_server(command: list[str]) -> None:
     subprocess.run([*prefix, *command], check=True, stdout=subprocess.DEVNULL, cwd="/")
 
 
+class PostgresqlServer:
+    """A server whose cluster is in `folder`. It listens on a UNIX socket there and nowhere else."""
+
+    def __init__(self, folder: Path, *, bin_folder: Path, options: str) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self._bin_folder = bin_folder
+        self._options = f"-c listen_addresses= -c unix_socket_directories={folder} -c max_connections=200 {options}"
+        self.url = self.url_at(folder)
+
+    @staticmethod
+    def url_at(folder: Path) -> str:
+        """Return the address of a server, or of a proxy in front of it, whose socket is in `folder`."""
+        return f"postgres://pushhub@{str(folder).replace('/', '%2F')}/postgres"
+
+    @property
+    def pid(self) -> int:
+        """The id of the server's first process."""
+        return int((self.data / "postmaster.pid").read_text().split()[0])
+
+    def create(self) -> None:
+        if os.geteuid() == 0:
+            os.chown(self.folder, pwd.getpwnam(UNPRIVILEGED).pw_uid, -1)
+        initdb = ["--auth=trust", "--username=pushhub", "--encoding=UTF8", "--no-sync", "--no-instructions"]
+        as_server([str(self._bin_folder / "initdb"), f"--pgdata={self.data}", *initdb])
+
+    def start(self) -> None:
+        self._control(f"--log={self.folder / 'log'}", "start", f"--options={self._options}")
+
+    def stop(self, *, mode: str = "immediate") -> None:
+        self._control("stop", f"--mode={mode}")
+
+    def _control(self, *words: str) -> None:
+        as_server([str(self._bin_folder / "pg_ctl"), f"--pgdata={self.data}", "--wait", *words])
+
+
 def run(command: list[str], *, bin_folder: Path) -> int:
     """Run a command, and return its exit status. SIGTERM and Ctrl-C end it, and then the server."""
     with tempfile.TemporaryDirectory(prefix="pushhub-postgresql-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        data = str(folder / "data")
-        if os.geteuid() == 0:
-            os.chown(folder, pwd.getpwnam(UNPRIVILEGED).pw_uid, -1)
-        initdb = ["--auth=trust", "--username=pushhub", "--encoding=UTF8", "--no-sync", "--no-instructions"]
-        as_server([str(bin_folder / "initdb"), f"--pgdata={data}", *initdb])
-        # The tests need no data after a crash of the machine, so writes need not wait for the disk. Compiling a query
-        # takes longer than running it on a few rows.
-        options = (
-            f"-c listen_addresses= -c unix_socket_directories={folder} -c max_connections=200 "
-            "-c fsync=off -c full_page_writes=off -c autovacuum=off -c jit=off"
-        )
-        pg_ctl = [str(bin_folder / "pg_ctl"), f"--pgdata={data}", f"--log={folder / 'log'}", "--wait"]
-        as_server([*pg_ctl, "start", f"--options={options}"])
+        server = PostgresqlServer(Path(name), bin_folder=bin_folder, options=FAST)
+        server.create()
+        server.start()
         try:
-            url = f"postgres://pushhub@{str(folder).replace('/', '%2F')}/postgres"
-            return run_on_server(command, url=url)
+            return run_on_server(command, url=server.url)
         finally:
-            as_server([*pg_ctl, "stop", "--mode=immediate"])
+            server.stop()
 
 
 def run_on_server(command: list[str], *, url: str) -> int:

@@ -1,0 +1,194 @@
+"""Compares what was acknowledged to publishers with what subscribers got. Each finding names a message."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tests.chaos.ledger import Delivery, Ledger, Published, by_message
+from tests.chaos.world import MAX_ATTEMPTS, Contract
+
+#: Findings of one kind that are shown; the rest is counted.
+SHOWN = 5
+
+
+@dataclass
+class Findings:
+    """What is wrong, by kind, and figures of the run."""
+
+    wrong: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    figures: Counter[str] = field(default_factory=Counter)
+
+    def add(self, kind: str, text: str) -> None:
+        self.wrong[kind].append(text)
+
+    def lines(self) -> Iterator[str]:
+        for kind, texts in self.wrong.items():
+            yield f"{kind}: {len(texts)}"
+            yield from (f"    {text}" for text in texts[:SHOWN])
+
+
+def missing(ledger: Ledger, contracts: Iterable[Contract]) -> list[tuple[str, Published]]:
+    """Return the owed messages without an acknowledgement, each with its subscription."""
+    acked = {(it.subscription, it.message_id) for it in list(ledger.deliveries) if it.acked is not None}
+    return [
+        (contract.name, message)
+        for contract in contracts
+        for message in list(ledger.published)
+        if contract.owes(message)
+        and not contract.may_dead_letter(message)
+        and (contract.name, message.message_id) not in acked
+    ]
+
+
+def check(findings: Findings, ledger: Ledger, contracts: Iterable[Contract], *, longest_wait: float) -> None:
+    """Find everything that the records of a storm show to be wrong."""
+    contracts = list(contracts)
+    by_subscription = ledger.by_subscription()
+    published = {message.message_id: message for message in ledger.published}
+    for name, message in missing(ledger, contracts):
+        findings.add("lost", f"{describe(ledger, message)} was never acknowledged by {name}")
+    for contract in contracts:
+        deliveries = by_subscription[contract.name]
+        findings.figures["deliveries"] += len(deliveries)
+        _check_duplicates(findings, ledger, contract, deliveries, published)
+        if contract.is_healthy:
+            _check_waits(findings, ledger, contract, deliveries, published, longest=longest_wait)
+        if contract.is_ordered:
+            _check_order(findings, ledger, contract, deliveries)
+        if contract.is_exactly_once:
+            _check_once(findings, ledger, contract, deliveries)
+        if "deadLetterPolicy" in contract.body:
+            _check_attempts(findings, ledger, contract, deliveries, published)
+    for outrage in ledger.outrages:
+        findings.add("outrage", outrage)
+    findings.figures["published"] = len(ledger.published)
+
+
+def describe(ledger: Ledger, message: Published) -> str:
+    """Return a message with the faults that could be felt since its publish."""
+    faults = [
+        f"{incident.fault} {incident.target}"
+        for incident in ledger.incidents
+        if incident.began - 1 <= message.answered <= incident.until
+    ]
+    key = f" with key {message.key}" if message.key else ""
+    during = f" during {', '.join(faults)}" if faults else ""
+    return f"{message.message_id} (published at {ledger.moment(message.answered)} by {message.publisher}{key}{during})"
+
+
+def _check_duplicates(
+    findings: Findings, ledger: Ledger, contract: Contract, deliveries: list[Delivery], published: dict[str, Published]
+) -> None:
+    """Count the deliveries after an ack, and find those that no fault explains.
+
+    A puller of an ordered subscription gets the messages after one that it refuses again, whether it acked them or not.
+    """
+    for message_id, group in by_message(deliveries):
+        acked = [delivery.acked for delivery in group if delivery.acked is not None]
+        again = [delivery for delivery in group if acked and delivery.at > min(acked)]
+        findings.figures["duplicates"] += len(again)
+        if contract.is_ordered and not contract.is_push:
+            continue
+        for delivery in again:
+            sought = any(group[0].at <= seek + 1 and seek <= delivery.at for seek in contract.seeks)
+            if not sought and not ledger.explained(group[0].at, delivery.at):
+                message = published.get(message_id)
+                text = describe(ledger, message) if message else message_id
+                findings.add(
+                    "unexplained duplicate",
+                    f"{text} came again {delivery.at - min(acked):.2f} s after its ack to {contract.name}",
+                )
+
+
+def _check_waits(
+    findings: Findings,
+    ledger: Ledger,
+    contract: Contract,
+    deliveries: list[Delivery],
+    published: dict[str, Published],
+    *,
+    longest: float,
+) -> None:
+    """Find deliveries that waited too long at a healthy endpoint although there was no fault."""
+    for message_id, group in by_message(deliveries):
+        message = published.get(message_id)
+        if message is None or not contract.owes(message):
+            continue
+        wait = group[0].at - message.answered
+        if not ledger.explained(message.began, group[0].at):
+            findings.figures["longest wait in ms"] = max(findings.figures["longest wait in ms"], int(wait * 1000))
+            if wait > longest:
+                findings.add("late", f"{describe(ledger, message)} waited {wait:.1f} s for {contract.name}")
+
+
+def _check_order(findings: Findings, ledger: Ledger, contract: Contract, deliveries: list[Delivery]) -> None:
+    """Find messages of a key that came before an earlier one.
+
+    For push, the earlier one must have been acknowledged. For pull, an answer that got lost may hide the earlier one;
+    then the later one has to come again after it.
+    """
+    groups = dict(by_message(deliveries))
+    keys: dict[str, list[Published]] = defaultdict(list)
+    for message in ledger.published:
+        if message.key and contract.owes(message):
+            keys[message.key].append(message)
+    for messages in keys.values():
+        for earlier, later in pairwise(messages):
+            before, after = groups.get(earlier.message_id), groups.get(later.message_id)
+            if not before or not after:
+                continue  # it is lost, and reported as such
+            findings.figures["ordered pairs"] += 1
+            if _is_in_order(ledger, contract, before, after):
+                continue
+            findings.add(
+                "inverted",
+                f"{describe(ledger, later)} came to {contract.name} at {ledger.moment(after[0].at)}, but "
+                f"{earlier.message_id} at {ledger.moment(before[0].at)}, acked at {ledger.moment(_ack_of(before))}",
+            )
+
+
+def _is_in_order(ledger: Ledger, contract: Contract, before: list[Delivery], after: list[Delivery]) -> bool:
+    if contract.is_push:
+        return after[0].at >= _ack_of(before)
+    if after[0].at >= before[0].at:
+        return True
+    hidden = any(
+        name == contract.name and began <= after[0].at and after[0].at - 60 <= ended
+        for name, began, ended in ledger.failed_pulls
+    ) or ledger.explained(after[0].at - 30, after[0].at)
+    return hidden and after[-1].at >= before[0].at
+
+
+def _ack_of(deliveries: list[Delivery]) -> float:
+    return min((delivery.acked for delivery in deliveries if delivery.acked is not None), default=float("inf"))
+
+
+def _check_once(findings: Findings, ledger: Ledger, contract: Contract, deliveries: list[Delivery]) -> None:
+    """Find messages that came again after the server had confirmed their ack."""
+    for message_id, group in by_message(deliveries):
+        confirmed = min((it.acked for it in group if it.certain and it.acked is not None), default=float("inf"))
+        again = [delivery.at for delivery in group if delivery.at > confirmed]
+        if again:
+            findings.add(
+                "repeated",
+                f"{message_id} came to {contract.name} at {ledger.moment(again[0])}, although its ack was confirmed at "
+                f"{ledger.moment(confirmed)}",
+            )
+
+
+def _check_attempts(
+    findings: Findings, ledger: Ledger, contract: Contract, deliveries: list[Delivery], published: dict[str, Published]
+) -> None:
+    """Find messages that were dead-lettered wrongly, too early or too late."""
+    for message_id, group in by_message(deliveries):
+        message = published.get(message_id)
+        if message is None or not message.attributes.get("poison"):
+            continue
+        attempts = {delivery.attempt for delivery in group}
+        if max(attempts) > MAX_ATTEMPTS:
+            findings.add("attempts", f"{describe(ledger, message)} had attempt {max(attempts)} at {contract.name}")
+        elif len(attempts) < MAX_ATTEMPTS and not ledger.explained(group[0].at, group[-1].at + 30):
+            findings.add("attempts", f"{describe(ledger, message)} had only attempts {sorted(attempts)}")

@@ -1,0 +1,207 @@
+"""The push endpoints of a storm: they ack, nack, flap, hang, answer late, cut and lie, as the seed says."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Self
+
+import jwt
+import orjson
+
+from tests.chaos.ledger import Delivery, Ledger, now
+from tests.misbehaving import NO_CONTENT, Misbehaving, Peer
+from tests.receiver import Answer, Receiver, Request
+
+ACK = Answer(204)
+#: Chooses the answer to a delivery. `acks` of the result says whether PushHub has to count it as an ack.
+Behaviour = Callable[[random.Random], Answer]
+ACKS = frozenset({102, 200, 201, 202, 204})
+#: Longer than the ack deadline of 10 s.
+HANG_SECONDS = 12.0
+
+
+def healthy(dice: random.Random) -> Answer:
+    return ACK
+
+
+def slow(dice: random.Random) -> Answer:
+    return Answer(204, delay_seconds=0.05)
+
+
+def moody(dice: random.Random) -> Answer:
+    """One delivery in ten is refused."""
+    return dice.choices([ACK, Answer(500), Answer(429, headers={"Retry-After": "1"})], [90, 8, 2])[0]
+
+
+def rough(dice: random.Random) -> Answer:
+    """It also hangs, answers late, cuts, and sends what looks like an ack and is none."""
+    late = Answer(204, delay_seconds=dice.uniform(0.5, 3))
+    lies = [Answer(203), Answer(299), Answer(301, headers={"Location": "/ok"}), Answer(500, interim=(102,))]
+    hang = Answer(204, delay_seconds=HANG_SECONDS, hang_up=True)
+    return dice.choices([ACK, hang, late, Answer(hang_up=True), dice.choice(lies)], [84, 1, 5, 5, 5])[0]
+
+
+class Flapping:
+    """Up and down in turns of some seconds; a request in the dark is refused."""
+
+    def __init__(self, seed: str) -> None:
+        self._began = now()
+        dice = random.Random(seed)
+        self._up, self._down = dice.uniform(2, 5), dice.uniform(1, 4)
+
+    def __call__(self, dice: random.Random) -> Answer:
+        is_up = (now() - self._began) % (self._up + self._down) < self._up
+        return ACK if is_up else Answer(503)
+
+
+def dead(dice: random.Random) -> Answer:
+    return Answer(503)
+
+
+class Endpoint:
+    """The endpoint of one subscription. Every delivery goes into the ledger."""
+
+    def __init__(
+        self,
+        subscription: str,
+        behaviour: Behaviour,
+        ledger: Ledger,
+        *,
+        seed: int,
+        calm: threading.Event,
+        poison: bool = False,
+        keys: Callable[[], jwt.PyJWKSet] | None = None,
+        audience: str = "",
+    ) -> None:
+        self.subscription = subscription
+        self.behaviour = behaviour
+        self._ledger = ledger
+        self._seed = seed
+        self._calm = calm
+        self._poison = poison
+        self._keys = keys
+        self._audience = audience
+        self._seen: Counter[str] = Counter()
+        self.receiver = Receiver(self._answer, keeps=False)
+
+    def __enter__(self) -> Self:
+        self.receiver.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.receiver.__exit__(kind, error, _)
+
+    @property
+    def url(self) -> str:
+        return self.receiver.url
+
+    def _answer(self, request: Request) -> Answer:
+        delivery, attributes, tag = parsed(self.subscription, request.body, request.headers)
+        if self._keys is not None:
+            self._check_token(request, delivery)
+        answer = self.decide(tag, attributes)
+        if answer.status in ACKS and not answer.hang_up and not answer.interim:
+            delivery.acked = delivery.at + answer.delay_seconds
+        self._ledger.deliveries.append(delivery)
+        return answer
+
+    def decide(self, tag: str, attributes: dict[str, str]) -> Answer:
+        """Return the answer to a message. It follows from the seed, the message and how often the message came."""
+        self._seen[tag] += 1
+        if self._poison and attributes.get("poison"):
+            return Answer(500)
+        if self._calm.is_set():
+            return ACK
+        return self.behaviour(random.Random(f"{self._seed} {self.subscription} {tag} {self._seen[tag]}"))
+
+    def _check_token(self, request: Request, delivery: Delivery) -> None:
+        """Note a push without a valid token: the keys are fetched again for a key that is unknown, as receivers do."""
+        assert self._keys is not None
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        try:
+            key = self._keys()[jwt.get_unverified_header(token)["kid"]]
+            # The clock of the process that signed may be wrong on purpose.
+            options = {"verify_exp": False, "verify_iat": False, "verify_nbf": False}
+            jwt.decode(token, key, algorithms=["RS256"], audience=self._audience, options=options)
+        except (jwt.PyJWTError, KeyError) as error:
+            self._ledger.outrages.append(f"{delivery.message_id} came without a valid token: {error!r}")
+
+
+class Liar:
+    """An endpoint on raw sockets that answers with broken HTTP, half answers, garbage and resets."""
+
+    def __init__(self, subscription: str, ledger: Ledger, *, seed: int, calm: threading.Event) -> None:
+        self.subscription = subscription
+        self.url = ""
+        self._ledger = ledger
+        self._seed = seed
+        self._calm = calm
+        self._seen: Counter[str] = Counter()
+        self._loop = asyncio.new_event_loop()
+        self._started: Future[str] = Future()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.url = self._started.result(timeout=30)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        async with Misbehaving(self._converse) as server:
+            self._started.set_result(server.url)
+            await self._stop.wait()
+
+    async def _converse(self, peer: Peer) -> None:
+        while True:
+            body = (await peer.request()).partition(b"\r\n\r\n")[2]
+            peer._server.requests.clear()
+            peer._server.heads.clear()
+            delivery, _, tag = parsed(self.subscription, body, {})
+            self._seen[tag] += 1
+            dice = random.Random(f"{self._seed} {self.subscription} {tag} {self._seen[tag]}")
+            lie = "" if self._calm.is_set() or dice.random() > 0.3 else dice.choice(LIES)
+            if lie in ("", "surplus"):
+                delivery.acked = delivery.at
+            self._ledger.deliveries.append(delivery)
+            if lie == "reset":
+                peer.reset()
+                return
+            await peer.send(ANSWERS[lie])
+            if lie:
+                return
+
+
+ANSWERS = {
+    "": NO_CONTENT,
+    "surplus": NO_CONTENT + b"HTTP/1.1 500 Oh\r\n\r\n",
+    "half": b"HTTP/1.1 20",
+    "garbage": b"\x16\x03\x01 200 OK\r\n\r\n",
+    "short": b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort",
+    "lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+    "silent": b"",
+}
+LIES = [*(name for name in ANSWERS if name), "reset"]
+
+
+def parsed(subscription: str, body: bytes, headers: dict[str, str]) -> tuple[Delivery, dict[str, str], str]:
+    """Return the delivery of a push request, the message's attributes, and the tag of its publisher."""
+    at = now()
+    if "x-goog-pubsub-message-id" in headers:
+        return Delivery(subscription, headers["x-goog-pubsub-message-id"], at), {}, body.decode()
+    envelope = orjson.loads(body)
+    message = envelope["message"]
+    delivery = Delivery(subscription, message["messageId"], at, attempt=envelope.get("deliveryAttempt", 0))
+    return delivery, message.get("attributes", {}), base64.b64decode(message["data"]).decode()

@@ -1,0 +1,150 @@
+"""The publishers of a storm. They record what was acknowledged to them, and nothing else."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import requests
+from google.api_core import exceptions
+from google.cloud import pubsub_v1
+
+from tests.chaos.caller import Caller
+from tests.chaos.ledger import Ledger, Published, now
+
+PROJECT = "projects/storm"
+COLOURS = ("red", "green", "blue")
+BATCH = 10
+#: One message in so many is refused by the subscription with a dead-letter policy.
+POISON_EVERY = 40
+#: How long the official client repeats a publish whose outcome it does not know.
+CLIENT_SECONDS = 60.0
+
+
+class Publisher:
+    """A thread that publishes messages at a rate until it is told to stop. The seed decides what it publishes."""
+
+    def __init__(self, name: str, ledger: Ledger, *, topic: str, rate: float, seed: int, keys: int = 0) -> None:
+        self.name = name
+        self.topic = topic
+        self.ledger = ledger
+        self.stopping = threading.Event()
+        self._rate = rate
+        self._keys = [f"{name}-{number}" for number in range(keys)]
+        self._dice = random.Random(f"{seed} {name}")
+        self._numbers = itertools.count(1)
+        self._thread = threading.Thread(target=self._run, name=name)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _run(self) -> None:
+        due = now()
+        while not self.stopping.is_set():
+            due = max(due, now() - 1) + self.publish() / self._rate
+            self.stopping.wait(max(due - now(), 0))
+        self.finish()
+
+    def publish(self) -> int:
+        """Publish something, and return how many messages it was."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Release what the thread holds."""
+
+    def messages(self, count: int) -> Iterator[tuple[str, dict[str, str]]]:
+        """Yield the tags and the attributes of new messages."""
+        for number in itertools.islice(self._numbers, count):
+            attributes = {"colour": self._dice.choice(COLOURS)}
+            if self._dice.randrange(POISON_EVERY) == 0:
+                attributes["poison"] = "yes"
+            yield f"{self.name}:{number}", attributes
+
+    def record(self, ids: Sequence[str], attributes: Sequence[dict[str, str]], *, key: str, began: float) -> None:
+        answered = now()
+        for message_id, its in zip(ids, attributes, strict=True):
+            self.ledger.published.append(Published(message_id, self.topic, key, its, self.name, began, answered))
+
+    def record_failure(self) -> None:
+        self.ledger.failed_publishes[self.name] += 1
+
+
+class RestPublisher(Publisher):
+    """Publishes over REST: batches without a key, or, with keys, one message a request.
+
+    What was refused or got no answer is published again, so that the messages of a key are acknowledged in order.
+    """
+
+    def __init__(self, name: str, ledger: Ledger, addresses: Sequence[str], *, first: int, **more: Any) -> None:
+        super().__init__(name, ledger, **more)
+        self._caller = Caller(addresses)
+        #: A publisher stays with its server while that answers.
+        self._server = first
+
+    def publish(self) -> int:
+        key = self._dice.choice(self._keys) if self._keys else ""
+        batch = list(self.messages(1 if key else BATCH))
+        ordering = {"orderingKey": key} if key else {}
+        body = [
+            {"data": base64.b64encode(tag.encode()).decode(), "attributes": attributes, **ordering}
+            for tag, attributes in batch
+        ]
+        while not self.stopping.is_set():
+            began = now()
+            try:
+                answer = self._caller.once(
+                    "POST", f"/v1/{PROJECT}/topics/{self.topic}:publish", {"messages": body}, number=self._server
+                )
+                if answer.status_code == 200:
+                    self.record(answer.json()["messageIds"], [its for _, its in batch], key=key, began=began)
+                    return len(batch)
+            except requests.RequestException:
+                pass
+            self._server += 1
+            self.record_failure()
+            self.stopping.wait(0.1)
+        return len(batch)
+
+    def finish(self) -> None:
+        self._caller.close()
+
+
+class ClientPublisher(Publisher):
+    """Publishes by Google's client, which batches and retries by itself; PUBSUB_EMULATOR_HOST has the address."""
+
+    def __init__(self, name: str, ledger: Ledger, **more: Any) -> None:
+        super().__init__(name, ledger, **more)
+        options = pubsub_v1.types.PublisherOptions(enable_message_ordering=True)
+        self._client = pubsub_v1.PublisherClient(publisher_options=options)
+        self._path = f"{PROJECT}/topics/{self.topic}"
+
+    def publish(self) -> int:
+        key = self._dice.choice(self._keys) if self._keys and self._dice.random() < 0.5 else ""
+        batch = list(self.messages(5))
+        began = now()
+        futures = [self._client.publish(self._path, tag.encode(), ordering_key=key, **its) for tag, its in batch]
+        for future, (_, its) in zip(futures, batch, strict=True):
+            try:
+                self.record([future.result(timeout=CLIENT_SECONDS)], [its], key=key, began=began)
+            except (exceptions.GoogleAPIError, TimeoutError, RuntimeError):
+                # Once a publish of a key has failed, the client refuses the later ones of the key.
+                self.record_failure()
+                if key:
+                    time.sleep(0.1)
+                    self._client.resume_publish(self._path, key)
+        return len(batch)
+
+    def finish(self) -> None:
+        self._client.stop()
+        self._client.transport.close()

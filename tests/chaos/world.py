@@ -1,0 +1,203 @@
+"""The topics and subscriptions of a storm, one subscription of every kind, and who receives their messages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import jwt
+
+from tests.chaos import endpoints
+from tests.chaos.caller import Caller
+from tests.chaos.endpoints import Behaviour, Endpoint, Liar
+from tests.chaos.ledger import Ledger, Published, now
+from tests.chaos.publishers import PROJECT
+from tests.chaos.pullers import GrpcPuller, Puller, RestPuller, StreamPuller
+
+#: The topic that most subscriptions have, the one that a fault deletes, and that of dead letters.
+ORDERS, DOOMED, LETTERS = "orders", "doomed", "letters"
+ACCOUNT = "pusher@storm.iam.gserviceaccount.com"
+AUDIENCE = "https://storm.example/push"
+#: Of the subscription `limited`.
+MAX_OUTSTANDING = 2
+MAX_ATTEMPTS = 5
+#: Kept free around a seek, as ids have the time of the web server that took the message.
+SEEK_MARGIN_SECONDS = 2.0
+
+
+@dataclass
+class Contract:
+    """A subscription: how it is made, who receives its messages, and what it is owed."""
+
+    name: str
+    body: dict[str, Any] = field(default_factory=dict)
+    behaviour: Behaviour | None = None
+    topic: str = ORDERS
+    #: Its messages have to arrive soon, unless there is a fault.
+    is_healthy: bool = False
+    #: Messages are owed that were published later than this, and acknowledged to the publisher earlier than `until`.
+    since: float = 0.0
+    until: float = float("inf")
+    #: Times of seeks: whatever was published before is owed no more, or owed again.
+    seeks: list[float] = field(default_factory=list)
+    #: None for a subscription that is pulled.
+    endpoint: Endpoint | Liar | None = None
+
+    @property
+    def path(self) -> str:
+        return f"/v1/{PROJECT}/subscriptions/{self.name}"
+
+    @property
+    def is_ordered(self) -> bool:
+        return bool(self.body.get("enableMessageOrdering"))
+
+    @property
+    def is_exactly_once(self) -> bool:
+        return bool(self.body.get("enableExactlyOnceDelivery"))
+
+    @property
+    def is_push(self) -> bool:
+        return self.endpoint is not None
+
+    def owes(self, message: Published) -> bool:
+        """Return whether the subscription has to deliver a message until it is acknowledged."""
+        if message.topic != self.topic or not self._passes(message.attributes):
+            return False
+        is_sought = any(message.began < seek + SEEK_MARGIN_SECONDS for seek in self.seeks)
+        return not is_sought and message.began > self.since and message.answered < self.until
+
+    def may_dead_letter(self, message: Published) -> bool:
+        return "deadLetterPolicy" in self.body and bool(message.attributes.get("poison"))
+
+    def _passes(self, attributes: Mapping[str, str]) -> bool:
+        return "filter" not in self.body or attributes.get("colour") == "red"
+
+
+def contracts(seed: int) -> list[Contract]:
+    """Return every kind of subscription."""
+    letters = {"deadLetterTopic": f"{PROJECT}/topics/{LETTERS}", "maxDeliveryAttempts": MAX_ATTEMPTS}
+    token = {"oidcToken": {"serviceAccountEmail": ACCOUNT, "audience": AUDIENCE}}
+    ordered = {"enableMessageOrdering": True}
+    once = {"enableExactlyOnceDelivery": True, "ackDeadlineSeconds": 10}
+    limit = {"attributes": {"x-pushhub-max-outstanding": str(MAX_OUTSTANDING)}}
+    bare = {"noWrapper": {"writeMetadata": True}}
+    return [
+        Contract("plain", behaviour=endpoints.healthy, is_healthy=True),
+        Contract("ordered", ordered, endpoints.moody),
+        Contract("filtered", {"filter": 'attributes.colour = "red"'}, endpoints.Flapping(f"{seed}")),
+        Contract("poisoned", {"deadLetterPolicy": letters}, endpoints.healthy),
+        Contract("morgue", behaviour=endpoints.moody, topic=LETTERS),
+        Contract("bare", {"pushConfig": bare}, endpoints.healthy, is_healthy=True),
+        Contract("signed", {"pushConfig": token}, endpoints.moody),
+        Contract("rough", behaviour=endpoints.rough),
+        Contract("liar"),
+        Contract("limited", {"pushConfig": limit}, endpoints.slow),
+        Contract("dead", behaviour=endpoints.dead),
+        Contract("moved", ordered, endpoints.healthy),
+        Contract("mayfly", behaviour=endpoints.moody),
+        Contract("sought", {"retainAckedMessages": True}, endpoints.moody),
+        Contract("orphan", behaviour=endpoints.moody, topic=DOOMED),
+        Contract("once", once),
+        Contract("pulled", ordered | {"ackDeadlineSeconds": 10}),
+        Contract("streamed", ordered | {"ackDeadlineSeconds": 10}),
+        Contract("streamed-once", once),
+    ]
+
+
+class World:
+    """Makes everything in PushHub, and runs endpoints and pullers."""
+
+    def __init__(self, ledger: Ledger, *, seed: int, addresses: list[str]) -> None:
+        self.ledger = ledger
+        self.calm = threading.Event()
+        self.contracts = {contract.name: contract for contract in contracts(seed)}
+        self.pullers: list[Puller] = []
+        self.caller = Caller(addresses)
+        self._addresses = addresses
+        self._seed = seed
+        self._keys: jwt.PyJWKSet | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        for topic in (ORDERS, DOOMED, LETTERS):
+            self.make_topic(topic)
+        account = {"accountId": ACCOUNT.partition("@")[0]}
+        self.caller.until_done("POST", f"/v1/{PROJECT}/serviceAccounts", account, accept=(200, 409))
+        for contract in self.contracts.values():
+            self._start_endpoint(contract)
+            self.make_subscription(contract)
+        self._start_pullers()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        for puller in self.pullers:
+            puller.stop()
+        for puller in self.pullers:
+            puller.join()
+        self._stack.close()
+        self.caller.close()
+
+    def make_topic(self, name: str) -> None:
+        self.caller.until_done("PUT", f"/v1/{PROJECT}/topics/{name}", {}, accept=(200, 409))
+
+    def make_subscription(self, contract: Contract) -> None:
+        """Make a subscription. It is owed what is published from now on."""
+        body = {"topic": f"{PROJECT}/topics/{contract.topic}", **contract.body}
+        if contract.is_push:
+            body["pushConfig"] = self.push_config(contract)
+        self.caller.until_done("PUT", contract.path, body, accept=(200, 409))
+        contract.since = now()
+
+    def push_config(self, contract: Contract, *, path: str = "/push") -> dict[str, Any]:
+        assert contract.endpoint is not None
+        own: dict[str, Any] = contract.body.get("pushConfig", {})
+        return {**own, "pushEndpoint": contract.endpoint.url.replace("/push", path)}
+
+    def modify_push_config(self, contract: Contract, config: dict[str, Any]) -> None:
+        self.caller.until_done("POST", f"{contract.path}:modifyPushConfig", {"pushConfig": config})
+
+    def endpoints(self) -> Iterator[Endpoint]:
+        return (it.endpoint for it in self.contracts.values() if isinstance(it.endpoint, Endpoint))
+
+    def _start_endpoint(self, contract: Contract) -> None:
+        common: dict[str, Any] = {"seed": self._seed, "calm": self.calm}
+        if contract.name == "liar":
+            contract.endpoint = self._stack.enter_context(Liar(contract.name, self.ledger, **common))
+        elif contract.behaviour is not None:
+            signed = "oidcToken" in contract.body.get("pushConfig", {})
+            contract.endpoint = self._stack.enter_context(
+                Endpoint(
+                    contract.name,
+                    contract.behaviour,
+                    self.ledger,
+                    poison="deadLetterPolicy" in contract.body,
+                    keys=self._key_set if signed else None,
+                    audience=AUDIENCE,
+                    **common,
+                )
+            )
+
+    def _start_pullers(self) -> None:
+        common: dict[str, Any] = {"seed": self._seed, "calm": self.calm}
+        self.pullers += [GrpcPuller("once", self.ledger, number=number, **common) for number in range(2)]
+        self.pullers.append(RestPuller("pulled", self.ledger, addresses=self._addresses, **common))
+        self.pullers.append(StreamPuller("streamed", self.ledger, **common))
+        self.pullers.append(StreamPuller("streamed-once", self.ledger, exactly_once=True, **common))
+        for puller in self.pullers:
+            puller.start()
+
+    def _key_set(self) -> jwt.PyJWKSet:
+        """Return the public keys that sign pushes. They are fetched once: a rotation publishes the next key early."""
+        if self._keys is None:
+            caller = Caller(self._addresses)
+            self._keys = jwt.PyJWKSet.from_dict(caller.until_done("GET", "/oauth2/v3/certs").json())
+            caller.close()
+        return self._keys
+
+    def forget_keys(self) -> None:
+        """Have receivers fetch the public keys again, as they do when their copy is too old."""
+        self._keys = None
