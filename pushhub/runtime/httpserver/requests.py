@@ -53,18 +53,18 @@ class Request:
 
     def check_head(self) -> None:
         """Raise HttpParserError if the head is one that the parser accepts and other servers read differently."""
-        fields: dict[bytes, list[bytes]] = {}
+        size, hosts, codings = len(self.target), 0, list[bytes]()
         for name, value in self.headers:
-            fields.setdefault(name, []).append(value)
-        if len(self.target) + sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES:
+            size += len(name) + len(value)
+            if name == b"host":
+                hosts += 1
+            elif name == b"transfer-encoding":
+                codings.append(value.lower())
+        if size > HEAD_BYTES:
             raise HeadTooLargeError
-        codings = fields.get(b"transfer-encoding", [])
-        is_valid = (
-            self.version in ("1.0", "1.1")
-            and len(fields.get(b"host", [])) in ((1,) if self.version == "1.1" else (0, 1))
-            and (not codings or (self.version == "1.1" and [coding.lower() for coding in codings] == [b"chunked"]))
-        )
-        if not is_valid:
+        is_framed = not codings or (codings == [b"chunked"] and self.version == "1.1")
+        is_hosted = hosts == 1 or (not hosts and self.version == "1.0")
+        if self.version not in ("1.0", "1.1") or not is_framed or not is_hosted:
             raise httptools.HttpParserError
 
 
