@@ -7,6 +7,7 @@ from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSpli
 
 from subscriptions.api import pages, schemas, subscriptions, topics, transforms
 from subscriptions.api.base import MethodNotFound
+from subscriptions.api.discovery import Discovery
 from subscriptions.api.identity import iam_urls, oauth2, urls
 
 #: A segment may hold anything. `pushhub.common.names` checks it and returns a helpful error.
@@ -20,6 +21,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", pages.healthz, name="healthz"),
     path("schema", pages.for_staff(SpectacularJSONAPIView.as_view()), name="schema"),
     path("docs", pages.for_staff(SpectacularSwaggerSplitView.as_view(url_name="schema")), name="docs"),
+    path("$discovery/rest", Discovery.as_view()),
     path("oauth2/v1/certs", oauth2.PemCerts.as_view(), name="certs-v1"),
     path("oauth2/v3/certs", oauth2.JwkCerts.as_view(), name="certs-v3"),
     path("tokeninfo", oauth2.TokenInfo.as_view(), name="tokeninfo"),

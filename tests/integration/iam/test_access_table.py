@@ -27,7 +27,15 @@ HTTP_METHODS = ("get", "put", "post", "patch", "delete")
 ANYBODY = "*"
 
 #: Views that need no credentials.
-PUBLIC_VIEWS = {"PemCerts", "JwkCerts", "AccountCerts", "TokenInfo", "OpenidConfiguration", "MethodNotFound"}
+PUBLIC_VIEWS = {
+    "PemCerts",
+    "JwkCerts",
+    "AccountCerts",
+    "TokenInfo",
+    "OpenidConfiguration",
+    "Discovery",
+    "MethodNotFound",
+}
 #: Views that need a proof of their own: an assertion, or the token to revoke.
 PUBLIC_VIEWS |= {"Token", "Revoke"}
 #: Addresses outside of the API, which have permission checks of their own or none.
