@@ -27,9 +27,11 @@ async def refuse(context: Context, error: Exception) -> NoReturn:
 
 
 def trailing_metadata(error: PushHubError) -> tuple[tuple[str, bytes], ...]:
+    """Return the google.rpc.Status of an error, with its details if it has any.
+
+    With exactly-once delivery, Google's Python client looks for it: it reports an ack without one as confirmed.
+    """
     details = [json_format.ParseDict(detail, any_pb2.Any()) for detail in error_details(error)]
-    if not details:
-        return ()
     number = grpc.StatusCode[error.code].value[0]
     status = status_pb2.Status(code=number, message=error.message, details=details)
     return ((DETAILS_KEY, status.SerializeToString()),)

@@ -191,6 +191,16 @@ def test_a_refusal_names_the_field_in_its_details(channel: grpc.Channel) -> None
     assert detail.field_violations[0].field == "name"
 
 
+def test_each_refusal_has_a_status_in_its_trailers(channel: grpc.Channel) -> None:
+    """Google's Python client takes an ack that is refused without one for a confirmed ack."""
+    request = pubsub.AcknowledgeRequest.pb()(subscription=SUBSCRIPTION, ack_ids=["x"])
+    error = refused(channel, "google.pubsub.v1.Subscriber.Acknowledge", request)
+    (details,) = [value for key, value in error.trailing_metadata() if key == "grpc-status-details-bin"]
+    status = status_pb2.Status.FromString(details)
+    assert (status.code, status.message) == (error.code().value[0], error.details())
+    assert error.code() == grpc.StatusCode.NOT_FOUND
+
+
 def test_a_caller_needs_a_token_and_a_permission(strict: GrpcServer) -> None:
     project_create(project_id="shop")
     make()
