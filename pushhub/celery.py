@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import sys
 from typing import Any
 
 from celery import Celery
@@ -105,6 +106,10 @@ def install_push_worker(**_: Any) -> None:
 
     install(app)
 
+
+# `celery inspect` offers the commands that its own process knows. Publishers import this module too and need none.
+if "celery.bin.control" in sys.modules:
+    import deliveries.push.inspection  # noqa: F401
 
 @setup_logging.connect
 def keep_django_logging(**_: Any) -> None:

@@ -1,33 +1,63 @@
-"""`celery inspect` for push workers: their messages, which aren't Celery requests, and their threads."""
+"""Remote control of push workers, whose pushes aren't Celery requests: `celery inspect` and `celery control`.
+
+What a push worker can't do is answered with an error that names what to use instead (docs/celery.md).
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
+import orjson
 from celery.worker.control import Panel, inspect_command
+from django.conf import settings
 
-from deliveries.push.sending.flight import Flight
-from deliveries.rules.taskmessage import TASK_NAME
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.retries import next_retries
+from deliveries.rules.taskmessage import TASK_NAME, body_parse
 from pushhub.common import background
+
+if TYPE_CHECKING:
+    from deliveries.push.sending.flight import Flight
+    from deliveries.push.worker import PushWorker
 
 #: The most messages that are listed. A push worker may have tens of thousands.
 MAX_LISTED = 100
+NO_RATE_LIMIT = (
+    f"{TASK_NAME} has no rate limit per worker: set the attribute x-pushhub-rate in the subscription's pushConfig, "
+    "which limits all workers together"
+)
+NO_TIME_LIMIT = f"{TASK_NAME} has no time limit of Celery's: set the subscription's ackDeadlineSeconds"
+NOT_TERMINATED = (
+    "revoked for the next attempt only, as a push that is on its way cannot be ended: pause the subscription, or "
+    "shorten its ackDeadlineSeconds"
+)
+
+Row = dict[str, Any]
+Command = Callable[..., Any]
+#: Gets Celery's own command, the state and the push worker, and then the command's arguments.
+Extension = Callable[..., Any]
 
 
 def install() -> None:
-    """Wrap Celery's own `active` command, which also has an older name."""
-    original = Panel.data["active"]
-
-    def active(state: Any, **kwargs: Any) -> list[dict[str, Any]]:
-        listed: list[dict[str, Any]] = original(state, **kwargs)
-        push_worker = getattr(state.consumer.controller, "push_worker", None)
-        if push_worker is not None:
-            outstanding = list(push_worker.outstanding.values())[:MAX_LISTED]
-            name_of = push_worker.engine.plans.name_of
-            listed += [_row(flight, name_of(flight.task.subscription_id), state.hostname) for flight in outstanding]
-        return listed
-
-    Panel.data["active"] = Panel.data["dump_active"] = active
+    """Extend Celery's own commands by what a push worker does. Some have an older name too."""
+    extensions: dict[tuple[str, ...], Extension] = {
+        ("active", "dump_active"): _listing(_active),
+        ("reserved", "dump_reserved"): _listing(_reserved),
+        ("scheduled", "dump_schedule"): _listing(_scheduled),
+        ("query_task",): _query,
+        ("rate_limit",): _refusing(NO_RATE_LIMIT),
+        ("time_limit",): _refusing(NO_TIME_LIMIT),
+        ("revoke",): _revoke,
+        ("terminate",): _terminate,
+        ("enable_events",): _switching(is_on=True),
+        ("disable_events",): _switching(is_on=False),
+    }
+    for names, extend in extensions.items():
+        for name in names:
+            Panel.data[name] = _for_push_workers(Panel.data[names[0]], extend)
 
 
 @inspect_command()
@@ -36,17 +66,119 @@ def threads(state: Any, **kwargs: Any) -> dict[str, float]:
     return background.stuck_seconds()
 
 
-def _row(flight: Flight, subscription: str, hostname: str) -> dict[str, Any]:
-    task = flight.task
+def _for_push_workers(original: Command, extend: Extension) -> Command:
+    """Return a command that is Celery's own in any other worker."""
+
+    @wraps(original)
+    def command(state: Any, **kwargs: Any) -> Any:
+        push_worker = getattr(state.consumer.controller, "push_worker", None)
+        if push_worker is None:
+            return original(state, **kwargs)
+        return extend(original, state, push_worker, **kwargs)
+
+    return command
+
+
+def _listing(rows: Callable[[PushWorker, str], list[Row]]) -> Extension:
+    def extend(original: Command, state: Any, push_worker: PushWorker, **kwargs: Any) -> list[Row]:
+        return [*original(state, **kwargs), *rows(push_worker, state.hostname)]
+
+    return extend
+
+
+def _active(push_worker: PushWorker, hostname: str) -> list[Row]:
+    started = (flight for flight in list(push_worker.outstanding.values()) if flight.started)
+    return _flight_rows(started, push_worker, hostname)
+
+
+def _reserved(push_worker: PushWorker, hostname: str) -> list[Row]:
+    """Return what the worker has fetched and not begun to push."""
+    unstarted = (flight for flight in list(push_worker.outstanding.values()) if not flight.started)
+    return _flight_rows(unstarted, push_worker, hostname)
+
+
+def _scheduled(push_worker: PushWorker, hostname: str) -> list[Row]:
+    """Return the retries that are due first in the worker's regions. They wait in Redis for any worker."""
+    regions = {settings.REGION, *push_worker.adopted}
+    retries, total = next_retries(default_backlog(), regions=regions, limit=MAX_LISTED)
+    return [
+        {
+            "eta": datetime.fromtimestamp(retry.due_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+            "priority": None,
+            "request": _task_row(orjson.loads(retry.message), push_worker, hostname),
+            "total": total,
+        }
+        for retry in retries
+    ]
+
+
+def _query(original: Command, state: Any, push_worker: PushWorker, *, ids: Sequence[str] | str, **kwargs: Any) -> Any:
+    """Return the state of the tasks with these ids, as Celery does of its own requests."""
+    wanted = [ids] if isinstance(ids, str) else ids
+    known = [push_worker.outstanding[task_id] for task_id in wanted if task_id in push_worker.outstanding]
+    states = ("active" if flight.started else "reserved" for flight in known)
+    rows = _flight_rows(known, push_worker, state.hostname)
+    found = {row["id"]: [place, row] for place, row in zip(states, rows, strict=False)}
+    return {**original(state, ids=ids, **kwargs), **found}
+
+
+def _refusing(reason: str) -> Extension:
+    def extend(original: Command, state: Any, push_worker: PushWorker, **kwargs: Any) -> Any:
+        return _refusal(reason) if kwargs.get("task_name") == TASK_NAME else original(state, **kwargs)
+
+    return extend
+
+
+def _revoke(original: Command, state: Any, push_worker: PushWorker, *, terminate: bool = False, **kwargs: Any) -> Any:
+    reply = original(state, terminate=False, **kwargs)
+    return _refusal(NOT_TERMINATED) if terminate else reply
+
+
+def _terminate(original: Command, state: Any, push_worker: PushWorker, **kwargs: Any) -> Any:
+    Panel.data["revoke"](state, **{name: value for name, value in kwargs.items() if name != "signal"})
+    return _refusal(NOT_TERMINATED)
+
+
+def _switching(*, is_on: bool) -> Extension:
+    def extend(original: Command, state: Any, push_worker: PushWorker, **kwargs: Any) -> Any:
+        push_worker.events.is_on = is_on
+        return original(state, **kwargs)
+
+    return extend
+
+
+def _refusal(reason: str) -> Row:
+    """Return a reply that Celery shows as an error."""
+    return {"error": reason}
+
+
+def _flight_rows(flights: Iterable[Flight], push_worker: PushWorker, hostname: str) -> list[Row]:
+    rows = []
+    for flight, _ in zip(flights, range(MAX_LISTED), strict=False):
+        task = flight.task
+        arguments = [task.region, task.attempt, {"messageId": task.message["messageId"]}]
+        row = _row(flight.task_id, task.subscription_id, arguments, push_worker, hostname)
+        rows.append({**row, "time_start": flight.started or None})
+    return rows
+
+
+def _task_row(message: Row, push_worker: PushWorker, hostname: str) -> Row:
+    """Return the row of a Celery message that waits for its next attempt."""
+    task = body_parse(message["body"])
+    arguments = [task.region, task.attempt, {"messageId": task.message["messageId"]}]
+    return _row(message["headers"]["id"], task.subscription_id, arguments, push_worker, hostname)
+
+
+def _row(task_id: str, subscription_id: int, arguments: list[Any], push_worker: PushWorker, hostname: str) -> Row:
     return {
-        "id": flight.task_id,
+        "id": task_id,
         "name": TASK_NAME,
-        "args": [subscription, task.region, task.attempt, {"messageId": task.message["messageId"]}],
+        "args": [push_worker.engine.plans.name_of(subscription_id), *arguments],
         "kwargs": {},
         "type": TASK_NAME,
         "hostname": hostname,
-        "time_start": flight.started or None,
+        "time_start": None,
         "acknowledged": False,
-        "delivery_info": {"exchange": "", "routing_key": f"deliveries.{task.region}", "redelivered": None},
+        "delivery_info": {"exchange": "", "routing_key": f"deliveries.{arguments[0]}", "redelivered": None},
         "worker_pid": None,
     }

@@ -61,6 +61,8 @@ class TaskEvents:
         self._waiting: deque[Event] = deque(maxlen=MAX_WAITING)
         #: Kept between rounds, because connecting costs more than sending.
         self._dispatcher: Any = None
+        #: Whether events are sent; `celery control disable_events` turns them off.
+        self.is_on = True
         self._thread = BackgroundThread("push-events", self._gather_and_send, at_end=self._end)
 
     def start(self) -> None:
@@ -80,17 +82,19 @@ class TaskEvents:
     def settled(self, flights: Sequence[Flight]) -> None:
         for flight in flights:
             weight = self._weights.pop(flight.task_id, 1) if self._weights else 1
-            if flight.verdict is Verdict.NACK:
+            if flight.verdict is Verdict.NACK or flight.verdict is Verdict.DEAD_LETTER:
                 self._show(flight)
+            if not flight.shown:
+                continue
+            if flight.verdict is Verdict.NACK:
                 self._waiting.append(("task-retried", _retried(flight)))
             elif flight.verdict is Verdict.DEAD_LETTER:
-                self._show(flight)
                 self._waiting.append(("task-failed", _retried(flight)))
-            elif flight.shown:
+            else:
                 self._waiting.append(("task-succeeded", _succeeded(flight, weight)))
 
     def _show(self, flight: Flight) -> None:
-        if flight.shown:
+        if flight.shown or not self.is_on:
             return
         flight.shown = True
         started = flight.started or time.time() - flight.latency_ms / 1000

@@ -77,6 +77,16 @@ def test_flower_finds_pushes_by_subscription_and_message() -> None:
     assert search.matching_ids("subscriptions/7") == {"12345", "678"}
 
 
+def test_events_can_be_disabled() -> None:
+    events = task_events()
+    events.is_on = False
+    nacked = flight(12345)
+    events.started([nacked])
+    nacked.settle_as(Verdict.NACK)
+    events.settled([nacked])
+    assert not events._waiting
+
+
 class Dispatcher:
     """Takes events until its connection breaks."""
 

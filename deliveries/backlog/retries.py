@@ -1,0 +1,41 @@
+"""The nacked deliveries that wait in Redis for their next attempts, those that are due first."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import NamedTuple
+
+from deliveries.backlog.backlog import PREFIX, Backlog
+
+
+class Retry(NamedTuple):
+    """A delivery that is due at a time in ms since 1970, if no push backoff pauses its lane then."""
+
+    due_ms: float
+    #: The Celery message of its next attempt.
+    message: bytes
+
+
+def next_retries(backlog: Backlog, *, regions: Container[str], limit: int) -> tuple[list[Retry], int]:
+    """Return the retries of these regions that are due first, at most `limit`, and the number of all of them.
+
+    It takes four round trips. May raise redis.RedisError.
+    """
+    keys = [f"{PREFIX}{lane.key}" for lane in backlog.lanes() if lane.region in regions]
+    pipe = backlog.client.pipeline(transaction=False)
+    for key in keys:
+        pipe.zcard(f"{key}:z")
+        pipe.zrange(f"{key}:z", 0, 0, withscores=True)
+    replies = pipe.execute()
+    total = sum(replies[0::2])
+    firsts = sorted((first[0][1], key) for key, first in zip(keys, replies[1::2], strict=True) if first)[:limit]
+    for _, key in firsts:
+        pipe.zrange(f"{key}:z", 0, limit - 1, withscores=True)
+    due = sorted(
+        (due_ms, key, name) for (_, key), rows in zip(firsts, pipe.execute(), strict=True) for name, due_ms in rows
+    )[:limit]
+    for _, key, name in due:
+        pipe.hget(f"{key}:m", name)
+    messages = pipe.execute()
+    # A delivery without a message was pushed or settled since.
+    return [Retry(at, message) for (at, _, _), message in zip(due, messages, strict=True) if message], total

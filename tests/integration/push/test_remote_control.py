@@ -1,0 +1,83 @@
+"""`celery inspect` and `celery control` tell the truth about a push worker, or say what to use instead."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+
+from deliveries.backlog.default import default_backlog
+from deliveries.models import Delivery
+from tests.ports import wait_for
+from tests.receiver import Answer, Receiver
+from tests.restapi import Api
+from tests.workers import Worker
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
+
+NEVER_SOON = {"minimumBackoff": "500s", "maximumBackoff": "600s"}
+
+
+@pytest.fixture
+def api(redis_url: str) -> Api:
+    return Api()
+
+
+def publish_to(api: Api, receiver: Receiver, **fields: object) -> str:
+    """Publish a message to a new push subscription, and return its id."""
+    api.create("topics/orders")
+    config = {"topic": "projects/shop/topics/orders", "pushConfig": {"pushEndpoint": receiver.url}}
+    api.create("subscriptions/push", {**config, **fields})
+    answer = api.post("topics/orders:publish", {"messages": [{"data": "eA=="}]})
+    [message_id] = answer.body["messageIds"]
+    return str(message_id)
+
+
+def test_a_push_under_way_is_active_and_cannot_be_ended(api: Api, receiver: Receiver, redis_url: str) -> None:
+    # Given a push that waits for its answer
+    receiver.default = Answer(204, delay_seconds=300)  # until the receiver stops
+    message_id = publish_to(api, receiver, ackDeadlineSeconds=600)
+    with Worker(redis_url, PUSHHUB_DRAIN_SECONDS="0") as worker:
+        wait_for(lambda: receiver.outstanding == 1, what="the push")
+        # Then it is active, under its subscription's name, and nothing is reserved
+        active = worker.celery("inspect", "active")
+        assert message_id in active and "projects/shop/subscriptions/push" in active
+        assert message_id not in worker.celery("inspect", "reserved")
+        [task_id] = re.findall(rf"\b({message_id}\.[^\s'\"]+)", active)
+        queried = worker.celery("inspect", "query_task", task_id)
+        assert "active" in queried and task_id in queried
+        # When somebody tries to end it, then the answer says that it goes on
+        assert "cannot be ended" in worker.celery("control", "terminate", "SIGTERM", task_id)
+        assert receiver.outstanding == 1
+
+
+def test_a_retry_is_scheduled_with_its_time_and_the_total(api: Api, receiver: Receiver, redis_url: str) -> None:
+    receiver.default = 503
+    message_id = publish_to(api, receiver, retryPolicy=NEVER_SOON)
+    with Worker(redis_url) as worker:
+        wait_for(lambda: message_id in worker.celery("inspect", "scheduled"), what="the retry")
+        scheduled = worker.celery("inspect", "scheduled")
+        key = f"ph:{Delivery.objects.get().subscription_id}:local:z"
+        [(_, due_ms)] = default_backlog().client.zrange(key, 0, 0, withscores=True)
+    assert datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(timespec="milliseconds") in scheduled
+    assert re.search(r"total'?\"?: 1\b", scheduled)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["rate_limit", "deliveries.deliver", "10/s"], "x-pushhub-rate"),
+        (["time_limit", "deliveries.deliver", "10"], "ackDeadlineSeconds"),
+    ],
+)
+def test_what_a_push_worker_cannot_do_is_refused_by_name(redis_url: str, command: list[str], words: str) -> None:
+    with Worker(redis_url) as worker:
+        reply = worker.celery("control", *command)
+    assert words in reply
+    assert "success" not in reply
+
+
+def test_threads_are_a_command(redis_url: str) -> None:
+    with Worker(redis_url) as worker:
+        assert "push-engine" in worker.celery("inspect", "threads")
