@@ -281,7 +281,7 @@ def mean_gap_ms(endpoint: Endpoint, *, per_second: float, seconds: float, seeds:
     return sum(gaps) / len(gaps)
 
 
-def nack_rate(endpoint: Endpoint, *, seeds: Sequence[int], seconds: float = 60, flow: Flow | None = None) -> float:
+def ack_rate(endpoint: Endpoint, *, seeds: Sequence[int], seconds: float = 60, flow: Flow | None = None) -> float:
     """Return the acks per second of a full lane with at most 30 outstanding messages, over several seeds.
 
     Only the second half of the time counts.
@@ -299,9 +299,9 @@ def table(*, seed: int) -> None:
     print("\n10 ms, at most 30 outstanding          acks/s at random     periodic")
     for percent in (1, 2, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20):
         seconds = 300 if percent > 15 else 60 if percent > 8 else 8
-        at_random = nack_rate(flaky(share=percent / 100, latency_ms=10), seeds=seeds, seconds=seconds)
+        at_random = ack_rate(flaky(share=percent / 100, latency_ms=10), seeds=seeds, seconds=seconds)
         even = 100 % percent == 0
-        beside = nack_rate(periodic(every=100 // percent, latency_ms=10), seeds=seeds, seconds=seconds) if even else 0
+        beside = ack_rate(periodic(every=100 // percent, latency_ms=10), seeds=seeds, seconds=seconds) if even else 0
         print(f"{percent:4} % nacked {at_random:40,.1f} {f'{beside:12,.1f}' if even else ''}")
     print("\n5 messages/s offered                   mean gap between deliveries")
     for share in (0.2, 0.25, 0.3, 0.5, 0.7, 0.9, 1.0):

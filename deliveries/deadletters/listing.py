@@ -1,4 +1,4 @@
-"""What there is of dead letters, by subscription, and the sweep of those that were acknowledged."""
+"""Summaries of dead letters by subscription, and the sweep of those that were acknowledged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Summary:
 
 
 def summaries(subscriptions: QuerySet[Subscription] | None) -> list[Summary]:
-    """Return what there is for each of the subscriptions, the largest number first; None stands for all of them.
+    """Return a summary for each of the subscriptions, the largest number first; None stands for all of them.
 
     It is one query over an index. Dead letters that were acknowledged since the last sweep are counted too.
     """

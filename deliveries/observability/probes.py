@@ -21,7 +21,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """The result of one check: the status, why it is not `ok`, figures, and what there is to say in any case."""
+    """The result of one check: the status, the reason if it is not `ok`, figures, and a text for any status."""
 
     status: Status
     reason: str = ""

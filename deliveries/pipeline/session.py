@@ -14,7 +14,7 @@ from deliveries.pipeline import classarchive
 from pushhub.common.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrameReader, SparkSession
+    from pyspark.sql import SparkSession
 
 #: The folder with PushHub's packages, for executors that start elsewhere.
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,8 +28,6 @@ COLLECTOR = "-XX:+UseSerialGC"
 LOGGING = Path(__file__).resolve().parent / "log4j2.properties"
 #: The most bytes that Java and Python exchange at a time.
 BATCH_BYTES = 16 * 2**20
-#: Rows that Spark's Parquet reader decodes at a time. It keeps all of them, and a message may have 10 MB.
-READER_ROWS = 8
 #: Matches the first master in the address of a standalone cluster.
 STANDALONE = re.compile(r"spark://(?P<host>\[[^]]+\]|[^:,]+):(?P<port>[0-9]+)")
 
@@ -53,12 +51,6 @@ def spark_session(
     for key, value in {**settings(memory=memory, short=short), **driver_address(master), **(extra or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
-
-
-def messages_reader(session: SparkSession) -> DataFrameReader:
-    """Return a reader for Parquet files whose rows may be large."""
-    session.conf.set("spark.sql.parquet.columnarReaderBatchSize", str(READER_ROWS))
-    return session.read
 
 
 def driver_address(master: str) -> dict[str, str]:

@@ -10,9 +10,10 @@ from deliveries.backlog.backlog import Lane, LaneFlow
 #: The pause after a round of many results, and after a round with results of idle lanes only. After any other round the
 #: pause is as long as the round, at most this.
 GATHER_SECONDS = 0.02
-MANY = 64
-#: The pause is this much longer while fewer than MANY acks wait, all of quiet lanes: those that had at least MANY spare
-#: tokens when they were settled last, so that nothing needs their tokens back sooner.
+#: So many results are worth a commit of their own.
+WORTH_A_COMMIT = 64
+#: The pause is this much longer while fewer than WORTH_A_COMMIT acks wait, all of quiet lanes: those that had at least as
+#: many spare tokens when they were settled last, so that nothing needs their tokens back sooner.
 QUIET_SECONDS = 0.08
 #: Lanes that are remembered as quiet. Beyond that, all are forgotten.
 MOST_QUIET_LANES = 10_000
@@ -35,23 +36,23 @@ class Gathering:
             self._quiet_lanes.clear()
         for lane, flow in flows.items():
             self._least_spare = min(self._least_spare, flow.spare)
-            if flow.spare >= MANY:
+            if flow.spare >= WORTH_A_COMMIT:
                 self._quiet_lanes.add(lane)
             else:
                 self._quiet_lanes.discard(lane)
 
     def pause_seconds(self, count: int, *, spent_seconds: float) -> float:
         """Return the pause after a round of `count` results that took `spent_seconds`."""
-        gathers = count >= MANY or (count and self._least_spare > 0)
+        gathers = count >= WORTH_A_COMMIT or (count and self._least_spare > 0)
         return GATHER_SECONDS if gathers else min(spent_seconds, GATHER_SECONDS)
 
     def quiet_seconds(self, count: int) -> float:
         """Return how much longer the pause is unless a result arrives that can't wait."""
-        return QUIET_SECONDS if count and self._least_spare >= MANY else 0.0
+        return QUIET_SECONDS if count and self._least_spare >= WORTH_A_COMMIT else 0.0
 
     def can_wait(self, lane: Lane, *, is_ack: bool, waiting: int) -> bool:
         """Return whether a result can wait for the end of the longer pause; `waiting` results wait already.
 
         Any thread may call this.
         """
-        return is_ack and waiting < MANY and lane in self._quiet_lanes
+        return is_ack and waiting < WORTH_A_COMMIT and lane in self._quiet_lanes

@@ -6,7 +6,7 @@ import pytest
 
 from deliveries.backlog.backlog import Lane, LaneFlow
 from deliveries.push.results import gathering
-from deliveries.push.results.gathering import GATHER_SECONDS, MANY, QUIET_SECONDS, Gathering
+from deliveries.push.results.gathering import GATHER_SECONDS, WORTH_A_COMMIT, QUIET_SECONDS, Gathering
 from deliveries.push.results.settler import Settler
 from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Verdict
@@ -27,10 +27,10 @@ def round_of(spare: dict[Lane, int], rounds: Gathering | None = None) -> Gatheri
 @pytest.mark.parametrize(
     ("spare", "count", "seconds"),
     [
-        pytest.param({QUIET: MANY}, 1, GATHER_SECONDS + QUIET_SECONDS, id="a quiet lane"),
-        pytest.param({QUIET: MANY - 1}, 1, GATHER_SECONDS, id="an idle lane with a small window"),
-        pytest.param({QUIET: MANY, BUSY: 0}, 2, 0.003, id="a lane that waits for tokens among them"),
-        pytest.param({BUSY: 0}, MANY, GATHER_SECONDS, id="many results"),
+        pytest.param({QUIET: WORTH_A_COMMIT}, 1, GATHER_SECONDS + QUIET_SECONDS, id="a quiet lane"),
+        pytest.param({QUIET: WORTH_A_COMMIT - 1}, 1, GATHER_SECONDS, id="an idle lane with a small window"),
+        pytest.param({QUIET: WORTH_A_COMMIT, BUSY: 0}, 2, 0.003, id="a lane that waits for tokens among them"),
+        pytest.param({BUSY: 0}, WORTH_A_COMMIT, GATHER_SECONDS, id="many results"),
         pytest.param({}, 0, 0.003, id="no results"),
     ],
 )
@@ -41,16 +41,16 @@ def test_the_pause_depends_on_the_lanes_of_the_round(spare: dict[Lane, int], cou
 
 
 def test_only_a_few_acks_of_quiet_lanes_can_wait() -> None:
-    rounds = round_of({QUIET: MANY, BUSY: MANY - 1})
-    assert rounds.can_wait(QUIET, is_ack=True, waiting=MANY - 1)
-    assert not rounds.can_wait(QUIET, is_ack=True, waiting=MANY)
+    rounds = round_of({QUIET: WORTH_A_COMMIT, BUSY: WORTH_A_COMMIT - 1})
+    assert rounds.can_wait(QUIET, is_ack=True, waiting=WORTH_A_COMMIT - 1)
+    assert not rounds.can_wait(QUIET, is_ack=True, waiting=WORTH_A_COMMIT)
     assert not rounds.can_wait(QUIET, is_ack=False, waiting=0)
     assert not rounds.can_wait(BUSY, is_ack=True, waiting=0)
     assert not rounds.can_wait(Lane(9, "local"), is_ack=True, waiting=0)
 
 
 def test_a_lane_is_quiet_until_its_tokens_are_in_use() -> None:
-    rounds = round_of({QUIET: MANY})
+    rounds = round_of({QUIET: WORTH_A_COMMIT})
     assert round_of({BUSY: 3}, rounds).can_wait(QUIET, is_ack=True, waiting=0)
     assert not round_of({QUIET: 0}, rounds).can_wait(QUIET, is_ack=True, waiting=0)
 
@@ -59,7 +59,7 @@ def test_a_bounded_number_of_lanes_is_remembered(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(gathering, "MOST_QUIET_LANES", 10)
     rounds = Gathering()
     for number in range(100):
-        round_of({Lane(number, "local"): MANY}, rounds)
+        round_of({Lane(number, "local"): WORTH_A_COMMIT}, rounds)
     assert len(rounds._quiet_lanes) <= 11
 
 
@@ -67,7 +67,7 @@ def test_a_bounded_number_of_lanes_is_remembered(monkeypatch: pytest.MonkeyPatch
 def test_a_nack_ends_the_longer_pause(verdict: Verdict, is_urgent: bool) -> None:
     # Given a settler that has settled a quiet lane
     settler = Settler("worker", on_settled=lambda flights, flows: None)
-    round_of({QUIET: MANY}, settler._gathering)
+    round_of({QUIET: WORTH_A_COMMIT}, settler._gathering)
     # When a push of that lane ends
     task = DeliverTask(7, "local", 1, wire_message(1, b"x", {}, ""))
     flight = Flight(task, "1", batch=None, lane=QUIET, finish=settler.finish)

@@ -18,7 +18,7 @@ from bench.simulate import (
     healthy,
     limited,
     mean_gap_ms,
-    nack_rate,
+    ack_rate,
     periodic,
     poisoned,
     queueing,
@@ -72,7 +72,7 @@ def test_a_limit_that_doubles_or_halves_is_followed_within_ten_seconds(then: int
 
 @pytest.mark.parametrize(("percent", "kept"), [(1, 0.9), (2, 0.85), (5, 0.7)])
 def test_nacks_that_load_does_not_explain_cost_little(percent: int, kept: float) -> None:
-    rate = nack_rate(flaky(share=percent / 100, latency_ms=10), seeds=[1], seconds=14)
+    rate = ack_rate(flaky(share=percent / 100, latency_ms=10), seeds=[1], seconds=14)
 
     assert rate >= kept * 3000
 
@@ -80,7 +80,7 @@ def test_nacks_that_load_does_not_explain_cost_little(percent: int, kept: float)
 def test_no_point_of_nacks_costs_more_than_the_next_and_there_is_no_cliff() -> None:
     # Every second point, over several seeds, more where few messages are sent; the gap's own curve is in test_share.py
     rates = {
-        percent: nack_rate(
+        percent: ack_rate(
             flaky(share=percent / 100, latency_ms=10), seeds=range(8 if percent > 12 else 3), seconds=seconds
         )
         for percent, seconds in [(5, 4), (8, 20), (10, 40), (12, 60), (14, 120), (17, 300), (20, 600)]
@@ -94,8 +94,8 @@ def test_no_point_of_nacks_costs_more_than_the_next_and_there_is_no_cliff() -> N
 
 @pytest.mark.parametrize(("every", "seconds"), [(10, 60), (5, 600)])
 def test_periodic_and_random_nacks_cost_the_same(every: int, seconds: float) -> None:
-    even = nack_rate(periodic(every=every, latency_ms=10), seeds=[1, 2], seconds=seconds)
-    at_random = nack_rate(flaky(share=1 / every, latency_ms=10), seeds=[1, 2, 3, 4], seconds=seconds)
+    even = ack_rate(periodic(every=every, latency_ms=10), seeds=[1, 2], seconds=seconds)
+    at_random = ack_rate(flaky(share=1 / every, latency_ms=10), seeds=[1, 2, 3, 4], seconds=seconds)
 
     assert 0.5 < even / at_random < 2
 
