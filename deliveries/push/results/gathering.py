@@ -12,8 +12,8 @@ from deliveries.backlog.backlog import Lane, LaneFlow
 GATHER_SECONDS = 0.02
 #: So many results are worth a commit of their own.
 WORTH_A_COMMIT = 64
-#: The pause is this much longer while fewer than WORTH_A_COMMIT acks wait, all of quiet lanes: those that had at least as
-#: many spare tokens when they were settled last, so that nothing needs their tokens back sooner.
+#: The pause is this much longer while fewer than WORTH_A_COMMIT acks wait, all of quiet lanes: those that had at least
+#: as many spare tokens when they were settled last, so that nothing needs their tokens back sooner.
 QUIET_SECONDS = 0.08
 #: Lanes that are remembered as quiet. Beyond that, all are forgotten.
 MOST_QUIET_LANES = 10_000

@@ -6,7 +6,7 @@ import pytest
 
 from deliveries.backlog.backlog import Lane, LaneFlow
 from deliveries.push.results import gathering
-from deliveries.push.results.gathering import GATHER_SECONDS, WORTH_A_COMMIT, QUIET_SECONDS, Gathering
+from deliveries.push.results.gathering import GATHER_SECONDS, QUIET_SECONDS, WORTH_A_COMMIT, Gathering
 from deliveries.push.results.settler import Settler
 from deliveries.push.sending.flight import Flight
 from deliveries.rules.outcome import Verdict
