@@ -29,12 +29,12 @@ class DeliverStrategyTask(Task[Any, Any]):
     Strategy = "deliveries.push.strategy:deliver_strategy"
 
 
-@shared_task(name=TASK_NAME, base=DeliverStrategyTask, ignore_result=True, acks_late=True)
-def deliver(subscription_id: int, region: str, attempt: int, message: dict[str, Any]) -> str:
+@shared_task(name=TASK_NAME, base=DeliverStrategyTask, bind=True, ignore_result=True, acks_late=True)
+def deliver(self: Task[Any, Any], subscription_id: int, region: str, attempt: int, message: dict[str, Any]) -> str:
     """Push one message. A push worker never comes here (strategy.py); a stock worker does, one task at a time."""
     from deliveries.push.single import deliver_one
 
-    return deliver_one(DeliverTask(subscription_id, region, attempt, message))
+    return deliver_one(DeliverTask(subscription_id, region, attempt, message), task_id=str(self.request.id))
 
 
 #: Tokens that the last audit of this process found with nobody.

@@ -111,6 +111,7 @@ def install_push_worker(**_: Any) -> None:
 if "celery.bin.control" in sys.modules:
     import deliveries.push.inspection  # noqa: F401
 
+
 @setup_logging.connect
 def keep_django_logging(**_: Any) -> None:
     """Keep the logging that Django has configured. Without a receiver Celery would configure its own."""

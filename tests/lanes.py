@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from deliveries.backlog.backlog import Backlog, Lane
+from deliveries.backlog.backlog import Backlog, Lane, PageRequest, work_key
 from deliveries.backlog.lanestate import LaneState, lane_fields
+from deliveries.rules.taskmessage import queue_name
 
 
 def lane_state(backlog: Backlog, lane: Lane) -> LaneState:
@@ -16,3 +17,9 @@ def lane_state(backlog: Backlog, lane: Lane) -> LaneState:
 def lane_change(backlog: Backlog, lane: Lane, **values: float) -> None:
     """Overwrite fields of a lane's state."""
     backlog.client.hset(lane.state_key, mapping=lane_fields(**values))
+
+
+def page_requests(backlog: Backlog, *, region: str) -> list[PageRequest]:
+    """Fetch nothing but the requests for pages, as a worker of the region."""
+    arguments = [region, "pages", 0, backlog.limit]
+    return PageRequest.parse_all(backlog.scripts.fetch(keys=[queue_name(region), work_key("w")], args=arguments)[3])

@@ -1,17 +1,20 @@
--- acknowledge(lane; id, times leased, ...) -> {ids that the database may forget; ids whose ack came too late}
+-- acknowledge(lane; generation, id, times leased, ...) -> {ids that the database may forget; ids whose ack came too late}
 --
 -- Takes acks of an ordered lane, before the database does. The ack of a delivery is kept until all earlier ones of its key
 -- that are leased are acknowledged: should one of them be delivered again, so are the later ones. An ack is too late when
--- the delivery already waits behind an earlier one of its key, or was leased again.
---   KEYS[1]  the lane   ARGV  delivery, and how often it had been leased when it was handed out
+-- the delivery already waits behind an earlier one of its key, was leased again, or was leased in another generation: then
+-- earlier ones of its key may be delivered again.
+--   KEYS[1]  the lane   ARGV[1]  the generation in which they were leased
+--   ARGV[2..]  delivery, and how often it had been leased when it was handed out
 -- Owns every key of the lane (common.lua).
 local key = PREFIX .. KEYS[1]
 local now = now_ms()
 local ids, times = {}, {}
-for i = 1, #ARGV, 2 do
+for i = 2, #ARGV, 2 do
   ids[#ids + 1] = ARGV[i]
   times[ARGV[i]] = ARGV[i + 1]
 end
+if generation_of(key) ~= ARGV[1] then return {{}, ids} end
 local owed_no_more, late, acknowledged, scores, orderings = {}, {}, {}, {}, {}
 
 -- Takes the ack of a delivery with an ordering key.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +24,7 @@ from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import queue_name, task_parts
 
 Item = TypeVar("Item")
+Key = TypeVar("Key")
 
 PREFIX = "ph:"
 #: When each region was last served (beat.lua).
@@ -73,12 +75,17 @@ class Lane(NamedTuple):
         return cls(int(subscription_id), region)
 
 
-def by_lane(items: Iterable[Item], lane_of: Callable[[Item], Lane]) -> dict[Lane, list[Item]]:
-    """Group items by their lanes, in order."""
-    lanes: dict[Lane, list[Item]] = defaultdict(list)
+def grouped(items: Iterable[Item], key_of: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Group items by their keys, for instance by their lanes, in order."""
+    groups: dict[Key, list[Item]] = defaultdict(list)
     for item in items:
-        lanes[lane_of(item)].append(item)
-    return lanes
+        groups[key_of(item)].append(item)
+    return groups
+
+
+def draw_generation() -> str:
+    """Return the generation of a lane that is made now (common.lua): 48 random bits, without a dot or a comma."""
+    return secrets.token_urlsafe(6)
 
 
 class OfferedLane(NamedTuple):
@@ -105,24 +112,25 @@ class Offer:
 class PageRequest:
     """A page that a lane with little in Redis wants: the rows from `from_id` on. Its number says whether it is overdue.
 
-    Rows below `read_to` have been read before.
+    Rows below `read_to` have been read before. The page belongs to one generation of the lane.
     """
 
     lane: Lane
     from_id: int
     number: int
     read_to: int
+    generation: str
 
     @classmethod
     def parse(cls, lane: Lane, fields: Sequence[bytes]) -> PageRequest:
         """Return the request for which request_page (common.lua) returned these fields."""
-        from_id, number, read_to = fields
-        return cls(lane, int(from_id), int(float(number)), int(read_to))
+        from_id, number, read_to, generation = fields
+        return cls(lane, int(from_id), int(float(number)), int(read_to), generation.decode())
 
     @classmethod
     def parse_all(cls, fields: Sequence[bytes]) -> list[PageRequest]:
         """Return the requests in the reply of fetch.lua."""
-        return [cls.parse(Lane.parse(fields[i]), fields[i + 1 : i + 4]) for i in range(0, len(fields), 4)]
+        return [cls.parse(Lane.parse(fields[i]), fields[i + 1 : i + 5]) for i in range(0, len(fields), 5)]
 
 
 class LeasedDelivery(NamedTuple):
@@ -144,6 +152,8 @@ class Leases:
     page: PageRequest | None
     #: When the leases end, in ms of Redis' clock.
     ends_ms: int
+    #: The lane's generation.
+    generation: str
 
 
 @dataclass(slots=True)
@@ -153,14 +163,31 @@ class Settlement:
     message_ids: list[str] = field(default_factory=list)
     codes: list[str] = field(default_factory=list)
     latencies_ms: list[str] = field(default_factory=list)
+    #: The generation of the lane for which each was sent; "" in results of an older version.
+    generations: list[str] = field(default_factory=list)
     #: For each nack and release: the delay in ms and the task message of the next attempt.
     returned: list[str | int] = field(default_factory=list)
 
-    def add(self, message_id: str, verdict: Verdict, latency_ms: float = 0.0, *, attempt: int = 1) -> None:
+    def add(
+        self, message_id: str, verdict: Verdict, latency_ms: float = 0.0, *, attempt: int = 1, generation: str = ""
+    ) -> None:
         code = VERDICT_CODES[verdict]
         self.message_ids.append(message_id)
         self.codes.append(code.upper() if is_repeated(attempt) else code)
         self.latencies_ms.append(f"{latency_ms:.3f}")
+        self.generations.append(generation)
+
+    @property
+    def arguments(self) -> list[str | int]:
+        """The results as settle.lua takes them."""
+        is_one_generation = len(set(self.generations)) == 1
+        return [
+            ",".join(self.message_ids),
+            "".join(self.codes),
+            ",".join(self.latencies_ms),
+            self.generations[0] if is_one_generation else ",".join(self.generations),
+            *self.returned,
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +227,14 @@ class Backlog:
         *,
         limit: int | None = None,
         dice: Callable[[], float] = random.random,
+        draw_generation: Callable[[], str] = draw_generation,
     ) -> None:
         self.client = client or redis_client()
         self.scripts = Scripts(self.client)
         self.limit = limit or settings.BACKLOG_LIMIT
         #: Numbers in [0, 1) for the jitter of countdowns.
         self._dice = dice
+        self._draw_generation = draw_generation
 
     def offer(self, offers: Iterable[Offer]) -> None:
         """Append new deliveries to their lanes, in as few round trips as do not block Redis for long.
@@ -221,7 +250,8 @@ class Backlog:
                 calls, weight = [], 0
             keys = [offered.lane.key for offered in lanes]
             settings_texts = [_settings_text(offered.mode, offered.limits) for offered in lanes]
-            calls.append((keys, [self.limit, *task_parts(offer.region), *settings_texts, *_flat(messages)]))
+            fixed = [self.limit, self._draw_generation(), *task_parts(offer.region)]
+            calls.append((keys, [*fixed, *settings_texts, *_flat(messages)]))
             weight += call_weight
         if calls:
             call_all(self.client, self.scripts.offer, calls)
@@ -240,32 +270,22 @@ class Backlog:
         For an ordered lane `orderings` has the digest of each message's ordering key, or "" for no key.
         """
         keys = ",".join(orderings)
-        args = [self.limit, next_id, request.number, int(complete), keys, *_flat(messages)]
+        args = [self.limit, next_id, request.number, request.generation, int(complete), keys, *_flat(messages)]
         return bool(self.scripts.page(keys=[request.lane.key], args=args))
 
     def wants(self, request: PageRequest) -> bool:
-        """Return whether a lane still waits for this page."""
-        fields = [STATE_CODES["page_number"], STATE_CODES["paging_until_ms"]]
-        number, paging_until_ms = self.client.hmget(request.lane.state_key, fields)
-        return number is not None and float(number) == request.number and float(paging_until_ms or 0) > 0
+        """Return whether a lane still expects this page, so that page.lua would take it."""
+        fields = [STATE_CODES[name] for name in ("generation", "page_number", "paging_until_ms")]
+        generation, number, paging_until_ms = self.client.hmget(request.lane.state_key, fields)
+        is_requested = float(number or 0) == request.number and float(paging_until_ms or 0) > 0
+        return is_requested and generation == request.generation.encode()
 
     def settle(
         self, settlements: dict[Lane, Settlement], *, dice: float, finished: dict[str, list[str]]
     ) -> dict[Lane, LaneFlow]:
         """End the leases of a batch, and remove the records of each worker's finished batches."""
         calls = [
-            (
-                [lane.key],
-                [
-                    self.limit,
-                    repr(dice),
-                    ",".join(settlement.message_ids),
-                    "".join(settlement.codes),
-                    ",".join(settlement.latencies_ms),
-                    *settlement.returned,
-                ],
-            )
-            for lane, settlement in settlements.items()
+            ([lane.key], [self.limit, repr(dice), *settlement.arguments]) for lane, settlement in settlements.items()
         ]
         done = [("HDEL", work_key(worker), *batches) for worker, batches in finished.items() if batches]
         replies = call_all(self.client, self.scripts.settle, calls, then=done)
@@ -310,7 +330,7 @@ class Backlog:
         self.client.hdel(work_key(worker), batch)
 
     def held(self, regions: Iterable[str]) -> set[str]:
-        """Return the task ids of all deliveries in a queue or with a worker. This is slow, for the audit only."""
+        """Return all deliveries in a queue or with a worker (held.lua). This is slow, for the audit only."""
         return {task.decode() for task in self.scripts.held(args=list(regions))}
 
     def tokens(self, lane: Lane) -> list[int]:
@@ -318,9 +338,9 @@ class Backlog:
         places: dict[Any, Any] = self.client.hgetall(lane.places_key)
         return [int(message_id) for message_id, place in places.items() if place.decode() == Place.OUTSTANDING]
 
-    def repair(self, lane: Lane, message_ids: Sequence[int]) -> int:
-        """Take back tokens of lost deliveries, which are then read from the database again."""
-        return int(self.scripts.repair(keys=[lane.key], args=[self.limit, *message_ids]))
+    def repair(self, lane: Lane, message_ids: Sequence[int], *, generation: str) -> int:
+        """Take back tokens of deliveries lost in this generation, which are then read from the database again."""
+        return int(self.scripts.repair(keys=[lane.key], args=[self.limit, generation, *message_ids]))
 
     def lanes(self) -> list[Lane]:
         """Return all lanes that Redis knows."""
@@ -340,7 +360,7 @@ class Backlog:
     ) -> None:
         """Pass the settings of a subscription on to a lane (configure.lua)."""
         args = [int(mode), self.limit, action, from_id, *_own(limits), int(ordered), push_config]
-        self.scripts.configure(keys=[lane.key], args=args)
+        self.scripts.configure(keys=[lane.key], args=[*args, self._draw_generation()])
 
     def lease(
         self, lane: Lane, *, count: int, duration_ms: int, countdown_ms: tuple[int, int], puller: str = ""
@@ -350,47 +370,55 @@ class Backlog:
         reply = self.scripts.lease(keys=[lane.key], args=args)
         if reply is None:
             return None
-        leased, wanted, ends_ms = reply
+        leased, wanted, ends_ms, generation = reply
         page = PageRequest.parse(lane, wanted) if wanted else None
         fields = zip(leased[0::4], leased[1::4], leased[2::4], leased[3::4], strict=True)
         deliveries = [LeasedDelivery(int(name), task, times, attempts) for name, task, times, attempts in fields]
-        return Leases(deliveries, page, ends_ms)
+        return Leases(deliveries, page, ends_ms, generation.decode())
 
     def extend(
-        self, lane: Lane, leases: Iterable[tuple[int, int]], *, duration_ms: int, countdown_ms: tuple[int, int]
+        self,
+        lane: Lane,
+        leases: Iterable[tuple[int, int]],
+        *,
+        generation: str,
+        duration_ms: int,
+        countdown_ms: tuple[int, int],
     ) -> set[int]:
         """Move the end of leases, or nack them with a duration of 0. Return the deliveries whose leases have ended.
 
-        A lease is a pair of a delivery and the number of its leases so far.
+        A lease is a pair of a delivery and the number of its leases so far, in this generation of the lane.
         """
-        args: list[Any] = [duration_ms, *countdown_ms, repr(self._dice()), *_flat(leases)]
+        args: list[Any] = [duration_ms, *countdown_ms, repr(self._dice()), generation, *_flat(leases)]
         return _ids(self.scripts.extend(keys=[lane.key], args=args))
 
-    def lost(self, lane: Lane, leases: Iterable[tuple[int, int]]) -> set[int]:
+    def lost(self, lane: Lane, leases: Iterable[tuple[int, int]], *, generation: str) -> set[int]:
         """Return the deliveries whose leases have ended."""
-        return _ids(self.scripts.leased(keys=[lane.key], args=_flat(leases)))
+        return _ids(self.scripts.leased(keys=[lane.key], args=[generation, *_flat(leases)]))
 
-    def unlease(self, lane: Lane, leases: Iterable[tuple[int, int, int]]) -> None:
+    def unlease(self, lane: Lane, leases: Iterable[tuple[int, int, int]], *, generation: str) -> None:
         """Take back leases without costing an attempt (unlease.lua).
 
         A lease is a delivery, how often it was leased, and its end in ms.
         """
         args = [part for lease in leases for part in lease]
         if args:
-            self.scripts.unlease(keys=[lane.key], args=args)
+            self.scripts.unlease(keys=[lane.key], args=[generation, *args])
 
     def hand_over(self, lane: Lane, puller: str) -> None:
         """Leave the ordering keys of a stream that has closed to the other streams of its client (handover.lua)."""
         self.scripts.handover(keys=[lane.key], args=[puller])
 
-    def acknowledge(self, lane: Lane, leases: Iterable[tuple[int, int]]) -> tuple[set[int], set[int]]:
+    def acknowledge(
+        self, lane: Lane, leases: Iterable[tuple[int, int]], *, generation: str
+    ) -> tuple[set[int], set[int]]:
         """Take acks of an ordered lane; return what the database may forget now, and what came too late."""
-        owed_no_more, late = self.scripts.acknowledge(keys=[lane.key], args=_flat(leases))
+        owed_no_more, late = self.scripts.acknowledge(keys=[lane.key], args=[generation, *_flat(leases)])
         return _ids(owed_no_more), _ids(late)
 
-    def release(self, lane: Lane, message_ids: Sequence[int]) -> None:
-        """Forget acknowledged deliveries, which must have left the database already."""
-        self.scripts.release(keys=[lane.key], args=[self.limit, *message_ids])
+    def release(self, lane: Lane, message_ids: Sequence[int], *, generation: str = "") -> None:
+        """Forget deliveries that have left the database, in this generation of the lane or in whichever there is."""
+        self.scripts.release(keys=[lane.key], args=[self.limit, generation, *message_ids])
 
     def wait_for_pull(self, subscription_id: int, *, seconds: float) -> None:
         """Sleep until a pull subscription may have messages, at most this long."""

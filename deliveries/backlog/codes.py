@@ -49,6 +49,7 @@ VERDICT_CODES = {
 #: The fields of a lane's state that common.lua owns. Redis knows a lane if it has the first of them.
 LANE_CODES = {
     "mode": "mode",
+    "generation": "gen",
     "outstanding": "out",
     "cursor": "cur",
     "spilled": "spill",
@@ -94,8 +95,8 @@ RULE_CODES = {
     "burst": "burst",
 }
 STATE_CODES = LANE_CODES | RULE_CODES
-#: The fields that are text in Lua, because a double does not hold every id.
-TEXT_FIELDS = ("cursor", "spilled_from", "read_to")
+#: The fields that are text in Lua: a double does not hold every id.
+TEXT_FIELDS = ("generation", "cursor", "spilled_from", "read_to")
 
 
 def lua_names(*, time_scale: float = 1.0) -> str:

@@ -28,6 +28,7 @@
 --
 -- The fields of the state besides those of rules.lua:
 --   mode             0 = paused or detached, 1 = push, 2 = pull
+--   generation       random text that the lane got when it was made; see below
 --   outstanding      tokens held
 --   spilled          1 if the database has rows that are not in Redis, from the id `cursor` on
 --   cursor           see spilled
@@ -41,6 +42,18 @@
 --   parked           how many deliveries wait for their ordering key
 --   push_config      a number that changes with the subscription's push requests (push_config_digest in lanes.py); 0 if it
 --                    has none, or is not known
+--
+-- A lane is made anew if Redis was wiped, if a seek has forgotten it, or if something arrives for a lane that was deleted. The
+-- new lane reads the database from the start. What was made for the lane before it may still arrive. Therefore all that a lane
+-- hands out carries the lane's generation, and a lane drops what comes back from another one:
+--   a page                   the rows before it may not have been read yet
+--   a result                 the delivery may have been sent again: its token and its ordering key belong to another worker
+--   a lease, an ack id       it has ended: the delivery may have been leased again
+--   a dead worker's batch    its messages are not put back
+--   a lost token             it is not taken back: the audit has found it in another generation
+-- Nothing is lost by that, because the database has what is still owed: acks leave it before they come here. Task messages
+-- carry the generation for their results; those of versions without generations count in each. Offers and settings are made of
+-- what the database has, and ph:wake, ph:page and the bells only make somebody look at a lane, so they suit each generation.
 --
 -- An ordered lane reads its backlog from the database only, in the order of ids, so that a publisher's lost offer cannot
 -- swap two messages of a key. If any of it must be read again, everything that waits is read again.
@@ -61,8 +74,11 @@ end
 -- Sets the fields that a state of an older version may lack and that rules.lua does not own.
 local function add_pump_fields(state)
   state.credit, state.pumped_ms, state.ordered, state.parked, state.push_config = 0, 0, 0, 0, 0
-  state.spilled_from, state.read_to = '', '0'
+  state.spilled_from, state.read_to, state.generation = '', '0', ''
 end
+
+-- Returns the lane's generation, or '' for a lane that Redis does not have.
+local function generation_of(key) return redis.call('HGET', key .. ':s', STATE_CODES.generation) or '' end
 
 -- Returns the lane's state, or nil for a lane that Redis does not have (new, or wiped). The fields that were read are in the
 -- metatable, and fields that are assigned later are in the table itself: save_state writes only the latter.
@@ -98,11 +114,12 @@ local function save_state(key, state)
   if #fields > 0 then redis.call('HSET', key .. ':s', unpack(fields)) end
 end
 
-local function new_state(mode, spilled)
+local function new_state(mode, spilled, generation)
   local state = rules_new()
   state.mode, state.outstanding, state.cursor, state.page_number, state.paging_until_ms = mode, 0, '0', 0, 0
   state.spilled = spilled and 1 or 0
   add_pump_fields(state)
+  state.generation = generation
   return state
 end
 
@@ -120,22 +137,25 @@ local function spill(state, first)
   if state.spilled_from == '' or id_less(first, state.spilled_from) then state.spilled_from = first end
 end
 
--- Notes that a worker brings the next page. Returns the id to read from, the page's number, and the id up to which rows have
--- been read before. A page that is late and its repetition have the same number: the first to arrive counts.
+-- Notes that a worker brings the next page. Returns the id to read from, the page's number, the id up to which rows have been
+-- read before, and the generation. A page that is late and its repetition have the same number: the first to arrive counts,
+-- and the other is dropped, because its rows may have been settled meanwhile and would go out behind later ones of their key.
 local function request_page(state, now)
   if state.paging_until_ms == 0 then
     state.page_number = state.page_number + 1
     state.spilled_from = ''
   end
   state.paging_until_ms = now + PAGING_MS
-  return state.cursor, tostring(state.page_number), state.read_to
+  return state.cursor, tostring(state.page_number), state.read_to, state.generation
 end
+
+-- Returns whether the page with this number has not arrived yet, and the lane has not begun to read from elsewhere meanwhile.
+local function expects_page(state, number) return state.paging_until_ms > 0 and number == state.page_number end
 
 -- Moves the cursor behind a page that has arrived. A row of a spill since the request may be missing in the page, so the lane
 -- reads on from the first such row. An ordered lane reads the page again, as it never skips a row whose offer got lost.
-local function page_arrived(state, number, next_id, is_last)
+local function page_arrived(state, next_id, is_last)
   if id_less(state.read_to, next_id) then state.read_to = next_id end
-  if number ~= state.page_number then return end
   state.paging_until_ms = 0
   if state.spilled_from == '' then
     state.cursor = next_id
@@ -196,6 +216,13 @@ local function append(key, ids, count, message_of, orderings)
 end
 
 local function message_id(message) return string.match(message, '^{"headers":{"id":"(%d+)') end
+
+-- Returns the message id, the subscription, the region and the generation of a task message; all nil for another message,
+-- and no generation for a message of an older version.
+local function task_of(message)
+  local id, subscription, region, rest = string.match(message, '^{"headers":{"id":"(%d+)%.(%d+)%.([^".]+)([^"]*)"')
+  return id, subscription, region, rest and string.match(rest, '^%.(.+)')
+end
 
 -- Takes up to `free` due deliveries out of the retry set. Returns their ids and messages.
 local function due_retries(key, free, now)
@@ -360,7 +387,8 @@ local function forget_deliveries(key, state, ids, where)
   end)
 end
 
--- Forgets all waiting deliveries, which the database has too. Deliveries with a token or a lease stay.
+-- Forgets all waiting deliveries, which the database has too. Deliveries with a token or a lease stay. A page on its way to the
+-- lane is dropped, because the rows before it must be read again first.
 local function clear_waiting(key, state)
   local kept, gone = {}, {}
   local all = redis.call('HGETALL', key .. ':d')
@@ -382,6 +410,7 @@ local function clear_waiting(key, state)
     if not kept[holders[i + 1]] then redis.call('HDEL', key .. ':k', holders[i]) end
   end
   state.parked = 0
+  state.paging_until_ms = 0
 end
 
 -- Returns whether a delivery was acknowledged and waits for an earlier one of its key. The first of its key doesn't wait: it is

@@ -1,4 +1,4 @@
--- configure(lane; mode, limit, action, from, cap, rate, burst, ordered, push_config) -> 1
+-- configure(lane; mode, limit, action, from, cap, rate, burst, ordered, push_config, generation) -> 1
 --
 -- Passes the settings of a subscription on to a lane.
 --   KEYS[1]  the lane
@@ -10,6 +10,7 @@
 --            "anew": like "known", and past results no longer count
 --   ARGV[5..7]  the subscription's own limits: outstanding, messages a second, burst; 0 is none
 --   ARGV[8]  1 if messages of an ordering key go out in order   ARGV[9]  the push_config of common.lua
+--   ARGV[10]  the generation of a lane that is created
 -- A lane that is paused forgets what waits in Redis (the database has it) and keeps deliveries with a token or a lease. When
 -- it is resumed, it reads the database from the start. So does an ordered lane that moves between push and pull. Past results
 -- no longer count when push begins or the push requests change: slow start begins, and all retries are due. Owns every key of
@@ -20,7 +21,7 @@ local now = now_ms()
 local mode, action, ordered, push_config = tonumber(ARGV[1]), ARGV[3], tonumber(ARGV[8]), tonumber(ARGV[9])
 local state = load_state(key)
 if not state then
-  state = new_state(mode, action ~= 'new')
+  state = new_state(mode, action ~= 'new', ARGV[10])
   state.ordered = ordered
 end
 

@@ -1,11 +1,11 @@
--- held(; region ...) -> ids of all tasks ("<message>.<subscription>.<region>") in a queue or with a worker
+-- held(; region ...) -> all deliveries ("<message>.<subscription>.<region>") in a queue or with a worker
 --
 -- They are in a queue, in a worker's record, or in kombu's own record of a stock worker. Reading them all is slow, so this
 -- is for the audit only.
 --   ARGV  the regions whose queues are read. Changes nothing.
 local held = {}
 local function note(message)
-  local id = string.match(message, '"id":%s*"(%d+%.%d+%.[^"]+)"')
+  local id = string.match(message, '"id":%s*"(%d+%.%d+%.[^".]+)')
   if id then held[#held + 1] = id end
 end
 for _, region in ipairs(ARGV) do

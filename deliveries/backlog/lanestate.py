@@ -22,6 +22,8 @@ class LaneState:
     """The state of a lane (common.lua says more about its fields)."""
 
     mode: Mode
+    #: Which of the lanes of this name it is; "" in a lane of an older version.
+    generation: str
     #: Tokens held.
     outstanding: int
     #: The database has rows from the id `cursor` on that are not in Redis.
@@ -51,6 +53,7 @@ def lane_state_parse(fields: Mapping[bytes, bytes]) -> LaneState | None:
 
     return LaneState(
         mode=Mode(int(number("mode"))),
+        generation=fields.get(STATE_CODES["generation"].encode(), b"").decode(),
         outstanding=int(number("outstanding")),
         spilled=number("spilled") == 1,
         # A double does not hold every id.

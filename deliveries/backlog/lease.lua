@@ -1,5 +1,6 @@
 -- lease(lane; count, deadline, limit, minimum, maximum, dice, puller)
---   -> {{id, message, times leased, attempts, ...}, first id of the page or "", spill count, when the leases end in ms}
+--   -> {{id, message, times leased, attempts, ...}, the wanted page as request_page returns it or nothing, when the leases
+--       end in ms, the lane's generation}
 --
 -- Leases due retries and then the next of the backlog to a puller, and ends leases that have lapsed. `attempts` are the
 -- leases that cost the delivery an attempt, this one included.
@@ -18,7 +19,7 @@ local puller = ARGV[7]
 local state = load_state(key)
 if not state then return false end
 local ends = now + tonumber(ARGV[2])
-if state.mode ~= PULL then return {{}, '', '0', ends} end
+if state.mode ~= PULL then return {{}, {}, ends, state.generation} end
 
 lapse(key, state, now, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]))
 -- Leased messages stay in Redis too, so the number of leases is bounded.
@@ -78,4 +79,4 @@ if free > 0 then lease(next_ready(key, state, free, puller)) end
 local page = {}
 if runs_low(key, state, now, limit / 2) then page = {request_page(state, now)} end
 save_state(key, state)
-return {leased, page, ends}
+return {leased, page, ends, state.generation}

@@ -1,20 +1,21 @@
--- offer(lane, ...; limit, parts, settings of each lane, id, text, ...) -> nothing
+-- offer(lane, ...; limit, generation, parts, settings of each lane, id, text, ...) -> nothing
 --
 -- Appends the same new deliveries to the backlog of each lane, and pumps it. Deliveries that do not fit stay in the database:
 -- the lane is then spilled from the first refused id on, and later offers are refused too, so that the publish order is
 -- kept. An error in one lane does not keep the others from their deliveries; the first error is the reply.
 --   KEYS          the lanes, "<subscription>:<region>"
 --   ARGV[1]       how many may wait in Redis, for each lane
---   ARGV[2..10]   the parts of a task message between its ids and its text (task_parts in taskmessage.py)
---   ARGV[11..]    for each lane "mode,outstanding,messages/s,burst": its mode and the subscription's own limits, for a lane
+--   ARGV[2]       the generation of a lane that Redis does not know yet
+--   ARGV[3..13]   the parts of a task message between its ids and its text (task_parts in taskmessage.py)
+--   ARGV[14..]    for each lane "mode,outstanding,messages/s,burst": its mode and the subscription's own limits, for a lane
 --                 that Redis does not know yet
 --   the others    id and escaped JSON text of each message, alternating, in publish order
 -- Owns every key of the lanes (common.lua).
 local now = now_ms()
 local limit = tonumber(ARGV[1])
-local P1, P2, P3, P4, P5, P6, P7, P8, P9 = unpack(ARGV, 2, 10)
+local P1, P2, P3, P4, P5, P6, P7, P8, P9, P10, P11 = unpack(ARGV, 3, 13)
 local ids, texts = {}, {}
-for i = 11 + #KEYS, #ARGV, 2 do
+for i = 14 + #KEYS, #ARGV, 2 do
   ids[#ids + 1] = ARGV[i]
   texts[#texts + 1] = ARGV[i + 1]
 end
@@ -22,38 +23,42 @@ end
 -- Redis does not know the lane, so the database may have more deliveries of it.
 local function lane_from_settings(settings)
   local mode, cap, rate, burst = string.match(settings, '^(%d),([^,]+),([^,]+),([^,]+)$')
-  local state = new_state(tonumber(mode), true)
+  local state = new_state(tonumber(mode), true, ARGV[2])
   state.cap, state.rate, state.burst = tonumber(cap), tonumber(rate), tonumber(burst)
   return state
 end
 
-local function append_first(lane, key, count)
-  local s = string.match(lane, '^%d+')
+local function append_first(lane, key, count, generation)
+  local s, g = string.match(lane, '^%d+'), generation
   append(key, ids, count, function(i)
     local id = ids[i]
-    return P1 .. id .. P2 .. s .. P3 .. s .. P4 .. id .. P5 .. id .. P6 .. s .. P7 .. s .. P8 .. texts[i] .. P9
+    return P1 .. id .. P2 .. s .. P3 .. g .. P4 .. s .. P5 .. id .. P6 .. id .. P7 .. s .. P8 .. g .. P9 .. s .. P10
+      .. texts[i] .. P11
   end)
 end
 
--- Returns whether the messages only join those that wait in the backlog of a push lane, whose state then stays as it is.
+-- Returns the generation of a push lane in whose backlog the messages only join others, so that its state stays as it is.
 local function only_joins(key, length)
-  if length == 0 or length + #ids > limit then return false end
-  local fields = redis.call('HMGET', key .. ':s', STATE_CODES.mode, STATE_CODES.spilled, STATE_CODES.ordered)
-  return tonumber(fields[1]) == PUSH and tonumber(fields[2]) == 0 and tonumber(fields[3]) == 0
+  if length == 0 or length + #ids > limit then return nil end
+  local codes = STATE_CODES
+  local fields = redis.call('HMGET', key .. ':s', codes.mode, codes.spilled, codes.ordered, codes.generation)
+  local joins = tonumber(fields[1]) == PUSH and tonumber(fields[2]) == 0 and tonumber(fields[3]) == 0
+  return joins and (fields[4] or '') or nil
 end
 
 local function offer(lane, settings)
   local key = PREFIX .. lane
   local length = redis.call('LLEN', key .. ':b')
-  if only_joins(key, length) then
-    append_first(lane, key, #ids)
+  local generation = only_joins(key, length)
+  if generation then
+    append_first(lane, key, #ids, generation)
     return
   end
   local state = load_state(key) or lane_from_settings(settings)
   local room = 0
   if state.spilled == 0 and state.mode ~= IDLE and state.ordered == 0 then room = limit - length end
   local taken = math.max(math.min(room, #ids), 0)
-  if taken > 0 then append_first(lane, key, taken) end
+  if taken > 0 then append_first(lane, key, taken, state.generation) end
   if taken < #ids then spill(state, ids[taken + 1]) end
   -- A lane that had messages already has been pumped, and is pumped again when more of them may go out.
   local is_waiting = state.mode == PUSH and state.spilled == 0 and (length > 0 or waits_for_token(state, now))
@@ -64,7 +69,7 @@ end
 
 local first_error
 for i, lane in ipairs(KEYS) do
-  local ok, err = pcall(offer, lane, ARGV[10 + i])
+  local ok, err = pcall(offer, lane, ARGV[13 + i])
   if not ok then first_error = first_error or err end
 end
 if type(first_error) == 'string' then return redis.error_reply(first_error) end

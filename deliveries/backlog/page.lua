@@ -1,32 +1,32 @@
--- page(lane; limit, next id, number, complete, keys, id, message, ...) -> whether the lane wants another page
+-- page(lane; limit, next id, number, generation, complete, keys, id, message, ...) -> whether the lane wants another page
 --
--- Appends a page that a worker has read from the database to a lane's backlog, and pumps the lane.
+-- Appends a page that a worker has read from the database to a lane's backlog, and pumps the lane. A page that the lane does
+-- not expect any more is dropped.
 --   KEYS[1]  the lane, "<subscription>:<region>"
 --   ARGV[1]  how many may wait in Redis
---   ARGV[2]  the id to read on from; ARGV[3] the number of the page, which request_page returned
---   ARGV[4]  "1" if the database had no more
---   ARGV[5]  ordered lanes only: the digest of each message's ordering key, or "", joined by commas
---   ARGV[6..] id and complete Celery message, alternating, in publish order
+--   ARGV[2]  the id to read on from; ARGV[3..4] the number of the page and the generation, which request_page returned
+--   ARGV[5]  "1" if the database had no more
+--   ARGV[6]  ordered lanes only: the digest of each message's ordering key, or "", joined by commas
+--   ARGV[7..] id and complete Celery message, alternating, in publish order
 -- Owns every key of the lane (common.lua).
 local lane = KEYS[1]
 local key = PREFIX .. lane
 local now = now_ms()
 local state = load_state(key)
--- Redis was wiped after the page was requested: the rebuild makes the lane read the database again.
-if not state then return 0 end
+if not state or state.generation ~= ARGV[4] or not expects_page(state, tonumber(ARGV[3])) then return 0 end
 
 local orderings = {}
 if state.ordered == 1 then
-  for value in string.gmatch(ARGV[5] .. ',', '([^,]*),') do orderings[#orderings + 1] = value end
+  for value in string.gmatch(ARGV[6] .. ',', '([^,]*),') do orderings[#orderings + 1] = value end
 end
 local ids, messages = {}, {}
-for i = 6, #ARGV, 2 do
+for i = 7, #ARGV, 2 do
   ids[#ids + 1] = ARGV[i]
   messages[#messages + 1] = ARGV[i + 1]
 end
 append(key, ids, #ids, function(i) return messages[i] end, orderings)
 
-page_arrived(state, tonumber(ARGV[3]), ARGV[2], ARGV[4] == '1')
+page_arrived(state, ARGV[2], ARGV[5] == '1')
 local _, page = pump(lane, state, now, tonumber(ARGV[1]))
 save_state(key, state)
 if state.mode == PULL then ring_pullers(lane) end

@@ -34,7 +34,11 @@ def page_in(request: PageRequest) -> None:
     is_ordered = subscription is not None and subscription.ordered
     orderings = [digest(row.ordering_key) for row in rows] if is_ordered else []
     default_backlog().offer_page(
-        request, render_rows(lane, rows), next_id=next_id, complete=is_last, orderings=orderings
+        request,
+        render_rows(lane, rows, generation=request.generation),
+        next_id=next_id,
+        complete=is_last,
+        orderings=orderings,
     )
 
 
@@ -53,7 +57,7 @@ def digest(ordering_key: str) -> str:
     return hashlib.blake2s(ordering_key.encode(), digest_size=12).hexdigest() if ordering_key else ""
 
 
-def render_rows(lane: Lane, rows: Sequence[statements.PageRow]) -> list[tuple[int, str]]:
+def render_rows(lane: Lane, rows: Sequence[statements.PageRow], *, generation: str) -> list[tuple[int, str]]:
     """Return the Celery messages of deliveries from the database, with the number of their next attempts."""
     templates: dict[int, TaskTemplate] = {}
     rendered = []
@@ -61,7 +65,10 @@ def render_rows(lane: Lane, rows: Sequence[statements.PageRow]) -> list[tuple[in
         template = templates.get(row.attempts)
         if template is None:
             template = templates[row.attempts] = TaskTemplate(
-                subscription_id=lane.subscription_id, region=lane.region, attempt=row.attempts + 1
+                subscription_id=lane.subscription_id,
+                region=lane.region,
+                attempt=row.attempts + 1,
+                generation=generation,
             )
         if row.data is None:
             text = escaped(reference(row.message_id))

@@ -97,13 +97,14 @@ local function send(key, queue, ids, messages)
   return #ids
 end
 
--- Puts the messages of a worker's batch, as fetch.lua recorded it, back into the queue, without those that were settled.
--- Returns how many.
+-- Puts the messages of a worker's batch, as fetch.lua recorded it, back into the queue, without those that were settled and
+-- those of another generation of their lane. Returns how many.
 local function requeue(packed)
   local count = 0
   for _, message in ipairs(cmsgpack.unpack(packed)) do
-    local id, subscription, region = string.match(message, '^{"headers":{"id":"(%d+)%.(%d+)%.([^"]+)"')
-    if id and redis.call('HGET', PREFIX .. subscription .. ':' .. region .. ':d', id) == OUTSTANDING then
+    local id, subscription, region, generation = task_of(message)
+    local key = id and PREFIX .. subscription .. ':' .. region
+    if id and redis.call('HGET', key .. ':d', id) == OUTSTANDING and (not generation or generation == generation_of(key)) then
       redis.call('RPUSH', 'deliveries.' .. region, message)
       ring(region)
       count = count + 1

@@ -18,7 +18,6 @@ from deliveries.backlog.lanes import lane_agrees, lane_configure
 from deliveries.backlog.paging import missing_in_redis
 from deliveries.backlog.regions import regions_audit
 from deliveries.rules.ids import first_id_at
-from deliveries.rules.taskmessage import task_id
 from deliveries.store import statements
 from deliveries.store.fanout import first_pending_id
 from deliveries.store.writelock import write_transaction
@@ -66,21 +65,26 @@ def audit_tokens(suspects: set[str]) -> tuple[set[str], int]:
     longer than any script or hand-over takes.
     """
     backlog = default_backlog()
-    lanes = [lane for lane in backlog.lanes() if (state := backlog.state(lane)) is not None and state.outstanding]
-    if not lanes:
+    generations = {
+        lane: state.generation
+        for lane in backlog.lanes()
+        if (state := backlog.state(lane)) is not None and state.outstanding
+    }
+    if not generations:
         return set(), 0
-    tokens = {lane: backlog.tokens(lane) for lane in lanes}
-    held = backlog.held({lane.region for lane in lanes})
+    tokens = {lane: backlog.tokens(lane) for lane in generations}
+    held = backlog.held({lane.region for lane in generations})
     fresh: set[str] = set()
     repaired = 0
     for lane, message_ids in tokens.items():
-        lost = {task_id(i, lane.subscription_id, lane.region): i for i in message_ids}
-        lost = {task: message_id for task, message_id in lost.items() if task not in held}
+        generation = generations[lane]
+        lost = {f"{i}.{lane.subscription_id}.{lane.region}": i for i in message_ids}
+        lost = {f"{task}.{generation}": message_id for task, message_id in lost.items() if task not in held}
         known = [message_id for task, message_id in lost.items() if task in suspects]
         fresh.update(task for task in lost if task not in suspects)
         if known:
             logger.warning("lane %s: nobody held %d of its tokens", lane.key, len(known))
-            repaired += backlog.repair(lane, known)
+            repaired += backlog.repair(lane, known, generation=generation)
     return fresh, repaired
 
 

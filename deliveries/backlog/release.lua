@@ -1,14 +1,16 @@
--- release(lane; limit, id, ...) -> 1
+-- release(lane; limit, generation, id, ...) -> 1
 --
 -- Forgets deliveries that a puller acknowledged, in whatever place they are. They must have left the database already.
---   KEYS[1]  the lane   ARGV[1]  how many may wait in Redis   ARGV[2..]  the deliveries
+--   KEYS[1]  the lane   ARGV[1]  how many may wait in Redis
+--   ARGV[2]  the generation in which they were leased, or "" if they are no longer owed for another reason
+--   ARGV[3..]  the deliveries
 -- Owns every key of the lane (common.lua).
 local lane = KEYS[1]
 local key = PREFIX .. lane
 local state = load_state(key)
-if not state then return 1 end
+if not state or (ARGV[2] ~= '' and state.generation ~= ARGV[2]) then return 1 end
 local named, ids, places = {}, {}, {}
-for i = 2, #ARGV do named[#named + 1] = ARGV[i] end
+for i = 3, #ARGV do named[#named + 1] = ARGV[i] end
 each_chunk(named, function(part)
   for i, place in ipairs(redis.call('HMGET', key .. ':d', unpack(part))) do
     if place then

@@ -1,15 +1,16 @@
--- repair(lane; limit, id ...) -> how many tokens were taken back
+-- repair(lane; limit, generation, id ...) -> how many tokens were taken back
 --
 -- Takes back the tokens of lost deliveries, which are then read from the database again, and recounts the lane's tokens.
---   KEYS[1]  the lane   ARGV[1]  how many may wait in Redis   ARGV[2..]  the deliveries
+--   KEYS[1]  the lane   ARGV[1]  how many may wait in Redis   ARGV[2]  the generation in which they were lost
+--   ARGV[3..]  the deliveries
 -- Owns every key of the lane (common.lua).
 local lane = KEYS[1]
 local key = PREFIX .. lane
 local now = now_ms()
 local state = load_state(key)
-if not state then return 0 end
+if not state or state.generation ~= ARGV[2] then return 0 end
 local taken = 0
-for i = 2, #ARGV do
+for i = 3, #ARGV do
   if redis.call('HGET', key .. ':d', ARGV[i]) == OUTSTANDING then
     redis.call('HDEL', key .. ':d', ARGV[i])
     spill(state, ARGV[i])

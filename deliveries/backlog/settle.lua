@@ -1,10 +1,12 @@
--- settle(lane; limit, dice, ids, verdicts, latencies, [delay, message] ...) -> {settled, page wanted, window, pause, spare}
+-- settle(lane; limit, dice, ids, verdicts, latencies, generations, [delay, message] ...)
+--   -> {settled, page wanted, window, pause, spare}
 --
 -- Ends the leases of a batch: it forgets acked deliveries, puts nacked ones into the retry set, takes the tokens back,
 -- updates the window and the push backoff, and pumps the lane. Settling a delivery twice is harmless, because only
--- deliveries with a token count. `window` and `pause` (ms) are the lane's new ones. `spare` is the number of free tokens if
--- no delivery waits and at least half of the window is free, and otherwise 0. For an ordered lane it is 1 at most, because
--- the next delivery of a key waits for the result of the one before, whatever the window.
+-- deliveries with a token count. Results of another generation of the lane are dropped. `window` and `pause` (ms) are the
+-- lane's new ones. `spare` is the number of free tokens if no delivery waits and at least half of the window is free, and
+-- otherwise 0. For an ordered lane it is 1 at most, because the next delivery of a key waits for the result of the one
+-- before, whatever the window.
 --   KEYS[1]  the lane
 --   ARGV[1]  how many deliveries may wait in Redis
 --   ARGV[2]  a number in [0, 1) for the jitter of the push backoff
@@ -13,7 +15,8 @@
 --            DEAD_LETTER (a nack that is no longer owed, as the message went to the dead-letter topic). A capital letter
 --            means that the message has failed twice already, so that this result says little about the endpoint.
 --   ARGV[5]  the latency of each in ms, joined by commas
---   ARGV[6..] for each NACK and RELEASE in order: delay in ms, and the Celery message of the next attempt
+--   ARGV[6]  the generation that each result is of, joined by commas; one, if it is the same for all
+--   ARGV[7..] for each NACK and RELEASE in order: delay in ms, and the Celery message of the next attempt
 -- Owns every key of the lane (common.lua).
 local lane = KEYS[1]
 local key = PREFIX .. lane
@@ -22,9 +25,10 @@ local state = load_state(key)
 -- Redis was wiped: the database still has every delivery that was not acked, and the next offer or audit reads them.
 if not state then return {0, 0, 0, 0, 0} end
 
-local ids, latencies = {}, {}
+local ids, latencies, generations = {}, {}, {}
 for id in string.gmatch(ARGV[3], '[^,]+') do ids[#ids + 1] = id end
 for value in string.gmatch(ARGV[5], '[^,]+') do latencies[#latencies + 1] = tonumber(value) end
+for value in string.gmatch(ARGV[6] .. ',', '([^,]*),') do generations[#generations + 1] = value end
 local letters = ARGV[4]
 local dice = tonumber(ARGV[2])
 
@@ -34,7 +38,7 @@ each_chunk(ids, function(part)
 end)
 
 local gone, gone_from, back, back_ids, settled = {}, {}, {}, {}, 0
-local extra = 6
+local extra = 7
 for i, id in ipairs(ids) do
   local letter = string.sub(letters, i, i)
   local verdict = string.lower(letter)
@@ -43,6 +47,8 @@ for i, id in ipairs(ids) do
     delay, message = tonumber(ARGV[extra]), ARGV[extra + 1]
     extra = extra + 2
   end
+  local generation = generations[i] or generations[1]
+  if generation ~= '' and generation ~= state.generation then places[i] = false end
   if places[i] == OUTSTANDING then
     settled = settled + 1
     state.outstanding = state.outstanding - 1

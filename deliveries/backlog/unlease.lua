@@ -1,16 +1,16 @@
--- unlease(lane; id, times leased, end, ...) -> 1
+-- unlease(lane; generation, id, times leased, end, ...) -> 1
 --
 -- Takes back leases of messages that were not handed out after all, or that their puller never looked at: a lease that
 -- doesn't hold any more, or ends at another time by now, is left alone. The messages are due at once, before the backlog,
 -- and it costs them no attempt.
---   KEYS[1]  the lane
---   ARGV  delivery, how often it had been leased when it was handed out, and when that lease was to end (ms)
+--   KEYS[1]  the lane   ARGV[1]  the generation in which they were leased; leases of another one have ended
+--   ARGV[2..]  delivery, how often it had been leased when it was handed out, and when that lease was to end (ms)
 -- Owns every key of the lane (common.lua).
 local key = PREFIX .. KEYS[1]
 local state = load_state(key)
-if not state then return 1 end
+if not state or state.generation ~= ARGV[1] then return 1 end
 local taken_back = {}
-for i = 1, #ARGV, 3 do
+for i = 2, #ARGV, 3 do
   local id = ARGV[i]
   local ends = redis.call('ZSCORE', key .. ':l', id)
   if ends == ARGV[i + 2] and redis.call('HGET', key .. ':a', id) == ARGV[i + 1] then

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 
-from deliveries.backlog.backlog import Lane, by_lane
+from deliveries.backlog.backlog import Lane, grouped
 from deliveries.backlog.default import default_backlog
 from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
 from deliveries.store import statements
@@ -67,14 +67,16 @@ def ack_ids_ended(*, subscription: Subscription, ack_ids: Sequence[str]) -> set[
 def leases_ended(leases: Iterable[AckId]) -> set[AckId]:
     """Return the leases that have ended, by acknowledgement, lapse or nack."""
     ended: set[AckId] = set()
-    for lane, group in leases_by_lane(leases).items():
-        ended_ids = default_backlog().lost(lane, [(lease.message_id, lease.times) for lease in group])
+    for (lane, generation), group in leases_by_lane(leases).items():
+        pairs = [(lease.message_id, lease.times) for lease in group]
+        ended_ids = default_backlog().lost(lane, pairs, generation=generation)
         ended |= {lease for lease in group if lease.message_id in ended_ids}
     return ended
 
 
-def leases_by_lane(leases: Iterable[AckId]) -> dict[Lane, list[AckId]]:
-    return by_lane(leases, lambda lease: Lane(lease.subscription_id, lease.region))
+def leases_by_lane(leases: Iterable[AckId]) -> dict[tuple[Lane, str], list[AckId]]:
+    """Group leases by their lanes and the lanes' generations."""
+    return grouped(leases, lambda lease: (Lane(lease.subscription_id, lease.region), lease.generation))
 
 
 def pull_lanes(subscription_id: int) -> set[Lane]:

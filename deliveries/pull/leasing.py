@@ -125,7 +125,13 @@ def _lease(push_settings: PushSettings, count: int, *, seconds: int, max_bytes: 
             step = min(count - len(received), LEASE_STEP)
             leases = _lease_lane(lane, push_settings, step, seconds, puller)
             room = max_bytes - sum(message.size for message in received)
-            ack_id = partial(AckId, *lane, leased_ms=leases.ends_ms - seconds * 1000, is_streamed=bool(puller))
+            ack_id = partial(
+                AckId,
+                *lane,
+                leased_ms=leases.ends_ms - seconds * 1000,
+                is_streamed=bool(puller),
+                generation=leases.generation,
+            )
             leased, is_full = _read(lane, push_settings, leases, ack_id, max_bytes=room, at_least_one=not received)
             if push_settings.transforms and leased:
                 leased, has_more = leased_transform(
@@ -167,7 +173,7 @@ def _lease_lane(lane: Lane, push_settings: PushSettings, count: int, seconds: in
         # Redis was wiped or never had the lane. Configuring it makes the lane read the database.
         lane_configure(lane, push_settings, action="known")
         leases = lease()
-    return leases or Leases([], None, 0)
+    return leases or Leases([], None, 0, "")
 
 
 def _read(
@@ -188,14 +194,13 @@ def _read(
         message_id: _candidate(task_message, times, attempts)
         for message_id, task_message, times, attempts in leases.deliveries
     }
-    for message_id in _unpullable(lane, push_settings, candidates):
+    for message_id in _unpullable(lane, push_settings, candidates, generation=leases.generation):
         del candidates[message_id]
     sizes = _sizes(candidates)
     fitting = _fitting(sizes, max_bytes=max_bytes, at_least_one=at_least_one)
     surplus = [message_id for message_id in sizes if message_id not in fitting]
-    default_backlog().unlease(
-        lane, [(message_id, candidates[message_id].times, leases.ends_ms) for message_id in surplus]
-    )
+    given_back = [(message_id, candidates[message_id].times, leases.ends_ms) for message_id in surplus]
+    default_backlog().unlease(lane, given_back, generation=leases.generation)
     payloads = payloads_read([message_id for message_id in fitting if candidates[message_id].task.is_reference])
     leased = []
     for message_id in fitting:
@@ -212,7 +217,9 @@ def _candidate(task_message: bytes, times: int, leased_attempts: int) -> _Candid
     return _Candidate(task, times, task.attempt - 1 + leased_attempts)
 
 
-def _unpullable(lane: Lane, push_settings: PushSettings, candidates: Mapping[int, _Candidate]) -> set[int]:
+def _unpullable(
+    lane: Lane, push_settings: PushSettings, candidates: Mapping[int, _Candidate], *, generation: str
+) -> set[int]:
     """Forward spent messages to the dead-letter topic and forget expired ones. Return the ids of both."""
     # The attempt of a lease counts from 1, so the attempt before it was the last that the policy allowed.
     spent = {
@@ -220,12 +227,12 @@ def _unpullable(lane: Lane, push_settings: PushSettings, candidates: Mapping[int
         for message_id, candidate in candidates.items()
         if is_spent(push_settings, attempts=candidate.attempt - 1)
     }
-    forwarded = deliveries_dead_letter(lane, spent) if spent else set()
+    forwarded = deliveries_dead_letter(lane, spent, generation=generation) if spent else set()
     others = [message_id for message_id in candidates if message_id not in forwarded]
     owed = _still_owed(lane, push_settings, others)
     expired = [message_id for message_id in others if message_id not in owed]
     if expired:
-        deliveries_forget(lane, expired)
+        deliveries_forget(lane, expired, generation=generation)
     return forwarded.union(expired)
 
 

@@ -77,7 +77,7 @@ def _acknowledge_filtered(leases: Sequence[AckId], push_settings: PushSettings) 
         leases = leases_acknowledge_in_order(leases)
     else:
         leases_acknowledge(leases)
-    for lane, group in leases_by_lane(leases).items():
+    for (lane, _), group in leases_by_lane(leases).items():
         records.filtered(
             subscription=push_settings,
             region=lane.region,

@@ -14,12 +14,12 @@ from deliveries.push.sending.engine import Engine
 from deliveries.push.sending.flight import Flight
 from deliveries.push.transformer import Transformer
 from deliveries.rules.outcome import Verdict
-from deliveries.rules.taskmessage import DeliverTask, task_id
+from deliveries.rules.taskmessage import DeliverTask
 from deliveries.transforming import FILTER
 from pushhub.common import tracing
 
 
-def deliver_one(task: DeliverTask) -> str:
+def deliver_one(task: DeliverTask, *, task_id: str) -> str:
     """Push a message, wait for the result, settle it, and return the result as text.
 
     Raises the errors of the database and of Redis if it cannot settle; the broker then delivers the task again.
@@ -27,7 +27,7 @@ def deliver_one(task: DeliverTask) -> str:
     ended = threading.Event()
     flight = Flight(
         task,
-        task_id(task.message_id, task.subscription_id, task.region),
+        task_id,
         batch=None,
         lane=Lane(task.subscription_id, task.region),
         finish=lambda _: ended.set(),

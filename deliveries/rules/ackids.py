@@ -16,7 +16,10 @@ MAX_CHARACTERS = 400
 
 
 class AckId(NamedTuple):
-    """A lease. `times` counts the leases of the delivery, so that requests about an earlier lease are recognized."""
+    """A lease. `times` counts the leases of the delivery in one generation of its lane (common.lua).
+
+    Requests about an earlier lease are recognized by the two.
+    """
 
     subscription_id: int
     region: str
@@ -26,11 +29,13 @@ class AckId(NamedTuple):
     #: When it began, in ms since 1970; 0 in ack ids of older versions.
     leased_ms: int = 0
     is_streamed: bool = False
+    #: "" in ack ids of older versions.
+    generation: str = ""
 
 
 def ack_id_text(lease: AckId, *, secret: bytes) -> str:
-    subscription_id, region, message_id, times, attempt, leased_ms, is_streamed = lease
-    plain = f"{subscription_id}.{region}.{message_id}.{times}.{attempt}.{leased_ms}.{is_streamed:d}".encode()
+    *fields, is_streamed, generation = lease
+    plain = ".".join([*map(str, fields), f"{is_streamed:d}", generation]).encode()
     # The plain text begins with a digit, so the ack id never begins with a hyphen, which command lines take for a flag.
     encoded = binascii.b2a_base64(plain + _mac(plain, secret), newline=False)
     return encoded.translate(TO_URL_SAFE).rstrip(b"=").decode()
@@ -49,8 +54,9 @@ def ack_id_parse(text: str, *, secret: bytes) -> AckId | None:
     if not hmac.compare_digest(mac, _mac(plain, secret)):
         return None
     subscription_id, region, *numbers = plain.decode().split(".")
+    generation = numbers.pop() if len(numbers) == 6 else ""
     message_id, times, attempt, leased_ms, is_streamed = map(int, [*numbers, "0", "0"][:5])
-    return AckId(int(subscription_id), region, message_id, times, attempt, leased_ms, bool(is_streamed))
+    return AckId(int(subscription_id), region, message_id, times, attempt, leased_ms, bool(is_streamed), generation)
 
 
 def _mac(plain: bytes, secret: bytes) -> bytes:

@@ -2,8 +2,8 @@
 
 Each is a complete message that a stock Celery worker can run. A template builds it in a few microseconds, where
 Celery's own `apply_async` takes half a millisecond. The body is not in base64, so that people can read it in Redis. The
-headers' `id` comes first and has the message id, the subscription and the region, because the Lua scripts read it
-there.
+headers' `id` comes first and has the message id, the subscription, the region and the generation of the lane, because
+the Lua scripts read it there.
 """
 
 from __future__ import annotations
@@ -48,17 +48,19 @@ def queue_name(region: str) -> str:
     return QUEUE_PREFIX + region
 
 
-def task_id(message_id: int | str, subscription_id: int, region: str) -> str:
-    return f"{message_id}.{subscription_id}.{region}"
+def generation_of(task_id: str) -> str:
+    """Return the generation of a task's lane; "" in tasks of an older version."""
+    parts = task_id.split(".")
+    return parts[3] if len(parts) > 3 else ""
 
 
 class TaskTemplate:
-    """Renders task messages for one subscription, region and attempt."""
+    """Renders task messages for one subscription, region, attempt and generation of the lane."""
 
     __slots__ = ("_after_id", "_after_identity", "_after_message", "_before_message", "_suffix")
 
-    def __init__(self, *, subscription_id: int | str, region: str, attempt: int) -> None:
-        self._suffix = f".{subscription_id}.{region}"
+    def __init__(self, *, subscription_id: int | str, region: str, attempt: int, generation: str) -> None:
+        self._suffix = f".{subscription_id}.{region}.{generation}"
         self._after_identity = (
             f'{_AFTER_IDENTITY}"root_id":null,"parent_id":null,"group":null,'
             f'"retries":{attempt - 1},"eta":null,"expires":null,"timelimit":[null,null],"ignore_result":true,'
@@ -85,11 +87,12 @@ class TaskTemplate:
 def task_parts(region: str) -> tuple[str, ...]:
     """Return the parts of a first attempt's task message between its ids and its message text.
 
-    The values between them are, in this order: message id, subscription id twice, message id twice, subscription id
-    twice, and the text that `escaped` returns. offer.lua puts them in, once for each subscription.
+    The values between them are, in this order: message id, subscription id, generation, subscription id, message id
+    twice, subscription id, generation, subscription id, and the text that `escaped` returns. offer.lua puts them in,
+    once for each subscription.
     """
     # Neither a region nor the rest of a task message has a "$".
-    pattern = TaskTemplate(subscription_id="$", region=region, attempt=1).render("$", "$")
+    pattern = TaskTemplate(subscription_id="$", region=region, attempt=1, generation="$").render("$", "$")
     return tuple(pattern.split("$"))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 
-from deliveries.backlog.backlog import Lane, LaneFlow, by_lane
+from deliveries.backlog.backlog import Lane, LaneFlow, grouped
 from deliveries.counters import recording
 from deliveries.observability.endpointhealth import Change, EndpointHealth, Result
 from deliveries.observability.sampling import Sample
@@ -54,7 +54,7 @@ class Reporter:
         if tracing.is_on():
             tracing.spans_add(span for flight in attempted for span in flight_spans(flight))
         filtered_count(flight for flight in flights if flight.verdict is Verdict.DROP and flight.reason == FILTER)
-        lanes = by_lane(attempted, attrgetter("lane"))
+        lanes = grouped(attempted, attrgetter("lane"))
         with self._lock:
             for lane, group in lanes.items():
                 attempts_count(lane.subscription_id, group)
@@ -105,7 +105,7 @@ def attempts_count(subscription_id: int, flights: Sequence[Flight]) -> None:
 
 def filtered_count(flights: Iterable[Flight]) -> None:
     """Count messages that a subscription's message transforms have filtered."""
-    for lane, group in by_lane(flights, attrgetter("lane")).items():
+    for lane, group in grouped(flights, attrgetter("lane")).items():
         recording.filtered_count({lane.subscription_id: len(group)})
 
 

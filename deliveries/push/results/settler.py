@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db import close_old_connections, connection
 
 from deliveries.activity import note_activity
-from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement, by_lane
+from deliveries.backlog.backlog import Backlog, Lane, LaneFlow, Settlement, grouped
 from deliveries.deadletters.forwarding import Forwarded, dead_letters_forward, is_spent
 from deliveries.push.jobs import LAST_PAUSE_SECONDS, Stopped, persistently
 from deliveries.push.results.gathering import Gathering
@@ -140,7 +140,7 @@ class Settler:
 
     def _settle(self, flights: Sequence[Flight]) -> None:
         """Settle these flights. An outage costs time, never a result; other failures affect only the lane at fault."""
-        lanes = by_lane(flights, attrgetter("lane"))
+        lanes = grouped(flights, attrgetter("lane"))
         batches = _count_batches(flights)
         finished = [batch.name for batch, count in batches.items() if batch.left == count]
         try:
@@ -198,7 +198,7 @@ class Settler:
 
 def settle_now(flights: Sequence[Flight]) -> dict[Lane, LaneFlow]:
     """Settle once, in the caller's thread. Raises the errors of the database and of Redis."""
-    lanes = by_lane(flights, attrgetter("lane"))
+    lanes = grouped(flights, attrgetter("lane"))
     _write(lanes).announce_all()
     return _give_back(Backlog(), lanes, random.Random(), finished={})  # noqa: S311 - jitter
 
@@ -214,7 +214,11 @@ def _settlement(flights: Sequence[Flight], dice: random.Random) -> Settlement:
     settlement = Settlement()
     for flight in flights:
         settlement.add(
-            str(flight.task.message["messageId"]), flight.verdict, flight.latency_ms, attempt=flight.task.attempt
+            str(flight.task.message["messageId"]),
+            flight.verdict,
+            flight.latency_ms,
+            attempt=flight.task.attempt,
+            generation=flight.generation,
         )
         if flight.verdict is Verdict.NACK:
             flight.retry_in_ms = _countdown_ms(flight, dice)
@@ -240,7 +244,9 @@ def _countdown_ms(flight: Flight, dice: random.Random) -> int:
 def next_task(flight: Flight, attempt: int) -> str:
     """Return the Celery message of the next attempt; a message that came by reference stays one."""
     task = flight.task
-    template = TaskTemplate(subscription_id=task.subscription_id, region=task.region, attempt=attempt)
+    template = TaskTemplate(
+        subscription_id=task.subscription_id, region=task.region, attempt=attempt, generation=flight.generation
+    )
     message = reference(flight.message_id) if flight.by_reference else task.message
     return template.render(str(task.message["messageId"]), escaped(message))
 

@@ -11,7 +11,7 @@ from deliveries.push.sending.httpclient import PushResult
 from deliveries.push.sending.plans import PushPlan
 from deliveries.rules.outcome import Verdict, verdict
 from deliveries.rules.payload import data_size
-from deliveries.rules.taskmessage import DeliverTask, reference
+from deliveries.rules.taskmessage import DeliverTask, generation_of, reference
 from pushhub.common.tracing import TraceContext
 
 
@@ -110,6 +110,11 @@ class Flight:
         self.verdict = verdict
         self.reason = reason
         self.finish(self)
+
+    @property
+    def generation(self) -> str:
+        """The generation of the lane for which the message is sent."""
+        return generation_of(self.task_id)
 
     @property
     def result_text(self) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from deliveries.rules.limits import Limits
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TaskTemplate, escaped, queue_name
 from deliveries.rules.window import Round, Window
-from tests.lanes import lane_change, lane_state
+from tests.lanes import lane_change, lane_state, page_requests
 from tests.ports import wait_for
 
 LANE = Lane(7, "here")
@@ -41,9 +42,17 @@ def backlog(redis_url: str) -> Backlog:
     return Backlog(client_of(redis_url), limit=10)
 
 
-def task(message_id: int, *, attempt: int = 1, lane: Lane = LANE) -> str:
-    template = TaskTemplate(subscription_id=lane.subscription_id, region=lane.region, attempt=attempt)
+def task(message_id: int, *, attempt: int = 1, lane: Lane = LANE, generation: str = "") -> str:
+    template = TaskTemplate(
+        subscription_id=lane.subscription_id, region=lane.region, attempt=attempt, generation=generation
+    )
     return template.render(str(message_id), text(message_id))
+
+
+def tasks(backlog: Backlog, message_ids: Iterable[int], *, lane: Lane = LANE) -> list[str]:
+    """Return the task messages of deliveries in the lane that Redis has."""
+    generation = lane_state(backlog, lane).generation
+    return [task(message_id, lane=lane, generation=generation) for message_id in message_ids]
 
 
 def text(message_id: int) -> str:
@@ -94,17 +103,12 @@ def held(backlog: Backlog) -> int:
     return lane_state(backlog, LANE).outstanding
 
 
-def page_requests(backlog: Backlog) -> list[PageRequest]:
-    """Fetch nothing but the requests for pages."""
-    return PageRequest.parse_all(fetch(backlog, count=0)[3])
-
-
 def requested_page(backlog: Backlog, *, ordered: bool) -> PageRequest:
     """Return the request for the first page of a lane that is spilled from FIRST on."""
     backlog.configure(LANE, mode=Mode.PUSH, action="new", ordered=ordered)
     backlog.configure(LANE, mode=Mode.PUSH, action="more", from_id=FIRST, ordered=ordered)
     lane_change(backlog, LANE, cursor=FIRST)
-    [request] = page_requests(backlog)
+    [request] = page_requests(backlog, region=LANE.region)
     return request
 
 
@@ -223,8 +227,11 @@ def test_each_offer_wakes_pullers(backlog: Backlog) -> None:
 def test_a_page_is_requested_from_one_worker_only(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST)
-    assert page_requests(backlog) == [PageRequest(LANE, FIRST, number=1, read_to=0)]
-    assert page_requests(backlog) == []
+    generation = lane_state(backlog, LANE).generation
+    assert page_requests(backlog, region=LANE.region) == [
+        PageRequest(LANE, FIRST, number=1, read_to=0, generation=generation)
+    ]
+    assert page_requests(backlog, region=LANE.region) == []
 
 
 def test_a_page_skips_deliveries_that_redis_has(backlog: Backlog) -> None:
@@ -269,7 +276,7 @@ def test_of_a_late_page_and_its_repetition_the_first_moves_the_cursor(backlog: B
     offer(backlog, FIRST + 2)
     lane_change(backlog, LANE, paging_until_ms=1)
     backlog.client.sadd("ph:page", LANE.key)
-    [repetition] = page_requests(backlog)
+    [repetition] = page_requests(backlog, region=LANE.region)
     assert repetition == late
 
     # When the late one arrives, the row that was spilled since the first request is read next
@@ -278,8 +285,8 @@ def test_of_a_late_page_and_its_repetition_the_first_moves_the_cursor(backlog: B
 
     # And when the repetition arrives after the next request, it moves nothing
     backlog.client.sadd("ph:page", LANE.key)
-    [following] = page_requests(backlog)
-    assert following == PageRequest(LANE, FIRST + 2, late.number + 1, read_to=FIRST + 5)
+    [following] = page_requests(backlog, region=LANE.region)
+    assert following == replace(late, from_id=FIRST + 2, number=late.number + 1, read_to=FIRST + 5)
     offer_page(backlog, repetition, *ids(5), is_last=True)
     assert lane_state(backlog, LANE).cursor == FIRST + 2
     offer_page(backlog, following, *ids(8, start=2), is_last=True)
@@ -462,10 +469,10 @@ def test_a_lane_in_backoff_reads_a_page_only_if_redis_has_no_message_of_it(backl
     # Given a lane in backoff with messages in Redis, and more in the database
     backing_off(backlog, push_config=1)
     backlog.configure(LANE, mode=Mode.PUSH, action="more", from_id=FIRST + 3, push_config=1)
-    assert page_requests(backlog) == []
+    assert page_requests(backlog, region=LANE.region) == []
     # When Redis has none of them any more, the lane asks for a page
     settle(backlog, Verdict.DROP, *ids(3))
-    assert [request.from_id for request in page_requests(backlog)] == [FIRST + 3]
+    assert [request.from_id for request in page_requests(backlog, region=LANE.region)] == [FIRST + 3]
 
 
 def test_a_lane_asks_for_a_page_at_once_when_its_backoff_ends(backlog: Backlog) -> None:
@@ -476,9 +483,9 @@ def test_a_lane_asks_for_a_page_at_once_when_its_backoff_ends(backlog: Backlog) 
     backlog.client.zadd("ph:7:here:z", {str(FIRST): 0})
     backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=1)
     assert fetched_ids(backlog) == [FIRST]
-    assert page_requests(backlog) == []
+    assert page_requests(backlog, region=LANE.region) == []
     settle(backlog, Verdict.ACK, FIRST)
-    assert [request.from_id for request in page_requests(backlog)] == [FIRST + 3]
+    assert [request.from_id for request in page_requests(backlog, region=LANE.region)] == [FIRST + 3]
 
 
 def test_more_lanes_that_want_pages_than_a_fetch_claims_are_claimed_without_a_pause(backlog: Backlog) -> None:
@@ -509,7 +516,7 @@ def test_a_lane_that_is_resumed_sends_at_once(backlog: Backlog) -> None:
 
     backlog.configure(LANE, mode=Mode.IDLE, action="known", push_config=1)
     backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=1)
-    offer_page(backlog, page_requests(backlog)[0], *ids(3), is_last=True)
+    offer_page(backlog, page_requests(backlog, region=LANE.region)[0], *ids(3), is_last=True)
 
     assert fetched_ids(backlog) == ids(3)
 
@@ -601,9 +608,9 @@ def test_one_call_offers_to_many_lanes_with_the_task_messages_of_each(backlog: B
     backlog.offer([Offer("here", lanes, [(i, text(i)) for i in ids(12)])])
     # Then each lane has its own task messages, as the template renders them, up to the limit of ten
     queued = backlog.client.lrange(queue_name("here"), 0, -1) + backlog.client.lrange(f"ph:{LANE.key}:b", 0, -1)[::-1]  # type: ignore[operator,index]
-    assert sorted(message.decode() for message in queued) == [task(i) for i in ids(10)]
+    assert sorted(message.decode() for message in queued) == tasks(backlog, ids(10))
     waiting = backlog.client.lrange(f"ph:{pulled.key}:b", 0, -1)
-    assert [message.decode() for message in waiting] == [task(i, lane=pulled) for i in ids(10)]  # type: ignore[union-attr]
+    assert [message.decode() for message in waiting] == tasks(backlog, ids(10), lane=pulled)  # type: ignore[union-attr]
     for lane in (LANE, pulled):
         assert (lane_state(backlog, lane).spilled, lane_state(backlog, lane).cursor) == (True, ids(12)[10])
     # And the unknown lane has its settings, and reads the database from the start
@@ -627,8 +634,8 @@ def test_a_call_offers_a_bounded_number_of_deliveries(backlog: Backlog, monkeypa
     round_trips: list[int] = []
 
     def counting(client: Any, script: Any, calls: Any, **more: Any) -> Any:
-        # Besides the limit, the parts and the lanes' settings, the arguments are pairs.
-        round_trips.append(sum(len(keys) * (len(args) - 10 - len(keys)) // 2 for keys, args in calls))
+        # Besides the limit, the generation, the parts and the lanes' settings, the arguments are pairs.
+        round_trips.append(sum(len(keys) * (len(args) - 13 - len(keys)) // 2 for keys, args in calls))
         return call_all(client, script, calls, **more)
 
     monkeypatch.setattr("deliveries.backlog.backlog.call_all", counting)
@@ -642,7 +649,7 @@ def test_a_call_offers_a_bounded_number_of_deliveries(backlog: Backlog, monkeypa
     assert max(round_trips) <= 1000
     for lane in lanes:
         places = backlog.client.lrange(f"ph:{lane.key}:b", 0, -1)
-        assert [message.decode() for message in places] == [task(i, lane=lane) for i in ids(300)]  # type: ignore[union-attr]
+        assert [message.decode() for message in places] == tasks(backlog, ids(300), lane=lane)  # type: ignore[union-attr]
 
 
 def test_a_large_message_is_offered_to_few_lanes_in_a_call(backlog: Backlog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -748,11 +755,13 @@ def test_messages_that_a_puller_nacks_together_come_back_at_different_times(redi
     backlog = Backlog(client_of(redis_url), limit=10, dice=lambda: 0.5)
     backlog.configure(LANE, mode=Mode.PULL, action="new")
     offer(backlog, *ids(10))
-    leases = backlog.lease(LANE, count=10, duration_ms=60_000, countdown_ms=(1000, 8000))
+    countdown_ms = 1000, 8000
+    leases = backlog.lease(LANE, count=10, duration_ms=60_000, countdown_ms=countdown_ms)
     assert leases is not None
     # When they are nacked together
     held_leases = [(delivery.message_id, delivery.times) for delivery in leases.deliveries]
-    assert backlog.extend(LANE, held_leases, duration_ms=0, countdown_ms=(1000, 8000)) == set()
+    ended = backlog.extend(LANE, held_leases, generation=leases.generation, duration_ms=0, countdown_ms=countdown_ms)
+    assert ended == set()
     # Then their countdowns are within the jitter, and no two are equal
     due = [score for _, score in backlog.client.zrange(f"ph:{LANE.key}:z", 0, -1, withscores=True)]
     assert len(set(due)) == 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from deliveries.backlog.paging import page_in
 from deliveries.models import Delivery
 from deliveries.rules.outcome import Verdict
 from deliveries.store import statements
+from tests.lanes import page_requests
 from tests.restapi import Api
 
 TOPIC = "projects/shop/topics/orders"
@@ -30,6 +32,13 @@ def lane(redis_url: str, api: Api) -> Lane:
 def ids_of(lane: Lane) -> list[int]:
     rows = Delivery.objects.filter(subscription_id=lane.subscription_id).order_by("message_id")
     return list(rows.values_list("message_id", flat=True))
+
+
+def requested_again(lane: Lane, *, read_to: int) -> PageRequest:
+    """Return the request for all rows of the lane, of which those before `read_to` have been read before."""
+    default_backlog().configure(lane, mode=Mode.PUSH, action="spill", from_id=0)
+    [request] = page_requests(default_backlog(), region=lane.region)
+    return replace(request, read_to=read_to)
 
 
 def acknowledge(lane: Lane, message_id: int) -> None:
@@ -55,7 +64,7 @@ def test_a_row_that_is_acknowledged_while_it_is_read_again_does_not_go_out_again
     monkeypatch.setattr(statements, "page_read", read_then_acknowledge)
 
     # When the page is read
-    page_in(PageRequest(lane, 0, number=1, read_to=others[-1] + 1))
+    page_in(requested_again(lane, read_to=others[-1] + 1))
 
     # Then Redis has all but that message
     assert default_backlog().known(lane, [first, *others]) == [False, True, True, True, True]
@@ -65,5 +74,5 @@ def test_a_row_that_redis_has_lost_is_offered_again(lane: Lane) -> None:
     message_ids = ids_of(lane)
     default_backlog().forget(lane)
     default_backlog().configure(lane, mode=Mode.PUSH, action="known")
-    page_in(PageRequest(lane, 0, number=1, read_to=message_ids[-1] + 1))
+    page_in(requested_again(lane, read_to=message_ids[-1] + 1))
     assert all(default_backlog().known(lane, message_ids))

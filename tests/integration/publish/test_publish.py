@@ -13,13 +13,13 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from deliveries.backlog.backlog import Lane, PageRequest
+from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import page_in
 from deliveries.models import Delivery, Message
 from deliveries.rules.ids import publish_time_ms
 from tests.integration.publish.directapi import direct_api
-from tests.lanes import lane_state
+from tests.lanes import lane_state, page_requests
 from tests.restapi import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -158,9 +158,9 @@ def test_each_publish_region_has_a_window_of_its_own(api: Api, settings: Any) ->
     for region in ("local", "europe-west1"):
         api.post("topics/orders:publish", body, **{"X-PushHub-Region": region})
     backlog = default_backlog()
-    page_in(
-        PageRequest(lane := Lane(Delivery.objects.latest("id").subscription_id, "europe-west1"), 0, number=1, read_to=0)
-    )
+    lane = Lane(Delivery.objects.latest("id").subscription_id, "europe-west1")
+    for request in page_requests(backlog, region="europe-west1"):
+        page_in(request)
     assert backlog.queue_length("local") == 3
     assert backlog.queue_length("europe-west1") == 3
     assert lane_state(backlog, lane).outstanding == 3

@@ -194,7 +194,7 @@ def test_messages_whose_acks_were_lost_before_the_database_heard_of_them_come_ag
     puller.pull()
     leases = ack_ids_read(puller.subscription, [puller.ack_ids["k1"], puller.ack_ids["k2"]])
     pairs = [(lease.message_id, lease.times) for lease in leases]
-    default_backlog().acknowledge(Lane(puller.subscription.pk, "local"), pairs)
+    default_backlog().acknowledge(Lane(puller.subscription.pk, "local"), pairs, generation=leases[0].generation)
     puller.lapse("k1", "k2")
     assert puller.pull() == ["k1", "k2"]
 

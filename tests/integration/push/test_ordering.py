@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deliveries.backlog.backlog import Backlog, Lane, PageRequest, Settlement, work_key
-from deliveries.backlog.codes import Mode
+from deliveries.backlog.codes import STATE_CODES, Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.paging import digest
 from deliveries.models import Delivery
@@ -19,9 +19,9 @@ from deliveries.publish.service import message_publish
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import NewMessage
-from deliveries.rules.taskmessage import TaskTemplate, body_parse, escaped, queue_name
+from deliveries.rules.taskmessage import TaskTemplate, body_parse, escaped, generation_of, own_parse, queue_name
 from subscriptions.selectors import topic_get
-from tests.lanes import lane_change, lane_state
+from tests.lanes import lane_change, lane_state, page_requests
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
 from tests.restapi import Api
@@ -43,14 +43,23 @@ class Model:
         self.backlog = backlog
         self.mode = mode
         self.rows: dict[int, str] = {}
+        #: The key of each message, and the last message of each key that was pushed since the subscription pushes.
+        self.keys: list[str] = []
+        self.pushed_to: dict[str, int] = {}
+        #: The lane's generation when its messages were fetched or leased last.
+        self.generation = ""
         #: Messages that hold a token.
         self.pushed: set[int] = set()
+        #: Messages that workers push for earlier generations of the lane, with the generation of each.
+        self.pushed_before: list[tuple[int, str]] = []
+        #: Pages that workers have read and not offered yet.
+        self.pages: list[Page] = []
         #: Leases that hold: message to how often it was leased, and to whom.
         self.leased: dict[int, tuple[int, str]] = {}
         #: Acknowledged by a puller, but kept until the earlier ones are.
         self.acknowledged: set[int] = set()
-        #: Leases that have ended without an ack.
-        self.ended: list[tuple[int, int]] = []
+        #: Leases that have ended without an ack: message, how often it was leased, and in which generation.
+        self.ended: list[tuple[int, int, str]] = []
         self.published = 0
         self.batches = 0
 
@@ -70,62 +79,107 @@ class Model:
         """Publish without an offer, as if Redis were unavailable; the next publisher offers these messages too."""
         for key in keys:
             self.rows[FIRST + self.published] = key
+            self.keys.append(key)
             self.published += 1
 
     def page(self) -> None:
         """Do what a worker does with a lane that wants its next page."""
-        while requests := PageRequest.parse_all(self._fetch_reply(count=0)[3]):
+        while requests := page_requests(self.backlog, region=LANE.region):
             for request in requests:
-                self._offer_page(request)
+                self._offer_page(self._read_page(request))
 
-    def _offer_page(self, request: PageRequest) -> None:
-        page = [message_id for message_id in sorted(self.rows) if message_id >= request.from_id][:5]
+    def read_pages(self, _: int = 0) -> None:
+        """Read the pages that the lane wants. They arrive later, or too late."""
+        self.pages += map(self._read_page, page_requests(self.backlog, region=LANE.region))
+
+    def offer_pages(self, _: int = 0) -> None:
+        for page in self.pages:
+            self._offer_page(page)
+        self.pages.clear()
+
+    def _read_page(self, request: PageRequest) -> Page:
+        """Do as `page_in` does up to the offer."""
+        rows = [message_id for message_id in sorted(self.rows) if message_id >= request.from_id][:5]
+        is_known = dict(zip(rows, self.backlog.known(LANE, rows), strict=True))
+        fresh = [message_id for message_id in rows if message_id >= request.read_to or not is_known[message_id]]
+        orderings = [digest(self.rows[message_id]) for message_id in fresh]
+        return Page(request, fresh, orderings, next_id=rows[-1] + 1 if rows else request.from_id, is_last=len(rows) < 5)
+
+    def _offer_page(self, page: Page) -> None:
+        generation = page.request.generation
         self.backlog.offer_page(
-            request,
-            [(message_id, task(message_id)) for message_id in page],
-            next_id=page[-1] + 1 if page else request.from_id,
-            complete=len(page) < 5,
-            orderings=[digest(self.rows[message_id]) for message_id in page],
+            page.request,
+            [(message_id, task(message_id, generation=generation)) for message_id in page.message_ids],
+            next_id=page.next_id,
+            complete=page.is_last,
+            orderings=page.orderings,
         )
+
+    def miss_pages(self, _: int = 0) -> None:
+        """Let so much time pass that the pages which are on their way are requested again."""
+        if float(self.backlog.client.hget(LANE.state_key, STATE_CODES["paging_until_ms"]) or 0):
+            lane_change(self.backlog, LANE, paging_until_ms=1)
+            self.configure()
 
     def take(self, choice: int = 0) -> None:
         """Take every message that may go out, by a worker's fetch or a puller's lease."""
         self.page()
         fetched = self._fetch()
+        self.generation = lane_state(self.backlog, LANE).generation
         if self.mode == Mode.PULL:
             self._release(fetched)
             self._lease(PULLERS[choice % len(PULLERS)])
             return
         for message_id in fetched:
             assert not self._earlier(message_id), f"{message_id} went out too early"
+            assert message_id not in self.pushed, f"{message_id} went out while a worker had it"
             self.pushed.add(message_id)
 
-    def _fetch(self) -> list[int]:
-        reply = self._fetch_reply(count=100)
-        for request in PageRequest.parse_all(reply[3]):
-            self._offer_page(request)
-        return [id_of(message) for message in reply[0]]
+    def _note_push(self, message_id: int) -> None:
+        """Check that no message of a key is pushed again once a later one was."""
+        key = self.keys[message_id - FIRST]
+        if key and self.mode == Mode.PUSH:
+            assert message_id >= self.pushed_to.get(key, 0), f"{message_id} went out again after later ones"
+            self.pushed_to[key] = message_id
 
-    def _fetch_reply(self, *, count: int) -> list[Any]:
+    def _fetch(self) -> list[int]:
         self.batches += 1
         reply: list[Any] = self.backlog.scripts.fetch(
-            keys=[queue_name("here"), work_key("w")], args=["here", self.batches, count, self.backlog.limit]
+            keys=[queue_name("here"), work_key("w")], args=["here", self.batches, 100, self.backlog.limit]
         )
-        return reply
+        for request in PageRequest.parse_all(reply[3]):
+            self._offer_page(self._read_page(request))
+        return [message_id for message in reply[0] if (message_id := self._fetched(message)) is not None]
+
+    def _fetched(self, message: bytes) -> int | None:
+        """Return the id of a message that a worker may push for the lane as it is now."""
+        task_id, body = own_parse(message) or ("", "")
+        message_id, generation = body_parse(body).message_id, generation_of(task_id)
+        if generation != self._generation_now():
+            # It waited in the queue while the lane was forgotten.
+            self.pushed_before.append((message_id, generation))
+            return None
+        self._note_push(message_id)
+        if message_id in self.rows:
+            return message_id
+        # It was acked after its page was read.
+        self._settle(Verdict.DROP, message_id)
+        return None
 
     def _release(self, message_ids: list[int]) -> None:
         """Release deliveries, as a worker does that finds no endpoint any more."""
         for message_id in message_ids:
             settlement = Settlement()
-            settlement.add(str(message_id), Verdict.RELEASE, 1.0)
-            settlement.returned += [0, task(message_id)]
+            settlement.add(str(message_id), Verdict.RELEASE, 1.0, generation=self.generation)
+            settlement.returned += [0, task(message_id, generation=self.generation)]
             self.backlog.settle({LANE: settlement}, dice=0.0, finished={})
 
     def _lease(self, puller: str, count: int = 7) -> None:
         leases = self.backlog.lease(LANE, count=count, duration_ms=10**9, countdown_ms=(0, 0), puller=puller)
         assert leases is not None
+        self.generation = leases.generation
         if leases.page is not None:
-            self._offer_page(leases.page)
+            self._offer_page(self._read_page(leases.page))
         for delivery in leases.deliveries:
             message_id = delivery.message_id
             assert message_id not in self.out
@@ -140,47 +194,65 @@ class Model:
         return [other for other in self._of_key(message_id) if other < message_id]
 
     def _of_key(self, message_id: int) -> list[int]:
-        key = self.rows[message_id]
+        key = self.keys[message_id - FIRST]
         return sorted(other for other in self.rows if self.rows[other] == key) if key else [message_id]
 
     def ack(self, message_id: int) -> None:
         if message_id in self.leased:
             times, _ = self.leased.pop(message_id)
             self.acknowledged.add(message_id)
-            late = self._acknowledge(message_id, times)
+            late = self._acknowledge(message_id, times, self.generation)
             assert not late
             return
         self.pushed.remove(message_id)
-        del self.rows[message_id]
+        self.rows.pop(message_id, None)
         self._settle(Verdict.ACK, message_id)
 
     def ack_late(self, choice: int) -> None:
         """Let a puller acknowledge a message whose lease has ended."""
         if not self.ended:
             return
-        message_id, times = self.ended[choice % len(self.ended)]
+        message_id, times, generation = self.ended[choice % len(self.ended)]
         if message_id not in self.rows or message_id in self.acknowledged:
             return
         waits = any(other not in self.acknowledged for other in self._earlier(message_id))
-        late = self._acknowledge(message_id, times)
+        late = self._acknowledge(message_id, times, generation)
+        assert late or generation == self._generation_now(), "the ack of another generation counted"
         if not late and waits:
-            # Redis has forgotten the lease since a wipe or a move.
+            # Redis has forgotten the lease since a move.
             assert message_id not in self.leased
 
-    def _acknowledge(self, message_id: int, times: int) -> bool:
-        owed_no_more, late = self.backlog.acknowledge(LANE, [(message_id, times)])
+    def _generation_now(self) -> str:
+        return lane_state(self.backlog, LANE).generation
+
+    def ack_before(self, choice: int) -> None:
+        """Let a worker ack a message that it pushes for an earlier generation: the database counts the ack."""
+        if self.pushed_before:
+            message_id, generation = self.pushed_before.pop(choice % len(self.pushed_before))
+            self.rows.pop(message_id, None)
+            self._settle(Verdict.ACK, message_id, generation=generation)
+
+    def nack_before(self, choice: int) -> None:
+        """Let a worker nack a message that it pushes for an earlier generation."""
+        if self.pushed_before:
+            message_id, generation = self.pushed_before.pop(choice % len(self.pushed_before))
+            self._settle(Verdict.NACK, message_id, generation=generation)
+
+    def _acknowledge(self, message_id: int, times: int, generation: str) -> bool:
+        owed_no_more, late = self.backlog.acknowledge(LANE, [(message_id, times)], generation=generation)
         for other in owed_no_more:
-            self.rows.pop(other)
+            self.rows.pop(other, None)
             self.acknowledged.discard(other)
             self.leased.pop(other, None)
             self.pushed.discard(other)
-        self.backlog.release(LANE, sorted(owed_no_more))
+        self.backlog.release(LANE, sorted(owed_no_more), generation=generation)
         return bool(late)
 
     def nack(self, message_id: int) -> None:
         if message_id in self.leased:
             times, _ = self.leased[message_id]
-            self.backlog.extend(LANE, [(message_id, times)], duration_ms=0, countdown_ms=(0, 0))
+            leases = [(message_id, times)]
+            self.backlog.extend(LANE, leases, generation=self.generation, duration_ms=0, countdown_ms=(0, 0))
             self._end_leases(message_id)
         else:
             self.pushed.remove(message_id)
@@ -201,7 +273,7 @@ class Model:
             times, _ = self.leased[message_id]
             ends = self.backlog.client.zscore(f"ph:{LANE.key}:l", str(message_id))
             assert isinstance(ends, float)
-            self.backlog.unlease(LANE, [(message_id, times, int(ends))])
+            self.backlog.unlease(LANE, [(message_id, times, int(ends))], generation=self.generation)
             self._end_leases(message_id)
 
     def _end_leases(self, message_id: int) -> None:
@@ -214,23 +286,32 @@ class Model:
         self.acknowledged.discard(message_id)
         if message_id in self.leased:
             times, _ = self.leased.pop(message_id)
-            self.ended.append((message_id, times))
+            self.ended.append((message_id, times, self.generation))
 
-    def _settle(self, verdict: Verdict, message_id: int) -> None:
+    def _settle(self, verdict: Verdict, message_id: int, *, generation: str | None = None) -> None:
+        generation = self._generation_now() if generation is None else generation
         settlement = Settlement()
-        settlement.add(str(message_id), verdict, 1.0)
+        settlement.add(str(message_id), verdict, 1.0, generation=generation)
         if verdict is Verdict.NACK:
-            settlement.returned += [0, task(message_id)]
+            settlement.returned += [0, task(message_id, generation=generation)]
         self.backlog.settle({LANE: settlement}, dice=0.0, finished={})
 
     def lose(self, message_id: int) -> None:
         """Lose a message with a worker of another kind; the audit takes its token back."""
         if message_id in self.pushed:
-            self.backlog.repair(LANE, [message_id])
+            self.backlog.repair(LANE, [message_id], generation=self.generation)
             self.pushed.remove(message_id)
 
     def wipe(self, _: int = 0) -> None:
-        self.backlog.client.flushall()
+        self._make_anew(self.backlog.client.flushall)
+
+    def forget(self, _: int = 0) -> None:
+        """Do what a seek does with the lane. Its messages stay in the queue."""
+        self._make_anew(lambda: self.backlog.forget(LANE))
+
+    def _make_anew(self, remove: Callable[[], object]) -> None:
+        remove()
+        self.pushed_before += [(message_id, self.generation) for message_id in sorted(self.pushed)]
         self.pushed.clear()
         for message_id in [*self.leased, *self.acknowledged]:
             self._end_lease(message_id)
@@ -238,32 +319,44 @@ class Model:
 
     def move(self, _: int = 0) -> None:
         self.mode = Mode.PULL if self.mode == Mode.PUSH else Mode.PUSH
+        self.pushed_to.clear()
         self.configure()
         if self.mode == Mode.PUSH:
-            firsts = {self._of_key(message_id)[0] for message_id in self.leased}
-            for message_id in [*self.leased, *self.acknowledged]:
-                if message_id not in firsts:
+            kept: set[str] = set()
+            for message_id in sorted([*self.leased, *self.acknowledged]):
+                key = self.keys[message_id - FIRST]
+                if key and key in kept:
                     self._end_lease(message_id)
+                kept.add(key)
 
 
-def task(message_id: int) -> str:
-    template = TaskTemplate(subscription_id=LANE.subscription_id, region=LANE.region, attempt=1)
+class Page(NamedTuple):
+    """What a worker has read from the database."""
+
+    request: PageRequest
+    message_ids: list[int]
+    orderings: list[str]
+    next_id: int
+    is_last: bool
+
+
+def task(message_id: int, *, generation: str) -> str:
+    template = TaskTemplate(subscription_id=LANE.subscription_id, region=LANE.region, attempt=1, generation=generation)
     return template.render(str(message_id), escaped({"messageId": str(message_id), "publishTime": "t"}))
-
-
-def id_of(message: bytes) -> int:
-    return body_parse(orjson.loads(message)["body"]).message_id
 
 
 PULLERS = ("one", "two")
 #: What happens to one of the messages that are out.
 OF_ONE = ["ack", "ack", "ack", "nack", "nack", "lapse", "give_back", "lose"]
+#: A lane is made anew, and what was made for the lane before it arrives afterwards.
+ANEW = ["wipe", "forget", "read_pages", "miss_pages", "offer_pages", "ack_before", "nack_before"]
 KEYS = st.lists(st.sampled_from(["a", "b", "c", ""]), min_size=1, max_size=6)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["publish", "publish", "publish_unheard"]), KEYS),
-        st.tuples(st.sampled_from(["take"] * 4 + OF_ONE + ["ack_late", "wipe", "move"]), st.integers(0, 50)),
+        st.tuples(st.sampled_from(["take"] * 4 + OF_ONE + ["ack_late", "move"] + ANEW), st.integers(0, 50)),
     ),
+    min_size=10,
     max_size=40,
 )
 
@@ -287,6 +380,7 @@ def test_no_message_goes_out_while_an_earlier_one_of_its_key_waits(
                 getattr(model, step)(model.out[value % len(model.out)])
         else:
             getattr(model, step)(value)
+    model.offer_pages()
     model.configure("more", FIRST)  # the audit offers it if nobody has published since
     # In the end everything arrives: nothing is stuck behind a key that nobody holds.
     lane_change(model.backlog, LANE, resume_ms=0, backoff_level=0, credit=1000)

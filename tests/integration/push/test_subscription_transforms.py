@@ -202,7 +202,8 @@ def test_a_stock_worker_transforms_too(api: Api, receiver: Receiver, text: str, 
     [message_id] = publish(api, text)
     row = Subscription.objects.get(subscription_id="worker")
 
-    assert deliver_one(DeliverTask(row.pk, "local", 1, reference(int(message_id)))) == result
+    task = DeliverTask(row.pk, "local", 1, reference(int(message_id)))
+    assert deliver_one(task, task_id=f"{message_id}.{row.pk}.local") == result
     assert [request.json["message"]["data"] for request in receiver.requests] == sent
     assert owed() == (result.startswith("nack"))
     connection.close()

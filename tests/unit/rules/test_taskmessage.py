@@ -15,6 +15,7 @@ from deliveries.rules.taskmessage import (
     body_parse,
     escaped,
     escaped_text,
+    generation_of,
     own_parse,
     reference,
     task_parts,
@@ -35,14 +36,14 @@ def test_a_rendered_message_is_read_back(
     data: bytes, attributes: dict[str, str], key: str, attempt: int, message_id: int
 ) -> None:
     message = wire_message(message_id, data, attributes, key)
-    template = TaskTemplate(subscription_id=7, region="here", attempt=attempt)
+    template = TaskTemplate(subscription_id=7, region="here", attempt=attempt, generation="g")
     text = template.render(str(message_id), escaped(message))
     rendered = json.loads(text)
     assert own_parse(text.encode()) == (rendered["headers"]["id"], rendered["body"])
     task = body_parse(rendered["body"])
     assert (task.subscription_id, task.region, task.attempt, task.message) == (7, "here", attempt, message)
     assert task.message_id == message_id
-    assert rendered["headers"]["id"] == f"{message_id}.7.here"
+    assert rendered["headers"]["id"] == f"{message_id}.7.here.g"
     assert rendered["headers"]["task"] == "deliveries.deliver"
     assert rendered["headers"]["retries"] == attempt - 1
     assert rendered["properties"]["delivery_info"]["routing_key"] == "deliveries.here"
@@ -55,13 +56,25 @@ def test_a_page_renders_a_message_as_a_publish_does(data: bytes, attributes: dic
     assert json.loads(f'"{escaped_text(text)}"') == text
 
 
+def rendered_reference(*, region: str = "here") -> str:
+    template = TaskTemplate(subscription_id=7, region=region, attempt=1, generation="g")
+    return template.render("12", escaped(reference(12)))
+
+
 def test_the_id_comes_first_where_the_scripts_look_for_it() -> None:
-    rendered = TaskTemplate(subscription_id=7, region="here", attempt=1).render("12", escaped(reference(12)))
-    assert rendered.startswith('{"headers":{"id":"12.7.here"')
+    rendered = rendered_reference()
+    assert rendered.startswith('{"headers":{"id":"12.7.here.g"')
+
+
+@pytest.mark.parametrize(("task_id", "generation"), [("12.7.here.g", "g"), ("12.7.here", ""), ("12.7.here.", "")])
+def test_a_task_id_has_the_generation_of_its_lane_unless_an_older_version_wrote_it(
+    task_id: str, generation: str
+) -> None:
+    assert generation_of(task_id) == generation
 
 
 def test_a_reference_has_no_payload() -> None:
-    rendered = TaskTemplate(subscription_id=7, region="here", attempt=1).render("12", escaped(reference(12)))
+    rendered = rendered_reference()
     assert body_parse(json.loads(rendered)["body"]).is_reference
 
 
@@ -81,13 +94,13 @@ def test_a_message_that_no_template_rendered_is_not_parsed(message: bytes) -> No
 
 
 def test_a_truncated_message_is_an_error() -> None:
-    rendered = TaskTemplate(subscription_id=7, region="here", attempt=1).render("12", escaped(reference(12)))
+    rendered = rendered_reference()
     with pytest.raises(ValueError, match="end of data"):
         own_parse(rendered[:-10].encode())
 
 
 def test_the_parts_of_a_task_message_are_what_the_template_renders() -> None:
-    rendered = TaskTemplate(subscription_id=7, region="here-1", attempt=1).render("12", escaped(reference(12)))
-    values = ["12", "7", "7", "12", "12", "7", "7", escaped(reference(12)), ""]
+    rendered = rendered_reference(region="here-1")
+    values = ["12", "7", "g", "7", "12", "12", "7", "g", "7", escaped(reference(12)), ""]
     parts = zip(task_parts("here-1"), values, strict=True)
     assert "".join(part + value for part, value in parts) == rendered
