@@ -197,6 +197,7 @@ class LaneFlow:
     window: int
     backoff_ms: int
     #: How many more deliveries may go out before one waits for a token; 0 if one waits or more than half are in use.
+    #: It is -1 if one waits for a result of its ordering key.
     spare: int = 0
 
 

@@ -6,7 +6,7 @@
 -- deliveries with a token count. Results of another generation of the lane are dropped. `window` and `pause` (ms) are the
 -- lane's new ones. `spare` is the number of free tokens if no delivery waits and at least half of the window is free, and
 -- otherwise 0. For an ordered lane it is 1 at most, because the next delivery of a key waits for the result of the one
--- before, whatever the window.
+-- before, whatever the window; and -1 while any waits for that.
 --   KEYS[1]  the lane
 --   ARGV[1]  how many deliveries may wait in Redis
 --   ARGV[2]  a number in [0, 1) for the jitter of the push backoff
@@ -86,5 +86,5 @@ save_state(key, state)
 local waits = state.parked > 0 or state.spilled == 1 or redis.call('EXISTS', key .. ':b') == 1
 local spare = 0
 if not waits and 2 * state.outstanding <= rules_window(state) then spare = rules_window(state) - state.outstanding end
-if state.ordered == 1 then spare = math.min(spare, 1) end
+if state.ordered == 1 then spare = state.parked > 0 and -1 or math.min(spare, 1) end
 return {settled, page and 1 or 0, math.floor(state.window), math.floor(rules_pause(state, now)), spare}

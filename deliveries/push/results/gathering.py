@@ -43,7 +43,7 @@ class Gathering:
 
     def pause_seconds(self, count: int, *, spent_seconds: float) -> float:
         """Return the pause after a round of `count` results that took `spent_seconds`."""
-        gathers = count >= WORTH_A_COMMIT or (count and self._least_spare > 0)
+        gathers = count and (self._least_spare > 0 or (count >= WORTH_A_COMMIT and self._least_spare == 0))
         return GATHER_SECONDS if gathers else min(spent_seconds, GATHER_SECONDS)
 
     def quiet_seconds(self, count: int) -> float:

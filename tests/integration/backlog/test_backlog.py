@@ -821,6 +821,15 @@ def test_an_ordered_lane_has_one_spare_token_at_most(backlog: Backlog) -> None:
     assert spare_after_ack(backlog, *fetched_ids(backlog)) == 1
 
 
+def test_no_token_of_an_ordered_lane_is_spare_while_a_message_waits_for_its_key(backlog: Backlog) -> None:
+    request = requested_page(backlog, ordered=True)
+    backlog.offer_page(
+        request, [(i, task(i)) for i in ids(3)], next_id=FIRST + 3, complete=True, orderings=["a", "a", "a"]
+    )
+    assert spare_after_ack(backlog, *fetched_ids(backlog)) == -1
+    assert spare_after_ack(backlog, *fetched_ids(backlog)) == 1, "the last message of the key is out"
+
+
 def test_a_lane_that_an_older_version_wrote_still_works(backlog: Backlog) -> None:
     # Given a lane with the fields of the previous release, in a wide window
     backlog.configure(LANE, mode=Mode.PUSH, action="new")

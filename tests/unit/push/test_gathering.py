@@ -31,6 +31,7 @@ def round_of(spare: dict[Lane, int], rounds: Gathering | None = None) -> Gatheri
         pytest.param({QUIET: WORTH_A_COMMIT - 1}, 1, GATHER_SECONDS, id="an idle lane with a small window"),
         pytest.param({QUIET: WORTH_A_COMMIT, BUSY: 0}, 2, 0.003, id="a lane that waits for tokens among them"),
         pytest.param({BUSY: 0}, WORTH_A_COMMIT, GATHER_SECONDS, id="many results"),
+        pytest.param({BUSY: -1, QUIET: 3}, WORTH_A_COMMIT, 0.003, id="many results for which ordering keys wait"),
         pytest.param({}, 0, 0.003, id="no results"),
     ],
 )
