@@ -50,7 +50,9 @@ class Span:
         """The beginning of each period, in seconds since 1970."""
         step = int(self.period.total_seconds())
         first = int(self.start.timestamp()) // step * step
-        return list(range(first, int(self.end.timestamp()), step))
+        # A week is no whole number of long periods, and the week before has as many of them as the range.
+        count = -(-int((self.end - self.start).total_seconds()) // step)
+        return [first + step * number for number in range(count)]
 
     @property
     def minutes(self) -> list[datetime]:

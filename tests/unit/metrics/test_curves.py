@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from deliveries.metrics.curves import Span
+from deliveries.metrics.series import floor
 
 
 def test_the_minutes_of_the_last_hour_are_whole_minutes_whenever_the_span_ends() -> None:
@@ -24,3 +27,11 @@ def test_the_minutes_of_the_last_hour_are_read_though_the_last_period_ends_hours
     last_hour = [now.replace(second=0) - timedelta(minutes=minute) for minute in range(60)]
     assert set(last_hour) <= set(span.minutes)
     assert max(span.minutes) <= now + timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("days", [1, 2, 5, 10])
+def test_the_week_before_has_as_many_periods_as_the_range(days: int) -> None:
+    period = timedelta(days=days)
+    start = floor(datetime(2026, 9, 1, tzinfo=UTC), period)
+    span = Span("shop", "push", start, start + 9 * period, period)
+    assert len(span.times) == len(span.week_before.times) == 9
