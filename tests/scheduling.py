@@ -51,6 +51,7 @@ LONGEST = (
     "tests/unit/rules/test_simulation.py",
     "tests/security/test_existence.py",
     "tests/integration/push/test_ordering.py",
+    "tests/integration/push/test_wipes.py",
     "tests/integration/admin/test_subscription_form.py",
     "tests/integration/admin/test_resources.py",
     "tests/integration/pull/test_pull.py",

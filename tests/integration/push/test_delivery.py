@@ -47,8 +47,8 @@ def api(redis_url: str) -> Api:
 
 
 @pytest.fixture
-def own_redis(tmp_path: Path, settings: Any) -> Iterator[RedisServer]:
-    """Return a Redis server that the test may stop and start."""
+def own_redis(tmp_path: Path, settings: Any, redis_server: str) -> Iterator[RedisServer]:
+    """Return a Redis server that the test may stop and start, beside the one that goes on."""
     with RedisServer(tmp_path) as server:
         settings.REDIS_URL = server.url
         yield server
