@@ -59,6 +59,7 @@ LONGEST = (
     "tests/integration/retention/test_snapshots.py",
     "tests/integration/push/test_worker_survives.py",
     "tests/integration/rpc/test_ordered_streams.py",
+    "tests/security/test_tenants.py",
 )
 
 

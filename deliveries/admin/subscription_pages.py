@@ -226,11 +226,12 @@ class SubscriptionPages:
         row = self._row(request, subscription_id)
         if not may_call(caller_of(request), DIAGNOSE, row):
             raise PermissionDenied
-        context = {
-            **diagnosis_context(request, row),
-            "row": row,
-            "tabs": subscription_tabs(row, "overview", caller=caller_of(request)),
-        }
+        try:
+            context = diagnosis_context(request, row)
+        except PushHubError as error:
+            messages.error(request, error.message)
+            return HttpResponseRedirect(reverse("admin:deliveries_state", args=[subscription_id]))
+        context |= {"row": row, "tabs": subscription_tabs(row, "overview", caller=caller_of(request))}
         return self._render(request, "admin/deliveries/diagnosis.html", title=row.name, **context)
 
     def acting(self, name: str) -> Callable[[HttpRequest, int], HttpResponse]:

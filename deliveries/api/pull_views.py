@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
-from django.conf import settings
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -27,8 +25,6 @@ from subscriptions.services.rows import check_name
 TAGS = ["subscriptions"]
 #: How long production holds a pull that finds nothing (docs/spec.md#pull-requests).
 HOLD_SECONDS = 20.0
-#: A pull that is held takes a thread of the web server. Half of the threads may be held; further pulls answer at once.
-_held = threading.BoundedSemaphore(max(settings.WEB_THREADS // 2, 1))
 
 
 class SubscriptionPull(ApiView):
@@ -40,15 +36,9 @@ class SubscriptionPull(ApiView):
     def post(self, request: Request, project: str, subscription: str) -> Response:
         content, row = _read(PULL, request, project, subscription)
         count = content.get("maxMessages", 0)
-        may_wait = not content.get("returnImmediately") and _held.acquire(blocking=False)
-        try:
-            with request_counted(kinds.PULL_REQUESTS, row.pk):
-                received = messages_pull(
-                    subscription=row, max_messages=count, wait_seconds=HOLD_SECONDS if may_wait else 0.0
-                )
-        finally:
-            if may_wait:
-                _held.release()
+        wait_seconds = 0.0 if content.get("returnImmediately") else HOLD_SECONDS
+        with request_counted(kinds.PULL_REQUESTS, row.pk):
+            received = messages_pull(subscription=row, max_messages=count, wait_seconds=wait_seconds)
         return Response({"receivedMessages": [_received(message) for message in received]} if received else {})
 
 

@@ -27,6 +27,7 @@ from deliveries.store import statements
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from pushhub.common.pushurls import BadEndpoint, Origin, push_url_parse
+from pushhub.common.tenantpool import step_aside_or_refuse
 from subscriptions.iam import access
 from subscriptions.iam.roles import ACT_AS
 from subscriptions.identity.tokens import TokenDenied, id_token_mint
@@ -44,7 +45,11 @@ ORDER = tuple(StepName)
 
 
 def subscription_diagnose(subscription: Subscription, *, caller: Principal, send_probe: bool = False) -> Diagnosis:
-    """Check each step of a push. `send_probe` sends one message without data to the endpoint."""
+    """Check each step of a push. `send_probe` sends one message without data to the endpoint.
+
+    Raises ResourceExhausted while too many others wait for something.
+    """
+    step_aside_or_refuse()
     steps = {step.name: step for step in _steps(subscription, caller, send_probe=send_probe)}
     reached = [steps.get(name) or skipped(name, _("An earlier step fails.")) for name in ORDER]
     return Diagnosis(subscription.name, reached)

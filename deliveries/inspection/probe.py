@@ -12,6 +12,7 @@ from deliveries.rules.ids import first_id_at
 from deliveries.rules.outcome import Reason
 from deliveries.rules.payload import wire_message
 from pushhub.common.errors import FailedPrecondition
+from pushhub.common.tenantpool import step_aside_or_refuse
 from subscriptions.models import Subscription
 from subscriptions.selectors import PushSettings
 
@@ -25,6 +26,7 @@ def probe_send(subscription: Subscription) -> PushResult:
     """POST a test message, which is in no backlog and no metric. Return the status or the reason of the failure."""
     if not subscription.push_endpoint:
         raise FailedPrecondition(f"Only a push subscription has an endpoint (resource={subscription.subscription_id}).")
+    step_aside_or_refuse()
     loop = asyncio.new_event_loop()
     try:
         client = push_client(loop)

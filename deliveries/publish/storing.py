@@ -6,8 +6,8 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
@@ -24,6 +24,7 @@ from deliveries.store.fanout import SLICE_ROWS, delivery_rows, fan_out, slices
 from deliveries.store.groupcommit import GroupCommit
 from deliveries.store.writelock import write_transaction
 from pushhub.common.errors import ResourceExhausted
+from pushhub.common.tenantpool import step_aside_or_refuse
 from subscriptions.models import Topic
 from subscriptions.resources.filters import matcher
 from subscriptions.selectors import PushSettings, subscriptions_of_topic
@@ -61,8 +62,8 @@ def messages_store(
     """Store messages and their deliveries, in the caller's transaction or one of their own, without offering them.
 
     `only` is the primary key of the one subscription that is owed them, where not all are. Raises FailedPrecondition in
-    a region that the topic excludes, and ResourceExhausted for more deliveries than one request may make, and while
-    this process stores as many large requests as it may.
+    a region that the topic excludes, and ResourceExhausted for more deliveries than one request may make, and for a
+    large request while too many others wait.
     """
     region = storage_region(topic.message_storage_policy, region or settings.REGION, own_region=settings.REGION)
     # Read after the call began, the list has each subscription whose create call was answered before that.
@@ -71,7 +72,8 @@ def messages_store(
         return requests_commit([Request(topic, messages, region, owed_by(subscribers, messages))])[0]
     request = Request(topic, messages, region, owed_by(subscribers, messages, limit=MAX_DELIVERIES))
     if request.deliveries > SLICE_ROWS:
-        with _large_request():
+        step_aside_or_refuse()
+        with _large_request_lock:
             return _fan_out(request) if connection.vendor == "sqlite" else requests_commit([request])[0]
     if connection.vendor != "sqlite":
         return requests_commit([request])[0]  # PostgreSQL groups commits itself
@@ -177,24 +179,7 @@ def _message_rows(request: Request, ids: Sequence[int]) -> list[statements.Messa
     ]
 
 
-@contextmanager
-def _large_request() -> Iterator[None]:
-    """Take part in storing large requests: one at a time, while a few others may wait.
-
-    They take seconds, and each that waits takes a thread which other publishers need.
-    """
-    if not _large_requests.acquire(blocking=False):
-        raise ResourceExhausted(
-            "Too many large publish requests are being stored. Try again, with fewer messages each."
-        )
-    try:
-        with _large_request_lock:
-            yield
-    finally:
-        _large_requests.release()
-
-
-_large_requests = threading.BoundedSemaphore(max(settings.WEB_THREADS // 2, 1))
+#: Large requests take seconds, so one is stored at a time.
 _large_request_lock = threading.Lock()
 _groups = GroupCommit(requests_commit, weigh=attrgetter("weight"), most=MAX_GROUP_WEIGHT)
 

@@ -41,6 +41,8 @@ PUBLISH = "google.pubsub.v1.Publisher.Publish"
 GROUP_SIZE = 256
 #: A request with more deliveries is given back.
 MAX_DELIVERIES = 100
+#: As is a request for which more filters might have to be evaluated: all publishers would wait for that.
+MAX_FILTERED = 1_000
 STOP_SECONDS = 10.0
 CHECK_SECONDS = 1.0
 
@@ -203,8 +205,11 @@ class _Group:
 
     def takes(self, messages: Sequence[NewMessage]) -> bool:
         """Return whether the messages make no more deliveries than a small publish may."""
-        if len(messages) * len(self.subscribers) <= MAX_DELIVERIES:
+        most = len(messages) * len(self.subscribers)
+        if most <= MAX_DELIVERIES:
             return True
+        if most > MAX_FILTERED:
+            return False
         try:
             owed_by(self.subscribers, messages, limit=MAX_DELIVERIES)
         except ResourceExhausted:

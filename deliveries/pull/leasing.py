@@ -29,6 +29,7 @@ from deliveries.rules.taskmessage import DeliverTask, body_parse, own_parse
 from deliveries.store import statements
 from deliveries.store.payloads import payloads_read
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
+from pushhub.common.tenantpool import step_aside
 from subscriptions.models import Subscription
 from subscriptions.quotas import pull_charge, pull_check
 from subscriptions.selectors import PushSettings
@@ -100,7 +101,8 @@ def messages_pull(
         delivery_type = STREAMING_PULL if puller else PULL
         recording.pull_sent_count(subscription_id=push_settings.id, messages=len(received), delivery_type=delivery_type)
         remaining = ends - time.monotonic()
-        if received or remaining <= 0:
+        # One of the tenant's turns is left for requests that don't wait.
+        if received or remaining <= 0 or not step_aside(spare=1):
             return received
         default_backlog().wait_for_pull(push_settings.id, seconds=max(min(remaining, MAX_SLEEP_SECONDS), 0.01))
 

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import django
@@ -95,13 +94,14 @@ class Emulator:
 
     async def _serve_all(self) -> None:
         from pushhub.runtime import grpcserver
+        from pushhub.runtime.admission import Admission
         from pushhub.runtime.httpserver.server import HttpServer
         from pushhub.runtime.limits import limits_read, open_files_raise
         from pushhub.wsgi import application
 
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        with ThreadPoolExecutor(settings.WEB_THREADS, "web") as pool:
-            web = HttpServer(application, pool=pool, limits=limits_read(), files=open_files_raise())
+        with Admission(settings.WEB_THREADS) as admission:
+            web = HttpServer(application, admission=admission, limits=limits_read(), files=open_files_raise())
             host, port = settings.HTTP_ADDRESS
             await web.start(host=host, port=port)
             grpc = asyncio.create_task(grpcserver.serve(self._stop))

@@ -13,7 +13,6 @@ import os
 import signal
 import ssl
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import django
@@ -111,13 +110,13 @@ async def serve(stop: asyncio.Event) -> None:
     from pushhub.runtime.multiplexer import PortMultiplexer
     from subscriptions.rpc import calls
 
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(settings.GRPC_THREADS, "grpc"))
     server, port = await make_server()
     tls = tls_context(settings.GRPC_TLS_CERT, settings.GRPC_TLS_KEY)
     multiplexer = PortMultiplexer(
         grpc=("127.0.0.1", port), rest=settings.GRPC_REST, limits=limits_read(), files=open_files_raise(), tls=tls
     )
-    with publish_writer(asyncio.get_running_loop()):
+    loop = asyncio.get_running_loop()
+    with publish_writer(loop), calls.threads_of(loop):
         await server.start()
         await multiplexer.start(settings.GRPC_ADDRESS)
         logger.info("gRPC at %s:%d", *settings.GRPC_ADDRESS)

@@ -15,12 +15,12 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import uvloop
 from django.conf import settings
 
 from pushhub import environment as env
+from pushhub.runtime.admission import Admission
 from pushhub.runtime.httpserver.server import HttpServer
 from pushhub.runtime.limits import limits_read, open_files_raise
 
@@ -51,9 +51,11 @@ async def serve(listening: socket.socket, parent: int | None = None) -> None:
         asyncio.get_running_loop().add_reader(parent, stop.set)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    with ThreadPoolExecutor(settings.WEB_THREADS, "web") as pool, publish_writer(asyncio.get_running_loop()) as writer:
+    with Admission(settings.WEB_THREADS) as admission, publish_writer(asyncio.get_running_loop()) as writer:
         direct = None if writer is None else DirectPublish(writer)
-        server = HttpServer(application, pool=pool, limits=limits_read(), files=open_files_raise(), direct=direct)
+        server = HttpServer(
+            application, admission=admission, limits=limits_read(), files=open_files_raise(), direct=direct
+        )
         await server.start(sock=listening)
         await stop.wait()
         await server.stop(seconds=GRACE_SECONDS)

@@ -20,6 +20,7 @@ from subscriptions.api.parsers import ProtoJSONParser
 from subscriptions.api.renderers import OneForm, ProtoJSONRenderer
 from subscriptions.audit import denied, origin_refine
 from subscriptions.iam.methods import METHODS, authorize
+from subscriptions.identity.tenants import tenant_admit
 from subscriptions.quotas import administration_charge
 
 
@@ -59,6 +60,8 @@ class ApiView(APIView):
                 _body_name(request, requirement.source) if requirement.in_body else name
             )
         authorize(caller_of(request), method, resource_names)
+        if "project" in kwargs:
+            tenant_admit(request._request, project=kwargs["project"])
         administration_charge(method, resource_names)
 
     def handle_exception(self, exc: Exception) -> Response:

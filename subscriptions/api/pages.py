@@ -8,7 +8,6 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
-from django.db import Error, connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -40,12 +39,7 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
-    """Answer 200 if the database and this process's background threads work, else 503."""
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-    except Error:
-        return JsonResponse({"status": "unavailable", "database": "unreachable"}, status=503)
+    """Answer 200 if this process's background threads work, else 503. The web server itself answers while they do."""
     stuck = threads_stuck()
     if stuck:
         return JsonResponse({"status": "unavailable", "threads": stuck}, status=503)

@@ -4,26 +4,29 @@ A call is authenticated by its metadata before its request is read. gRPC reads, 
 unary method before it calls the method's handler, so every method is served as one that takes a stream, which is the
 same on the wire: then the handler reads the request, as bytes, when it chooses to.
 
-Django's database layer is synchronous, so each method runs in a thread of the pool. Waiting happens in the event loop.
+Django's database layer is synchronous, so each method runs in a thread of the pool, where callers take turns. Waiting
+happens in the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import grpc
 from django.conf import settings
-from django.db import close_old_connections
+from django.db import close_old_connections, connections
 from google.protobuf.message import Message
 from rest_framework.exceptions import NotAuthenticated
 
 from pushhub.common import peers
 from pushhub.common.errors import DeadlineExceeded, InvalidArgument, PermissionDenied
 from pushhub.common.principals import Principal
+from pushhub.common.tenantpool import MOST_ASIDE, TenantPool
 from subscriptions import audit
 from subscriptions.iam.methods import authorize, request_names
 from subscriptions.identity.callers import caller_from_authorization, recent_caller
@@ -162,8 +165,26 @@ def _stopping_of(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
 
 
 def in_thread(work: Callable[..., T], *args: object) -> Awaitable[T]:
-    """Run `work`, which may use the database, in a thread of the pool."""
-    return asyncio.to_thread(_with_connections, work, *args)
+    """Run `work`, which may use the database, in a thread of the pool, when it is the caller's turn."""
+    call = partial(copy_context().run, _with_connections, work, *args)
+    return asyncio.wrap_future(threads_of(asyncio.get_running_loop()).submit(_tenant.get(), call))
+
+
+@cache
+def threads_of(loop: asyncio.AbstractEventLoop) -> TenantPool:
+    """Return the threads of a server. Whoever runs the server closes them."""
+    return TenantPool(
+        "grpc",
+        settings.GRPC_THREADS,
+        most=settings.GRPC_CALLER_CALLS,
+        most_waiting=WAITING_CALLS,
+        most_aside=MOST_ASIDE,
+        at_end=connections.close_all,
+    )
+
+
+#: Whose turn a call takes: its caller, or its address as long as the caller isn't known.
+_tenant: ContextVar[str] = ContextVar("tenant")
 
 
 def _with_connections(work: Callable[..., T], *args: object) -> T:
@@ -196,6 +217,14 @@ def _metadata(context: Context, key: str) -> str | None:
     """Return the value of a text key, or None. Those of a repeated key are joined, as those of a header in REST are."""
     values = [str(value) for name, value in context.invocation_metadata() or () if name == key]
     return ",".join(values) if values else None
+
+
+async def _caller(call: Call) -> str:
+    """Authenticate the call and return its caller, whose turn it takes from now on."""
+    _tenant.set(f"client {call.origin().address}")
+    member = (await call.authenticated()).member
+    _tenant.set(member)
+    return member
 
 
 class _CallerSlots:
@@ -288,7 +317,7 @@ def _unary(name: str, method: Unary | Direct) -> Callable[[Any, Context], Awaita
         call = _call(name, context)
         try:
             with audit.origin(call.origin()):
-                caller = (await call.authenticated()).member
+                caller = await _caller(call)
                 if isinstance(method, Direct) and method.quick is not None:
                     return await answer_quickly(method.quick, call, caller)
                 async with _slots().calls.held(caller):
@@ -304,7 +333,7 @@ def _waiting(name: str, method: Waiting) -> Callable[[Any, Context], Awaitable[b
         call = _call(name, context)
         try:
             with audit.origin(call.origin()):
-                async with _slots().calls.held((await call.authenticated()).member):
+                async with _slots().calls.held(await _caller(call)):
                     request = _parsed(method.request, await read_request(context, most_bytes=REQUEST_BYTES))
                     await in_thread(call.authorized, request)
                 return (await method.respond(request, call)).SerializeToString()
@@ -323,7 +352,7 @@ def _bidirectional(name: str, method: Bidirectional) -> Callable[[AsyncIterator[
                 yield _parsed(method.request, data)
 
         try:
-            await call.authenticated()
+            await _caller(call)
             async for answer in method.respond(read(), call):
                 yield answer.SerializeToString()
         except Exception as error:

@@ -1,8 +1,8 @@
 """Runs functions in sandbox processes, one for each project, so that no function can harm PushHub or other projects.
 
 A sandbox starts at the first call for its project. There are at most `settings.TRANSFORM_SANDBOXES` of them in a
-process; the one that was idle for longest makes room for another project. Calls for one project wait for each other,
-and only for those: a project whose functions are slow occupies its own sandbox.
+process; the one that was idle for longest makes room for another project. Threads of their own use them, in which the
+projects take turns: slow functions delay calls of their own project, and others' by no more than a turn.
 """
 
 from __future__ import annotations
@@ -15,27 +15,35 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
 import orjson
 from django.conf import settings
+from django.db import connections
 
 from pushhub.common.errors import ResourceExhausted
+from pushhub.common.tenantpool import AGAIN, Again, TenantPool, step_aside
 from subscriptions.transforms.functions import Function
 from subscriptions.transforms.results import FILTERED, Failed, Input, Result, Transformed
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 PROGRAM = Path(__file__).with_name("sandbox.py")
-#: How long a call waits for the sandbox, and how long if enough calls of the project wait already: each of them takes a
-#: thread that other projects need.
+#: How many calls of a project may wait for their first turn, and how long a call waits for its turns.
+MOST_WAITING = 1_000
 WAIT_SECONDS = 10.0
-SHORT_WAIT_SECONDS = 0.25
+#: After this time a turn ends with the next message.
+TURN_SECONDS = 0.1
+#: A thread that waits for longer leaves its place to others.
+MOMENT_SECONDS = 0.02
 #: A sandbox that writes nothing for this long is ended. Its own limits are in CPU time, and shorter.
 SILENCE_SECONDS = 30.0
 #: Bytes of one line of an answer: 10 MB of data, each byte of which may take six in JSON.
@@ -109,31 +117,21 @@ class Sandbox:
 
 
 class Sandboxes:
-    """The sandboxes of this process, by project."""
+    """The sandboxes of this process, by project, and the threads that use them, in which the projects take turns."""
 
-    def __init__(self, most: int, *, patient: int = 1) -> None:
-        """`patient` is how many calls of one project may wait for long."""
+    def __init__(self, most: int) -> None:
         self._most = most
-        self._patient = patient
-        self._waiting: Counter[str] = Counter()
-        self._changed = threading.Condition()
-        #: The least recently used comes first.
+        self._lock = threading.Lock()
+        #: Those that are idle. The least recently used comes first.
         self._sandboxes: OrderedDict[str, Sandbox] = OrderedDict()
-        self._busy: set[str] = set()
+        self._lent = 0
+        # More of them at a time would only slow each other, and the rest of PushHub.
+        threads = min(max(os.cpu_count() or 1, 2), most)
+        self._pool = TenantPool("functions", threads, most=1, most_waiting=MOST_WAITING)
 
     def check(self, project: str, function: Function) -> str:
         """Return why a function cannot be used, or ""."""
-        with self._lent(project) as lease:
-            try:
-                sandbox = lease.sandbox()
-                sandbox.send([function], [])
-                why = sandbox.why_not_compiled()
-                if not why:
-                    sandbox.line()
-                return why
-            except SandboxEnded:
-                lease.end()
-                return KILLED
+        return _wait(self._pool.submit(project, partial(self._why_not, project, function)))
 
     def run(
         self,
@@ -146,43 +144,53 @@ class Sandboxes:
     ) -> list[Result]:
         """Return the results of the first messages: as many as this time allows, but at least one.
 
-        With `needs_all` the first failure is the last result. Raises ResourceExhausted if the project's other calls
-        leave no time.
+        With `needs_all` the first failure is the last result. Raises ResourceExhausted if other calls leave no time.
         """
-        results: list[Result] = []
-        ends = time.monotonic() + seconds
-        alone = False
-        with self._lent(project) as lease:
-            while len(results) < len(messages):
-                left = ends - time.monotonic()
-                if results and (left <= 0 or (needs_all and isinstance(results[-1], Failed))):
-                    break
-                group = _group(messages, len(results), most=1 if alone else GROUP_MESSAGES)
-                wanted = len(results) + 1
-                try:
-                    answers = _results(lease.sandbox(), functions, group, seconds=max(left, 0.0), needs_all=needs_all)
-                    for result in answers:
-                        results.append(result)  # noqa: PERF402 - those before an error count
-                except SandboxEnded:
-                    lease.end()
-                    # One of the messages is at fault, so each is run alone until that one fails.
-                    alone = len(group) > 1
-                    if not alone and len(results) < wanted:
-                        results.append(Failed(KILLED))
-        return results
+        return _wait(self.submit(project, functions, messages, seconds=seconds, needs_all=needs_all))
+
+    def submit(
+        self,
+        project: str,
+        functions: Sequence[Function],
+        messages: Sequence[Input],
+        *,
+        seconds: float,
+        needs_all: bool = False,
+    ) -> Future[list[Result]]:
+        """Return the future of what `run` returns."""
+        call = _Call(self, project, functions, messages, seconds=seconds, needs_all=needs_all)
+        return self._pool.submit(project, call)
 
     def close(self) -> None:
-        """End all processes that are idle."""
-        with self._changed:
-            idle = [project for project in self._sandboxes if project not in self._busy]
-            closing = [self._sandboxes.pop(project) for project in idle]
-        for sandbox in closing:
+        """End all processes, after the turns that are under way."""
+        self._pool.close()
+        for sandbox in self._sandboxes.values():
             sandbox.close()
+        self._sandboxes.clear()
+
+    def _why_not(self, project: str, function: Function) -> str:
+        with self.lent(project) as lease:
+            try:
+                sandbox = lease.sandbox()
+                sandbox.send([function], [])
+                why = sandbox.why_not_compiled()
+                if not why:
+                    sandbox.line()
+                return why
+            except SandboxEnded:
+                lease.end()
+                return KILLED
 
     @contextmanager
-    def _lent(self, project: str) -> Iterator[Lease]:
-        """Give the caller exclusive use of the project's sandbox."""
-        lease = self._take(project)
+    def lent(self, project: str) -> Iterator[Lease]:
+        """Give the caller the project's sandbox. The pool makes no two calls for a project at a time."""
+        with self._lock:
+            lease = Lease(self._sandboxes.pop(project, None))
+            self._lent += 1
+            is_full = lease.process is None and len(self._sandboxes) + self._lent > self._most
+            evicted = self._sandboxes.popitem(last=False)[1] if is_full else None
+        if evicted is not None:
+            evicted.close()
         try:
             yield lease
         except BaseException:
@@ -190,39 +198,61 @@ class Sandboxes:
             lease.end()
             raise
         finally:
-            with self._changed:
+            with self._lock:
+                self._lent -= 1
                 if lease.process is not None:
                     self._sandboxes[project] = lease.process
-                self._busy.discard(project)
-                self._changed.notify_all()
 
-    def _take(self, project: str) -> Lease:
-        evicted = None
-        with self._changed:
-            if not self._wait(project):
-                raise ResourceExhausted("The message transforms of the project are busy. Try again later.")
-            self._busy.add(project)
-            sandbox = self._sandboxes.pop(project, None)
-            # The sandboxes of busy projects are not in `_sandboxes`.
-            if sandbox is None and len(self._sandboxes) + len(self._busy) > self._most:
-                evicted = self._sandboxes.popitem(last=False)[1]
-        if evicted is not None:
-            evicted.close()
-        return Lease(sandbox)
 
-    def _wait(self, project: str) -> bool:
-        """Wait until the project can have its sandbox; return whether it can."""
-        seconds = WAIT_SECONDS if self._waiting[project] < self._patient else SHORT_WAIT_SECONDS
-        self._waiting[project] += 1
-        try:
-            return self._changed.wait_for(lambda: self._is_free(project), seconds)
-        finally:
-            self._waiting[project] -= 1
-            if not self._waiting[project]:
-                del self._waiting[project]
+class _Call:
+    """What the threads call until each message has its result, or the time is up: once a turn."""
 
-    def _is_free(self, project: str) -> bool:
-        return project not in self._busy and (project in self._sandboxes or len(self._busy) < self._most)
+    def __init__(
+        self,
+        sandboxes: Sandboxes,
+        project: str,
+        functions: Sequence[Function],
+        messages: Sequence[Input],
+        *,
+        seconds: float,
+        needs_all: bool,
+    ) -> None:
+        self._sandboxes = sandboxes
+        self._project = project
+        self._functions = functions
+        self._messages = messages
+        #: The time that is left, without that of others' turns, and when it ends whoever's turn it is.
+        self._seconds = seconds
+        self._ends = time.monotonic() + seconds + WAIT_SECONDS
+        self._needs_all = needs_all
+        self._results: list[Result] = []
+        #: Whether messages are run one by one, to find the one at which the sandbox ends.
+        self._alone = False
+
+    def __call__(self) -> list[Result] | Again:
+        began = time.monotonic()
+        if began > self._ends:
+            raise _busy()
+        self._take_turn()
+        self._seconds -= time.monotonic() - began
+        is_failed = self._needs_all and any(isinstance(result, Failed) for result in self._results[-1:])
+        is_over = bool(self._results) and (self._seconds <= 0 or is_failed)
+        return self._results if is_over or len(self._results) == len(self._messages) else AGAIN
+
+    def _take_turn(self) -> None:
+        done = len(self._results)
+        group = _group(self._messages, done, most=1 if self._alone else GROUP_MESSAGES)
+        seconds = min(max(self._seconds, 0.0), TURN_SECONDS)
+        with self._sandboxes.lent(self._project) as lease:
+            try:
+                answers = _results(lease.sandbox(), self._functions, group, seconds=seconds, needs_all=self._needs_all)
+                self._results.extend(answers)  # those before an error count
+            except SandboxEnded:
+                lease.end()
+                # One of the messages is at fault, so each is run alone until that one fails.
+                self._alone = len(group) > 1
+                if not self._alone and len(self._results) == done:
+                    self._results.append(Failed(KILLED))
 
 
 class Lease:
@@ -250,6 +280,27 @@ def _engine_folder() -> str:
     assert spec is not None
     assert spec.origin is not None
     return str(Path(spec.origin).parent)
+
+
+def _wait(future: Future[T]) -> T:
+    """Wait for a call. After a moment, let others have this thread's place and its connection to the database."""
+    with suppress(TimeoutError):
+        return future.result(MOMENT_SECONDS)
+    if not step_aside():
+        future.cancel()
+        raise _busy()
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close()
+    with suppress(TimeoutError):
+        return future.result(WAIT_SECONDS)
+    if future.cancel():
+        raise _busy()
+    return future.result()
+
+
+def _busy() -> ResourceExhausted:
+    return ResourceExhausted("The message transforms are busy. Try again later.")
 
 
 def _group(messages: Sequence[Input], start: int, *, most: int) -> Sequence[Input]:
@@ -312,14 +363,14 @@ def _answer(line: bytes) -> Result:
 @cache
 def sandboxes() -> Sandboxes:
     """Return the sandboxes of this process."""
-    # With the call that they wait for, they take half of the threads.
-    return Sandboxes(settings.TRANSFORM_SANDBOXES, patient=max(settings.WEB_THREADS // 2 - 1, 1))
+    return Sandboxes(settings.TRANSFORM_SANDBOXES)
 
 
 def sandboxes_close() -> None:
-    """End all idle sandboxes of this process. Those that are needed again start again."""
+    """End all sandboxes of this process and their threads. Those that are needed again start again."""
     if sandboxes.cache_info().currsize:
         sandboxes().close()
+        sandboxes.cache_clear()
 
 
 atexit.register(sandboxes_close)

@@ -7,13 +7,18 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol
 
 import httptools
+import orjson
 from django.core.signing import BadSignature
 
+from pushhub.common.background import threads_stuck
+from pushhub.common.errors import ResourceExhausted
 from pushhub.runtime import forwarding
+from pushhub.runtime.admission import Admission
 from pushhub.runtime.httpserver.requests import (
     BODY_BYTES,
     HEAD_BYTES,
@@ -41,12 +46,16 @@ PART_BYTES = 256 * 1024
 #: How long the rest of a refused body is read and dropped, so that the client gets to see the response.
 DROP_SECONDS = 2.0
 NEVER = float("inf")
+#: The event loop answers this itself, so that busy threads don't delay it.
+HEALTH = b"/healthz"
+HEALTHY = (b"Content-Type: application/json\r\n", b'{"status": "ok"}')
 
 
 class Server(Protocol):
     """What a connection needs of the server that accepted it."""
 
     limits: Limits
+    admission: Admission
     direct: Direct | None
     #: The memory for bodies.
     bodies: ByteBudget
@@ -308,9 +317,33 @@ class HttpConnection(asyncio.Protocol):
         self._answering = request
         self._fields -= REQUEST_FIELDS + len(request.headers)
         self.deadline = NEVER
-        if not self._is_dropping and self._is_answered_directly(request):
-            return
-        self._server.run(self._run_application, request)
+        if request.target == HEALTH and request.method == "GET" and not threads_stuck():
+            self._loop.call_soon(self._respond_directly, request, HEALTHY)
+        elif self._is_dropping or not self._is_answered_directly(request):
+            self._admit(request)
+
+    def _admit(self, request: Request) -> None:
+        """Have the application answer when it is the turn of the request's tenant."""
+        try:
+            turn = self._server.admission.submit(
+                partial(self._run_application, request),
+                target=request.target,
+                headers=request.headers,
+                client=self._client,
+            )
+        except ResourceExhausted as error:
+            self._refuse_busy(error)
+        else:
+            turn.add_done_callback(lambda turn: self._call_in_loop(self._had_turn, turn))
+
+    def _had_turn(self, turn: Future[None]) -> None:
+        if not turn.cancelled() and isinstance(error := turn.exception(), ResourceExhausted):
+            self._refuse_busy(error)
+
+    def _refuse_busy(self, error: ResourceExhausted) -> None:
+        from subscriptions.api.errors import error_body
+
+        self._refuse(429, orjson.dumps(error_body(error)).decode(), content_type="application/json; charset=UTF-8")
 
     def _is_answered_directly(self, request: Request) -> bool:
         """Return whether the server's direct path takes the request."""
@@ -330,7 +363,7 @@ class HttpConnection(asyncio.Protocol):
         if self._transport is None or self._answering is not request:
             return
         if response is None:
-            self._server.run(self._run_application, request)
+            self._admit(request)
             return
         fields, body = response
         self._transport.write(direct_response(fields, body))
@@ -339,7 +372,7 @@ class HttpConnection(asyncio.Protocol):
         self._finish(request)
 
     def _run_application(self, request: Request) -> None:
-        """Run the application and produce the first part of its response. Called in a thread of the pool."""
+        """Run the application and produce the first part of its response. Called in a thread."""
         try:
             response = self._server.call(environ_of(request, self._base_environ), request)
         except Exception:
@@ -349,7 +382,7 @@ class HttpConnection(asyncio.Protocol):
         self._produce_part(response)
 
     def _produce_part(self, response: Response) -> None:
-        """Produce the next part of a response. Called in a thread of the pool."""
+        """Produce the next part of a response. Called in a thread."""
         parts, size, is_end = [], 0, False
         try:
             while size < PART_BYTES and not is_end:
@@ -490,11 +523,11 @@ class HttpConnection(asyncio.Protocol):
         self.deadline = max(time.monotonic() + DROP_SECONDS, self._write_deadline())
         self._transport.close()
 
-    def _refuse(self, status: int, reason: str) -> None:
+    def _refuse(self, status: int, reason: str, content_type: str = "text/plain") -> None:
         """Send an error without the application, and end the connection."""
         if self._transport is None or self._transport.is_closing():
             return
-        self._transport.write(refusal(status, reason))
+        self._transport.write(refusal(status, reason, content_type))
         self._writing_began, self._written = time.monotonic(), 0
         self._is_dropping = True
         self._answering = None

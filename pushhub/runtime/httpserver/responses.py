@@ -92,11 +92,11 @@ def direct_response(fields: bytes, body: bytes) -> bytes:
     )
 
 
-def refusal(status: int, reason: str) -> bytes:
+def refusal(status: int, reason: str, content_type: str) -> bytes:
     """Return the bytes of an error, after which the connection ends."""
     text = reason.encode()
     head = (
-        f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\nContent-Type: text/plain\r\n"
+        f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\nContent-Type: {content_type}\r\n"
         f"Content-Length: {len(text)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + text

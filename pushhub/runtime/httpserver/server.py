@@ -2,8 +2,8 @@
 
 The event loop reads requests and writes responses. Everything that a client can occupy is limited: the time for a head,
 for a body and between requests, the sizes of heads and bodies, and per address the connections and the bytes of bodies.
-A thread of the pool runs the application once the body of a request is complete. It takes the next request while the
-client is still receiving the response.
+A thread runs the application once the body of a request is complete and it is the turn of its tenant. It takes the
+next request while the client is still receiving the response.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
 from typing import Any
 
+from pushhub.runtime.admission import Admission
 from pushhub.runtime.httpserver.connection import HttpConnection
 from pushhub.runtime.httpserver.requests import Request
 from pushhub.runtime.httpserver.responses import Direct, Response
@@ -36,9 +36,16 @@ class HttpServer:
     """Listens on one address, and has what its connections share."""
 
     def __init__(
-        self, application: Application, *, pool: Executor, limits: Limits, files: int, direct: Direct | None = None
+        self,
+        application: Application,
+        *,
+        admission: Admission,
+        limits: Limits,
+        files: int,
+        direct: Direct | None = None,
     ) -> None:
         self.limits = limits
+        self.admission = admission
         self.direct = direct
         self.bodies = ByteBudget(most=BODIES_BYTES, most_per_address=BODIES_BYTES_PER_ADDRESS)
         most = max(min(MOST_CONNECTIONS, files - OTHER_FILES), 1)
@@ -46,7 +53,6 @@ class HttpServer:
         self.connections: set[HttpConnection] = set()
         self.is_stopping = False
         self._application = application
-        self._pool = pool
         self._sweeping: asyncio.Task[None] | None = None
         self._server: asyncio.Server | None = None
 
@@ -81,11 +87,11 @@ class HttpServer:
         self._sweeping.cancel()
 
     def run(self, work: Callable[..., None], *arguments: object) -> None:
-        """Run `work` in a thread of the pool."""
-        self._pool.submit(work, *arguments)
+        """Run `work`, which is short, in a thread."""
+        asyncio.get_running_loop().run_in_executor(None, work, *arguments)
 
     def call(self, environ: dict[str, Any], request: Request) -> Response:
-        """Run the application. Called in a thread of the pool."""
+        """Run the application. Called in a thread."""
         response = Response(request)
         body = self._application(environ, response.start)
         response.chunks = iter(body)

@@ -6,15 +6,14 @@ import asyncio
 import http.client
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import orjson
-from django.db import connections
 
 from deliveries.api.direct import DirectPublish
 from deliveries.publish.writer import publish_writer
+from pushhub.runtime.admission import Admission
 from pushhub.runtime.httpserver.server import HttpServer
 from pushhub.runtime.limits import Limits
 from pushhub.wsgi import application
@@ -78,7 +77,7 @@ class _Watched:
 
 
 @contextmanager
-def direct_api() -> Iterator[DirectApi]:
+def direct_api(threads: int = 1) -> Iterator[DirectApi]:
     """Yield a caller of a server that runs in a thread of its own."""
     started, outcomes = threading.Event(), list[str]()
     addresses: list[tuple[str, int]] = []
@@ -87,16 +86,15 @@ def direct_api() -> Iterator[DirectApi]:
     async def serve() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         ends.append(lambda: loop.call_soon_threadsafe(stop.set))
-        with ThreadPoolExecutor(1) as pool, publish_writer(loop) as writer:
+        with Admission(threads) as admission, publish_writer(loop) as writer:
             assert writer is not None
             direct = _Watched(DirectPublish(writer), outcomes)
-            server = HttpServer(application, pool=pool, limits=LIMITS, files=1000, direct=direct)
+            server = HttpServer(application, admission=admission, limits=LIMITS, files=1000, direct=direct)
             await server.start(host="127.0.0.1", port=0)
             addresses.append(server.address)
             started.set()
             await stop.wait()
             await server.stop(seconds=5)
-            await loop.run_in_executor(pool, connections.close_all)
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()

@@ -121,6 +121,19 @@ def test_a_topic_with_a_schema_checks_what_is_published_directly(api: DirectApi)
     assert not Message.objects.exists()
 
 
+def test_a_request_for_which_many_filters_are_evaluated_is_given_back(
+    api: DirectApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deliveries.publish.writer.MAX_DELIVERIES", 1)
+    subscription = {"topic": "projects/shop/topics/orders", "filter": 'attributes.kind = "none"'}
+    for number in range(2):
+        api.create(f"subscriptions/filtered-{number}", subscription)
+    assert api.post(PUBLISH, BODY).status == 200
+    monkeypatch.setattr("deliveries.publish.writer.MAX_FILTERED", 2)
+    assert api.post(PUBLISH, BODY).status == 200
+    assert api.outcomes == ["direct", "given back"]
+
+
 def test_a_request_with_many_deliveries_is_given_back(api: DirectApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deliveries.publish.writer.MAX_DELIVERIES", 1)
     assert api.post(PUBLISH, {"messages": [MESSAGE] * 2}).status == 200

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, connection, connections, transaction
 
 from deliveries.backlog.reconcile import audit
 from deliveries.models import Delivery, Message, PendingPublish
@@ -23,6 +23,7 @@ from deliveries.rules.payload import NewMessage
 from deliveries.store import fanout, statements
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import ResourceExhausted
+from pushhub.common.tenantpool import TenantPool
 from subscriptions.models import Subscription
 from subscriptions.selectors import topic_get
 from subscriptions.services.subscriptions import subscription_create
@@ -233,14 +234,16 @@ def test_a_publish_with_more_deliveries_than_allowed_is_refused(monkeypatch: pyt
     assert Message.objects.count() == 20
 
 
-def test_large_publishes_beyond_a_few_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes a thread of the server, which other tenants need."""
-    monkeypatch.setattr(storing, "_large_requests", threading.BoundedSemaphore(1))
-    with storing._large_request():
-        with pytest.raises(ResourceExhausted, match="large publish requests"):
-            publish(LOUD, MESSAGES)
-        publish(LOUD, MESSAGES[:20])
-    assert Message.objects.count() == 20
+def test_large_publishes_leave_the_threads_to_others_and_beyond_a_few_are_refused() -> None:
+    with TenantPool("web", 1, most=3, most_waiting=9, most_aside=1, at_end=connections.close_all) as pool:
+        with storing._large_request_lock:
+            large = [pool.submit("loud", lambda: publish(LOUD, MESSAGES)) for _ in range(2)]
+            pool.submit("quiet", lambda: publish(LOUD, MESSAGES[:20])).result(60)
+            assert Message.objects.count() == 20
+            wait_for(lambda: any(future.done() for future in large), what="the refusal of one")
+        [error] = [error for future in large if (error := future.exception(60)) is not None]
+    assert isinstance(error, ResourceExhausted)
+    assert Message.objects.count() == 20 + len(MESSAGES)
 
 
 def test_ids_of_large_publishes_are_unique(monkeypatch: pytest.MonkeyPatch) -> None:

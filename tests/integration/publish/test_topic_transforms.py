@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 from typing import Any
 
 import pytest
@@ -130,10 +131,13 @@ def test_functions_that_take_too_long_for_a_request_refuse_it(api: Api, monkeypa
 def test_a_publish_is_refused_while_the_projects_functions_are_busy(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     topic(api, udf("function f(m) { return m; }", "f"))
     monkeypatch.setattr(sandboxes, "WAIT_SECONDS", 0.0)
+    busy, go_on = threading.Event(), threading.Event()
+    sandboxes.sandboxes()._pool.submit("shop", lambda: busy.set() or go_on.wait(60))
+    assert busy.wait(60)
 
-    with sandboxes.sandboxes()._lent("shop"):
-        answer = publish(api, "1")
+    answer = publish(api, "1")
 
+    go_on.set()
     assert (answer.status, answer.error["status"]) == (429, "RESOURCE_EXHAUSTED")
 
 

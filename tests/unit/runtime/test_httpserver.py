@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
 import pytest
 
+from pushhub.runtime import admission
+from pushhub.runtime.admission import Admission
 from pushhub.runtime.httpserver import connection as connections
 from pushhub.runtime.httpserver import requests
 from pushhub.runtime.httpserver import server as servers
@@ -32,8 +33,8 @@ def echo(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterabl
 
 @asynccontextmanager
 async def serving(application: Application, *, limits: Limits = LIMITS, threads: int = 1) -> AsyncIterator[HttpServer]:
-    with ThreadPoolExecutor(threads) as pool:
-        server = HttpServer(application, pool=pool, limits=limits, files=1000)
+    with Admission(threads) as threads_shared:
+        server = HttpServer(application, admission=threads_shared, limits=limits, files=1000)
         await server.start(host="127.0.0.1", port=0)
         try:
             yield server
@@ -386,6 +387,37 @@ def test_a_client_that_takes_its_answer_slowly_but_steadily_gets_it_all(monkeypa
     run(test, application)
 
 
+def test_while_all_threads_are_busy_health_is_answered_and_too_many_requests_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admission, "MOST_WAITING", 1)
+    busy, go_on = threading.Event(), threading.Event()
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        busy.set()
+        assert go_on.wait(60)
+        return echo(environ, start_response)
+
+    async def test(server: HttpServer) -> None:
+        clients = [await connected(server) for _ in range(4)]
+        for _, writer in clients[:2]:
+            writer.write(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n")
+            await until(busy.is_set)
+        clients[2][1].write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        assert (await answered(clients[2]))[2] == b'{"status": "ok"}'
+        assert await clients[2][0].read() == b""
+        clients[3][1].write(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n")
+        status, _, body = await answered(clients[3])
+        assert (status, orjson.loads(body)["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
+        go_on.set()
+        for client in clients[:2]:
+            assert (await answered(client))[0] == 200
+        for _, writer in clients:
+            writer.close()
+
+    run(test, application)
+
+
 def test_an_upgrade_is_ignored() -> None:
     answer = conversation(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -393,7 +425,17 @@ def test_an_upgrade_is_ignored() -> None:
 
 def test_a_client_of_http_1_0_gets_its_answer_and_the_connection_ends() -> None:
     assert b"Connection: close\r\n" in conversation(b"GET / HTTP/1.0\r\n\r\n")
-    assert b"Connection: keep-alive\r\n" in conversation(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+
+
+def test_a_client_of_http_1_0_may_keep_its_connection() -> None:
+    async def test(server: HttpServer) -> None:
+        client = await connected(server)
+        for _ in range(2):
+            client[1].write(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+            assert (await answered(client))[1]["connection"] == "keep-alive"
+        client[1].close()
+
+    run(test)
 
 
 @pytest.mark.parametrize(("method", "status"), [(b"HEAD", "200 OK"), (b"GET", "304 Not Modified"), (b"GET", "204 No")])

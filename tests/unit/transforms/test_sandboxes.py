@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pushhub.common.errors import ResourceExhausted
 from subscriptions.transforms.functions import Function
 from subscriptions.transforms.results import FILTERED, Failed, Input, Transformed
 from subscriptions.transforms.sandboxes import GROUP_MESSAGES, Sandboxes
@@ -151,6 +152,26 @@ def test_messages_are_left_for_later_when_the_time_is_up(sandboxes: Sandboxes) -
     results = sandboxes.run("shop", [function], [message(b"x")] * 100, seconds=0.2)
 
     assert 1 <= len(results) < 100
+
+
+def test_projects_take_turns(sandboxes: Sandboxes) -> None:
+    slow = Function("f", "function f(m) { const ends = Date.now() + 20; while (Date.now() < ends); return m; }")
+    quick = Function("f", "function f(m) { return m; }")
+
+    long_calls = [sandboxes.submit(project, [slow], [message(b"x")] * 100, seconds=SECONDS) for project in ("a", "b")]
+    second_calls = [sandboxes.submit(project, [quick], [message(b"x")], seconds=SECONDS) for project in ("a", "c")]
+
+    assert second_calls[1].result(SECONDS) == [Transformed(b"x", {})]
+    assert not any(call.done() for call in [*long_calls, second_calls[0]])
+    assert [len(call.result(SECONDS)) for call in long_calls] == [100, 100]
+    assert second_calls[0].result(SECONDS) == [Transformed(b"x", {})]
+
+
+def test_calls_that_leave_no_time_are_refused(sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subscriptions.transforms.sandboxes.WAIT_SECONDS", -SECONDS)
+
+    with pytest.raises(ResourceExhausted):
+        sandboxes.submit("shop", [Function("f", "const f = m => m;")], [message(b"x")], seconds=1).result(SECONDS)
 
 
 @pytest.mark.parametrize(

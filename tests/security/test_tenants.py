@@ -1,0 +1,114 @@
+"""Tenants whose functions, pulls and large publishes take long: the requests of others are answered meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import requests
+
+from deliveries.api import pull_views
+from subscriptions.transforms import sandboxes
+from tests.integration.publish.directapi import DirectApi, direct_api
+from tests.ports import wait_for
+from tests.restapi import Api
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PROJECTS = 9
+CLIENTS = 4
+SLOW = {"javascriptUdf": {"functionName": "slow", "code": "const slow = message => message;"}}
+PUBLISH = {"messages": [{"data": "eA=="}]}
+
+
+@pytest.fixture
+def go_on(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """The event for which each function with the name "slow" waits."""
+    event = threading.Event()
+    results = sandboxes._results
+
+    def waiting(sandbox: Any, functions: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
+        assert functions[0].name != "slow" or event.wait(60)
+        return results(sandbox, functions, *arguments, **options)
+
+    monkeypatch.setattr(sandboxes, "_results", waiting)
+    return event
+
+
+@pytest.fixture
+def server(redis_url: str) -> Iterator[DirectApi]:
+    with direct_api(threads=4) as server:
+        yield server
+
+
+@pytest.fixture
+def clients(go_on: threading.Event) -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(PROJECTS * CLIENTS) as clients, ExitStack() as stack:
+        stack.callback(go_on.set)
+        yield clients
+
+
+def url(server: DirectApi, path: str) -> str:
+    return "http://{}:{}".format(*server.address) + path
+
+
+def call(server: DirectApi, method: str, path: str, body: Any = None) -> requests.Response:
+    return requests.request(method, url(server, path), json=body, timeout=120)
+
+
+def other_tenants_are_served(server: DirectApi) -> None:
+    """Make one request of each kind that holds a thread, and those of monitoring."""
+    assert call(server, "POST", "/v1/projects/other/topics/orders:publish", PUBLISH).status_code == 200
+    assert call(server, "POST", "/v1/projects/other/topics/orders:publish?alt=json", PUBLISH).status_code == 200
+    assert call(server, "GET", "/v1/projects/other/topics").json()["topics"]
+    assert call(server, "GET", "/admin/login/").status_code == 200
+    assert call(server, "GET", "/healthz").json() == {"status": "ok"}
+    assert call(server, "GET", "/readyz").status_code == 503  # no worker runs here
+    assert call(server, "GET", "/metrics").status_code == 404  # the tests' settings leave them out
+
+
+def test_nine_projects_with_slow_functions_leave_the_threads_to_others(
+    api: Api, server: DirectApi, clients: ThreadPoolExecutor, go_on: threading.Event
+) -> None:
+    api.create("/v1/projects/other/topics/orders")
+    for number in range(PROJECTS):
+        api.create(f"/v1/projects/slow-{number}/topics/orders", {"messageTransforms": [SLOW]})
+
+    def publish(number: int) -> int:
+        return call(server, "POST", f"/v1/projects/slow-{number}/topics/orders:publish", PUBLISH).status_code
+
+    publishes = [clients.submit(publish, number) for number in range(PROJECTS) for _ in range(CLIENTS)]
+    wait_for(lambda: sandboxes.sandboxes()._pool._places == 0, what="functions that run")
+    for _ in range(3):
+        other_tenants_are_served(server)
+    assert not any(future.done() and future.result() == 200 for future in publishes)
+    go_on.set()
+    assert {future.result() for future in publishes} <= {200, 429}
+
+
+def test_pulls_that_find_nothing_leave_the_threads_to_others(
+    api: Api, server: DirectApi, clients: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull_views, "HOLD_SECONDS", 100.0)
+    api.create("/v1/projects/other/topics/orders")
+    for number in range(PROJECTS):
+        project = f"/v1/projects/waits-{number}"
+        api.create(f"{project}/topics/orders")
+        api.create(f"{project}/subscriptions/worker", {"topic": f"projects/waits-{number}/topics/orders"})
+
+    def pull(number: int) -> bool:
+        answer = call(server, "POST", f"/v1/projects/waits-{number}/subscriptions/worker:pull", {"maxMessages": 1})
+        assert answer.status_code == 200
+        return "receivedMessages" in answer.json()
+
+    pulls = [clients.submit(pull, number) for number in range(PROJECTS) for _ in range(CLIENTS)]
+    wait_for(lambda: sum(map(Future.done, pulls)) == PROJECTS * (CLIENTS - 2), what="two pulls of each project held")
+    other_tenants_are_served(server)
+    for number in range(PROJECTS):
+        path = f"/v1/projects/waits-{number}/topics/orders:publish"
+        assert call(server, "POST", path, {"messages": PUBLISH["messages"] * 2}).status_code == 200
+    assert sum(future.result() for future in pulls) == PROJECTS * 2
