@@ -80,9 +80,10 @@ def outstanding(quick: bool) -> Row:
             before_ns = time.monotonic_ns()
             for _ in range(600):
                 neighbour.publish_once()
-            deployment.open_window(subscription_id, wanted)
             deployment.push_to(slow.url)
+            deployment.open_window(subscription_id, wanted)
             episode = _episode(slow, neighbour, wanted, pids)
+            wait_until(lambda: fast.received() >= len(neighbour.sent), seconds=60, what="the neighbour's last message")
         arrived = fast.arrivals()
     before = neighbour.p99_ms(arrived, from_ns=before_ns, to_ns=episode.began)
     whole = neighbour.p99_ms(arrived, from_ns=episode.began, to_ns=episode.ended)
@@ -178,8 +179,8 @@ def _healthy_rate(hanging: int, each: int, total: int) -> float:
             if hanging:
                 deployment.publish(each * 3, topic=SLOW_TOPIC)
             for number, subscription_id in enumerate(windows):
-                deployment.open_window(subscription_id, each)
                 deployment.push_to(sink.url, name=f"hang-{number}")
+                deployment.open_window(subscription_id, each)
             wait_until(lambda: sink.held() >= 0.9 * hanging * each, seconds=60, what="the hanging pushes")
             for number in range(4):
                 deployment.push_to(endpoint.url, name=f"healthy-{number}")

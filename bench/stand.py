@@ -20,6 +20,7 @@ from django.db import connection
 from bench.message import ATTRIBUTES, HELLO, TOPIC
 from bench.processes import answers, process, wait_until
 from deliveries.backlog.backlog import Lane
+from deliveries.backlog.lanes import lanes_configure
 from deliveries.backlog.lanestate import lane_fields
 from deliveries.models import Delivery
 from deliveries.publish.service import message_publish
@@ -131,8 +132,10 @@ class Stand:
         return id_token_mint(email=PUSHER, audience=AUDIENCE).token
 
     def open_window(self, subscription_id: int, size: int) -> None:
-        """Set the size of a push window, because it would take minutes to grow."""
+        """Set the size of the push window of a lane that pushes already, because it would take minutes to grow."""
         self.redis.hset(Lane(subscription_id, "local").state_key, mapping=lane_fields(window=size, round_peak=size))
+        # The settings that the lane has already: it is pumped, and keeps its window.
+        lanes_configure(subscription_id, action="known")
 
 
 def subscription(name: str) -> str:
