@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from pushhub import __version__
 
@@ -60,9 +61,16 @@ def speak_or_manage(name: str) -> None:
     if name in cli.WORDS:
         sys.exit(cli.main(sys.argv[1:]))
     words = (*cli.WORDS, *COMMANDS)
-    if name not in words and (hint := nearest(name, words)):
+    if name not in (*words, *django_commands()) and (hint := nearest(name, words)):
         sys.exit(f"pushhub: unknown command {name!r}: {hint}")
     manage(sys.argv)
+
+
+def django_commands() -> list[str]:
+    """Return the names of Django's own commands, such as makemessages, which resembles one of ours."""
+    from django.core import management
+
+    return management.find_commands(str(Path(management.__file__).parent))
 
 
 def complete(name: str, arguments: list[str]) -> None:

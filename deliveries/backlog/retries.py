@@ -1,4 +1,4 @@
-"""The nacked deliveries that wait in Redis for their next attempts, those that are due first."""
+"""The nacked pushes that wait in Redis for their next attempts, those that are due first."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from deliveries.backlog.backlog import PREFIX, Backlog
+from deliveries.backlog.codes import STATE_CODES, Mode
 
 
 class Retry(NamedTuple):
@@ -17,12 +18,17 @@ class Retry(NamedTuple):
 
 
 def next_retries(backlog: Backlog, *, regions: Container[str], limit: int) -> tuple[list[Retry], int]:
-    """Return the retries of these regions that are due first, at most `limit`, and the number of all of them.
+    """Return the pushes of these regions that are retried first, at most `limit`, and the number of all of them.
 
-    It takes four round trips. May raise redis.RedisError.
+    It takes five round trips, besides those of the list of lanes. May raise redis.RedisError.
     """
-    keys = [f"{PREFIX}{lane.key}" for lane in backlog.lanes() if lane.region in regions]
+    lanes = [lane for lane in backlog.lanes() if lane.region in regions]
     pipe = backlog.client.pipeline(transaction=False)
+    for lane in lanes:
+        pipe.hget(lane.state_key, STATE_CODES["mode"])
+    modes = pipe.execute()
+    pushed = [lane for lane, mode in zip(lanes, modes, strict=True) if mode is not None and int(mode) != Mode.PULL]
+    keys = [f"{PREFIX}{lane.key}" for lane in pushed]
     for key in keys:
         pipe.zcard(f"{key}:z")
         pipe.zrange(f"{key}:z", 0, 0, withscores=True)

@@ -48,11 +48,21 @@ class Span:
     @property
     def times(self) -> list[int]:
         """The beginning of each period, in seconds since 1970."""
+        return list(range(self._first, int(self.end.timestamp()), int(self.period.total_seconds())))
+
+    @property
+    def _first(self) -> int:
+        """The minute in which the first period begins."""
+        return int(self.start.timestamp()) // 60 * 60
+
+    def period_of(self, at: datetime) -> int:
+        """Return the beginning of the period in which a time lies, in seconds since 1970.
+
+        Periods count from the start of the span: a week is no whole number of long periods, and the week before has
+        the same days as the range.
+        """
         step = int(self.period.total_seconds())
-        first = int(self.start.timestamp()) // step * step
-        # A week is no whole number of long periods, and the week before has as many of them as the range.
-        count = -(-int((self.end - self.start).total_seconds()) // step)
-        return [first + step * number for number in range(count)]
+        return self._first + (int(at.timestamp()) - self._first) // step * step
 
     @property
     def minutes(self) -> list[datetime]:
@@ -153,12 +163,11 @@ def _events(span: Span, model: type[Metric]) -> dict[int, Events]:
     rows = model._default_manager.filter(
         resource=span.resource, event__in=("push", "dead_letter"), at__gte=span.start, at__lt=span.end
     )
-    step = int(span.period.total_seconds())
     events: dict[int, Events] = defaultdict(Events)
     # The buckets are read as text: a day has thousands of rows, and the ORM's decoder would take most of the time.
     columns = ("event", "at", "response_class", "count", Cast("buckets", TextField()))
     for event, at, response_class, count, buckets in rows.order_by().values_list(*columns).iterator():
-        period = events[int(at.timestamp()) // step * step]
+        period = events[span.period_of(at)]
         if event == "dead_letter":
             period.dead_letters += count
             continue
@@ -175,12 +184,11 @@ def gauges(span: Span, taken: Sequence[bool]) -> Gauges:
     An idle subscription may have no row (gauges.py). Its values are zero, except for its push window.
     """
     rows = GaugeMinute.objects.filter(resource=span.resource, at__in=span.minutes).order_by("at")
-    step = int(span.period.total_seconds())
     last: dict[int, tuple[int, int, int]] = {}
     largest: dict[int, tuple[int, int]] = {}
     columns = ("at", "undelivered", "outstanding", "push_window", "oldest_unacked_seconds", "backoff_ms")
     for at, undelivered, outstanding, window, age, backoff_ms in rows.values_list(*columns):
-        period = int(at.timestamp()) // step * step
+        period = span.period_of(at)
         last[period] = (undelivered, outstanding, window)
         oldest, longest_ms = largest.get(period, (0, 0))
         largest[period] = (max(oldest, age), max(longest_ms, backoff_ms))

@@ -56,8 +56,9 @@ def install() -> None:
         ("disable_events",): _switching(is_on=False),
     }
     for names, extend in extensions.items():
+        command = _for_push_workers(Panel.data[names[0]], extend)
         for name in names:
-            Panel.data[name] = _for_push_workers(Panel.data[names[0]], extend)
+            Panel.data[name] = command
 
 
 @inspect_command()
@@ -115,7 +116,7 @@ def _scheduled(push_worker: PushWorker, hostname: str) -> list[Row]:
 def _query(original: Command, state: Any, push_worker: PushWorker, *, ids: Sequence[str] | str, **kwargs: Any) -> Any:
     """Return the state of the tasks with these ids, as Celery does of its own requests."""
     wanted = [ids] if isinstance(ids, str) else ids
-    known = [push_worker.outstanding[task_id] for task_id in wanted if task_id in push_worker.outstanding]
+    known = [flight for flight in map(push_worker.outstanding.get, wanted) if flight is not None]
     states = ("active" if flight.started else "reserved" for flight in known)
     rows = _flight_rows(known, push_worker, state.hostname)
     found = {row["id"]: [place, row] for place, row in zip(states, rows, strict=False)}

@@ -116,9 +116,11 @@ class _Handover(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         accepted = transport.get_extra_info("socket")
-        connection = socket.fromfd(accepted.fileno(), accepted.family, accepted.type)
         address = str((transport.get_extra_info("peername") or [""])[0])
-        transport.abort()  # type: ignore[attr-defined]
+        try:
+            connection = socket.fromfd(accepted.fileno(), accepted.family, accepted.type)
+        finally:
+            transport.abort()  # type: ignore[attr-defined]
         self._take(connection, address)
 
 

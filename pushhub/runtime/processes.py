@@ -191,6 +191,8 @@ def flower() -> Process:
     options = (
         *(f"--address={host}", f"--port={port}", f"--max_tasks={FLOWER_TASKS}", "--logging=warning"),
         f"--tasks_columns={FLOWER_COLUMNS}",
+        # PushHub's workers send events anyway. Flower would undo `celery control disable_events` every few seconds.
+        "--enable_events=False",
     )
     address = env.url(settings.FLOWER_ADDRESS)
     return Process(

@@ -20,6 +20,9 @@ from subscriptions.api.errors import error_body
 
 UNKNOWN_HOST = "The Host header names an unknown host. PUSHHUB_ALLOWED_HOSTS can list further ones."
 OTHER_SITE = "Requests from pages of other sites are refused."
+#: Top-level names that nobody can register: RFC 6761 for the first two, ICANN's resolution of 2024 for the third, which
+#: containers use for their host.
+RESERVED_SUFFIXES = (".localhost", ".test", ".internal")
 
 
 class OtherSites:
@@ -44,11 +47,21 @@ def is_known_host(host: str) -> bool:
 
 
 def _is_local(domain: str) -> bool:
-    """Whether no page can have this name and lead it here: it has one label or is an address."""
+    """Whether no page can have this name and lead it here: it has one label, a reserved suffix, or is an address."""
+    if "." not in domain or domain.endswith(RESERVED_SUFFIXES):
+        return True
     try:
-        return "." not in domain or bool(ipaddress.ip_address(domain.strip("[]")))
+        return bool(ipaddress.ip_address(domain.strip("[]")))
     except ValueError:
         return False
+
+
+def _host_of(origin: str) -> str:
+    """Return the host and port of an Origin header; "" if it can't be parsed."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def _refusal(request: HttpRequest) -> PushHubError | None:
@@ -56,7 +69,7 @@ def _refusal(request: HttpRequest) -> PushHubError | None:
     if not is_known_host(host):
         return InvalidArgument(UNKNOWN_HOST)
     origin = request.headers.get("Origin")
-    if origin and urlsplit(origin).netloc != host and origin not in settings.CSRF_TRUSTED_ORIGINS:
+    if origin and _host_of(origin) != host and origin not in settings.CSRF_TRUSTED_ORIGINS:
         return PermissionDenied(OTHER_SITE)
     # A link on another site may lead to PushHub's pages.
     if request.method not in SAFE_METHODS and request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):

@@ -53,7 +53,8 @@ class Filter(ctypes.Structure):
 def why_unrestricted() -> str:
     """Return why `restrict_calls` has no effect on this machine, or ""."""
     system = os.uname()
-    if sys.platform != "linux" or system.machine not in MACHINES:
+    is_32_bit = sys.maxsize < 2**32  # which a kernel of 64 bits runs too, with other numbers for its calls
+    if sys.platform != "linux" or system.machine not in MACHINES or is_32_bit:
         return f"PushHub has no list of system calls for {system.sysname} on {system.machine}"
     # A kernel that has filters looks for one at this address, and finds none.
     return "" if _control(PR_SET_SECCOMP, SECCOMP_MODE_FILTER) == errno.EFAULT else "the kernel has no seccomp filters"

@@ -28,7 +28,10 @@ REQUESTS = [
     ("POST", "/google.pubsub.v1.Publisher/ListTopics"),
     ("POST", "/emulator/reset"),
 ]
-REBOUND = ["evil.example", "127.0.0.1.evil.example", "evil.example.", "localhost.evil.example", "a@evil.example"]
+REBOUND = [
+    *("evil.example", "127.0.0.1.evil.example", "evil.example.", "localhost.evil.example", "a@evil.example"),
+    "internal.testing",
+]
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +68,17 @@ def test_the_emulator_answers_no_name_that_a_web_site_can_have(emulator: Emulato
 @pytest.mark.parametrize(("method", "path"), REQUESTS)
 def test_the_emulator_answers_no_page_of_another_site(emulator: Emulator, method: str, path: str) -> None:
     for address in (emulator.console_url.removeprefix("http://"), emulator.host_port):
-        for origin in ("http://evil.example", "null", f"http://{address}.evil.example"):
+        for origin in ("http://evil.example", "null", "http://[", f"http://{address}.evil.example"):
             assert status(address, method, path, address, Origin=origin) == 403
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST.", "[::1]", "pubsub", "10.1.2.3", "[fd00::2]"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1", "localhost", "LOCALHOST.", "[::1]", "pubsub", "10.1.2.3", "[fd00::2]"),
+        *("host.docker.internal", "HOST.Testcontainers.Internal", "app.localhost", "a.b.test"),
+    ],
+)
 def test_the_emulator_answers_names_that_only_its_own_network_has(emulator: Emulator, host: str) -> None:
     """Containers of a compose file have names of one label."""
     assert status(emulator.host_port, "GET", "/v1/projects/shop/topics", f"{host}:8085") == 200
@@ -78,9 +87,9 @@ def test_the_emulator_answers_names_that_only_its_own_network_has(emulator: Emul
 
 
 def test_the_emulator_answers_names_that_the_settings_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PUSHHUB_ALLOWED_HOSTS", "host.docker.internal")
+    monkeypatch.setenv("PUSHHUB_ALLOWED_HOSTS", "pubsub.example")
     with Emulator() as emulator:
-        assert status(emulator.host_port, "GET", "/v1/projects/shop/topics", "host.docker.internal:8085") == 200
+        assert status(emulator.host_port, "GET", "/v1/projects/shop/topics", "pubsub.example:8085") == 200
         assert status(emulator.host_port, "GET", "/v1/projects/shop/topics", "evil.example:8085") == 400
 
 

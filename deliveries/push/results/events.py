@@ -73,8 +73,10 @@ class TaskEvents:
 
     def started(self, flights: Sequence[Flight]) -> None:
         now = time.time()
-        for flight, weight in zip(flights, self._sample.take(len(flights)), strict=False):
+        for flight in flights:
             flight.started = now
+        # A sample ends with the last of its flights.
+        for flight, weight in zip(flights, self._sample.take(len(flights)), strict=False):
             if weight > 1:
                 self._weights[flight.task_id] = weight
             self._show(flight)

@@ -98,7 +98,7 @@ class Engine:
                 untransformed.append(flight)
             else:
                 ready.append((flight, plan))
-        self._starting([flight for flight, _ in ready])
+        self._tell_of_start([flight for flight, _ in ready])
         for flight, plan in ready:
             try:
                 self._push(flight, plan, now_ms)
@@ -110,6 +110,13 @@ class Engine:
             self._unprepared(unprepared)
         if untransformed:
             self._transform(untransformed)
+
+    def _tell_of_start(self, flights: list[Flight]) -> None:
+        try:
+            self._starting(flights)
+        except Exception:
+            # Events only inform people: an error here must not keep a push from its endpoint.
+            logger.exception("the start of %d pushes was not told", len(flights))
 
     def _push(self, flight: Flight, plan: PushPlan, now_ms: int) -> None:
         settings = plan.settings

@@ -139,6 +139,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             scheme, address = forwarding.client_read(line)
         except BadSignature:
+            logger.warning("a line of the gRPC port is not signed with this PUSHHUB_SECRET_KEY, or is too old")
             self._refuse(400, "The request is not valid HTTP/1.1.")
             return b""
         self._base_environ |= {"REMOTE_ADDR": address, "wsgi.url_scheme": scheme}

@@ -43,6 +43,7 @@ def test_a_push_under_way_is_active_and_cannot_be_ended(api: Api, receiver: Rece
         # Then it is active, under its subscription's name, and nothing is reserved
         active = worker.celery("inspect", "active")
         assert message_id in active and "projects/shop/subscriptions/push" in active
+        assert active.count(f"'id': '{message_id}.") == 1
         assert message_id not in worker.celery("inspect", "reserved")
         [task_id] = re.findall(rf"\b({message_id}\.[^\s'\"]+)", active)
         queried = worker.celery("inspect", "query_task", task_id)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pushhub import __version__
+from pushhub.cli import django_commands
 from pushhub.cli import main as pushhub_main
 from subscriptions.cli.client import CliError, Fields
 from subscriptions.cli.expressions import filter_parse
@@ -209,6 +210,11 @@ def test_a_mistake_gets_one_line(words: list[str], said: str, capsys: pytest.Cap
     assert exit_.value.code == 2
     assert said in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["makemessages", "migrate", "startproject"])
+def test_djangos_commands_are_not_taken_for_mistakes(command: str) -> None:
+    assert command in django_commands()
 
 
 @pytest.mark.parametrize(

@@ -34,4 +34,9 @@ def test_the_week_before_has_as_many_periods_as_the_range(days: int) -> None:
     period = timedelta(days=days)
     start = floor(datetime(2026, 9, 1, tzinfo=UTC), period)
     span = Span("shop", "push", start, start + 9 * period, period)
-    assert len(span.times) == len(span.week_before.times) == 9
+    before = span.week_before
+    assert len(span.times) == len(before.times) == 9
+    assert [before.period_of(at - timedelta(days=7)) for at in (start, span.end - timedelta(seconds=1))] == [
+        before.times[0],
+        before.times[-1],
+    ]

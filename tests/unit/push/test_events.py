@@ -77,6 +77,15 @@ def test_flower_finds_pushes_by_subscription_and_message() -> None:
     assert search.matching_ids("subscriptions/7") == {"12345", "678"}
 
 
+def test_every_push_has_its_start_whether_it_is_sampled_or_not() -> None:
+    events = task_events()
+    events._sample = Sample(1, clock=lambda: 0.0)
+    flights = [flight(message_id) for message_id in range(1, 6)]
+    events.started(flights)
+    assert all(started.started for started in flights)
+    assert len(events_of(events, "task-received")) < len(flights)
+
+
 def test_events_can_be_disabled() -> None:
     events = task_events()
     events.is_on = False
