@@ -19,7 +19,7 @@ from deliveries.pipeline.counting.segments import Segments, count_each
 from pushhub.common.clock import Clock, utcnow
 
 JOB = "embedded"
-#: How long one task may count. The worker has other tasks, one at a time.
+#: How long one task may count, in the midst of a segment too. The worker has other tasks, one at a time.
 TURN_SECONDS = 3.0
 #: Segments of one call of the ledger.
 FILES_A_BATCH = 16
@@ -42,32 +42,43 @@ class EmbeddedCounter:
         give_up = self._monotonic() + seconds
         self._waiting.update({path.name: path for path in self._segments.new()})
         counted = 0
-        while self._waiting and self._monotonic() < give_up:
+        while self._waiting and not self._is_over(give_up):
             paths = [self._waiting[name] for name in sorted(self._waiting)[:FILES_A_BATCH]]
-            counted += self._count(paths).segments
-            for path in paths:
-                del self._waiting[path.name]
+            read, added = self._count(paths, is_over=lambda: self._is_over(give_up))
+            counted += added.segments
+            if added.is_whole:
+                for path in paths[:read]:
+                    del self._waiting[path.name]
         self._lease.renew(self._waiting)
         return counted
+
+    def _is_over(self, give_up: float) -> bool:
+        return self._monotonic() >= give_up
 
     def _forget(self) -> None:
         """Drop what is known of the folder: by the next turn, Spark may have counted all of it."""
         self._segments = Segments(self._folder, job=JOB)
         self._waiting: dict[str, Path] = {}
 
-    def _count(self, paths: Sequence[Path]) -> ledger.Added:
+    def _count(self, paths: Sequence[Path], *, is_over: Callable[[], bool]) -> tuple[int, ledger.Added]:
         errors = uncountable()
         failures: tuple[type[Exception], ...] = (OSError, *errors)
         try:
-            return count(paths)
+            return count(paths, is_over=is_over)
         except failures:
             # One at a time, a damaged file is told apart from a disk that fails, which raises OSError too.
-            return count_each(paths, segments=self._segments, count=lambda path: count([path]), uncountable=errors)
+            added = count_each(paths, segments=self._segments, count=lambda path: count([path])[1], uncountable=errors)
+            return len(paths), added
 
 
-def count(paths: Sequence[Path]) -> ledger.Added:
-    """Add the sums of segments to the metrics."""
-    return ledger.partials_add([partial for path in paths for partial in partials_of(segment_sums(path))], job=JOB)
+def count(paths: Sequence[Path], *, is_over: Callable[[], bool] = lambda: False) -> tuple[int, ledger.Added]:
+    """Add the sums of segments to the metrics until `is_over`. Return how many were read, which is at least one."""
+    partials: list[ledger.Partial] = []
+    read = 0
+    while read < len(paths) and not (read and is_over()):
+        partials += partials_of(segment_sums(paths[read]))
+        read += 1
+    return read, ledger.partials_add(partials, job=JOB, is_over=is_over)
 
 
 def uncountable() -> tuple[type[Exception], ...]:

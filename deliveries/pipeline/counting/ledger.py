@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -84,9 +84,16 @@ class Added:
     segments: int
     skipped: int
     rows: int
+    #: False if the time was over before all was added. The ledger knows how far the segments are.
+    is_whole: bool = True
 
     def __add__(self, other: Added) -> Added:
-        return Added(self.segments + other.segments, self.skipped + other.skipped, self.rows + other.rows)
+        return Added(
+            self.segments + other.segments,
+            self.skipped + other.skipped,
+            self.rows + other.rows,
+            self.is_whole and other.is_whole,
+        )
 
 
 class Pace:
@@ -126,11 +133,11 @@ class _Batch:
         return news
 
 
-def partials_add(partials: Iterable[Partial], *, job: str) -> Added:
+def partials_add(partials: Iterable[Partial], *, job: str, is_over: Callable[[], bool] = lambda: False) -> Added:
     """Add the sums whose segment is new, and note the segments. Raises the database's errors.
 
-    When it returns, all of a segment is in the metrics. After an error the metrics may have a part of it, and the
-    ledger knows which.
+    When it returns, all of a segment is in the metrics, unless `is_over` returned true after one of the transactions.
+    Then, as after an error, the metrics may have a part of it, and the ledger knows which.
     """
     batch, pace, added = _Batch(partials), Pace(), Added(0, 0, 0)
     start = 0
@@ -145,10 +152,14 @@ def partials_add(partials: Iterable[Partial], *, job: str) -> Added:
                 added = Added(0, skipped, 0)
                 if skipped == len(batch.rows):
                     break
-            sums_add(batch.news(keys, rows))
+            news = batch.news(keys, rows)
+            sums_add(news)
             added += _note(batch, rows, job=job, place=_place(keys[-1]) if end < len(batch.keys) else None)
         pace.took(time.monotonic() - began)
         start = end
+        # What an earlier call has added already is passed over, so that each call gets further.
+        if news and start < len(batch.keys) and is_over():
+            return replace(added, is_whole=False)
     return added
 
 

@@ -15,7 +15,7 @@ from deliveries import tasks
 from deliveries.journal.columns import Events
 from deliveries.metrics.coverage import counting
 from deliveries.models import CountingLease, MetricMinute, Segment
-from deliveries.pipeline.counting import embedded
+from deliveries.pipeline.counting import embedded, ledger
 from deliveries.pipeline.counting.embedded import FILES_A_BATCH, EmbeddedCounter
 from deliveries.pipeline.counting.lease import LEASE, RENEW, Counter, Lease, state_line
 from deliveries.pipeline.counting.segments import QUARANTINE
@@ -59,15 +59,47 @@ def test_late_segments_are_counted_and_known_ones_are_not_counted_again(tmp_path
     assert_counted(paths)
 
 
+def test_a_turn_ends_in_the_midst_of_a_batch(tmp_path: Path) -> None:
+    """Given a time that is over after a few files of a batch, then these are counted, and the others later."""
+    paths = segments_make(tmp_path, range(FILES_A_BATCH), seed=3, count=2)
+    ticks = iter(range(1000))
+    counter = EmbeddedCounter(tmp_path, monotonic=lambda: float(next(ticks)))
+
+    assert counter.turn(seconds=4.5) == 4
+    assert CountingLease.objects.get().waiting == FILES_A_BATCH - 4
+    assert counter.turn(seconds=1000) == FILES_A_BATCH - 4
+
+    assert_counted(paths)
+
+
+def test_a_turn_ends_in_the_midst_of_a_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a segment that takes several transactions, when a turn ends after each, then it is counted once."""
+    monkeypatch.setattr(ledger, "FIRST_KEYS", 1)
+    monkeypatch.setattr(ledger, "MOST_KEYS", 1)
+    paths = segments_make(tmp_path, range(1), seed=3, count=20)
+    counter = EmbeddedCounter(tmp_path)
+
+    counts = [counter.turn(seconds=0.0)]
+    assert counts == [0], "a turn without any time does nothing"
+    ticks = iter(range(10_000))
+    counter = EmbeddedCounter(tmp_path, monotonic=lambda: float(next(ticks)))
+    while CountingLease.objects.get().waiting:
+        counts.append(counter.turn(seconds=1.5))
+    assert sum(counts) == 1
+    assert len(counts) > 3, "each turn ended after one transaction"
+
+    assert_counted(paths)
+
+
 def test_a_turn_ends_in_time_and_the_next_one_continues(tmp_path: Path) -> None:
     """Given more segments than fit a turn, when turns follow each other, then all segments are counted."""
     paths = segments_make(tmp_path, range(FILES_A_BATCH + 3), seed=3, count=2)
     ticks = iter(range(1000))
     counter = EmbeddedCounter(tmp_path, monotonic=lambda: float(next(ticks)))
 
-    assert counter.turn(seconds=1.5) == FILES_A_BATCH
+    assert counter.turn(seconds=FILES_A_BATCH + 0.5) == FILES_A_BATCH
     assert CountingLease.objects.get().waiting == 3
-    assert counter.turn(seconds=1.5) == 3
+    assert counter.turn(seconds=1000) == 3
 
     assert_counted(paths)
 
