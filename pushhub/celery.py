@@ -45,6 +45,11 @@ def broker_url(redis_url: str) -> str:
     return f"pushhub://{rest}"
 
 
+def every(seconds: float, task: str) -> dict[str, Any]:
+    """Return beat's entry for a task. One that waits until the next is sent is dropped, as the next does the same."""
+    return {"task": task, "schedule": seconds, "options": {"expires": seconds}}
+
+
 app = Celery("pushhub")
 app.conf.update(
     broker_url=broker_url(settings.REDIS_URL),
@@ -61,40 +66,21 @@ app.conf.update(
     worker_cancel_long_running_tasks_on_connection_loss=False,
     timezone="UTC",
     beat_schedule={
-        "backlog-audit": {"task": "deliveries.backlog_audit", "schedule": AUDIT_SECONDS},
-        "messages-sweep": {"task": "deliveries.messages_sweep", "schedule": SWEEP_SECONDS},
-        "resources-sweep": {"task": "deliveries.resources_sweep", "schedule": RESOURCES_SECONDS},
-        "journals-seal": {"task": "deliveries.journals_seal", "schedule": SEAL_SECONDS},
-        "segments-ship": {"task": "deliveries.segments_ship", "schedule": SEAL_SECONDS},
-        # A late round is dropped, because the next one counts the same segments.
-        "segments-count": {
-            "task": "deliveries.segments_count",
-            "schedule": SEAL_SECONDS,
-            "options": {"expires": SEAL_SECONDS},
-        },
-        "dead-letters-advance": {
-            "task": "deliveries.dead_letters_advance",
-            "schedule": DEAD_LETTERS_SECONDS,
-            "options": {"expires": DEAD_LETTERS_SECONDS},
-        },
-        "gauges-take": {"task": "deliveries.gauges_take", "schedule": GAUGE_SECONDS},
-        "counters-sample": {"task": "deliveries.counters_sample", "schedule": GAUGE_SECONDS},
-        "metrics-sweep": {"task": "deliveries.metrics_sweep", "schedule": METRICS_SWEEP_SECONDS},
-        "signing-keys": {"task": "subscriptions.signing_keys_maintain", "schedule": KEYS_SECONDS},
-        "credentials-sweep": {"task": "subscriptions.credentials_sweep", "schedule": CREDENTIALS_SECONDS},
-        "audit-sweep": {"task": "subscriptions.audit_sweep", "schedule": AUDIT_SWEEP_SECONDS},
+        "backlog-audit": every(AUDIT_SECONDS, "deliveries.backlog_audit"),
+        "messages-sweep": every(SWEEP_SECONDS, "deliveries.messages_sweep"),
+        "resources-sweep": every(RESOURCES_SECONDS, "deliveries.resources_sweep"),
+        "journals-seal": every(SEAL_SECONDS, "deliveries.journals_seal"),
+        "segments-ship": every(SEAL_SECONDS, "deliveries.segments_ship"),
+        "segments-count": every(SEAL_SECONDS, "deliveries.segments_count"),
+        "dead-letters-advance": every(DEAD_LETTERS_SECONDS, "deliveries.dead_letters_advance"),
+        "gauges-take": every(GAUGE_SECONDS, "deliveries.gauges_take"),
+        "counters-sample": every(GAUGE_SECONDS, "deliveries.counters_sample"),
+        "metrics-sweep": every(METRICS_SWEEP_SECONDS, "deliveries.metrics_sweep"),
+        "signing-keys": every(KEYS_SECONDS, "subscriptions.signing_keys_maintain"),
+        "credentials-sweep": every(CREDENTIALS_SECONDS, "subscriptions.credentials_sweep"),
+        "audit-sweep": every(AUDIT_SWEEP_SECONDS, "subscriptions.audit_sweep"),
     }
-    | (
-        {
-            "archive-start": {
-                "task": "deliveries.archive_start",
-                "schedule": settings.ARCHIVE_SECONDS,
-                "options": {"expires": settings.ARCHIVE_SECONDS},
-            }
-        }
-        if settings.ARCHIVING
-        else {}
-    ),
+    | ({"archive-start": every(settings.ARCHIVE_SECONDS, "deliveries.archive_start")} if settings.ARCHIVING else {}),
 )
 app.autodiscover_tasks(["deliveries", "subscriptions"])
 

@@ -234,6 +234,11 @@ def test_an_action_must_be_named(db: None) -> None:
         call_command("signing_keys")
 
 
+def test_a_periodic_task_that_waits_until_the_next_is_sent_is_dropped() -> None:
+    entries = app.conf.beat_schedule.values()
+    assert [entry["options"]["expires"] for entry in entries] == [entry["schedule"] for entry in entries]
+
+
 def test_beat_schedules_only_tasks_that_exist() -> None:
     asked = {entry["task"] for entry in app.conf.beat_schedule.values()}
 
