@@ -46,6 +46,9 @@ class Delivery(models.Model):
     last_result = models.CharField(
         _("last result"), max_length=40, blank=True, help_text="HTTP status or reason of the last nack"
     )
+    seek = models.IntegerField(
+        db_default=0, editable=False, help_text="The number of the last seek that made the subscription owe it, or 0"
+    )
 
     class Meta:
         verbose_name = _("delivery")

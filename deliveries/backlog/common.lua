@@ -221,7 +221,7 @@ local function message_id(message) return string.match(message, '^{"headers":{"i
 -- and no generation for a message of an older version.
 local function task_of(message)
   local id, subscription, region, rest = string.match(message, '^{"headers":{"id":"(%d+)%.(%d+)%.([^".]+)([^"]*)"')
-  return id, subscription, region, rest and string.match(rest, '^%.(.+)')
+  return id, subscription, region, rest and string.match(rest, '^%.([^.]+)')
 end
 
 -- Takes up to `free` due deliveries out of the retry set. Returns their ids and messages.

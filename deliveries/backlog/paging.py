@@ -59,16 +59,17 @@ def digest(ordering_key: str) -> str:
 
 def render_rows(lane: Lane, rows: Sequence[statements.PageRow], *, generation: str) -> list[tuple[int, str]]:
     """Return the Celery messages of deliveries from the database, with the number of their next attempts."""
-    templates: dict[int, TaskTemplate] = {}
+    templates: dict[tuple[int, int], TaskTemplate] = {}
     rendered = []
     for row in rows:
-        template = templates.get(row.attempts)
+        template = templates.get((row.attempts, row.seek))
         if template is None:
-            template = templates[row.attempts] = TaskTemplate(
+            template = templates[row.attempts, row.seek] = TaskTemplate(
                 subscription_id=lane.subscription_id,
                 region=lane.region,
                 attempt=row.attempts + 1,
                 generation=generation,
+                seek=row.seek,
             )
         if row.data is None:
             text = escaped(reference(row.message_id))

@@ -56,12 +56,17 @@ def is_spent(settings: PushSettings | None, *, attempts: int) -> bool:
 
 
 def dead_letters_forward(
-    *, subscription_id: int, region: str, attempts: Mapping[int, int], results: Mapping[int, str] | None = None
+    *,
+    subscription_id: int,
+    region: str,
+    attempts: Mapping[int, int],
+    seek: int = 0,
+    results: Mapping[int, str] | None = None,
 ) -> Forwarded:
     """Forward deliveries to the dead-letter topic of their subscription; `attempts` has the attempts made of each.
 
-    `results` has the HTTP status or the reason of each last nack, where there was a push. The caller owns the
-    transaction. The result lacks deliveries that cannot be forwarded.
+    The attempts had this `seek` (docs/spec.md#seek). `results` has the HTTP status or the reason of each last nack,
+    where there was a push. The caller owns the transaction. The result lacks deliveries that cannot be forwarded.
     """
     forwarded = Forwarded()
     rows = Subscription.objects.select_related("project", "dead_letter_topic__project")
@@ -71,7 +76,9 @@ def dead_letters_forward(
         return forwarded
     topic = dead_letter_topic_usable(source)
     # A message that was settled elsewhere meanwhile must not be published as a dead letter too.
-    owed = statements.still_waiting(subscription_id=subscription_id, region=region, message_ids=list(attempts))
+    owed = statements.still_waiting(
+        subscription_id=subscription_id, region=region, message_ids=list(attempts), seek=seek
+    )
     if topic is None or not owed or not is_transit_allowed(topic.message_storage_policy, region):
         return forwarded
     messages = list(Message.objects.filter(pk__in=owed).order_by("pk"))

@@ -9,7 +9,7 @@ from deliveries.deadletters.forwarding import is_spent
 from deliveries.pull.leases import (
     ack_ids_read,
     countdown_bounds_ms,
-    leases_by_lane,
+    leases_by_origin,
     leases_ended,
     leases_parse,
     pull_lanes,
@@ -79,7 +79,7 @@ def keys_hand_over(*, subscription: Subscription, puller: str) -> None:
 
 def leases_end(ends_ms: Mapping[AckId, int]) -> None:
     """Do as `leases_give_back`, by lease."""
-    for (lane, generation), group in leases_by_lane(ends_ms).items():
+    for (lane, generation, _), group in leases_by_origin(ends_ms).items():
         unused = [(lease.message_id, lease.times, ends_ms[lease]) for lease in group]
         default_backlog().unlease(lane, unused, generation=generation)
 
@@ -87,7 +87,7 @@ def leases_end(ends_ms: Mapping[AckId, int]) -> None:
 def _extend(leases: Iterable[AckId], *, duration_ms: int, countdown_ms: tuple[int, int]) -> set[AckId]:
     """Let leases end after `duration_ms` from now. Return the leases that had ended before."""
     ended: set[AckId] = set()
-    for (lane, generation), group in leases_by_lane(leases).items():
+    for (lane, generation, _), group in leases_by_origin(leases).items():
         ended_ids = default_backlog().extend(
             lane,
             [(lease.message_id, lease.times) for lease in group],
@@ -112,8 +112,7 @@ def _forward_spent(leases: Iterable[AckId]) -> set[AckId]:
     can lease and forward the messages at the same time.
     """
     dead_letters: set[AckId] = set()
-    for (lane, generation), group in leases_by_lane(leases).items():
-        attempts = {lease.message_id: lease.attempt for lease in group}
-        forwarded_ids = deliveries_dead_letter(lane, attempts, generation=generation)
+    for origin, group in leases_by_origin(leases).items():
+        forwarded_ids = deliveries_dead_letter(origin, {lease.message_id: lease.attempt for lease in group})
         dead_letters |= {lease for lease in group if lease.message_id in forwarded_ids}
     return dead_letters

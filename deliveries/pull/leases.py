@@ -67,16 +67,27 @@ def ack_ids_ended(*, subscription: Subscription, ack_ids: Sequence[str]) -> set[
 def leases_ended(leases: Iterable[AckId]) -> set[AckId]:
     """Return the leases that have ended, by acknowledgement, lapse or nack."""
     ended: set[AckId] = set()
-    for (lane, generation), group in leases_by_lane(leases).items():
+    for (lane, generation, _), group in leases_by_origin(leases).items():
         pairs = [(lease.message_id, lease.times) for lease in group]
         ended_ids = default_backlog().lost(lane, pairs, generation=generation)
         ended |= {lease for lease in group if lease.message_id in ended_ids}
     return ended
 
 
-def leases_by_lane(leases: Iterable[AckId]) -> dict[tuple[Lane, str], list[AckId]]:
-    """Group leases by their lanes and the lanes' generations."""
-    return grouped(leases, lambda lease: (Lane(lease.subscription_id, lease.region), lease.generation))
+class Origin(NamedTuple):
+    """What leases that are settled together have in common."""
+
+    lane: Lane
+    #: The generation of the lane.
+    generation: str
+    #: The last seek that made the subscription owe the messages, or 0.
+    seek: int
+
+
+def leases_by_origin(leases: Iterable[AckId]) -> dict[Origin, list[AckId]]:
+    return grouped(
+        leases, lambda lease: Origin(Lane(lease.subscription_id, lease.region), lease.generation, lease.seek)
+    )
 
 
 def pull_lanes(subscription_id: int) -> set[Lane]:

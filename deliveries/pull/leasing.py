@@ -11,13 +11,13 @@ import orjson
 from django.conf import settings
 
 from deliveries.activity import note_activity
-from deliveries.backlog.backlog import Lane, Leases
+from deliveries.backlog.backlog import Lane, Leases, grouped
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configure
 from deliveries.backlog.paging import page_in
 from deliveries.counters import recording
 from deliveries.deadletters.forwarding import is_spent
-from deliveries.pull.leases import Leased, ack_ids_of, countdown_bounds_ms, pull_lanes, settings_require
+from deliveries.pull.leases import Leased, Origin, ack_ids_of, countdown_bounds_ms, pull_lanes, settings_require
 from deliveries.pull.reporting import PULL, STREAMING_PULL
 from deliveries.pull.settling import deliveries_dead_letter, deliveries_forget
 from deliveries.pull.transforms import TRANSFORM_SECONDS, leased_transform
@@ -25,7 +25,7 @@ from deliveries.rules.ackids import AckId
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import wire_size
 from deliveries.rules.regions import transit_require
-from deliveries.rules.taskmessage import DeliverTask, body_parse, own_parse
+from deliveries.rules.taskmessage import DeliverTask, body_parse, own_parse, seek_of
 from deliveries.store import statements
 from deliveries.store.payloads import payloads_read
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
@@ -60,6 +60,7 @@ class _Candidate(NamedTuple):
     """A leased delivery whose message may turn out to be spent, expired or too large."""
 
     task: DeliverTask
+    seek: int
     #: The number of leases of the delivery so far.
     times: int
     attempt: int
@@ -206,17 +207,20 @@ def _read(
     payloads = payloads_read([message_id for message_id in fitting if candidates[message_id].task.is_reference])
     leased = []
     for message_id in fitting:
-        task, times, attempt = candidates[message_id]
+        task, seek, times, attempt = candidates[message_id]
         message = payloads.get(message_id) if task.is_reference else task.message
         if message is not None:
-            leased.append(Leased(ack_id(message_id, times, attempt), message, sizes[message_id]))
+            leased.append(Leased(ack_id(message_id, times, attempt, seek=seek), message, sizes[message_id]))
     return leased, bool(surplus)
 
 
 def _candidate(task_message: bytes, times: int, leased_attempts: int) -> _Candidate:
     own = own_parse(task_message)
-    task = body_parse(own[1] if own is not None else orjson.loads(task_message)["body"])
-    return _Candidate(task, times, task.attempt - 1 + leased_attempts)
+    if own is None:
+        raw = orjson.loads(task_message)
+        own = raw["headers"]["id"], raw["body"]
+    task = body_parse(own[1])
+    return _Candidate(task, seek_of(own[0]), times, task.attempt - 1 + leased_attempts)
 
 
 def _unpullable(
@@ -224,17 +228,16 @@ def _unpullable(
 ) -> set[int]:
     """Forward spent messages to the dead-letter topic and forget expired ones. Return the ids of both."""
     # The attempt of a lease counts from 1, so the attempt before it was the last that the policy allowed.
-    spent = {
-        message_id: candidate.attempt - 1
-        for message_id, candidate in candidates.items()
-        if is_spent(push_settings, attempts=candidate.attempt - 1)
-    }
-    forwarded = deliveries_dead_letter(lane, spent, generation=generation) if spent else set()
+    spent = [i for i, candidate in candidates.items() if is_spent(push_settings, attempts=candidate.attempt - 1)]
+    forwarded: set[int] = set()
+    for seek, message_ids in grouped(spent, lambda message_id: candidates[message_id].seek).items():
+        attempts = {message_id: candidates[message_id].attempt - 1 for message_id in message_ids}
+        forwarded |= deliveries_dead_letter(Origin(lane, generation, seek), attempts)
     others = [message_id for message_id in candidates if message_id not in forwarded]
     owed = _still_owed(lane, push_settings, others)
     expired = [message_id for message_id in others if message_id not in owed]
-    if expired:
-        deliveries_forget(lane, expired, generation=generation)
+    for seek, message_ids in grouped(expired, lambda message_id: candidates[message_id].seek).items():
+        deliveries_forget(Origin(lane, generation, seek), message_ids)
     return forwarded.union(expired)
 
 
@@ -252,7 +255,7 @@ def _sizes(candidates: Mapping[int, _Candidate]) -> dict[int, int]:
     stored_sizes = statements.payload_sizes(references)
     return {
         message_id: stored_sizes.get(message_id, 0) if task.is_reference else wire_size(task.message)
-        for message_id, (task, _, _) in candidates.items()
+        for message_id, (task, *_) in candidates.items()
     }
 
 

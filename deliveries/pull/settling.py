@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.deadletters.forwarding import dead_letters_forward
-from deliveries.pull.leases import ack_ids_of, ack_ids_read, leases_by_lane, leases_ended, settings_require
+from deliveries.pull.leases import Origin, ack_ids_of, ack_ids_read, leases_by_origin, leases_ended, settings_require
 from deliveries.pull.reporting import outcomes_report
 from deliveries.rules.ackids import AckId
 from deliveries.store import statements
@@ -37,40 +36,39 @@ def messages_acknowledge(*, subscription: Subscription, ack_ids: Sequence[str]) 
 
 def leases_acknowledge(leases: Iterable[AckId], *, durable: bool = False) -> None:
     """Delete the deliveries of these leases, in the database first."""
-    for (lane, generation), group in leases_by_lane(leases).items():
-        message_ids = [lease.message_id for lease in group]
-        deliveries_forget(lane, message_ids, generation=generation, durable=durable)
+    for origin, group in leases_by_origin(leases).items():
+        deliveries_forget(origin, [lease.message_id for lease in group], durable=durable)
 
 
 def leases_acknowledge_in_order(leases: Sequence[AckId]) -> list[AckId]:
     """Acknowledge messages of a subscription with ordering. Return the leases whose acks came in time."""
     in_time = []
-    for (lane, generation), group in leases_by_lane(leases).items():
+    for origin, group in leases_by_origin(leases).items():
         pairs = [(lease.message_id, lease.times) for lease in group]
-        settled_ids, late_ids = default_backlog().acknowledge(lane, pairs, generation=generation)
+        settled_ids, late_ids = default_backlog().acknowledge(origin.lane, pairs, generation=origin.generation)
         if settled_ids:
-            deliveries_forget(lane, sorted(settled_ids), generation=generation)
+            deliveries_forget(origin, sorted(settled_ids))
         in_time += [lease for lease in group if lease.message_id not in late_ids]
     return in_time
 
 
-def deliveries_forget(lane: Lane, message_ids: list[int], *, generation: str, durable: bool = False) -> None:
-    """Delete deliveries from the database, then from the generation of the lane in which they were leased.
-
-    Unless `durable`, a power cut may bring them back.
-    """
+def deliveries_forget(origin: Origin, message_ids: list[int], *, durable: bool = False) -> None:
+    """Delete deliveries from the database, then from Redis. Unless `durable`, a power cut may bring them back."""
+    lane, generation, seek = origin
     with write_transaction(durable=durable):
-        statements.deliveries_delete(subscription_id=lane.subscription_id, region=lane.region, message_ids=message_ids)
+        statements.deliveries_delete(
+            subscription_id=lane.subscription_id, region=lane.region, message_ids=message_ids, seek=seek
+        )
     default_backlog().release(lane, message_ids, generation=generation)
 
 
-def deliveries_dead_letter(lane: Lane, attempts: Mapping[int, int], *, generation: str) -> set[int]:
-    """Forward messages, with the attempts of each, to the dead-letter topic. Return the ids of the forwarded ones.
-
-    They were leased in this generation of the lane.
-    """
+def deliveries_dead_letter(origin: Origin, attempts: Mapping[int, int]) -> set[int]:
+    """Forward messages, with the attempts of each, to the dead-letter topic. Return the ids of the forwarded ones."""
+    lane, generation, seek = origin
     with write_transaction():
-        forwarded = dead_letters_forward(subscription_id=lane.subscription_id, region=lane.region, attempts=attempts)
+        forwarded = dead_letters_forward(
+            subscription_id=lane.subscription_id, region=lane.region, attempts=attempts, seek=seek
+        )
     default_backlog().release(lane, sorted(forwarded.message_ids), generation=generation)
     forwarded.announce_all()
     return forwarded.message_ids

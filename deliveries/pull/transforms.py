@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from deliveries.journal import records
 from deliveries.pull.deadlines import leases_end, leases_nack
-from deliveries.pull.leases import Leased, leases_by_lane, leases_ended
+from deliveries.pull.leases import Leased, leases_by_origin, leases_ended
 from deliveries.pull.settling import leases_acknowledge, leases_acknowledge_in_order
 from deliveries.rules.ackids import AckId
 from deliveries.rules.payload import wire_size
@@ -77,7 +77,7 @@ def _acknowledge_filtered(leases: Sequence[AckId], push_settings: PushSettings) 
         leases = leases_acknowledge_in_order(leases)
     else:
         leases_acknowledge(leases)
-    for (lane, _), group in leases_by_lane(leases).items():
+    for (lane, _, _), group in leases_by_origin(leases).items():
         records.filtered(
             subscription=push_settings,
             region=lane.region,

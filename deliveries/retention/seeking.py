@@ -1,17 +1,19 @@
 """Seek: a subscription's backlog becomes that of another time, or that of a snapshot (docs/spec.md#seek).
 
 The rows change first, in ranges, so that other writers never wait long. Then Redis forgets the lanes and reads them
-again from the database. A message that is outstanding at that moment may still arrive, and its response counts. In
-production this takes up to a minute, in PushHub seconds.
+again from the database. Each seek has a number. The deliveries that the subscription owes after it get that number, and
+an attempt that began with another one settles none of them. A message that is outstanding at that moment may still
+arrive. In production a seek takes up to a minute, in PushHub seconds.
 """
 
 from __future__ import annotations
 
-import time
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lanes_configure, lanes_of
 from deliveries.counters import kinds
@@ -32,6 +34,7 @@ from subscriptions.services.rows import check_name
 
 #: Messages looked at in one transaction.
 RANGE_SIZE = 2_000
+
 #: Tells by its id whether a message should be delivered after the seek.
 Wanted = Callable[[int], bool]
 
@@ -61,10 +64,11 @@ def _seek_to_time(subscription: Subscription, moment: datetime) -> None:
     """Acknowledge older messages, and deliver younger ones again if they are retained."""
     # No id has a time of the next century yet; such times all mean the last id.
     first_id = min(first_id_at(int(moment.timestamp() * 1000)), statements.LAST_ID)
-    _acknowledge(subscription, wanted=lambda message_id: message_id >= first_id, before_id=first_id)
+    number = _draw_number()
+    _decide_waiting(subscription, wanted=lambda message_id: message_id >= first_id, number=number)
     reach = seekable_from(subscription)
     if reach is not None:
-        _owe(subscription, from_id=max(first_id, reach), wanted=lambda _: True)
+        _owe(subscription, from_id=max(first_id, reach), wanted=lambda _: True, number=number)
 
 
 def _seek_to_snapshot(subscription: Subscription, snapshot: Snapshot) -> None:
@@ -79,50 +83,53 @@ def _seek_to_snapshot(subscription: Subscription, snapshot: Snapshot) -> None:
     def wanted(message_id: int) -> bool:
         return message_id in included or (message_id >= snapshot.boundary_id and message_id not in excluded)
 
-    _acknowledge(subscription, wanted=wanted, before_id=statements.LAST_ID)
+    number = _draw_number()
+    _decide_waiting(subscription, wanted=wanted, number=number)
     first_id = min(included, default=snapshot.boundary_id)
-    _owe(subscription, from_id=min(first_id, snapshot.boundary_id), wanted=wanted)
+    _owe(subscription, from_id=min(first_id, snapshot.boundary_id), wanted=wanted, number=number)
 
 
-def _acknowledge(subscription: Subscription, *, wanted: Wanted, before_id: int) -> None:
-    """Delete the deliveries before `before_id` that are not wanted."""
+def _draw_number() -> int:
+    """Return the number of a seek. It is random, because attempts of two seeks ago may settle last."""
+    return secrets.randbelow(2**31 - 1) + 1
+
+
+def _decide_waiting(subscription: Subscription, *, wanted: Wanted, number: int) -> None:
+    """Delete the deliveries that are not wanted, and let the others begin again, of those that wait now."""
     for region in statements.lanes_waiting(subscription.pk):
-        after_id = -1
-        while True:
-            ids = statements.waiting_ids(
-                subscription_id=subscription.pk, region=region, after_id=after_id, before_id=before_id, limit=RANGE_SIZE
-            )
-            if not ids:
-                break
+        lane = Lane(subscription.pk, region)._asdict()
+        last_id, after_id = statements.last_waiting_id(**lane), -1
+        while ids := statements.waiting_ids(**lane, after_id=after_id, before_id=last_id + 1, limit=RANGE_SIZE):
             after_id = ids[-1]
-            unwanted_ids = [message_id for message_id in ids if not wanted(message_id)]
+            wanted_ids = [message_id for message_id in ids if wanted(message_id)]
             with write_transaction():
-                statements.deliveries_delete(subscription_id=subscription.pk, region=region, message_ids=unwanted_ids)
+                statements.deliveries_delete(**lane, message_ids=sorted(set(ids).difference(wanted_ids)))
+                statements.deliveries_sought(**lane, message_ids=wanted_ids, seek=number)
 
 
-def _owe(subscription: Subscription, *, from_id: int, wanted: Wanted) -> None:
-    """Create deliveries, without attempts, for the wanted messages of the topic from `from_id` on."""
+def _owe(subscription: Subscription, *, from_id: int, wanted: Wanted, number: int) -> None:
+    """Create deliveries, without attempts, for the wanted messages that the topic has now, from `from_id` on."""
     passes = matcher(subscription.filter)
     topic_id = subscription.topic_id or 0
-    ends = first_id_at(time.time_ns() // 1_000_000 + 60_000)
-    after_id = from_id - 1
-    while True:
+    last_id, after_id = statements.last_id_of_topic(topic_id), from_id - 1
+    while after_id < last_id:
         with write_transaction():
             rows = statements.messages_of_topic(topic_id=topic_id, after_id=after_id, limit=RANGE_SIZE)
-            rows = [row for row in rows if row[0] < ends]
             chosen = [row for row in rows if wanted(row[0]) and passes(attributes_parse(row[2]))]
-            _insert_missing(subscription.pk, chosen)
-        if len(rows) < RANGE_SIZE:
+            _insert_missing(subscription.pk, chosen, number=number)
+        if not rows:
             return
         after_id = rows[-1][0]
 
 
-def _insert_missing(subscription_id: int, rows: Sequence[tuple[int, str, str]]) -> None:
+def _insert_missing(subscription_id: int, rows: Sequence[tuple[int, str, str]], *, number: int) -> None:
     for region in {row[1] for row in rows}:
+        lane = Lane(subscription_id, region)._asdict()
         ids = [row[0] for row in rows if row[1] == region]
-        waiting = set(statements.still_waiting(subscription_id=subscription_id, region=region, message_ids=ids))
+        waiting = set(statements.still_waiting(**lane, message_ids=ids))
         missing_ids = [message_id for message_id in ids if message_id not in waiting]
         statements.deliveries_insert([(message_id, subscription_id, region, 0, "") for message_id in missing_ids])
+        statements.deliveries_sought(**lane, message_ids=missing_ids, seek=number)
 
 
 def _lanes_reload(subscription_id: int) -> None:

@@ -31,11 +31,12 @@ class AckId(NamedTuple):
     is_streamed: bool = False
     #: "" in ack ids of older versions.
     generation: str = ""
+    #: The last seek before it that made the subscription owe the message, or 0.
+    seek: int = 0
 
 
 def ack_id_text(lease: AckId, *, secret: bytes) -> str:
-    *fields, is_streamed, generation = lease
-    plain = ".".join([*map(str, fields), f"{is_streamed:d}", generation]).encode()
+    plain = ".".join(str(int(field)) if isinstance(field, bool) else str(field) for field in lease).encode()
     # The plain text begins with a digit, so the ack id never begins with a hyphen, which command lines take for a flag.
     encoded = binascii.b2a_base64(plain + _mac(plain, secret), newline=False)
     return encoded.translate(TO_URL_SAFE).rstrip(b"=").decode()
@@ -54,9 +55,10 @@ def ack_id_parse(text: str, *, secret: bytes) -> AckId | None:
     if not hmac.compare_digest(mac, _mac(plain, secret)):
         return None
     subscription_id, region, *numbers = plain.decode().split(".")
-    generation = numbers.pop() if len(numbers) == 6 else ""
+    generation, seek = numbers[5:] if len(numbers) == 7 else ("", "0")
     message_id, times, attempt, leased_ms, is_streamed = map(int, [*numbers, "0", "0"][:5])
-    return AckId(int(subscription_id), region, message_id, times, attempt, leased_ms, bool(is_streamed), generation)
+    lease = int(subscription_id), region, message_id, times, attempt, leased_ms, bool(is_streamed)
+    return AckId(*lease, generation, int(seek))
 
 
 def _mac(plain: bytes, secret: bytes) -> bytes:

@@ -2,8 +2,8 @@
 
 Each is a complete message that a stock Celery worker can run. A template builds it in a few microseconds, where
 Celery's own `apply_async` takes half a millisecond. The body is not in base64, so that people can read it in Redis. The
-headers' `id` comes first and has the message id, the subscription, the region and the generation of the lane, because
-the Lua scripts read it there.
+headers' `id` comes first and has the message id, the subscription, the region, the generation of the lane and, after a
+seek, the seek's number, because the Lua scripts read it there.
 """
 
 from __future__ import annotations
@@ -54,13 +54,21 @@ def generation_of(task_id: str) -> str:
     return parts[3] if len(parts) > 3 else ""
 
 
+def seek_of(task_id: str) -> int:
+    """Return the number of the last seek that made the subscription owe a task's message, or 0."""
+    parts = task_id.split(".")
+    return int(parts[4]) if len(parts) > 4 else 0
+
+
 class TaskTemplate:
-    """Renders task messages for one subscription, region, attempt and generation of the lane."""
+    """Renders task messages for one subscription, region, attempt, generation of the lane, and seek."""
 
     __slots__ = ("_after_id", "_after_identity", "_after_message", "_before_message", "_suffix")
 
-    def __init__(self, *, subscription_id: int | str, region: str, attempt: int, generation: str) -> None:
-        self._suffix = f".{subscription_id}.{region}.{generation}"
+    def __init__(
+        self, *, subscription_id: int | str, region: str, attempt: int, generation: str, seek: int = 0
+    ) -> None:
+        self._suffix = f".{subscription_id}.{region}.{generation}" + (f".{seek}" if seek else "")
         self._after_identity = (
             f'{_AFTER_IDENTITY}"root_id":null,"parent_id":null,"group":null,'
             f'"retries":{attempt - 1},"eta":null,"expires":null,"timelimit":[null,null],"ignore_result":true,'

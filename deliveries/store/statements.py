@@ -42,6 +42,8 @@ class PageRow(NamedTuple):
     data: bytes | None
     attributes: str
     ordering_key: str
+    #: The last seek that made the subscription owe the message, or 0.
+    seek: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +135,42 @@ def _among(count: int) -> str:
     return "message_id = ANY(%s)" if _is_postgresql() else f"message_id IN ({', '.join(['%s'] * count)})"
 
 
-def deliveries_delete(*, subscription_id: int, region: str, message_ids: Sequence[int]) -> None:
-    """Delete deliveries of a lane. Ids that are gone already do no harm."""
+#: Of the deliveries whose attempts had a `seek`, those that no later seek has brought back (docs/spec.md#seek). No seek
+#: sets the column back to 0.
+_SINCE_SEEK = " AND seek IN (0, %s)"
+
+
+def deliveries_delete(
+    *, subscription_id: int, region: str, message_ids: Sequence[int], seek: int | None = None
+) -> None:
+    """Delete deliveries of a lane. Ids that are gone already do no harm.
+
+    With `seek`, which the attempts had that ended, deliveries that a later seek has brought back stay.
+    """
+    since, values = ("", []) if seek is None else (_SINCE_SEEK, [seek])
     with connection.cursor() as cursor:
         for chunk in _in_chunks(message_ids):
+            ids = [list(chunk)] if _is_postgresql() else chunk
             cursor.execute(
-                "DELETE FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND " + _among(len(chunk)),
-                [subscription_id, region, list(chunk)] if _is_postgresql() else [subscription_id, region, *chunk],
+                "DELETE FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND "
+                + _among(len(chunk))
+                + since,
+                [subscription_id, region, *ids, *values],
+            )
+
+
+def deliveries_sought(*, subscription_id: int, region: str, message_ids: Sequence[int], seek: int) -> None:
+    """Let deliveries of a lane begin again at the first attempt. Attempts that began before this seek don't count.
+
+    An ack that is being stored ends first, and its delivery is gone then.
+    """
+    with connection.cursor() as cursor:
+        for chunk in _in_chunks(message_ids):
+            ids = [list(chunk)] if _is_postgresql() else chunk
+            cursor.execute(
+                "UPDATE deliveries_delivery SET seek = %s, attempts = 0, last_result = '', last_attempt_at = NULL"
+                " WHERE subscription_id = %s AND region = %s AND " + _among(len(chunk)),
+                [seek, subscription_id, region, *ids],
             )
 
 
@@ -155,12 +186,13 @@ def deliveries_delete_of(*, message_ids: Sequence[int], limit: int) -> int:
         return int(cursor.rowcount)
 
 
-def deliveries_nacked(*, subscription_id: int, region: str, nacks: Sequence[Nack], at: datetime) -> None:
+def deliveries_nacked(*, subscription_id: int, region: str, nacks: Sequence[Nack], at: datetime, seek: int) -> None:
+    """Count nacks of attempts that had this `seek`."""
     with connection.cursor() as cursor:
         cursor.executemany(
             "UPDATE deliveries_delivery SET attempts = %s, last_result = %s, last_attempt_at = %s"
-            " WHERE subscription_id = %s AND region = %s AND message_id = %s",
-            [(nack.attempts, nack.result, at, subscription_id, region, nack.message_id) for nack in nacks],
+            " WHERE subscription_id = %s AND region = %s AND message_id = %s" + _SINCE_SEEK,
+            [(nack.attempts, nack.result, at, subscription_id, region, nack.message_id, seek) for nack in nacks],
         )
 
 
@@ -169,14 +201,14 @@ def page_read(*, subscription_id: int, region: str, from_id: int, limit: int) ->
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT d.message_id, d.attempts, CASE WHEN {_length()}(m.data) <= %s THEN m.data END, m.attributes,"
-            " m.ordering_key"
+            " m.ordering_key, d.seek"
             " FROM deliveries_delivery d JOIN deliveries_message m ON m.id = d.message_id"
             " WHERE d.subscription_id = %s AND d.region = %s AND d.message_id >= %s"
             " ORDER BY d.message_id LIMIT %s",
             [INLINE_BYTES, subscription_id, region, from_id, limit],
         )
         rows = cursor.fetchall()
-    return [PageRow(row[0], row[1], None if row[2] is None else bytes(row[2]), row[3], row[4]) for row in rows]
+    return [PageRow(row[0], row[1], None if row[2] is None else bytes(row[2]), *row[3:]) for row in rows]
 
 
 def payload_sizes(message_ids: Sequence[int]) -> dict[int, int]:
@@ -236,18 +268,48 @@ def subscriptions_waiting() -> list[int]:
             subscription_ids.append(row[0])
 
 
-def still_waiting(*, subscription_id: int, region: str, message_ids: Sequence[int]) -> list[int]:
-    """Return the messages of these deliveries that are still there."""
+def still_waiting(
+    *, subscription_id: int, region: str, message_ids: Sequence[int], seek: int | None = None
+) -> list[int]:
+    """Return the messages of these deliveries that are still there.
+
+    With `seek`, which their attempts had, leave out those that a later seek has brought back, and let no seek bring
+    back the others before the transaction ends.
+    """
+    since, values = ("", []) if seek is None else (_SINCE_SEEK, [seek])
+    if seek is not None and _is_postgresql():
+        since += " FOR UPDATE"
     waiting_ids: list[int] = []
     with connection.cursor() as cursor:
         for chunk in _in_chunks(message_ids):
+            ids = [list(chunk)] if _is_postgresql() else chunk
             cursor.execute(
                 "SELECT message_id FROM deliveries_delivery WHERE subscription_id = %s AND region = %s AND "
-                + _among(len(chunk)),
-                [subscription_id, region, list(chunk)] if _is_postgresql() else [subscription_id, region, *chunk],
+                + _among(len(chunk))
+                + since,
+                [subscription_id, region, *ids, *values],
             )
             waiting_ids += [row[0] for row in cursor.fetchall()]
     return waiting_ids
+
+
+def last_waiting_id(*, subscription_id: int, region: str) -> int:
+    """Return the id of the youngest message that waits in a lane, or -1."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT max(message_id) FROM deliveries_delivery WHERE subscription_id = %s AND region = %s",
+            [subscription_id, region],
+        )
+        last_id = cursor.fetchone()[0]
+        return -1 if last_id is None else int(last_id)
+
+
+def last_id_of_topic(topic_id: int) -> int:
+    """Return the id of a topic's youngest message, or -1."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT max(id) FROM deliveries_message WHERE topic_id = %s", [topic_id])
+        last_id = cursor.fetchone()[0]
+        return -1 if last_id is None else int(last_id)
 
 
 def messages_range_end(*, after_id: int, before_id: int, size: int) -> int | None:

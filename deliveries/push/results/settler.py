@@ -7,8 +7,9 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from operator import attrgetter
 from typing import TypeVar
@@ -245,7 +246,11 @@ def next_task(flight: Flight, attempt: int) -> str:
     """Return the Celery message of the next attempt; a message that came by reference stays one."""
     task = flight.task
     template = TaskTemplate(
-        subscription_id=task.subscription_id, region=task.region, attempt=attempt, generation=flight.generation
+        subscription_id=task.subscription_id,
+        region=task.region,
+        attempt=attempt,
+        generation=flight.generation,
+        seek=flight.seek,
     )
     message = reference(flight.message_id) if flight.by_reference else task.message
     return template.render(str(task.message["messageId"]), escaped(message))
@@ -257,34 +262,43 @@ def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
     If a power cut undoes it, the messages are sent again.
     """
     now = utcnow()
-    forwarded: dict[Lane, Forwarded] = {}
+    forwarded: list[tuple[list[Flight], Forwarded]] = []
     with write_transaction(durable=False):
         for lane, flights in lanes.items():
-            settled_ids = [flight.message_id for flight in flights if flight.verdict in NO_LONGER_OWED]
-            if settled_ids:
-                statements.deliveries_delete(
-                    subscription_id=lane.subscription_id, region=lane.region, message_ids=settled_ids
-                )
-            last_flights = [flight for flight in flights if _is_spent(flight)]
-            spent = {flight.message_id: flight.task.attempt for flight in last_flights}
-            if spent:
-                forwarded[lane] = dead_letters_forward(
-                    subscription_id=lane.subscription_id,
-                    region=lane.region,
-                    attempts=spent,
-                    results={flight.message_id: flight.result_text for flight in last_flights},
-                )
-            letters = forwarded[lane].message_ids if spent else set()
-            nacks = [
-                statements.Nack(flight.message_id, flight.task.attempt, flight.result_text)
-                for flight in flights
-                if flight.verdict is Verdict.NACK and flight.message_id not in letters
-            ]
-            if nacks:
-                statements.deliveries_nacked(
-                    subscription_id=lane.subscription_id, region=lane.region, nacks=nacks, at=now
-                )
-    return _marked(lanes, forwarded)
+            for seek, sought in grouped(flights, attrgetter("seek")).items():
+                if letters := _write_lane(lane, sought, seek=seek, now=now):
+                    forwarded.append((sought, letters))
+    return _marked(forwarded)
+
+
+def _write_lane(lane: Lane, flights: Sequence[Flight], *, seek: int, now: datetime) -> Forwarded | None:
+    """Do as `_write` with attempts of one lane that had the same `seek`. Return what was forwarded."""
+    settled_ids = [flight.message_id for flight in flights if flight.verdict in NO_LONGER_OWED]
+    if settled_ids:
+        statements.deliveries_delete(
+            subscription_id=lane.subscription_id, region=lane.region, message_ids=settled_ids, seek=seek
+        )
+    last_flights = [flight for flight in flights if _is_spent(flight)]
+    forwarded = None
+    if last_flights:
+        forwarded = dead_letters_forward(
+            subscription_id=lane.subscription_id,
+            region=lane.region,
+            attempts={flight.message_id: flight.task.attempt for flight in last_flights},
+            seek=seek,
+            results={flight.message_id: flight.result_text for flight in last_flights},
+        )
+    letters = forwarded.message_ids if forwarded else set()
+    nacks = [
+        statements.Nack(flight.message_id, flight.task.attempt, flight.result_text)
+        for flight in flights
+        if flight.verdict is Verdict.NACK and flight.message_id not in letters
+    ]
+    if nacks:
+        statements.deliveries_nacked(
+            subscription_id=lane.subscription_id, region=lane.region, nacks=nacks, at=now, seek=seek
+        )
+    return forwarded
 
 
 def _store(lanes: dict[Lane, list[Flight]]) -> None:
@@ -321,13 +335,13 @@ def _is_spent(flight: Flight) -> bool:
     return flight.verdict is Verdict.NACK and is_spent(settings, attempts=flight.task.attempt)
 
 
-def _marked(lanes: dict[Lane, list[Flight]], forwarded: dict[Lane, Forwarded]) -> Forwarded:
+def _marked(forwarded: Iterable[tuple[Sequence[Flight], Forwarded]]) -> Forwarded:
     """Mark the forwarded flights as dead letters after the commit, and return everything forwarded."""
     total = Forwarded()
-    for lane, lane_forwarded in forwarded.items():
-        total.announce += lane_forwarded.announce
-        for flight in lanes[lane]:
-            if flight.verdict is Verdict.NACK and flight.message_id in lane_forwarded.message_ids:
+    for flights, letters in forwarded:
+        total.announce += letters.announce
+        for flight in flights:
+            if flight.verdict is Verdict.NACK and flight.message_id in letters.message_ids:
                 flight.verdict = Verdict.DEAD_LETTER
     return total
 

@@ -11,7 +11,7 @@ from deliveries.push.sending.httpclient import PushResult
 from deliveries.push.sending.plans import PushPlan
 from deliveries.rules.outcome import Verdict, verdict
 from deliveries.rules.payload import data_size
-from deliveries.rules.taskmessage import DeliverTask, generation_of, reference
+from deliveries.rules.taskmessage import DeliverTask, generation_of, reference, seek_of
 from pushhub.common.tracing import TraceContext
 
 
@@ -115,6 +115,11 @@ class Flight:
     def generation(self) -> str:
         """The generation of the lane for which the message is sent."""
         return generation_of(self.task_id)
+
+    @property
+    def seek(self) -> int:
+        """The last seek before the attempt that made the subscription owe the message, or 0."""
+        return seek_of(self.task_id)
 
     @property
     def result_text(self) -> str:
