@@ -60,6 +60,7 @@ LONGEST = (
     "tests/integration/push/test_worker_survives.py",
     "tests/integration/rpc/test_ordered_streams.py",
     "tests/security/test_tenants.py",
+    "tests/security/test_originals.py",
 )
 
 

@@ -20,15 +20,17 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from deliveries.admin.message_pages import content_shown, delivered_shown
 from deliveries.admin.readonly import ReadOnlyAdmin
 from deliveries.deadletters import jobs
 from deliveries.deadletters.listing import Summary, summaries, unsettled
-from deliveries.deadletters.moving import METHODS, Action, check_redrivable, letters_move
+from deliveries.deadletters.moving import METHODS, Action, check_redrivable, letter_original, letters_move
 from deliveries.inspection import words
+from deliveries.inspection.contents import sees_originals, wire_of
 from deliveries.inspection.status import MAX_COUNTED
-from deliveries.models import DeadLetter, DeadLetterJob
+from deliveries.models import DeadLetter, DeadLetterJob, Message
 from deliveries.rules.ids import publish_time_ms
-from deliveries.rules.payload import attributes_parse
+from deliveries.rules.payload import wire_message
 from pushhub.common.errors import PushHubError
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
@@ -46,7 +48,6 @@ GET = "pushhub.v1.DeadLetters.GetDeadLetter"
 PER_PAGE = 50
 #: Reasons that the list of subscriptions tells of each.
 REASONS_SHOWN = 3
-SHOWN_BYTES = 2000
 LAST_ID = 2**63 - 1
 
 
@@ -167,9 +168,8 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             source=source,
             letter=_letter_shown(letter),
             topic=payload.topic if payload is not None else "",
-            attributes=attributes_parse(payload.attributes) if payload is not None else {},
             ordering_key=payload.ordering_key if payload is not None else "",
-            text=bytes(payload.data[:SHOWN_BYTES]).decode(errors="replace") if payload is not None else "",
+            content=_content_shown(caller_of(request), source, letter, payload) if payload is not None else None,
             is_settled=is_settled,
             **({} if is_settled else _offered(caller_of(request), source)),
         )
@@ -368,6 +368,15 @@ def _payload(letter: DeadLetter) -> Any:
         return letter.message
     except DeadLetter.message.RelatedObjectDoesNotExist:
         return None
+
+
+def _content_shown(caller: Principal, source: Subscription, letter: DeadLetter, payload: Message) -> dict[str, Any]:
+    """Return the dead letter or, for a reader who may not see it, what its subscription would have got."""
+    if sees_originals(caller, source.topic, [source]) or sees_originals(caller, payload.topic, []):
+        return content_shown(wire_of(payload))
+    original = letter_original(letter, payload)
+    message = wire_message(letter.source_id, original.data, original.attributes, original.ordering_key)
+    return delivered_shown(message, source)
 
 
 def _time_text(message_id: int) -> str:

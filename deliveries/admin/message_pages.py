@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import base64
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from django.contrib import messages
@@ -16,18 +17,21 @@ from django.utils.translation import gettext_lazy
 from deliveries.admin.readonly import publish_time_shown
 from deliveries.inspection import words
 from deliveries.inspection.attempts import Attempt
+from deliveries.inspection.contents import as_delivered, sees_originals, wire_of
 from deliveries.inspection.messages import Place, Way, message_ways, why_waiting
 from deliveries.models import Message
 from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage, attributes_parse
+from deliveries.transforming import Wire
 from pushhub.common.clock import time_text
-from pushhub.common.errors import PushHubError
+from pushhub.common.errors import PushHubError, ResourceExhausted
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
 from subscriptions.console.base import caller_of
 from subscriptions.iam.methods import METHODS, authorize
 from subscriptions.iam.visible import rows_callable, rows_held
-from subscriptions.models import Subscription
+from subscriptions.models import Subscription, Topic
+from subscriptions.transforms.results import FILTERED, Failed
 
 GET = "google.pubsub.v1.Subscriber.GetSubscription"
 PULL = "google.pubsub.v1.Subscriber.Pull"
@@ -72,17 +76,17 @@ class MessagePages:
         ways, journal = message_ways(message_id, _pullable(caller))
         if row is None and not ways:
             raise Http404
-        rows = Subscription.objects.filter(pk__in=[way.subscription_id for way in ways])
+        rows = Subscription.objects.filter(pk__in=[way.subscription_id for way in ways]).select_related("project")
         visible = set(rows_callable(caller, GET, rows).values_list("pk", flat=True))
+        contents = _contents(caller, row, rows) if row is not None else {}
         context = {
             **self._page.admin_site.each_context(request),
             "opts": Message._meta,
             "title": str(message_id),
             "published": publish_time_shown(message_id),
             "row": row,
-            "attributes": attributes_parse(row.attributes) if row is not None else {},
-            "text": bytes(row.data[:SHOWN_BYTES]).decode(errors="replace") if row is not None else "",
-            "ways": [_shown(way, visible) for way in ways],
+            "original": contents.get(None),
+            "ways": [_shown(way, visible) | {"content": contents.get(way.subscription_id)} for way in ways],
             "is_complete": journal.is_complete,
             "may_publish": row is not None and _may_publish(caller, row),
         }
@@ -118,6 +122,34 @@ def _may_publish(caller: Principal, row: Message) -> bool:
     except PushHubError:
         return False
     return True
+
+
+def _contents(
+    caller: Principal, row: Message, subscriptions: Iterable[Subscription]
+) -> dict[int | None, dict[str, Any]]:
+    """Return the original under None, or for readers who may not see it, what each subscription gets."""
+    topic = row_or_none(Topic.objects.select_related("project").filter(pk=row.topic_id))
+    if sees_originals(caller, topic, list(subscriptions)):
+        return {None: content_shown(wire_of(row))}
+    return {subscription.pk: delivered_shown(wire_of(row), subscription) for subscription in subscriptions}
+
+
+def delivered_shown(message: Wire, subscription: Subscription) -> dict[str, Any]:
+    """Return what a template shows of what the subscription gets of a message."""
+    try:
+        result = as_delivered(message, subscription)
+    except ResourceExhausted:
+        return {"sentence": _("The message transforms of the project are busy, so its content cannot be shown now.")}
+    if isinstance(result, Failed):
+        return {"sentence": _("The message transforms of the subscription fail with it.")}
+    if result is FILTERED:
+        return {"sentence": _("The message transforms of the subscription filter it.")}
+    return content_shown(result)
+
+
+def content_shown(message: Wire) -> dict[str, Any]:
+    data = base64.b64decode(message.get("data", ""))
+    return {"attributes": message.get("attributes", {}), "text": data[:SHOWN_BYTES].decode(errors="replace")}
 
 
 def _shown(way: Way, visible: Collection[int]) -> dict[str, Any]:

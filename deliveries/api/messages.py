@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,12 +11,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from deliveries.inspection.attempts import Attempt
+from deliveries.inspection.contents import as_delivered, sees_originals, wire_of
 from deliveries.inspection.messages import Way, message_ways, why_waiting
 from deliveries.models import Message
-from deliveries.rules.payload import attributes_parse, publish_time_text
+from deliveries.rules.payload import publish_time_text
 from deliveries.store.statements import LAST_ID
+from deliveries.transforming import Wire
 from pushhub.common.clock import utcnow
 from pushhub.common.errors import InvalidArgument, NotFound
+from pushhub.common.principals import Principal
 from pushhub.common.protojson import duration_format, timestamp_format
 from pushhub.common.rows import row_or_none
 from subscriptions.api.base import ApiView, caller_of
@@ -25,6 +28,7 @@ from subscriptions.iam.methods import METHODS
 from subscriptions.iam.visible import rows_held
 from subscriptions.models import Subscription, Topic
 from subscriptions.selectors import project_get
+from subscriptions.transforms.results import FILTERED, Failed, Filtered
 
 #: Ids have 63 bits.
 ID_DIGITS = 19
@@ -51,27 +55,35 @@ class MessageDetail(ApiView):
                 "and neither has the journal."
             )
         row = row_or_none(Message.objects.filter(pk=int(message)))
+        original, delivered = _contents(caller_of(request), row, ways) if row is not None else ({}, {})
         answer = {
             "name": f"projects/{project_id}/messages/{message}",
             "messageId": message,
             "publishTime": publish_time_text(int(message)),
-            **(_content(row) if row is not None else {}),
-            "deliveries": [_delivery(way) for way in ways],
+            **original,
+            "deliveries": [_delivery(way) | delivered.get(way.subscription_id, {}) for way in ways],
         }
         # Some segments of the journal were left out, because reading them would have taken too long.
         return Response(answer if journal.is_complete else {**answer, "attemptsIncomplete": True})
 
 
-def _content(row: Message) -> dict[str, Any]:
-    """Return what the database still has of a message. Its topic may have been deleted."""
+def _contents(caller: Principal, row: Message, ways: Sequence[Way]) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
+    """Return the original or, for a caller who may not see it, what each subscription gets, by primary key."""
     topic = row_or_none(Topic.objects.select_related("project").filter(pk=row.topic_id))
-    content = {
-        "topic": topic.name if topic is not None else "_deleted-topic_",
-        "data": base64.b64encode(bytes(row.data)).decode(),
-        "attributes": attributes_parse(row.attributes),
-        "orderingKey": row.ordering_key,
-    }
-    return {name: value for name, value in content.items() if value}
+    original: dict[str, Any] = {"topic": topic.name if topic is not None else "_deleted-topic_"}
+    rows = Subscription.objects.select_related("project").in_bulk([way.subscription_id for way in ways])
+    message = wire_of(row)
+    if sees_originals(caller, topic, rows.values()):
+        names = ("data", "attributes", "orderingKey")
+        return original | {name: message[name] for name in names if name in message}, {}
+    return original, {pk: _outcome(as_delivered(message, subscription)) for pk, subscription in rows.items()}
+
+
+def _outcome(result: Wire | Failed | Filtered) -> dict[str, Any]:
+    """Return a result of message transforms under the names of a TestMessageTransformsResponse."""
+    if isinstance(result, Failed):
+        return {"messageTransformFailure": {"description": result.why}}
+    return {"messageFiltered": {}} if result is FILTERED else {"transformedMessage": result}
 
 
 def _delivery(way: Way) -> dict[str, Any]:

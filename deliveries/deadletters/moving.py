@@ -127,7 +127,7 @@ def _publish_back(
     announce: list[Callable[[], None]] = []
     for region in sorted({payload.region for payload in payloads.values()}):
         of_region = [letter for letter in letters if payloads[letter.message_id].region == region]
-        messages = [_original(letter, payloads[letter.message_id]) for letter in of_region]
+        messages = [letter_original(letter, payloads[letter.message_id]) for letter in of_region]
         published = messages_store(topic=source.topic, messages=messages, region=region, only=source.pk)
         if [len(owed.indices) for owed in published.owed] != [len(messages)]:
             raise FailedPrecondition(
@@ -138,7 +138,7 @@ def _publish_back(
     return announce
 
 
-def _original(letter: DeadLetter, payload: Message) -> NewMessage:
+def letter_original(letter: DeadLetter, payload: Message) -> NewMessage:
     """Return the message as it was before it became a dead letter."""
     attributes = {name: value for name, value in attributes_parse(payload.attributes).items() if name not in ATTRIBUTES}
     return NewMessage(bytes(payload.data), attributes | attributes_parse(letter.replaced), payload.ordering_key)

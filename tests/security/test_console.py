@@ -105,7 +105,7 @@ def test_superusers_see_everything(world: World) -> None:
         listing = f"/admin/{row._meta.app_label}/{row._meta.model_name}/"
         assert listing in pages, row
         assert f"{listing}{row.pk}/change/" in pages, row
-    assert "secret of acme" in pages[f"/admin/deliveries/message/{world.of('acme', Message)[0].pk}/change/"]
+    assert "secret of acme" in pages[f"/admin/deliveries/message/way/{world.of('acme', Message)[0].pk}/"]
 
 
 def listed(world: World, person: str, model: type[Model]) -> set[int | str]:

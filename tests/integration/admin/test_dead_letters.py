@@ -63,8 +63,8 @@ def test_the_page_of_a_dead_letter_shows_its_content_and_links_its_message(api: 
     source = source_create(api)
     [letter] = letters_create(api, source, 1, attributes={"lang": "en"}, orderingKey="k")
     page = client.get(f"{LIST}{letter}/change/")
-    assert page.context["text"] == "0"
-    assert page.context["attributes"]["lang"] == "en"
+    assert page.context["content"]["text"] == "0"
+    assert page.context["content"]["attributes"]["lang"] == "en"
     original = DeadLetter.objects.get().source_id
     assert f"/admin/deliveries/message/way/{original}/" in page.content.decode()
     act(client, source, do="redrive", letter=[letter])
