@@ -9,22 +9,24 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.chaos.drawing import draw
 from tests.chaos.planted import BUGS
 from tests.chaos.storm import Options, Storm
 
 
-def options_read() -> tuple[Options, bool]:
+def options_read() -> tuple[Options, argparse.Namespace]:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--load", type=float, default=20.0, help="messages published per second")
-    parser.add_argument("--plant", choices=("", *BUGS), default="", help="a bug for the checker to find")
+    parser.add_argument("--plant", choices=("", *BUGS), default="", help="a bug that the checker has to find")
     parser.add_argument("--only", default="", help="the kinds of faults, separated by commas")
     parser.add_argument("--without", default="", help="kinds of faults to leave out, separated by commas")
     parser.add_argument("--ignore", default="", help="kinds of findings that are known, separated by commas")
     parser.add_argument("--wait", type=float, default=5.0, help="the longest wait without a fault, in seconds")
     parser.add_argument("--drain", type=float, default=300.0, help="how long everything may take to arrive afterwards")
+    parser.add_argument("--plot", type=Path, help="an SVG to draw the storm to")
     parser.add_argument("--keep", action="store_true", help="keep the logs of a run without findings too")
     given = parser.parse_args()
     without, only, ignored = (
@@ -37,25 +39,30 @@ def options_read() -> tuple[Options, bool]:
         given.load,
         bug=given.plant,
         without=without,
-        only=only,
+        only=only or (BUGS[given.plant].faults if given.plant else ()),
         ignored=ignored,
         longest_wait=given.wait,
         drain_seconds=given.drain,
     )
-    return options, given.keep
+    return options, given
 
 
 def main() -> int:
-    options, keeps = options_read()
+    options, given = options_read()
     # SIGTERM ends the processes of the storm too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix=f"pushhub-storm-{options.seed}-"))
     storm = Storm(options, folder)
     findings = storm.run()
+    if given.plot:
+        title = (
+            f"seed {options.seed}, {options.minutes:g} minutes, {options.database}, {options.load:g} messages a second"
+        )
+        given.plot.write_text(draw(title, storm.ledger, storm.samples))
     print("\n".join(f"{name}: {value}" for name, value in sorted(findings.figures.items())))
     if not findings.wrong:
         print(f"no findings in the storm of seed {options.seed}")
-        if not keeps:
+        if not given.keep:
             shutil.rmtree(folder)
         return 0
     storm.ledger.dump(folder / "ledger.jsonl")

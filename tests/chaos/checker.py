@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tests.chaos.ledger import Delivery, Ledger, Published, by_message
-from tests.chaos.world import MAX_ATTEMPTS, Contract
+from tests.chaos.world import MAX_ATTEMPTS, MORGUE, Contract
 
 #: Findings of one kind that are shown; the rest is counted.
 SHOWN = 5
@@ -31,15 +31,19 @@ class Findings:
 
 
 def missing(ledger: Ledger, contracts: Iterable[Contract]) -> list[tuple[str, Published]]:
-    """Return the owed messages without an acknowledgement, each with its subscription."""
+    """Return the owed messages without an acknowledgement, each with its subscription.
+
+    A message that is refused on purpose is owed to whoever gets its dead letter.
+    """
     acked = {(it.subscription, it.message_id) for it in list(ledger.deliveries) if it.acked is not None}
+    letters = {it.tag for it in list(ledger.deliveries) if it.subscription == MORGUE and it.acked is not None}
     return [
         (contract.name, message)
         for contract in contracts
         for message in list(ledger.published)
         if contract.owes(message)
-        and not contract.may_dead_letter(message)
         and (contract.name, message.message_id) not in acked
+        and not (contract.dead_letters(message) and message.tag in letters)
     ]
 
 

@@ -31,8 +31,14 @@ def healthy(dice: random.Random) -> Answer:
     return ACK
 
 
-def slow(dice: random.Random) -> Answer:
-    return Answer(204, delay_seconds=0.05)
+class Slow:
+    """As slow as a limit of two requests at a time allows at this load, also in the calm."""
+
+    def __init__(self, load: float) -> None:
+        self._seconds = 1.2 / load
+
+    def __call__(self, dice: random.Random) -> Answer:
+        return Answer(204, delay_seconds=self._seconds)
 
 
 def moody(dice: random.Random) -> Answer:
@@ -77,17 +83,20 @@ class Endpoint:
         seed: int,
         calm: threading.Event,
         poison: bool = False,
-        keys: Callable[[], jwt.PyJWKSet] | None = None,
+        key_of: Callable[[str], jwt.PyJWK] | None = None,
         audience: str = "",
+        attempts: int = 0,
     ) -> None:
+        """Set up an endpoint. Dead letters come to one with `attempts`: how many they have to have had."""
         self.subscription = subscription
         self.behaviour = behaviour
         self._ledger = ledger
         self._seed = seed
         self._calm = calm
         self._poison = poison
-        self._keys = keys
+        self._key_of = key_of
         self._audience = audience
+        self._attempts = attempts
         self._seen: Counter[str] = Counter()
         self.receiver = Receiver(self._answer, keeps=False)
 
@@ -104,8 +113,11 @@ class Endpoint:
 
     def _answer(self, request: Request) -> Answer:
         delivery, attributes, tag = parsed(self.subscription, request.body, request.headers)
-        if self._keys is not None:
+        if self._key_of is not None:
             self._check_token(request, delivery)
+        delivery.tag = tag
+        if self._attempts:
+            self._check_letter(delivery, attributes)
         answer = self.decide(tag, attributes)
         if answer.status in ACKS and not answer.hang_up and not answer.interim:
             delivery.acked = delivery.at + answer.delay_seconds
@@ -117,16 +129,22 @@ class Endpoint:
         self._seen[tag] += 1
         if self._poison and attributes.get("poison"):
             return Answer(500)
-        if self._calm.is_set():
+        if self._calm.is_set() and not isinstance(self.behaviour, Slow):
             return ACK
         return self.behaviour(random.Random(f"{self._seed} {self.subscription} {tag} {self._seen[tag]}"))
 
+    def _check_letter(self, delivery: Delivery, attributes: dict[str, str]) -> None:
+        """Note a dead letter of a message that was never refused, or after another number of attempts."""
+        count = attributes.get("CloudPubSubDeadLetterSourceDeliveryCount")
+        if count != str(self._attempts) or not attributes.get("poison"):
+            self._ledger.outrages.append(f"{delivery.tag} was dead-lettered after {count} attempts")
+
     def _check_token(self, request: Request, delivery: Delivery) -> None:
-        """Note a push without a valid token: the keys are fetched again for a key that is unknown, as receivers do."""
-        assert self._keys is not None
+        """Note a push without a valid token."""
+        assert self._key_of is not None
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         try:
-            key = self._keys()[jwt.get_unverified_header(token)["kid"]]
+            key = self._key_of(jwt.get_unverified_header(token)["kid"])
             # The clock of the process that signed may be wrong on purpose.
             options = {"verify_exp": False, "verify_iat": False, "verify_nbf": False}
             jwt.decode(token, key, algorithms=["RS256"], audience=self._audience, options=options)

@@ -5,6 +5,7 @@ A fault that finds nothing to hit raises AssertionError, and the run fails.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sqlite3
@@ -20,7 +21,7 @@ import redis
 
 from tests.chaos.inside import clock_set
 from tests.chaos.ledger import now
-from tests.chaos.stand import MEMBERS, Member
+from tests.chaos.stand import ENDED, MEMBERS, state_of
 from tests.ports import wait_for
 
 if TYPE_CHECKING:
@@ -96,15 +97,14 @@ def kill_all(storm: Storm, target: str) -> Iterator[str]:
 @contextmanager
 def freeze(storm: Storm, target: str) -> Iterator[str]:
     member = storm.stand.members[target]
-    _stop(member)
-    yield f"process {member.pid} is stopped"
-    member.send(signal.SIGCONT)
-
-
-def _stop(member: Member) -> None:
-    assert member.is_running(), f"{member.name} is not running"
+    wait_for(member.is_running, timeout_seconds=HIT_SECONDS, what=f"{target} running")
+    pid = member.pid
     member.send(signal.SIGSTOP)
-    wait_for(lambda: member.state() == "T", timeout_seconds=HIT_SECONDS, what=f"{member.name} in state T")
+    try:
+        wait_for(lambda: state_of(pid) == "T", timeout_seconds=HIT_SECONDS, what=f"{target} in state T")
+        yield f"process {pid} is stopped"
+    finally:
+        member.send(signal.SIGCONT)
 
 
 @fault(*MEMBERS, seconds=(4.0, 8.0), felt=30.0)
@@ -113,11 +113,13 @@ def clock(storm: Storm, target: str) -> Iterator[str]:
     """Move the clock of a process by two minutes, and back."""
     member = storm.stand.members[target]
     seconds = storm.dice.choice([-120.0, 120.0])
-    assert member.is_running(), f"{target} is not running"
+    wait_for(member.is_running, timeout_seconds=HIT_SECONDS, what=f"{target} running")
     assert str(member.clock) in Path(f"/proc/{member.pid}/maps").read_text(), f"{target} does not use its clock file"
     clock_set(member.clock, seconds)
-    yield f"the clock of process {member.pid} is off by {seconds:+.0f} s"
-    clock_set(member.clock, 0.0)
+    try:
+        yield f"the clock of process {member.pid} is off by {seconds:+.0f} s"
+    finally:
+        clock_set(member.clock, 0.0)
 
 
 # Redis.
@@ -128,9 +130,11 @@ def clock(storm: Storm, target: str) -> Iterator[str]:
 def redis_killed(storm: Storm, target: str) -> Iterator[str]:
     pid = storm.stand.redis.pid
     storm.stand.redis.stop()
-    assert not Path(f"/proc/{pid}").exists()
-    yield f"process {pid} ended by SIGKILL"
-    storm.stand.redis.start()
+    try:
+        assert state_of(pid) in ENDED, f"process {pid} goes on"
+        yield f"process {pid} ended by SIGKILL"
+    finally:
+        storm.stand.redis.start()
 
 
 @fault("redis", seconds=(0.0, 0.1))
@@ -150,10 +154,11 @@ def redis_flushed(storm: Storm, target: str) -> Iterator[str]:
 def redis_paused(storm: Storm, target: str) -> Iterator[str]:
     pid = storm.stand.redis.pid
     os.kill(pid, signal.SIGSTOP)
-    state = Path(f"/proc/{pid}/stat")
-    wait_for(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", timeout_seconds=HIT_SECONDS)
-    yield f"process {pid} is stopped"
-    os.kill(pid, signal.SIGCONT)
+    try:
+        wait_for(lambda: state_of(pid) == "T", timeout_seconds=HIT_SECONDS, what="Redis in state T")
+        yield f"process {pid} is stopped"
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 @fault("redis")
@@ -258,9 +263,11 @@ def database_stopped(storm: Storm, target: str) -> Iterator[str]:
     assert server is not None
     pid = server.pid
     server.stop(mode="immediate")
-    assert not Path(f"/proc/{pid}").exists()
-    yield f"process {pid} ended"
-    server.start()
+    try:
+        assert state_of(pid) in ENDED, f"process {pid} goes on"
+        yield f"process {pid} ended"
+    finally:
+        server.start()
 
 
 @fault("database", databases=("postgresql",))
@@ -382,13 +389,17 @@ def seek(storm: Storm, target: str) -> Iterator[str]:
 
 @fault("keys", seconds=(0.0, 0.1), felt=10.0)
 @contextmanager
-def key_rotated(storm: Storm, target: str) -> Iterator[str]:
+def key_replaced(storm: Storm, target: str) -> Iterator[str]:
+    """Replace the key that signs pushes at once, as after a private key leaked."""
     from django.core.management import call_command
+    from django.db import connection
 
     from subscriptions.models.iam import SigningKey
 
-    before = SigningKey.objects.count()
-    call_command("signing_keys", "rotate", verbosity=0)
-    assert SigningKey.objects.count() > before
-    storm.world.forget_keys()
+    try:
+        before = SigningKey.objects.count()
+        call_command("signing_keys", "replace", stdout=io.StringIO())
+        assert SigningKey.objects.count() > before, "there is no new key"
+    finally:
+        connection.close()
     yield "another key"

@@ -35,7 +35,7 @@ def prepare(clock_file: str, bug: str) -> None:
     if bug:
         from tests.chaos.planted import BUGS
 
-        BUGS[bug]()
+        BUGS[bug].plant()
 
 
 def _clock_replace(path: str) -> None:

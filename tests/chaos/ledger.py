@@ -21,6 +21,8 @@ class Published:
     key: str
     attributes: Mapping[str, str]
     publisher: str
+    #: The message's data, by which its dead letter is recognized.
+    tag: str
     began: float
     answered: float
 
@@ -38,6 +40,7 @@ class Delivery:
     attempt: int = 0
     acked: float | None = None
     certain: bool = False
+    tag: str = ""
 
 
 @dataclass(frozen=True, slots=True)

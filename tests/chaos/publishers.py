@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import requests
@@ -71,10 +72,12 @@ class Publisher:
                 attributes["poison"] = "yes"
             yield f"{self.name}:{number}", attributes
 
-    def record(self, ids: Sequence[str], attributes: Sequence[dict[str, str]], *, key: str, began: float) -> None:
+    def record(
+        self, ids: Sequence[str], batch: Sequence[tuple[str, dict[str, str]]], *, key: str, began: float
+    ) -> None:
         answered = now()
-        for message_id, its in zip(ids, attributes, strict=True):
-            self.ledger.published.append(Published(message_id, self.topic, key, its, self.name, began, answered))
+        for message_id, (tag, its) in zip(ids, batch, strict=True):
+            self.ledger.published.append(Published(message_id, self.topic, key, its, self.name, tag, began, answered))
 
     def record_failure(self) -> None:
         self.ledger.failed_publishes[self.name] += 1
@@ -107,7 +110,7 @@ class RestPublisher(Publisher):
                     "POST", f"/v1/{PROJECT}/topics/{self.topic}:publish", {"messages": body}, number=self._server
                 )
                 if answer.status_code == 200:
-                    self.record(answer.json()["messageIds"], [its for _, its in batch], key=key, began=began)
+                    self.record(answer.json()["messageIds"], batch, key=key, began=began)
                     return len(batch)
             except requests.RequestException:
                 pass
@@ -134,15 +137,16 @@ class ClientPublisher(Publisher):
         batch = list(self.messages(5))
         began = now()
         futures = [self._client.publish(self._path, tag.encode(), ordering_key=key, **its) for tag, its in batch]
-        for future, (_, its) in zip(futures, batch, strict=True):
+        for future, message in zip(futures, batch, strict=True):
             try:
-                self.record([future.result(timeout=CLIENT_SECONDS)], [its], key=key, began=began)
+                self.record([future.result(timeout=CLIENT_SECONDS)], [message], key=key, began=began)
             except (exceptions.GoogleAPIError, TimeoutError, RuntimeError):
                 # Once a publish of a key has failed, the client refuses the later ones of the key.
                 self.record_failure()
                 if key:
                     time.sleep(0.1)
-                    self._client.resume_publish(self._path, key)
+                    with suppress(RuntimeError):  # it may not have noticed yet
+                        self._client.resume_publish(self._path, key)
         return len(batch)
 
     def finish(self) -> None:

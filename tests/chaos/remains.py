@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import requests
 
@@ -51,6 +51,21 @@ def held() -> list[str]:
     except (Error, RedisError) as error:
         close_old_connections()
         return [f"not known yet: {error!r}"]
+
+
+def dump_redis(storm: Storm) -> None:
+    """Write what Redis has to the folder of the storm: a delivery hangs, and nobody knows why."""
+    client = storm.redis()
+    readers: dict[bytes, Callable[[bytes], Any]] = {
+        b"hash": client.hgetall,
+        b"list": lambda key: client.lrange(key, 0, -1),
+        b"zset": lambda key: client.zrange(key, 0, -1, withscores=True),
+        b"set": client.smembers,
+        b"string": client.get,
+    }
+    with (storm.folder / "redis.txt").open("w") as file:
+        for key in sorted(client.scan_iter()):
+            file.write(f"{key.decode()}\t{readers[client.type(key)](key)}\n")
 
 
 def counters(storm: Storm) -> Counter[tuple[str, str]]:

@@ -44,6 +44,16 @@ SETTINGS = {
 #: PostgreSQL as it is by default, but for the disk: a storm has no power cuts, except in power.py.
 POSTGRESQL_OPTIONS = "-c fsync=off -c jit=off"
 READY_SECONDS = 120.0
+#: The states of a process that has ended: nobody has waited for it yet, or it is gone.
+ENDED = ("Z", "")
+
+
+def state_of(pid: int) -> str:
+    """Return the state that Linux reports of a process, such as S or, for a stopped one, T; "" if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 @dataclass
@@ -91,13 +101,6 @@ class Member:
 
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None
-
-    def state(self) -> str:
-        """Return the state that Linux reports, such as S or, for a stopped process, T; "" if it has ended."""
-        try:
-            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return ""
 
     def kill(self) -> int:
         """End the process by SIGKILL and return its id."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -16,15 +17,15 @@ from tests.workers import ROOT
 UNLIMITED_SECONDS = "3600"
 #: The faults that every promise withstands on a database by itself; `make storm` has the others too.
 FAULTS = (
-    "kill,freeze,clock,network-slow,endpoint-moved,subscription-made-again,topic-deleted,seek,"
-    "key-rotated,sqlite-locked,database-connections-cut"
+    "kill,freeze,clock,network-slow,endpoint-moved,subscription-paused,subscription-made-again,topic-deleted,seek,"
+    "key-replaced,sqlite-locked,database-connections-cut"
 )
 
 
-def storm(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.chaos", "--wait", UNLIMITED_SECONDS, *words]
-    # A server's user and the length of a socket's path need a plain folder.
-    environment = {**os.environ, "TMPDIR": TEMPORARY}
+def storm(*words: str, folder: str = TEMPORARY) -> subprocess.CompletedProcess[str]:
+    """Run a storm, whose logs are in a folder that may not have a long name, as it has sockets."""
+    command = [sys.executable, "-m", "tests.chaos", "--wait", UNLIMITED_SECONDS, "--load", "10", *words]
+    environment = {**os.environ, "TMPDIR": folder}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -32,5 +33,15 @@ def storm(*words: str) -> subprocess.CompletedProcess[str]:
 def test_a_storm_breaks_no_promise(database: str) -> None:
     if database == "postgresql" and postgresql_programs() is None:
         pytest.skip("PostgreSQL is not installed")
-    run = storm("--seed", "1", "--minutes", "0.7", "--load", "10", "--database", database, "--only", FAULTS)
+    run = storm("--seed", "1", "--minutes", "0.7", "--database", database, "--only", FAULTS)
     assert run.returncode == 0, run.stdout[-20_000:] + run.stderr
+
+
+@pytest.mark.parametrize(
+    ("bug", "finding"), [("order-ignored", "inverted"), ("settle-repeated", "unexplained duplicate")]
+)
+def test_the_checker_finds_a_planted_bug(bug: str, finding: str) -> None:
+    with TemporaryDirectory(prefix="pushhub-chaos-", dir=TEMPORARY) as folder:
+        run = storm("--seed", "1", "--minutes", "0.4", "--plant", bug, folder=folder)
+    assert run.returncode == 1, run.stdout[-20_000:] + run.stderr
+    assert f"\n{finding}: " in run.stdout, run.stdout[-20_000:]

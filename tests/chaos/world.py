@@ -20,6 +20,8 @@ from tests.chaos.pullers import GrpcPuller, Puller, RestPuller, StreamPuller
 
 #: The topic that most subscriptions have, the one that a fault deletes, and that of dead letters.
 ORDERS, DOOMED, LETTERS = "orders", "doomed", "letters"
+#: The subscription that gets the dead letters.
+MORGUE = "morgue"
 ACCOUNT = "pusher@storm.iam.gserviceaccount.com"
 AUDIENCE = "https://storm.example/push"
 #: Of the subscription `limited`.
@@ -70,14 +72,15 @@ class Contract:
         is_sought = any(message.began < seek + SEEK_MARGIN_SECONDS for seek in self.seeks)
         return not is_sought and message.began > self.since and message.answered < self.until
 
-    def may_dead_letter(self, message: Published) -> bool:
+    def dead_letters(self, message: Published) -> bool:
+        """Return whether the endpoint refuses a message each time, so that it goes to the dead-letter topic."""
         return "deadLetterPolicy" in self.body and bool(message.attributes.get("poison"))
 
     def _passes(self, attributes: Mapping[str, str]) -> bool:
         return "filter" not in self.body or attributes.get("colour") == "red"
 
 
-def contracts(seed: int) -> list[Contract]:
+def contracts(seed: int, *, load: float) -> list[Contract]:
     """Return every kind of subscription."""
     letters = {"deadLetterTopic": f"{PROJECT}/topics/{LETTERS}", "maxDeliveryAttempts": MAX_ATTEMPTS}
     token = {"oidcToken": {"serviceAccountEmail": ACCOUNT, "audience": AUDIENCE}}
@@ -90,12 +93,12 @@ def contracts(seed: int) -> list[Contract]:
         Contract("ordered", ordered, endpoints.moody),
         Contract("filtered", {"filter": 'attributes.colour = "red"'}, endpoints.Flapping(f"{seed}")),
         Contract("poisoned", {"deadLetterPolicy": letters}, endpoints.healthy),
-        Contract("morgue", behaviour=endpoints.moody, topic=LETTERS),
+        Contract(MORGUE, behaviour=endpoints.moody, topic=LETTERS),
         Contract("bare", {"pushConfig": bare}, endpoints.healthy, is_healthy=True),
         Contract("signed", {"pushConfig": token}, endpoints.moody),
         Contract("rough", behaviour=endpoints.rough),
         Contract("liar"),
-        Contract("limited", {"pushConfig": limit}, endpoints.slow),
+        Contract("limited", {"pushConfig": limit}, endpoints.Slow(load)),
         Contract("dead", behaviour=endpoints.dead),
         Contract("moved", ordered, endpoints.healthy),
         Contract("mayfly", behaviour=endpoints.moody),
@@ -111,15 +114,15 @@ def contracts(seed: int) -> list[Contract]:
 class World:
     """Makes everything in PushHub, and runs endpoints and pullers."""
 
-    def __init__(self, ledger: Ledger, *, seed: int, addresses: list[str]) -> None:
+    def __init__(self, ledger: Ledger, *, seed: int, load: float, addresses: list[str]) -> None:
         self.ledger = ledger
         self.calm = threading.Event()
-        self.contracts = {contract.name: contract for contract in contracts(seed)}
+        self.contracts = {contract.name: contract for contract in contracts(seed, load=load)}
         self.pullers: list[Puller] = []
         self.caller = Caller(addresses)
         self._addresses = addresses
         self._seed = seed
-        self._keys: jwt.PyJWKSet | None = None
+        self._keys: dict[str, jwt.PyJWK] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -175,8 +178,9 @@ class World:
                     contract.behaviour,
                     self.ledger,
                     poison="deadLetterPolicy" in contract.body,
-                    keys=self._key_set if signed else None,
+                    key_of=self._key_of if signed else None,
                     audience=AUDIENCE,
+                    attempts=MAX_ATTEMPTS if contract.topic == LETTERS else 0,
                     **common,
                 )
             )
@@ -190,14 +194,11 @@ class World:
         for puller in self.pullers:
             puller.start()
 
-    def _key_set(self) -> jwt.PyJWKSet:
-        """Return the public keys that sign pushes. They are fetched once: a rotation publishes the next key early."""
-        if self._keys is None:
+    def _key_of(self, key_id: str) -> jwt.PyJWK:
+        """Return a public key that signs pushes. For one that is unknown they are fetched, as receivers do."""
+        if key_id not in self._keys:
             caller = Caller(self._addresses)
-            self._keys = jwt.PyJWKSet.from_dict(caller.until_done("GET", "/oauth2/v3/certs").json())
+            keys = jwt.PyJWKSet.from_dict(caller.until_done("GET", "/oauth2/v3/certs").json())
             caller.close()
-        return self._keys
-
-    def forget_keys(self) -> None:
-        """Have receivers fetch the public keys again, as they do when their copy is too old."""
-        self._keys = None
+            self._keys |= {str(key.key_id): key for key in keys.keys}
+        return self._keys[key_id]
