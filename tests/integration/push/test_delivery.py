@@ -476,7 +476,9 @@ def test_a_revoked_delivery_is_dropped_at_its_next_attempt(api: Api, receiver: R
     [message_id] = publish(1)
     with Worker(redis_url) as worker:
         wait_for(lambda: receiver.requests, what="a first attempt")
-        worker.celery("control", "revoke", f"{message_id}.{Delivery.objects.get().subscription_id}.local")
+        lane = Lane(Delivery.objects.get().subscription_id, "local")
+        generation = lane_state(default_backlog(), lane).generation
+        worker.celery("control", "revoke", f"{message_id}.{lane.subscription_id}.local.{generation}")
         settled()
 
 
