@@ -119,8 +119,8 @@ def _query(original: Command, state: Any, push_worker: PushWorker, *, ids: Seque
     known = [flight for flight in map(push_worker.outstanding.get, wanted) if flight is not None]
     states = ("active" if flight.started else "reserved" for flight in known)
     rows = _flight_rows(known, push_worker, state.hostname)
-    found = {row["id"]: [place, row] for place, row in zip(states, rows, strict=False)}
-    return {**original(state, ids=ids, **kwargs), **found}
+    pushes = {row["id"]: [place, row] for place, row in zip(states, rows, strict=False)}
+    return {**original(state, ids=ids, **kwargs), **pushes}
 
 
 def _refusing(reason: str) -> Extension:
