@@ -97,11 +97,13 @@ def _fields(headers: Headers) -> dict[bytes, bytes] | None:
         fields[name] = value
     if not fields.get(b"content-type", b"application/json").startswith(b"application/json"):
         return None
-    return fields if _is_allowed(fields.get(b"host", b""), tuple(settings.ALLOWED_HOSTS)) else None
+    hosts = (*settings.ALLOWED_HOSTS, *settings.NAMED_HOSTS)
+    return fields if _is_allowed(fields.get(b"host", b""), hosts) else None
 
 
 @lru_cache(maxsize=64)
-def _is_allowed(host: bytes, allowed_hosts: tuple[str, ...]) -> bool:
+def _is_allowed(host: bytes, _settings: tuple[str, ...]) -> bool:
+    """Cache the answer for a host; what the settings say of hosts is part of the key only."""
     return is_known_host(host.decode("latin-1"))
 
 

@@ -11,7 +11,8 @@ from typing import NamedTuple, TypeVar
 from django.db import close_old_connections, connections
 
 from deliveries.store.outages import OUTAGES
-from pushhub.common.background import IDLE_SECONDS, BackgroundThread, nothing
+from pushhub.common import background
+from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 from pushhub.common.errors import describe
 
 logger = logging.getLogger(__name__)
@@ -113,21 +114,22 @@ class Jobs:
         return next((owner for owner in self._waiting if owner not in self._running), None)
 
 
-def persistently(
-    call: Callable[[], Result], *, stopping: threading.Event, what: str, beat: Callable[[], None] = nothing
-) -> Result:
+def persistently(call: Callable[[], Result], *, stopping: threading.Event, what: str) -> Result:
     """Repeat a call while the database or Redis is away. Raises Stopped if `stopping` is set meanwhile.
 
-    `beat` is called after each failure. `what` names the call in the log.
+    `what` names the call in the log.
     """
     pause = FIRST_PAUSE_SECONDS
-    while True:
-        try:
-            return call()
-        except OUTAGES as error:
-            logger.warning("trying %s again in %.2f s: %s", what, pause, describe(error))
-            close_old_connections()
-        beat()
-        if stopping.wait(pause):
-            raise Stopped
-        pause = min(pause * 2, LAST_PAUSE_SECONDS)
+    try:
+        while True:
+            try:
+                return call()
+            except OUTAGES as error:
+                logger.warning("trying %s again in %.2f s: %s", what, pause, describe(error))
+                close_old_connections()
+            background.outage_note()
+            if stopping.wait(pause):
+                raise Stopped
+            pause = min(pause * 2, LAST_PAUSE_SECONDS)
+    finally:
+        background.outage_end()

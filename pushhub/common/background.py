@@ -72,14 +72,23 @@ class BackgroundThread:
         if self._thread.ident is not None:
             self._thread.join(timeout=timeout)
 
+    @property
+    def ident(self) -> int | None:
+        """What `threading.get_ident` returns in the thread."""
+        return self._thread.ident
+
     def beat(self) -> None:
         """Report that the thread is alive."""
         self._last_beat = time.monotonic()
 
     @property
     def stuck_seconds(self) -> float:
-        """The seconds since the last report, or the age of the oldest job if that is more."""
-        return max(time.monotonic() - self._last_beat, self.oldest_job_seconds())
+        """The seconds since the last report, or the age of the oldest job if that is more.
+
+        While a thread of the process waits for the database or Redis, jobs wait for these and not for the thread.
+        """
+        silent_seconds = time.monotonic() - self._last_beat
+        return silent_seconds if _waiting_out else max(silent_seconds, self.oldest_job_seconds())
 
     def _run(self) -> None:
         try:
@@ -126,6 +135,20 @@ def oldest_job_seconds() -> float:
     return max((thread.oldest_job_seconds() for thread in list(_started)), default=0.0)
 
 
+def outage_note() -> None:
+    """Report that the calling thread waits for the database or Redis, and is alive."""
+    caller = threading.get_ident()
+    _waiting_out.add(caller)
+    for thread in list(_started):
+        if thread.ident == caller:
+            thread.beat()
+
+
+def outage_end() -> None:
+    """Report that the calling thread no longer waits for the database or Redis."""
+    _waiting_out.discard(threading.get_ident())
+
+
 def end_process() -> None:
     """End the process at once. To go on without one of its threads would lose more than a restart."""
     logging.shutdown()
@@ -133,5 +156,8 @@ def end_process() -> None:
 
 
 _started: WeakSet[BackgroundThread] = WeakSet()
+#: The threads that wait for the database or Redis.
+_waiting_out: set[int] = set()
 # A forked process has the objects of its parent's threads, but not the threads.
 os.register_at_fork(after_in_child=_started.clear)
+os.register_at_fork(after_in_child=_waiting_out.clear)

@@ -193,8 +193,7 @@ class Settler:
 
     def _persistently(self, call: Callable[[], Result], *, count: int) -> Result:
         """Repeat the call while the database or Redis is away. Raises Stopped if the thread is asked to stop."""
-        stopping, beat = self._thread.stopping, self._thread.beat
-        return persistently(call, stopping=stopping, what=f"to settle {count} results", beat=beat)
+        return persistently(call, stopping=self._thread.stopping, what=f"to settle {count} results")
 
 
 def settle_now(flights: Sequence[Flight]) -> dict[Lane, LaneFlow]:

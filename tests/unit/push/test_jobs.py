@@ -10,6 +10,7 @@ import redis
 
 from deliveries.push import jobs as module
 from deliveries.push.jobs import Jobs
+from pushhub.common import background
 from pushhub.common.background import oldest_job_seconds
 from tests.ports import wait_for
 
@@ -144,3 +145,24 @@ def test_the_end_does_not_wait_for_what_is_away(gate: Gate) -> None:
     assert reached.wait(timeout=600)
     jobs.stop()
     assert jobs.oldest_seconds() == 0.0
+
+
+def test_jobs_that_wait_for_an_outage_make_no_thread_stuck(jobs: Jobs, clock: Clock, gate: Gate) -> None:
+    """Given Redis that is away, when a job has waited for long, then its age is known and its thread is not stuck."""
+    is_away, failed = threading.Event(), threading.Event()
+    is_away.set()
+
+    def job() -> None:
+        if is_away.is_set():
+            failed.set()
+            raise redis.ConnectionError
+
+    jobs.put("owner", "key", job)
+    gate.open()
+    assert failed.wait(timeout=600)
+    clock.now = 1_000.0
+    wait_for(lambda: background.threads_stuck() == [], what="the note of the outage")
+    assert background.oldest_job_seconds() >= 1_000
+    is_away.clear()
+    wait_for(lambda: background.oldest_job_seconds() == 0, what="the job's end")
+    assert not background._waiting_out
