@@ -1,6 +1,7 @@
-"""Warnings of `manage.py check --database default` and `manage.py migrate` about names that new rows can't get.
+"""What `manage.py check --database default` and `manage.py migrate` say of the database that they find.
 
-Nothing is changed: such names are safe to keep, and the operator decides.
+A database that is too old is refused. Names that new rows can't get are warned of and not changed: such names are safe
+to keep, and the operator decides.
 """
 
 from __future__ import annotations
@@ -9,11 +10,27 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from django.core.checks import CheckMessage, Tags, Warning, register
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
+from django.db.migrations.loader import MigrationLoader
 
 from pushhub.common import names
 from subscriptions.models import Project, ServiceAccount
+
+
+@register(Tags.database)
+def age_check(app_configs: object, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Refuse a database that has had only some of the steps that one migration now replaces: they are gone."""
+    errors: list[CheckMessage] = []
+    for alias in databases or ():
+        loader = MigrationLoader(connections[alias])
+        for name, migration in loader.disk_migrations.items():
+            missing = [step for step in migration.replaces if step not in loader.applied_migrations]
+            if 0 < len(missing) < len(migration.replaces) and name not in loader.applied_migrations:
+                text = f"The database lacks the migration {'.'.join(missing[0])}, which this version no longer has."
+                hint = "Run `manage.py migrate` of the version 85cde97 first."
+                errors.append(Error(text, hint=hint, id="subscriptions.E001"))
+    return errors
 
 
 @register(Tags.database)

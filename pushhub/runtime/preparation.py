@@ -12,6 +12,7 @@ import sys
 from typing import NoReturn
 
 from django.core.management import call_command
+from django.core.management.base import SystemCheckError
 from django.db import DatabaseError
 
 from pushhub.runtime.development import admin_login_create
@@ -55,6 +56,8 @@ def _prepare(result_end: int) -> NoReturn:
         result = {"password": admin_login_create()}
     except DatabaseError as error:
         result = {"error": str(error).strip().splitlines()[0]}
+    except SystemCheckError as error:
+        result = {"error": str(error)}
     except BaseException:
         sys.excepthook(*sys.exc_info())
     if result:

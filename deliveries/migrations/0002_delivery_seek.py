@@ -3,8 +3,10 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
 
+    replaces = [('deliveries', '0023_delivery_seek')]
+
     dependencies = [
-        ('deliveries', '0022_part_fingerprints'),
+        ('deliveries', '0001_tables'),
     ]
 
     operations = [
