@@ -1,0 +1,50 @@
+"""What the data plane keeps in the database: the truth of which message is still owed to which subscription.
+
+Django expects the tables in this module.
+"""
+
+from __future__ import annotations
+
+from deliveries.models.archive import ArchivedMessage, ArchiveFile, ArchiveLeftover, ArchiveOwner
+from deliveries.models.deadletters import DeadLetter, DeadLetterJob
+from deliveries.models.jobs import PublishJob, PublishPart, PublishReject
+from deliveries.models.journal import CountingLease, Segment, ShippedSegment
+from deliveries.models.messages import Delivery, Message, PendingPublish
+from deliveries.models.metrics import (
+    CounterSample,
+    GaugeMinute,
+    GaugeRound,
+    Metric,
+    MetricDay,
+    MetricHour,
+    MetricMinute,
+    RegionGaugeMinute,
+)
+from deliveries.models.snapshots import SnapshotMessage
+
+__all__ = [
+    "ArchiveFile",
+    "ArchiveLeftover",
+    "ArchiveOwner",
+    "ArchivedMessage",
+    "CounterSample",
+    "CountingLease",
+    "DeadLetter",
+    "DeadLetterJob",
+    "Delivery",
+    "GaugeMinute",
+    "GaugeRound",
+    "Message",
+    "Metric",
+    "MetricDay",
+    "MetricHour",
+    "MetricMinute",
+    "PendingPublish",
+    "PublishJob",
+    "PublishPart",
+    "PublishReject",
+    "RegionGaugeMinute",
+    "Segment",
+    "ShippedSegment",
+    "SnapshotMessage",
+]

@@ -1,0 +1,77 @@
+"""What is still owed to whom: the messages, their deliveries, and publishes that are not complete yet."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from subscriptions.models import Subscription, Topic
+
+
+class Message(models.Model):
+    """A published message. It stays while a delivery of it is waiting; its id holds its publish time (ids.py)."""
+
+    id = models.BigIntegerField("ID", primary_key=True)
+    # No constraints from here to the control plane: a row more or less there must not cost each insert a look-up,
+    # and a deleted topic's messages live on for the subscriptions that still wait for them.
+    topic = models.ForeignKey(
+        Topic, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, verbose_name=_("topic")
+    )
+    region = models.CharField(_("region"), max_length=63)
+    data = models.BinaryField()
+    attributes = models.TextField(_("attributes"), blank=True, help_text="A JSON object of strings, or empty")
+    ordering_key = models.TextField(_("ordering key"), blank=True)
+
+    class Meta:
+        verbose_name = _("message")
+        verbose_name_plural = _("messages")
+        indexes = [models.Index(fields=["topic", "id"], name="message_topic")]
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
+class Delivery(models.Model):
+    """One (message, subscription) pair, from publish until it is settled; the row of an acked one is gone."""
+
+    message = models.ForeignKey(
+        Message, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, verbose_name=_("message")
+    )
+    subscription = models.ForeignKey(
+        Subscription, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, verbose_name=_("subscription")
+    )
+    region = models.CharField(_("region"), max_length=63)
+    attempts = models.PositiveIntegerField(_("attempts"), default=0, help_text="Attempts that were nacked so far")
+    last_attempt_at = models.DateTimeField(_("last attempt"), null=True, blank=True)
+    last_result = models.CharField(
+        _("last result"), max_length=40, blank=True, help_text="HTTP status or reason of the last nack"
+    )
+    seek = models.IntegerField(
+        db_default=0, editable=False, help_text="The number of the last seek that made the subscription owe it, or 0"
+    )
+
+    class Meta:
+        verbose_name = _("delivery")
+        verbose_name_plural = _("deliveries")
+        indexes = [
+            # Pages a backlog in publish order, and finds the rows a settle deletes.
+            models.Index(fields=["subscription", "region", "message"], name="delivery_backlog"),
+            # Finds out whether a message is still owed to anyone.
+            models.Index(fields=["message"], name="delivery_message"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.message_id} to {self.subscription_id}"
+
+
+class PendingPublish(models.Model):
+    """A large publish that is not complete yet: it may have deliveries already, but no messages (fanout.py)."""
+
+    first_id = models.BigIntegerField()
+    last_id = models.BigIntegerField()
+    ids = models.JSONField(help_text="The ids of its messages")
+    created_at = models.DateTimeField(auto_now_add=True)
+    abandoned = models.BooleanField(default=False, help_text="Its deliveries are being removed")
+
+    def __str__(self) -> str:
+        return f"{self.first_id} to {self.last_id}"

@@ -1,0 +1,121 @@
+"""Sums over events, and how subscriptions, topics and snapshots stood minute by minute."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Metric(models.Model):
+    """Sums over the events of a span of time, to which the rollup adds (pipeline/counting/ledger.py)."""
+
+    project = models.CharField(max_length=63)
+    resource = models.CharField(max_length=350, help_text="The full name of a subscription or topic")
+    event = models.CharField(max_length=20)
+    at = models.DateTimeField(help_text="Where the time begins")
+    response_class = models.CharField(max_length=40)
+    response_code = models.IntegerField()
+    host = models.CharField(max_length=260, blank=True)
+    count = models.BigIntegerField()
+    bytes = models.BigIntegerField()
+    latency_us_sum = models.BigIntegerField()
+    latency_us_max = models.BigIntegerField()
+    buckets = models.JSONField(default=dict, help_text="Latencies: count by bucket (rules/histogram.py)")
+
+    class Meta:
+        abstract = True
+        constraints = [
+            models.UniqueConstraint(
+                fields=["resource", "event", "at", "response_class", "response_code", "host"], name="%(class)s_key"
+            )
+        ]
+        indexes = [
+            models.Index(fields=["project", "event", "at"], name="%(class)s_read"),
+            models.Index(fields=["at"], name="%(class)s_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event} of {self.resource} at {self.at:%Y-%m-%d %H:%M}"
+
+
+class MetricMinute(Metric):
+    """Sums of a minute."""
+
+
+class MetricHour(Metric):
+    """Sums of an hour."""
+
+
+class MetricDay(Metric):
+    """Sums of a day, UTC."""
+
+
+class GaugeMinute(models.Model):
+    """How a subscription stood in a minute; the maintenance worker writes it down, without Spark."""
+
+    project = models.CharField(max_length=63)
+    resource = models.CharField(max_length=350, help_text="The full name of a subscription")
+    at = models.DateTimeField()
+    undelivered = models.BigIntegerField(help_text="Messages not acknowledged")
+    oldest_unacked_seconds = models.BigIntegerField()
+    outstanding = models.BigIntegerField()
+    push_window = models.IntegerField()
+    backoff_ms = models.IntegerField()
+    unserved = models.BigIntegerField(default=0, help_text="Messages of regions that no push worker serves")
+    open_streams = models.IntegerField(default=0, help_text="Open streaming pulls")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["resource", "at"], name="gaugeminute_key")]
+        indexes = [
+            models.Index(fields=["project", "at"], name="gaugeminute_read"),
+            models.Index(fields=["at"], name="gaugeminute_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.resource} at {self.at:%Y-%m-%d %H:%M}"
+
+
+class RegionGaugeMinute(models.Model):
+    """How much a subscription, a topic or a snapshot had in a region in a minute."""
+
+    project = models.CharField(max_length=63)
+    resource = models.CharField(max_length=350, help_text="The full name of a subscription, topic or snapshot")
+    region = models.CharField(max_length=63)
+    at = models.DateTimeField()
+    messages = models.BigIntegerField(default=0, help_text="Messages not acknowledged")
+    bytes = models.BigIntegerField(default=0)
+    oldest_seconds = models.BigIntegerField(default=0)
+    acked_messages = models.BigIntegerField(default=0, help_text="Acknowledged messages that are retained")
+    acked_bytes = models.BigIntegerField(default=0)
+    oldest_acked_seconds = models.BigIntegerField(default=0)
+    kept_messages = models.BigIntegerField(default=0, help_text="Messages that a topic's retention keeps")
+    kept_bytes = models.BigIntegerField(default=0)
+    oldest_kept_seconds = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["resource", "at", "region"], name="regiongauge_key")]
+        indexes = [
+            models.Index(fields=["project", "at"], name="regiongauge_read"),
+            models.Index(fields=["at"], name="regiongauge_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.resource} in {self.region} at {self.at:%Y-%m-%d %H:%M}"
+
+
+class CounterSample(models.Model):
+    """The value of a counter in Redis up to which it has been added to the metrics (observability/counterseries.py)."""
+
+    field = models.CharField(max_length=200, primary_key=True)
+    value = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return self.field
+
+
+class GaugeRound(models.Model):
+    """A minute in which gauges were taken. Without it, a subscription without a row in that minute is unknown."""
+
+    at = models.DateTimeField(primary_key=True)
+
+    def __str__(self) -> str:
+        return f"{self.at:%Y-%m-%d %H:%M}"
