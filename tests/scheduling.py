@@ -61,6 +61,7 @@ LONGEST = (
     "tests/integration/rpc/test_ordered_streams.py",
     "tests/security/test_tenants.py",
     "tests/security/test_originals.py",
+    "tests/integration/push/test_frozen_workers.py",
 )
 
 

@@ -42,6 +42,8 @@ Action = Literal["new", "known", "more", "spill", "anew"]
 CHANGES_KEPT = 10_000
 #: A worker without a heartbeat for this time is dead; the messages that it held go back to the queue.
 DEAD_AFTER_MS = 15_000
+#: Messages of ordered lanes go to another worker after a shorter silence, which fences the first one (workerlease.py).
+LEASE_MS = 3_500
 
 
 def pull_bell(subscription_id: int) -> str:
@@ -165,29 +167,44 @@ class Settlement:
     latencies_ms: list[str] = field(default_factory=list)
     #: The generation of the lane for which each was sent; "" in results of an older version.
     generations: list[str] = field(default_factory=list)
+    #: The worker's lease when each was fetched; "" for callers without one.
+    leases: list[str] = field(default_factory=list)
     #: For each nack and release: the delay in ms and the task message of the next attempt.
     returned: list[str | int] = field(default_factory=list)
 
     def add(
-        self, message_id: str, verdict: Verdict, latency_ms: float = 0.0, *, attempt: int = 1, generation: str = ""
+        self,
+        message_id: str,
+        verdict: Verdict,
+        latency_ms: float = 0.0,
+        *,
+        attempt: int = 1,
+        generation: str = "",
+        lease: str = "",
     ) -> None:
         code = VERDICT_CODES[verdict]
         self.message_ids.append(message_id)
         self.codes.append(code.upper() if is_repeated(attempt) else code)
         self.latencies_ms.append(f"{latency_ms:.3f}")
         self.generations.append(generation)
+        self.leases.append(lease)
 
     @property
     def arguments(self) -> list[str | int]:
         """The results as settle.lua takes them."""
-        is_one_generation = len(set(self.generations)) == 1
         return [
             ",".join(self.message_ids),
             "".join(self.codes),
             ",".join(self.latencies_ms),
-            self.generations[0] if is_one_generation else ",".join(self.generations),
+            _joined(self.generations),
+            _joined(self.leases),
             *self.returned,
         ]
+
+
+def _joined(values: Sequence[str]) -> str:
+    """Return values as settle.lua takes them: one, if it is the same for all results."""
+    return values[0] if len(set(values)) == 1 else ",".join(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +226,8 @@ class Health:
     put_back: int
     #: Regions that no worker serves, with the seconds since a worker did.
     silent_regions: dict[str, float]
+    #: Whether the worker still has the lease that it renewed.
+    holds_lease: bool
 
 
 def bell_key(region: str) -> str:
@@ -295,12 +314,22 @@ class Backlog:
             for lane, (_settled, _page, window, pause, spare) in zip(settlements, replies, strict=True)
         }
 
-    def beat(self, worker: str = "", *, oldest_job_seconds: float = 0.0, regions: Iterable[str] = ()) -> Health:
-        """Renew the heartbeat of a worker that serves these regions, and put back what dead workers held."""
+    def beat(
+        self,
+        worker: str = "",
+        *,
+        oldest_job_seconds: float = 0.0,
+        lease: str = "",
+        is_new_lease: bool = False,
+        regions: Iterable[str] = (),
+    ) -> Health:
+        """Renew the heartbeat and lease of a worker that serves these regions, and put back what dead workers held."""
         oldest_job_ms = round(oldest_job_seconds * 1000)
-        wiped, put_back, silent = self.scripts.beat(args=[worker, DEAD_AFTER_MS, oldest_job_ms, *regions])
+        wiped, put_back, silent, holds = self.scripts.beat(
+            args=[worker, DEAD_AFTER_MS, oldest_job_ms, lease, int(is_new_lease), LEASE_MS, *regions]
+        )
         silences = {name.decode(): int(ms) / 1000 for name, ms in zip(silent[0::2], silent[1::2], strict=True)}
-        return Health(was_wiped=bool(wiped), put_back=int(put_back), silent_regions=silences)
+        return Health(bool(wiped), int(put_back), silences, holds_lease=bool(holds))
 
     def regions_silent(self) -> dict[str, float]:
         """Return the regions that no worker serves, with the seconds since one did or since messages were seen."""
@@ -322,9 +351,9 @@ class Backlog:
         """Put batches that a worker requested and never got back into their queues. Return the number of messages."""
         return int(self.scripts.putback(args=[worker, *batches]))
 
-    def leave(self, worker: str) -> bool:
+    def leave(self, worker: str, *, lease: str = "") -> bool:
         """Sign a worker off. Return false if it still holds batches, which other workers then take over."""
-        return bool(self.scripts.leave(args=[worker]))
+        return bool(self.scripts.leave(args=[worker, lease]))
 
     def finish(self, worker: str, batch: str) -> None:
         """Remove the record of a batch without anything to settle."""

@@ -62,7 +62,7 @@ local PREFIX = 'ph:'
 local IDLE, PUSH, PULL = 0, 1, 2
 local CHUNK = 500
 --- A page that did not arrive is requested again after this time.
-local PAGING_MS = 5000
+local PAGING_MS = 4000
 --- An acknowledged delivery that waits for an earlier delivery of its key is checked this often.
 local ACKNOWLEDGED_MS = 60000
 

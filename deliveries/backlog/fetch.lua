@@ -1,9 +1,10 @@
--- fetch(queue, work; worker's region, batch, count, limit) -> {messages, ms until the next wake or -1, epoch, lanes to page}
+-- fetch(queue, work; worker's region, batch, count, limit, lease) -> {messages, ms until the next wake or -1, epoch, lanes to page}
 --
 -- Wakes the lanes that are due, takes up to `count` messages from the queue, and records them as one batch of this worker,
 -- so that they can be put back if it dies. Also claims lanes that want their next page; if there are more, the wait is 0.
 --   KEYS[1]  deliveries.<region>     KEYS[2]  ph:work:<worker>, hash: batch -> its messages (msgpack)
 --   ARGV[1]  region   ARGV[2]  the batch's name   ARGV[3]  at most this many   ARGV[4]  how many may wait in a lane
+--   ARGV[5]  the worker's lease, if it has one: without it the worker gets no messages (beat.lua)
 -- Reads ph:epoch; moves ph:wake, ph:page, ph:bell:<region>; owns ph:work:<worker>; pumps lanes (pump.lua).
 tells_wake = true
 local now = now_ms()
@@ -17,10 +18,11 @@ for _, lane in ipairs(redis.call('ZRANGEBYSCORE', PREFIX .. 'wake', '-inf', now,
   end
 end
 
-local messages = redis.call('RPOP', KEYS[1], tonumber(ARGV[3])) or {}
+local may_take = not ARGV[5] or redis.call('ZSCORE', PREFIX .. 'leases', ARGV[5])
+local messages = may_take and redis.call('RPOP', KEYS[1], tonumber(ARGV[3])) or {}
 if #messages > 0 then redis.call('HSET', KEYS[2], ARGV[2], cmsgpack.pack(messages)) end
 -- Other workers sleep on the bell; wake one of them for the rest of the queue.
-if redis.call('LLEN', KEYS[1]) > 0 then ring(ARGV[1]) end
+if may_take and redis.call('LLEN', KEYS[1]) > 0 then ring(ARGV[1]) end
 
 local pages = {}
 for _, lane in ipairs(redis.call('SPOP', PREFIX .. 'page', 8)) do

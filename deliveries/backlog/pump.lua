@@ -97,11 +97,11 @@ local function send(key, queue, ids, messages)
   return #ids
 end
 
--- Puts the messages of a worker's batch, as fetch.lua recorded it, back into the queue, without those that were settled and
--- those of another generation of their lane. Returns how many.
-local function requeue(packed)
+-- Puts messages that a worker has fetched back into the queue, without those that were settled and those of another
+-- generation of their lane. Returns how many.
+local function requeue(messages)
   local count = 0
-  for _, message in ipairs(cmsgpack.unpack(packed)) do
+  for _, message in ipairs(messages) do
     local id, subscription, region, generation = task_of(message)
     local key = id and PREFIX .. subscription .. ':' .. region
     if id and redis.call('HGET', key .. ':d', id) == OUTSTANDING and (not generation or generation == generation_of(key)) then

@@ -7,7 +7,7 @@ local count = 0
 for i = 2, #ARGV do
   local packed = redis.call('HGET', work, ARGV[i])
   if packed then
-    count = count + requeue(packed)
+    count = count + requeue(cmsgpack.unpack(packed))
     redis.call('HDEL', work, ARGV[i])
   end
 end

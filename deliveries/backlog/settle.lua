@@ -1,4 +1,4 @@
--- settle(lane; limit, dice, ids, verdicts, latencies, generations, [delay, message] ...)
+-- settle(lane; limit, dice, ids, verdicts, latencies, generations, leases, [delay, message] ...)
 --   -> {settled, page wanted, window, pause, spare}
 --
 -- Ends the leases of a batch: it forgets acked deliveries, puts nacked ones into the retry set, takes the tokens back,
@@ -16,7 +16,9 @@
 --            means that the message has failed twice already, so that this result says little about the endpoint.
 --   ARGV[5]  the latency of each in ms, joined by commas
 --   ARGV[6]  the generation that each result is of, joined by commas; one, if it is the same for all
---   ARGV[7..] for each NACK and RELEASE in order: delay in ms, and the Celery message of the next attempt
+--   ARGV[7]  the worker's lease at the time of the fetch, likewise, or "": if it has lapsed, messages of an ordered lane are
+--            with another worker (beat.lua), and only what makes them no longer owed counts, once they wait again
+--   ARGV[8..] for each NACK and RELEASE in order: delay in ms, and the Celery message of the next attempt
 -- Owns every key of the lane (common.lua).
 local lane = KEYS[1]
 local key = PREFIX .. lane
@@ -25,10 +27,16 @@ local state = load_state(key)
 -- Redis was wiped: the database still has every delivery that was not acked, and the next offer or audit reads them.
 if not state then return {0, 0, 0, 0, 0} end
 
-local ids, latencies, generations = {}, {}, {}
+local ids, latencies, generations, leases, has_lapsed = {}, {}, {}, {}, {['']=false}
 for id in string.gmatch(ARGV[3], '[^,]+') do ids[#ids + 1] = id end
 for value in string.gmatch(ARGV[5], '[^,]+') do latencies[#latencies + 1] = tonumber(value) end
 for value in string.gmatch(ARGV[6] .. ',', '([^,]*),') do generations[#generations + 1] = value end
+for value in string.gmatch(ARGV[7] .. ',', '([^,]*),') do
+  leases[#leases + 1] = value
+  if has_lapsed[value] == nil then
+    has_lapsed[value] = state.ordered == 1 and not redis.call('ZSCORE', PREFIX .. 'leases', value)
+  end
+end
 local letters = ARGV[4]
 local dice = tonumber(ARGV[2])
 
@@ -38,7 +46,7 @@ each_chunk(ids, function(part)
 end)
 
 local gone, gone_from, back, back_ids, settled = {}, {}, {}, {}, 0
-local extra = 7
+local extra = 8
 for i, id in ipairs(ids) do
   local letter = string.sub(letters, i, i)
   local verdict = string.lower(letter)
@@ -49,6 +57,7 @@ for i, id in ipairs(ids) do
   end
   local generation = generations[i] or generations[1]
   if generation ~= '' and generation ~= state.generation then places[i] = false end
+  if places[i] == OUTSTANDING and has_lapsed[leases[i] or leases[1]] then places[i] = false end
   if places[i] == OUTSTANDING then
     settled = settled + 1
     state.outstanding = state.outstanding - 1

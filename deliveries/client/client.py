@@ -98,21 +98,23 @@ class PushClient:
         *,
         headers: Headers = (),
         timeout_s: float,
+        may_begin: Callable[[], bool] | None = None,
         on_done: Callable[[PushResult], None],
     ) -> Request:
         """Send one POST, with these headers besides those of the endpoint.
 
-        The response must arrive within `timeout_s` from now on. The returned request is for `abort` only. Raises
-        ValueError for headers that a request may not have.
+        The response must arrive within `timeout_s` from now on. A request that has waited for a connection is aborted
+        if `may_begin` returns false then. The returned request is for `abort` only. Raises ValueError for headers that
+        a request may not have.
         """
         lines = endpoint.headers + header_lines(headers) if headers else endpoint.headers
         now = self._clock()
         if len(body) > LARGE_BODY_BYTES:
             payload = b"%b%d\r\n%b\r\n" % (endpoint.head, len(body), lines)
-            request = Request(payload, body, now, now + timeout_s, on_done)
+            request = Request(payload, body, now, now + timeout_s, on_done, may_begin)
         else:
             payload = b"%b%d\r\n%b\r\n%b" % (endpoint.head, len(body), lines, body)
-            request = Request(payload, b"", now, now + timeout_s, on_done)
+            request = Request(payload, b"", now, now + timeout_s, on_done, may_begin)
         self._shared.outstanding += 1
         if self._closing:
             self._loop.call_soon(self.abort, request)

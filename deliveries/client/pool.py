@@ -131,8 +131,11 @@ class Pool:
     def _next(self, queue: deque[Request]) -> Request | None:
         while queue:
             request = queue.popleft()
-            if request.on_done is not None:
+            if request.on_done is None:
+                continue
+            if request.may_begin is None or request.may_begin():
                 return request
+            self._shared.report(request, 0, Reason.ABORTED, self._shared.clock())
         return None
 
     def _grow(self) -> None:

@@ -65,7 +65,7 @@ class Shared:
 class Request:
     """The bytes to send and the callback. A request outlives its connection, as it may have to be sent again."""
 
-    __slots__ = ("connection", "deadline", "large_body", "on_done", "payload", "started")
+    __slots__ = ("connection", "deadline", "large_body", "may_begin", "on_done", "payload", "started")
 
     def __init__(
         self,
@@ -74,6 +74,7 @@ class Request:
         started: float,
         deadline: float,
         on_done: Callable[[PushResult], None],
+        may_begin: Callable[[], bool] | None = None,
     ) -> None:
         self.payload = payload
         #: The body if it is too large to be copied behind the head, else empty.
@@ -82,4 +83,6 @@ class Request:
         self.deadline = deadline
         #: None once the result has been reported.
         self.on_done: Callable[[PushResult], None] | None = on_done
+        #: Asked when the request has waited for a connection; None if it may always begin.
+        self.may_begin = may_begin
         self.connection: Carrier | None = None

@@ -37,8 +37,8 @@ class Fetcher(Protocol):
     #: Regions to fetch for besides those whose queues are consumed.
     adopted: tuple[str, ...]
 
-    def fetch_arguments(self, region: str) -> tuple[str, str, int, int]:
-        """Return the key of the worker's record, the next batch's name, the room for messages and a lane's limit."""
+    def fetch_arguments(self, region: str) -> tuple[str, str, int, int, str]:
+        """Return the key of the worker's record, the batch's name, the room for messages, a lane's limit, the lease."""
 
     def fetched(self, region: str, batch: str, messages: list[bytes], *, epoch: int, pages: list[bytes]) -> None:
         """Called for each reply; the messages themselves follow one by one."""
@@ -163,13 +163,13 @@ class Channel(BaseChannel):  # type: ignore[misc]
         regions = self._served
         self._turn = (self._turn + 1) % len(regions)
         region = regions[self._turn]
-        work, batch, room, limit = fetcher.fetch_arguments(region)
+        work, batch, room, *others = fetcher.fetch_arguments(region)
         if not room:
             self._send_full_sleep(work)
             return
         self._awaited = _Fetch(region, batch, room)
         script = ("EVALSHA", self._fetch_sha) if self._fetch_sha else ("EVAL", self._fetch_source)
-        self.client.connection.send_command(*script, 2, QUEUE_PREFIX + region, work, region, batch, room, limit)
+        self.client.connection.send_command(*script, 2, QUEUE_PREFIX + region, work, region, batch, room, *others)
 
     def _send_sleep(self) -> None:
         self._awaited = _Sleep()

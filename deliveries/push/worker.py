@@ -12,8 +12,10 @@ import itertools
 import logging
 import os
 import secrets
+import threading
 import time
 from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -23,7 +25,7 @@ from celery.worker.consumer.connection import Connection as ConnectionStep
 from django.conf import settings
 
 from deliveries.backlog import reconcile
-from deliveries.backlog.backlog import CHANGES_KEPT, Backlog, Lane, LaneFlow, PageRequest, work_key
+from deliveries.backlog.backlog import CHANGES_KEPT, Backlog, Health, Lane, LaneFlow, PageRequest, work_key
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.regions import regions_to_adopt
 from deliveries.journal.journal import journal
@@ -41,6 +43,7 @@ from deliveries.push.sending.engine import Engine
 from deliveries.push.sending.flight import Batch, Flight
 from deliveries.push.transformer import Transformer
 from deliveries.push.transport import Transport, full_bell
+from deliveries.push.workerlease import LOST_LEASE, WorkerLease
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_size
 from deliveries.rules.taskmessage import TASK_NAME, body_parse
@@ -50,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 #: Messages per fetch: many enough to make its cost small, few enough for workers to share a queue.
 FETCH_SIZE = 300
-HEARTBEAT_SECONDS = 3.0
+HEARTBEAT_SECONDS = 1.0
 #: A batch that was requested so long ago and has not arrived is lost with its reply. Redis may still run the request
 #: later, so the worker looks for the batch until it is this much older.
 LOST_SECONDS = 15.0
@@ -64,7 +67,9 @@ class PushWorker:
 
     def __init__(self, app: Any, hostname: str, *, revoked: Container[str]) -> None:
         self.name = f"{hostname}:{os.getpid()}:{secrets.token_hex(3)}"
-        self.settler = Settler(self.name, on_settled=self._settled)
+        self._lease_numbers = itertools.count(1)
+        self.lease = self._new_lease()
+        self.settler = Settler(self.name, on_settled=self._settled, renew=lambda: self._heart.renew())
         self.transformer = Transformer(
             resume=lambda flights: self.engine.accept(flights), admit=self._admit_transformed
         )
@@ -88,8 +93,9 @@ class PushWorker:
         self.reporter = Reporter(self.name)
         self._journal = journal()
         self._batches = itertools.count(1)
-        #: Batches that have been requested and have not arrived, with the times of their requests (time.monotonic).
-        self._requested_batches: dict[str, float] = {}
+        #: Batches that have been requested and have not arrived, with the times of their requests (time.monotonic) and
+        #: the worker's lease at that time.
+        self._requested_batches: dict[str, tuple[float, WorkerLease]] = {}
         self._batch: Batch | None = None
         self._taken: list[tuple[Flight, int]] = []
         self._lanes: dict[tuple[int, str], Lane] = {}
@@ -113,26 +119,26 @@ class PushWorker:
         self.preparer.start()
         self.pager.start()
         self.engine.start()
-        self._heart.start()
+        self._heart.start()  # the first fetch needs the lease
 
     # Called by the transport (transport.Fetcher).
 
-    def fetch_arguments(self, region: str) -> tuple[str, str, int, int]:
+    def fetch_arguments(self, region: str) -> tuple[str, str, int, int, str]:
         self._requested_regions.add(region)
         room = settings.WORKER_OUTSTANDING - len(self.outstanding)
         self._was_full = room <= 0
         batch = str(next(self._batches))
         if room > 0:
-            self._requested_batches[batch] = time.monotonic()
-        return work_key(self.name), batch, max(min(room, FETCH_SIZE), 0), settings.BACKLOG_LIMIT
+            self._requested_batches[batch] = time.monotonic(), self.lease
+        return work_key(self.name), batch, max(min(room, FETCH_SIZE), 0), settings.BACKLOG_LIMIT, self.lease.name
 
     def fetched(self, region: str, batch: str, messages: Sequence[bytes], *, epoch: int, pages: list[bytes]) -> None:
-        self._requested_batches.pop(batch, None)
+        _, lease = self._requested_batches.pop(batch, (0.0, self.lease))
         if epoch != self._epoch:
             self._refresh(epoch)
         for request in PageRequest.parse_all(pages):
             self.pager.page(request)
-        self._batch = Batch(batch) if messages else None
+        self._batch = Batch(batch, lease) if messages else None
         self._taken = []
 
     def take(self, message: dict[str, Any]) -> bool:
@@ -212,19 +218,33 @@ class PushWorker:
 
     # Called from the other threads.
 
+    def _new_lease(self) -> WorkerLease:
+        return WorkerLease(f"{self.name}/{next(self._lease_numbers)}")
+
+    def lose_lease(self) -> None:
+        """Get another lease, as other workers have the ordered messages that were fetched with this one."""
+        self.lease.lose()
+        self.lease = self._new_lease()
+
     def regions_served(self) -> set[str]:
         """Return the worker's own regions whose messages it has requested since the last call."""
         regions, self._requested_regions = self._requested_regions, set()
         return regions.difference(self.adopted)
 
     def batches_lost(self) -> list[str]:
-        """Return the batches whose replies must have been lost, for instance with a connection to Redis."""
+        """Return the batches whose replies must have been lost, for instance with a connection to Redis.
+
+        Their messages go to others. A reply that comes all the same is one of a lost lease.
+        """
         now = time.monotonic()
-        ages = {batch: now - at for batch, at in self._requested_batches.copy().items()}
-        for batch, age in ages.items():
-            if age > FORGOTTEN_SECONDS:
+        lost = []
+        for batch, (at, _) in self._requested_batches.copy().items():
+            if now - at > FORGOTTEN_SECONDS:
                 self._requested_batches.pop(batch, None)
-        return [batch for batch, age in ages.items() if age > LOST_SECONDS]
+            elif now - at > LOST_SECONDS and batch in self._requested_batches:
+                self._requested_batches[batch] = at, LOST_LEASE
+                lost.append(batch)
+        return lost
 
     def adopt(self, regions: tuple[str, ...]) -> None:
         """Serve these regions of other workers, instead of those adopted before."""
@@ -284,24 +304,53 @@ class Heart:
         self._worker = worker
         self._backlog = Backlog()
         self._was_away = False
+        self._lock = threading.Lock()
         self._thread = BackgroundThread("push-heart", self._beat)
 
     def start(self) -> None:
+        with suppress(redis.RedisError):  # the thread tries again
+            self.renew()
         self._thread.start()
 
     def stop(self) -> None:
         """Stop the heartbeat; after a while the other workers take over what this worker still holds."""
         self._thread.stop(timeout=10)
         try:
-            default_backlog().leave(self._worker.name)
+            default_backlog().leave(self._worker.name, lease=self._worker.lease.name)
         except redis.RedisError:
             logger.debug("not signed off: Redis is away")
 
+    def renew(self) -> Health:
+        """Renew the heartbeat and the worker's lease; if that is lost, get another one. Raises redis.RedisError."""
+        with self._lock:
+            regions = self._worker.regions_served()
+            lease = self._worker.lease
+            was_new = lease.is_new
+            health = self._renew(regions)
+            if not health.holds_lease:
+                self._worker.lose_lease()
+                health = self._renew(regions)
+            if was_new or self._worker.lease is not lease:
+                for region in regions:  # the worker got no messages meanwhile
+                    self._backlog.ring(region)
+            return health
+
+    def _renew(self, regions: set[str]) -> Health:
+        lease, asked_at = self._worker.lease, time.monotonic()
+        health = self._backlog.beat(
+            self._worker.name,
+            oldest_job_seconds=oldest_job_seconds(),
+            lease=lease.name,
+            is_new_lease=lease.is_new,
+            regions=regions,
+        )
+        if health.holds_lease:
+            lease.renewed(asked_at)
+        return health
+
     def _beat(self) -> None:
         try:
-            health = self._backlog.beat(
-                self._worker.name, oldest_job_seconds=oldest_job_seconds(), regions=self._worker.regions_served()
-            )
+            health = self.renew()
             self._worker.adopt(regions_to_adopt(health.silent_regions))
             if health.put_back:
                 logger.warning("took over %d messages of a worker that died", health.put_back)

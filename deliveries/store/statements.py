@@ -186,14 +186,15 @@ def deliveries_delete_of(*, message_ids: Sequence[int], limit: int) -> int:
         return int(cursor.rowcount)
 
 
-def deliveries_nacked(*, subscription_id: int, region: str, nacks: Sequence[Nack], at: datetime, seek: int) -> None:
-    """Count nacks of attempts that had this `seek`."""
+def deliveries_nacked(*, subscription_id: int, region: str, nacks: Sequence[Nack], at: datetime, seek: int) -> int:
+    """Count nacks of attempts that had this `seek`. Return how many there were."""
     with connection.cursor() as cursor:
         cursor.executemany(
             "UPDATE deliveries_delivery SET attempts = %s, last_result = %s, last_attempt_at = %s"
             " WHERE subscription_id = %s AND region = %s AND message_id = %s" + _SINCE_SEEK,
             [(nack.attempts, nack.result, at, subscription_id, region, nack.message_id, seek) for nack in nacks],
         )
+        return int(cursor.rowcount)
 
 
 def page_read(*, subscription_id: int, region: str, from_id: int, limit: int) -> list[PageRow]:

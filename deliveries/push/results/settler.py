@@ -14,6 +14,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TypeVar
 
+import redis
 from django.conf import settings
 from django.db import close_old_connections, connection
 
@@ -45,9 +46,11 @@ NO_LONGER_OWED = frozenset({Verdict.ACK, Verdict.DROP})
 class Settler:
     """A thread that ends leases in batches. Results wait in it while the database or Redis is away."""
 
-    def __init__(self, worker: str, *, on_settled: OnSettled) -> None:
+    def __init__(self, worker: str, *, on_settled: OnSettled, renew: Callable[[], object] = lambda: None) -> None:
+        """`renew` renews the worker's lease, or finds out that it is lost."""
         self._worker = worker
         self._on_settled = on_settled
+        self._renew = renew
         self._results: list[Flight] = []
         #: Results that the current round has taken and not settled yet.
         self._taken: list[Flight] = []
@@ -144,6 +147,10 @@ class Settler:
         lanes = grouped(flights, attrgetter("lane"))
         batches = _count_batches(flights)
         finished = [batch.name for batch, count in batches.items() if batch.left == count]
+        if not all(batch.lease.is_lost or batch.lease.holds() for batch in batches):
+            with suppress(redis.RedisError):  # results reach the database whatever has become of Redis
+                self._renew()
+        _withdraw_late_nacks(flights)
         try:
             self._persistently(lambda: _store(lanes), count=len(flights))
         except Stopped:
@@ -219,6 +226,7 @@ def _settlement(flights: Sequence[Flight], dice: random.Random) -> Settlement:
             flight.latency_ms,
             attempt=flight.task.attempt,
             generation=flight.generation,
+            lease=flight.batch.lease.name if flight.batch is not None else "",
         )
         if flight.verdict is Verdict.NACK:
             flight.retry_in_ms = _countdown_ms(flight, dice)
@@ -262,16 +270,24 @@ def _write(lanes: dict[Lane, list[Flight]]) -> Forwarded:
     """
     now = utcnow()
     forwarded: list[tuple[list[Flight], Forwarded]] = []
+    unowed: list[Flight] = []
     with write_transaction(durable=False):
         for lane, flights in lanes.items():
             for seek, sought in grouped(flights, attrgetter("seek")).items():
-                if letters := _write_lane(lane, sought, seek=seek, now=now):
+                if letters := _write_lane(lane, sought, seek=seek, now=now, unowed=unowed):
                     forwarded.append((sought, letters))
+    for flight in unowed:
+        flight.verdict = Verdict.DROP
     return _marked(forwarded)
 
 
-def _write_lane(lane: Lane, flights: Sequence[Flight], *, seek: int, now: datetime) -> Forwarded | None:
-    """Do as `_write` with attempts of one lane that had the same `seek`. Return what was forwarded."""
+def _write_lane(
+    lane: Lane, flights: Sequence[Flight], *, seek: int, now: datetime, unowed: list[Flight]
+) -> Forwarded | None:
+    """Do as `_write` with attempts of one lane that had the same `seek`. Return what was forwarded.
+
+    Nacks of messages that are no longer owed are added to `unowed`.
+    """
     settled_ids = [flight.message_id for flight in flights if flight.verdict in NO_LONGER_OWED]
     if settled_ids:
         statements.deliveries_delete(
@@ -288,16 +304,23 @@ def _write_lane(lane: Lane, flights: Sequence[Flight], *, seek: int, now: dateti
             results={flight.message_id: flight.result_text for flight in last_flights},
         )
     letters = forwarded.message_ids if forwarded else set()
-    nacks = [
-        statements.Nack(flight.message_id, flight.task.attempt, flight.result_text)
-        for flight in flights
-        if flight.verdict is Verdict.NACK and flight.message_id not in letters
-    ]
-    if nacks:
-        statements.deliveries_nacked(
-            subscription_id=lane.subscription_id, region=lane.region, nacks=nacks, at=now, seek=seek
-        )
+    nacked = [flight for flight in flights if flight.verdict is Verdict.NACK and flight.message_id not in letters]
+    if nacked:
+        unowed += _note_nacks(lane, nacked, seek=seek, now=now)
     return forwarded
+
+
+def _note_nacks(lane: Lane, flights: Sequence[Flight], *, seek: int, now: datetime) -> list[Flight]:
+    """Count nacks in the database. Return those of messages that are not owed, as an earlier attempt was acked late."""
+    nacks = [statements.Nack(flight.message_id, flight.task.attempt, flight.result_text) for flight in flights]
+    count = statements.deliveries_nacked(
+        subscription_id=lane.subscription_id, region=lane.region, nacks=nacks, at=now, seek=seek
+    )
+    if count == len(nacks):
+        return []
+    ids = [flight.message_id for flight in flights]
+    owed = statements.still_waiting(subscription_id=lane.subscription_id, region=lane.region, message_ids=ids)
+    return [flight for flight in flights if flight.message_id not in owed]
 
 
 def _store(lanes: dict[Lane, list[Flight]]) -> None:
@@ -322,6 +345,18 @@ def _make_nacks(flights: Sequence[Flight]) -> None:
         if flight.verdict is not Verdict.RELEASE:
             flight.verdict = Verdict.NACK
             flight.reason = Reason.INTERNAL
+
+
+def _withdraw_late_nacks(flights: Sequence[Flight]) -> None:
+    """Turn nacks of ordered messages that another worker has taken over into releases, which Redis ignores.
+
+    The worker was frozen, so the time was probably up without the endpoint's fault. An ack is true all the same.
+    """
+    for flight in flights:
+        if flight.verdict is Verdict.NACK and flight.is_lost:
+            push = flight.plan.settings if flight.plan else None
+            if push is None or push.ordered:
+                flight.verdict = Verdict.RELEASE
 
 
 def _has_ack(flights: Sequence[Flight]) -> bool:

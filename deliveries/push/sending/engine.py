@@ -127,7 +127,7 @@ class Engine:
             return flight.settle_as(Verdict.DROP, "expired")
         if plan.refusal:
             return flight.settle_as(Verdict.NACK, plan.refusal)
-        if plan.endpoint is None:
+        if plan.endpoint is None or (settings.ordered and not flight.may_begin()):
             return flight.settle_as(Verdict.RELEASE)
         headers = trace_headers(task.message)
         if headers and tracing.is_on():
@@ -141,7 +141,12 @@ class Engine:
             attempt = task.attempt if settings.shows_attempts else None
             body = push_body(message, subscription=settings.name, delivery_attempt=attempt)
         self.client.post(
-            plan.endpoint, body, headers=headers, timeout_s=settings.ack_deadline_seconds, on_done=flight.done
+            plan.endpoint,
+            body,
+            headers=headers,
+            timeout_s=settings.ack_deadline_seconds,
+            may_begin=flight.may_begin if settings.ordered else None,
+            on_done=flight.done,
         )
         # The next attempt is transformed again.
         flight.transformed = None

@@ -9,6 +9,7 @@ from typing import Any
 from deliveries.backlog.backlog import Lane
 from deliveries.push.sending.httpclient import PushResult
 from deliveries.push.sending.plans import PushPlan
+from deliveries.push.workerlease import WorkerLease
 from deliveries.rules.outcome import Verdict, verdict
 from deliveries.rules.payload import data_size
 from deliveries.rules.taskmessage import DeliverTask, generation_of, reference, seek_of
@@ -18,10 +19,12 @@ from pushhub.common.tracing import TraceContext
 class Batch:
     """The messages of one fetch. Its record in Redis is removed when the last of them is settled."""
 
-    __slots__ = ("left", "name")
+    __slots__ = ("lease", "left", "name")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, lease: WorkerLease) -> None:
         self.name = name
+        #: The worker's lease when it asked for the batch.
+        self.lease = lease
         self.left = 0
 
 
@@ -115,6 +118,15 @@ class Flight:
     def generation(self) -> str:
         """The generation of the lane for which the message is sent."""
         return generation_of(self.task_id)
+
+    def may_begin(self) -> bool:
+        """Return whether the worker may begin to push a message of an ordered subscription (workerlease.py)."""
+        return self.batch is None or self.batch.lease.holds()
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether another worker has taken the message over, if its subscription is ordered."""
+        return self.batch is not None and self.batch.lease.is_lost
 
     @property
     def seek(self) -> int:

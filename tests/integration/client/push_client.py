@@ -56,7 +56,14 @@ class Results:
         self.order: list[int] = []
         self._posted = 0
 
-    def post(self, body: bytes = b"{}", *, timeout_s: float = PATIENCE_SECONDS, headers: Headers = ()) -> Any:
+    def post(
+        self,
+        body: bytes = b"{}",
+        *,
+        timeout_s: float = PATIENCE_SECONDS,
+        headers: Headers = (),
+        may_begin: Callable[[], bool] | None = None,
+    ) -> Any:
         number = self._posted
         self._posted += 1
 
@@ -65,7 +72,9 @@ class Results:
             self.reported[number] = result
             self.order.append(number)
 
-        return self.client.post(self.endpoint, body, headers=headers, timeout_s=timeout_s, on_done=on_done)
+        return self.client.post(
+            self.endpoint, body, headers=headers, timeout_s=timeout_s, may_begin=may_begin, on_done=on_done
+        )
 
     async def all(self) -> list[PushResult]:
         await eventually(lambda: len(self.reported) == self._posted)

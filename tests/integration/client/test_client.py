@@ -225,6 +225,20 @@ async def test_an_aborted_request_that_waits_is_not_sent() -> None:
 
 
 @on_uvloop
+async def test_a_request_that_has_waited_is_not_sent_if_it_may_not_begin_any_more() -> None:
+    gate = Gate()
+    async with Misbehaving(gate) as server, client_of(max_connections=1) as client:
+        results = Results(client, server.url)
+        results.post(b"1")
+        await eventually(lambda: server.requests)
+        results.post(b"2", may_begin=lambda: False)
+        results.post(b"3", may_begin=lambda: True)
+        gate.opened.set()
+        assert [result.reason or result.status for result in await results.all()] == [204, "aborted", 204]
+    assert server.requests == [b"1", b"3"]
+
+
+@on_uvloop
 async def test_close_waits_for_outstanding_requests() -> None:
     gate = Gate()
     async with Misbehaving(gate) as server, client_of() as client:

@@ -102,7 +102,10 @@ class Stand:
         self.worker.has_strategy = True
 
     def fetch(self) -> None:
-        batch, (messages, _, epoch, pages) = self.request()
+        self.deliver(*self.request())
+
+    def deliver(self, batch: str, reply: Any) -> None:
+        messages, _, epoch, pages = reply
         self.worker.fetched("local", batch, messages, epoch=int(epoch), pages=pages)
         for message in messages:
             assert self.worker.take_delivery(*own_parse(message))
@@ -110,8 +113,8 @@ class Stand:
 
     def request(self) -> tuple[str, Any]:
         """Request a batch. Return its name, and the reply."""
-        work, batch, room, limit = self.worker.fetch_arguments("local")
-        reply = default_backlog().scripts.fetch(keys=[queue_name("local"), work], args=["local", batch, room, limit])
+        work, batch, *arguments = self.worker.fetch_arguments("local")
+        reply = default_backlog().scripts.fetch(keys=[queue_name("local"), work], args=["local", batch, *arguments])
         return batch, reply
 
 
@@ -280,6 +283,33 @@ def test_a_batch_whose_reply_is_lost_is_fetched_again(
     wait_for(lambda: stand.fetch() or not Delivery.objects.exists(), what="every ack")
     # And no record of a batch is left
     wait_for(lambda: not default_backlog().client.exists(work_key(stand.worker.name)), what="the end of the records")
+
+
+def test_a_worker_pushes_no_ordered_message_that_came_with_a_lease_which_it_has_lost_meanwhile(
+    api: Api, receiver: Receiver, stand: Stand
+) -> None:
+    api.create("topics/keyed")
+    config = {"pushConfig": {"pushEndpoint": receiver.url}, "enableMessageOrdering": True}
+    api.create("subscriptions/keyed", {"topic": "projects/shop/topics/keyed", **config})
+    publish("projects/shop/topics/keyed", b"ack")
+    reply: list[tuple[str, Any]] = []
+
+    def has_arrived() -> bool:
+        reply[:] = [stand.request()]
+        if not reply[0][1][0]:
+            stand.deliver(*reply[0])
+        return bool(reply[0][1][0])
+
+    # Given a worker that loses its lease while it fetches a message
+    wait_for(has_arrived, what="the message")
+    stand.worker.lose_lease()
+    # When the reply arrives, then the message is not pushed
+    stand.deliver(*reply[0])
+    wait_for(lambda: not stand.worker.outstanding, what="the end of the flight")
+    assert attempts_at(receiver, "keyed") == 0
+    # But with the next lease it is
+    wait_for(lambda: stand.fetch() or not waits("keyed"), what="the ack")
+    assert attempts_at(receiver, "keyed") == 1
 
 
 def test_a_batch_that_was_requested_long_ago_is_forgotten(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:

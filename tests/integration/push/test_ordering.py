@@ -396,7 +396,7 @@ def test_no_message_goes_out_while_an_earlier_one_of_its_key_waits(
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("disturbance", ["none", "kill", "wipe"])
+@pytest.mark.parametrize("disturbance", ["none", "kill", "wipe", "freeze"])
 def test_pushes_of_a_key_arrive_in_publish_order_through_nacks_and(
     disturbance: str, receiver: Receiver, redis_url: str
 ) -> None:
@@ -429,8 +429,18 @@ def test_pushes_of_a_key_arrive_in_publish_order_through_nacks_and(
             worker.kill()
             with Worker(redis_url, name="second"):
                 all_acked()
+        elif disturbance == "freeze":
+            worker.suspend()
+            with Worker(redis_url, name="second"):
+                wait_for(lambda: sum(map(len, acked.values())) >= 20, what="pushes of the second worker")
+                worker.resume()
+                all_acked()
         else:
             all_acked()
+    if disturbance != "wipe":
+        for key in "abc":
+            numbers = [message["attributes"]["n"] for message in pushed(receiver) if message["orderingKey"] == key]
+            assert numbers == sorted(numbers), "no push comes after a later one of its key"
     for key in "abc":
         firsts = list(dict.fromkeys(acked[key]))
         assert firsts == list(range(10)), acked
@@ -438,6 +448,10 @@ def test_pushes_of_a_key_arrive_in_publish_order_through_nacks_and(
 
 def publish(key: str, number: int) -> None:
     message_publish(topic=topic_get(name=TOPIC), messages=[NewMessage(b"x", {"n": str(number)}, key)])
+
+
+def pushed(receiver: Receiver) -> list[Any]:
+    return [request.json["message"] for request in receiver.requests]
 
 
 def all_acked() -> None:

@@ -1,0 +1,146 @@
+"""The leases of push workers: who takes over messages of ordered lanes, and what late results still mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from deliveries.backlog.backlog import LEASE_MS, Backlog, Health, Lane, Settlement, work_key
+from deliveries.backlog.codes import Mode, Place
+from deliveries.backlog.connection import client_of
+from deliveries.rules.outcome import Verdict
+from deliveries.rules.taskmessage import queue_name
+from tests.integration.backlog.test_backlog import FIRST, LANE, ids, ids_of, offer, requested_page, task
+from tests.lanes import lane_state
+
+PLAIN = Lane(8, LANE.region)
+FROZEN, OTHER = "frozen/1", "other/1"
+
+
+@pytest.fixture
+def backlog(redis_url: str) -> Backlog:
+    """Two messages of one key and one of another in an ordered lane, and one in a plain lane; two workers."""
+    backlog = Backlog(client_of(redis_url), limit=10)
+    request = requested_page(backlog, ordered=True)
+    messages = [(message_id, task(message_id)) for message_id in ids(3)]
+    backlog.offer_page(request, messages, next_id=FIRST + 3, complete=True, orderings=["a", "a", "b"])
+    backlog.configure(PLAIN, mode=Mode.PUSH, action="new")
+    offer(backlog, FIRST + 3, lane=PLAIN)
+    for lease in (FROZEN, OTHER):
+        assert beat(backlog, lease, is_new=True).holds_lease
+    return backlog
+
+
+def beat(backlog: Backlog, lease: str, *, is_new: bool = False) -> Health:
+    return backlog.beat(lease.partition("/")[0], lease=lease, is_new_lease=is_new)
+
+
+def fetch(backlog: Backlog, lease: str, batch: str = "1") -> list[int]:
+    worker = lease.partition("/")[0]
+    arguments: list[Any] = [LANE.region, batch, 100, backlog.limit, lease]
+    return ids_of(backlog.scripts.fetch(keys=[queue_name(LANE.region), work_key(worker)], args=arguments))
+
+
+def silence(backlog: Backlog, lease: str) -> None:
+    """Let the last heartbeat of a lease be just too long ago."""
+    backlog.client.zincrby("ph:leases", -LEASE_MS - 1, lease)
+
+
+def settle(backlog: Backlog, message_id: int, verdict: Verdict, lease: str) -> None:
+    settlement = Settlement()
+    settlement.add(str(message_id), verdict, 1.0, lease=lease)
+    if verdict in (Verdict.NACK, Verdict.RELEASE):
+        settlement.returned += [60_000, task(message_id, attempt=2)]
+    backlog.settle({LANE: settlement}, dice=0.5, finished={})
+
+
+def place_of(backlog: Backlog, message_id: int) -> str:
+    place = backlog.client.hget(LANE.places_key, str(message_id))
+    return place.decode() if isinstance(place, bytes) else ""
+
+
+@pytest.fixture
+def taken_over(backlog: Backlog) -> Backlog:
+    """The backlog, after the messages of the ordered lane went to the other worker."""
+    assert sorted(fetch(backlog, FROZEN)) == [FIRST, FIRST + 2, FIRST + 3]
+    silence(backlog, FROZEN)
+    assert beat(backlog, OTHER).put_back == 2
+    assert sorted(fetch(backlog, OTHER)) == [FIRST, FIRST + 2]
+    return backlog
+
+
+def test_only_messages_of_ordered_lanes_are_taken_over_before_a_worker_is_dead(taken_over: Backlog) -> None:
+    client = taken_over.client
+    client.zadd("ph:workers", {"frozen": 1})
+    assert beat(taken_over, OTHER).put_back == 1, "the message of the plain lane"
+    assert fetch(taken_over, OTHER, "2") == [FIRST + 3]
+    assert not client.exists(work_key("frozen"))
+
+
+@pytest.mark.parametrize("verdict", [Verdict.ACK, Verdict.NACK, Verdict.RELEASE, Verdict.DEAD_LETTER])
+def test_a_late_result_changes_nothing_while_another_worker_has_the_message(
+    taken_over: Backlog, verdict: Verdict
+) -> None:
+    before = lane_state(taken_over, LANE)
+    settle(taken_over, FIRST, verdict, FROZEN)
+    assert lane_state(taken_over, LANE) == before
+    assert place_of(taken_over, FIRST) == Place.OUTSTANDING
+    assert fetch(taken_over, OTHER, "2") == [], "its key stays locked"
+    settle(taken_over, FIRST, Verdict.ACK, OTHER)
+    assert fetch(taken_over, OTHER, "3") == [FIRST + 1]
+
+
+def test_a_late_ack_of_a_message_that_waits_for_a_retry_is_true(taken_over: Backlog) -> None:
+    settle(taken_over, FIRST, Verdict.NACK, OTHER)
+    settle(taken_over, FIRST, Verdict.NACK, FROZEN)
+    assert place_of(taken_over, FIRST) == Place.RETRYING
+    settle(taken_over, FIRST, Verdict.ACK, FROZEN)
+    assert place_of(taken_over, FIRST) == ""
+    assert fetch(taken_over, OTHER, "2") == [FIRST + 1]
+
+
+def test_results_of_a_plain_lane_count_whatever_the_lease(taken_over: Backlog) -> None:
+    settlement = Settlement()
+    settlement.add(str(FIRST + 3), Verdict.ACK, lease=FROZEN)
+    taken_over.settle({PLAIN: settlement}, dice=0.5, finished={})
+    assert lane_state(taken_over, PLAIN).outstanding == 0
+
+
+def test_a_worker_learns_that_its_lease_is_lost_and_gets_no_messages_without_one(taken_over: Backlog) -> None:
+    settle(taken_over, FIRST, Verdict.ACK, OTHER)
+    assert fetch(taken_over, FROZEN, "2") == []
+    assert not beat(taken_over, FROZEN).holds_lease
+    assert not beat(taken_over, FROZEN).holds_lease, "a heartbeat does not bring a lost lease back"
+    assert beat(taken_over, "frozen/2", is_new=True).holds_lease
+    assert fetch(taken_over, "frozen/2", "3") == [FIRST + 1]
+
+
+def test_the_time_in_which_everything_stood_still_does_not_count(backlog: Backlog) -> None:
+    """Redis or the machine was paused, so that no worker was heard of. One worker is a little slower to go on."""
+    fetch(backlog, FROZEN)
+    for lease in (FROZEN, OTHER):
+        silence(backlog, lease)
+    for _ in range(2):
+        assert beat(backlog, OTHER).put_back == 0
+    assert beat(backlog, FROZEN).holds_lease
+    silence(backlog, FROZEN)
+    assert beat(backlog, OTHER).put_back == 2
+
+
+def test_a_wipe_ends_all_leases(backlog: Backlog) -> None:
+    backlog.client.flushall()
+    assert not beat(backlog, FROZEN).holds_lease
+
+
+def test_a_worker_that_signs_off_leaves_its_lease(backlog: Backlog) -> None:
+    assert backlog.leave("frozen", lease=FROZEN)
+    assert backlog.client.zrange("ph:leases", 0, -1) == [OTHER.encode()]
+
+
+def test_a_lane_that_is_paused_meanwhile_keeps_no_token(taken_over: Backlog) -> None:
+    taken_over.configure(LANE, mode=Mode.IDLE, action="known", ordered=True)
+    for message_id in (FIRST, FIRST + 2):
+        settle(taken_over, message_id, Verdict.ACK, OTHER)
+        settle(taken_over, message_id, Verdict.NACK, FROZEN)
+    assert lane_state(taken_over, LANE).outstanding == 0
