@@ -11,6 +11,7 @@ from django.conf import settings
 
 from deliveries import activity
 from deliveries.backlog import reconcile
+from deliveries.backlog.default import default_backlog
 from deliveries.deadletters import jobs, listing
 from deliveries.journal import upkeep
 from deliveries.metrics import expiry, gauges
@@ -44,8 +45,9 @@ _suspects: set[str] = set()
 @shared_task(name="deliveries.backlog_audit")
 def backlog_audit() -> dict[str, int]:
     global _suspects
-    _suspects, tokens = reconcile.audit_tokens(_suspects)
-    return {"orphans": reconcile.audit(), "tokens": tokens, "purged": reconcile.purge_deleted()}
+    known = default_backlog().summaries()
+    _suspects, tokens = reconcile.audit_tokens(_suspects, known)
+    return {"orphans": reconcile.audit(known), "tokens": tokens, "purged": reconcile.purge_deleted()}
 
 
 @shared_task(name="deliveries.resources_sweep")

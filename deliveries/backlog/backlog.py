@@ -6,7 +6,7 @@ import random
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar, cast
@@ -16,7 +16,13 @@ from django.conf import settings
 
 from deliveries.backlog.codes import STATE_CODES, VERDICT_CODES, Mode, Place
 from deliveries.backlog.connection import redis_client
-from deliveries.backlog.lanestate import LaneState, lane_state_parse
+from deliveries.backlog.lanestate import (
+    SUMMARY_CODES,
+    LaneState,
+    LaneSummary,
+    lane_state_parse,
+    lane_summary_parse,
+)
 from deliveries.backlog.scripts import Scripts, call_all
 from deliveries.rules.flow import is_repeated
 from deliveries.rules.limits import NO_LIMITS, Limits
@@ -33,6 +39,8 @@ REGIONS_KEY = f"{PREFIX}regions"
 MAX_OFFER_WEIGHT = 1000
 #: The most work of the messages of one call.
 MAX_MESSAGES_WEIGHT = 250
+#: Lanes that are read in one round trip, lanes that are configured in one, and keys that one step of a search looks at.
+LANES_TOGETHER, MAX_CONFIGURED, SCANNED = 2000, 200, 10_000
 #: The messages that take as long as a lane, and the bytes that take as long as a message.
 LANE_AS_MESSAGES = 10
 BYTES_AS_A_MESSAGE = 1000
@@ -108,6 +116,19 @@ class Offer:
     region: str
     lanes: Sequence[OfferedLane]
     messages: Sequence[tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The settings that a lane gets from its subscription, and what else becomes of it (configure.lua)."""
+
+    lane: Lane
+    mode: Mode
+    action: Action
+    from_id: int = 0
+    limits: Limits = NO_LIMITS
+    ordered: bool = False
+    push_config: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,10 +384,13 @@ class Backlog:
         """Return all deliveries in a queue or with a worker (held.lua). This is slow, for the audit only."""
         return {task.decode() for task in self.scripts.held(args=list(regions))}
 
-    def tokens(self, lane: Lane) -> list[int]:
-        """Return the deliveries of a lane that hold a token."""
-        places: dict[Any, Any] = self.client.hgetall(lane.places_key)
-        return [int(message_id) for message_id, place in places.items() if place.decode() == Place.OUTSTANDING]
+    def tokens(self, lanes: Sequence[Lane]) -> dict[Lane, list[int]]:
+        """Return the deliveries of each lane that hold a token."""
+        place = Place.OUTSTANDING.encode()
+        return {
+            lane: [int(message_id) for message_id, value in places.items() if value == place]
+            for lane, places in self._of_each(lanes, lambda pipe, lane: pipe.hgetall(lane.places_key))
+        }
 
     def repair(self, lane: Lane, message_ids: Sequence[int], *, generation: str) -> int:
         """Take back tokens of deliveries lost in this generation, which are then read from the database again."""
@@ -374,23 +398,27 @@ class Backlog:
 
     def lanes(self) -> list[Lane]:
         """Return all lanes that Redis knows."""
-        keys = self.client.scan_iter(match=f"{PREFIX}*:s", count=1000)
+        keys = self.client.scan_iter(match=f"{PREFIX}*:s", count=SCANNED)
         return [Lane.parse(key.decode().removeprefix(PREFIX).removesuffix(":s")) for key in keys]
 
-    def configure(
-        self,
-        lane: Lane,
-        *,
-        mode: Mode,
-        action: Action,
-        from_id: int = 0,
-        limits: Limits = NO_LIMITS,
-        ordered: bool = False,
-        push_config: int = 0,
-    ) -> None:
-        """Pass the settings of a subscription on to a lane (configure.lua)."""
-        args = [int(mode), self.limit, action, from_id, *_own(limits), int(ordered), push_config]
-        self.scripts.configure(keys=[lane.key], args=[*args, self._draw_generation()])
+    def configure(self, lane: Lane, *, mode: Mode, action: Action, **settings: Any) -> None:
+        """Pass the settings of a subscription on to a lane (configure.lua); `settings` are those of Configuration."""
+        self.configure_all([Configuration(lane, mode, action, **settings)])
+
+    def configure_all(self, configurations: Iterable[Configuration]) -> None:
+        """Pass settings on to lanes, in as few round trips as do not block Redis for long."""
+        calls: list[tuple[list[str], list[Any]]] = [
+            (
+                [given.lane.key],
+                [
+                    *(int(given.mode), self.limit, given.action, given.from_id, *_own(given.limits)),
+                    *(int(given.ordered), given.push_config, self._draw_generation()),
+                ],
+            )
+            for given in configurations
+        ]
+        for start in range(0, len(calls), MAX_CONFIGURED):
+            call_all(self.client, self.scripts.configure, calls[start : start + MAX_CONFIGURED])
 
     def lease(
         self, lane: Lane, *, count: int, duration_ms: int, countdown_ms: tuple[int, int], puller: str = ""
@@ -482,11 +510,36 @@ class Backlog:
         return self.states([lane])[0]
 
     def states(self, lanes: Sequence[Lane]) -> list[LaneState | None]:
-        """Return the state of each lane, in one round trip."""
-        pipe = self.client.pipeline(transaction=False)
-        for lane in lanes:
-            pipe.hgetall(lane.state_key)
-        return [lane_state_parse(fields) for fields in pipe.execute()]
+        """Return the state of each lane."""
+        replies = self._of_each(lanes, lambda pipe, lane: pipe.hgetall(lane.state_key))
+        return [lane_state_parse(fields) for _, fields in replies]
+
+    def summaries(self) -> dict[Lane, LaneSummary]:
+        """Return the summary of each lane that Redis knows."""
+        replies = self._of_each(self.lanes(), lambda pipe, lane: pipe.hmget(lane.state_key, SUMMARY_CODES))
+        summaries = ((lane, lane_summary_parse(values)) for lane, values in replies)
+        return {lane: summary for lane, summary in summaries if summary is not None}
+
+    def missing(self, message_ids: Mapping[Lane, Sequence[str]]) -> dict[Lane, list[str]]:
+        """Return the deliveries of each lane that Redis does not have; lanes without any are left out."""
+        asked = [lane for lane, names in message_ids.items() if names]
+        replies = self._of_each(asked, lambda pipe, lane: pipe.hmget(lane.places_key, message_ids[lane]))
+        missing = {
+            lane: [name for name, place in zip(message_ids[lane], places, strict=True) if place is None]
+            for lane, places in replies
+        }
+        return {lane: names for lane, names in missing.items() if names}
+
+    def _of_each(
+        self, lanes: Sequence[Lane], command: Callable[[redis.client.Pipeline, Lane], object]
+    ) -> Iterator[tuple[Lane, Any]]:
+        """Yield each lane with the reply to its command, many in a round trip."""
+        for start in range(0, len(lanes), LANES_TOGETHER):
+            chunk = lanes[start : start + LANES_TOGETHER]
+            pipe = self.client.pipeline(transaction=False)
+            for lane in chunk:
+                command(pipe, lane)
+            yield from zip(chunk, pipe.execute(), strict=True)
 
     def ring(self, region: str) -> None:
         """Wake a worker that sleeps on a region's bell, or the next one that is about to sleep."""

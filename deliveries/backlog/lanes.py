@@ -6,10 +6,10 @@ from zlib import crc32
 
 from django.conf import settings as django_settings
 
-from deliveries.backlog.backlog import Action, Lane, OfferedLane
+from deliveries.backlog.backlog import Action, Configuration, Lane, OfferedLane
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanestate import LaneState
+from deliveries.backlog.lanestate import LaneState, LaneSummary
 from deliveries.rules.limits import limits
 from deliveries.store import statements
 from subscriptions.selectors import PushSettings, push_settings_of
@@ -29,17 +29,17 @@ def push_config_digest(settings: PushSettings) -> int:
     return crc32(repr((settings.endpoint, *sent, list(settings.transforms))).encode()) or 1
 
 
-def lane_agrees(state: LaneState | None, settings: PushSettings) -> bool:
+def lane_agrees(state: LaneState | LaneSummary | None, settings: PushSettings) -> bool:
     """Return whether a lane has its subscription's settings; a lane unknown to Redis has none.
 
     A lane of an older version, or one that an offer made, learns the push requests at the next change.
     """
     if state is None:
         return False
-    own, flow = limits(settings.attributes), state.flow
-    wanted = (mode_of(settings), settings.ordered, own.max_outstanding, own.rate, own.burst)
+    own = limits(settings.attributes)
+    wanted = (mode_of(settings), settings.ordered, (own.max_outstanding, own.rate, own.burst))
     has_push_config = state.push_config in (0, push_config_digest(settings))
-    return has_push_config and (state.mode, state.ordered, flow.cap, flow.rate, flow.burst) == wanted
+    return has_push_config and (state.mode, state.ordered, state.own) == wanted
 
 
 def lane_offered(lane: Lane, settings: PushSettings) -> OfferedLane:
@@ -49,10 +49,14 @@ def lane_offered(lane: Lane, settings: PushSettings) -> OfferedLane:
 
 def lane_configure(lane: Lane, settings: PushSettings, *, action: Action, from_id: int = 0) -> None:
     """Pass the settings of a subscription on to a lane; configure.lua explains `action`."""
-    default_backlog().configure(
+    default_backlog().configure_all([lane_configuration(lane, settings, action=action, from_id=from_id)])
+
+
+def lane_configuration(lane: Lane, settings: PushSettings, *, action: Action, from_id: int = 0) -> Configuration:
+    return Configuration(
         lane,
-        mode=mode_of(settings),
-        action=action,
+        mode_of(settings),
+        action,
         from_id=from_id,
         limits=limits(settings.attributes),
         ordered=settings.ordered,

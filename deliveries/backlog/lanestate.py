@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from deliveries.backlog.codes import STATE_CODES, Mode
 from deliveries.rules import window as windows
@@ -15,6 +16,48 @@ from deliveries.rules.window import START, Base, Phase, Round, Window
 
 #: The values of fields that an older version did not write; all other fields begin at 0 (rules_new in rules.lua).
 FIRST_VALUES = {"window": START, "ack_ratio": 1.0, "round_size": START, "nack_share_seen": PRIOR}
+
+
+class LaneSummary(NamedTuple):
+    """What the audit needs of a lane's state."""
+
+    mode: Mode
+    generation: str
+    outstanding: int
+    spilled: bool
+    cursor: int
+    ordered: bool
+    push_config: int
+    #: The subscription's own limits: outstanding messages, messages a second, burst.
+    own: tuple[float, float, float]
+
+
+#: The fields of a state that lane_summary_parse takes, in this order.
+SUMMARY_CODES = [
+    STATE_CODES[name]
+    for name in (
+        *("mode", "generation", "outstanding", "spilled", "cursor", "ordered", "push_config"),
+        *("cap", "rate", "burst"),
+    )
+]
+
+
+def lane_summary_parse(values: Sequence[bytes | None]) -> LaneSummary | None:
+    """Return the summary of a lane from these fields; None for a lane that Redis does not know."""
+    if values[0] is None:
+        return None
+    mode, generation, outstanding, spilled, cursor, ordered, push_config, *own = values
+    cap, rate, burst = (float(value or 0) for value in own)
+    return LaneSummary(
+        Mode(int(float(mode or 0))),
+        (generation or b"").decode(),
+        int(float(outstanding or 0)),
+        spilled == b"1",
+        int(cursor or 0),
+        ordered == b"1",
+        int(float(push_config or 0)),
+        (cap, rate, burst),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +78,11 @@ class LaneState:
     #: A digest of the subscription's push requests; 0 if it has none, or is not known.
     push_config: int
     flow: Flow
+
+    @property
+    def own(self) -> tuple[float, float, float]:
+        """The subscription's own limits: outstanding messages, messages a second, burst."""
+        return self.flow.cap, self.flow.rate, self.flow.burst
 
     @property
     def window(self) -> int:

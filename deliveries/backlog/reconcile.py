@@ -10,69 +10,88 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lane_agrees, lane_configure
-from deliveries.backlog.paging import missing_in_redis
+from deliveries.backlog.lanes import lane_agrees, lane_configuration
+from deliveries.backlog.lanestate import LaneSummary
 from deliveries.backlog.regions import regions_audit
 from deliveries.rules.ids import first_id_at
 from deliveries.store import statements
 from deliveries.store.fanout import first_pending_id
+from deliveries.store.statements import LaneRange
 from deliveries.store.writelock import write_transaction
-from subscriptions.models import Subscription
-from subscriptions.selectors import PushSettings, push_settings, push_settings_of
+from subscriptions.selectors import PushSettings, push_settings
 
 logger = logging.getLogger(__name__)
 
 #: Younger deliveries may still be between their commit and their offer.
 GRACE_MS = 5_000
-CHUNK = 1000
-SETTINGS_CHUNK = 500
+#: Lanes of one statement and of one round trip, and the deliveries of a lane that are compared at first and later.
+LANES_CHUNK, FIRST_IDS, MORE_IDS = 2000, 200, 10_000
+#: Of the deliveries of a lane that are missing in Redis, so many are looked up once more.
+MISSING_CHECKED = 100
 
 
 def rebuild() -> int:
     """Tell Redis about every lane with waiting deliveries, after a wipe. Return the number of lanes."""
-    count = 0
-    for lane, settings in _lanes_waiting():
-        # A lane that a publisher has used since the wipe already reads the database. It must not read it twice, or its
-        # messages would come twice.
-        _lane_tell(lane, settings)
-        default_backlog().note_regions([lane.region])
-        count += 1
+    lanes = _lanes_waiting()
+    # A lane that a publisher has used since the wipe already reads the database. It must not read it twice, or its
+    # messages would come twice.
+    _lanes_tell(lanes)
+    default_backlog().note_regions({lane.region for lane in lanes})
     default_backlog().mark_alive()
-    logger.info("Redis rebuilt from the database: %d backlogs", count)
-    return count
+    logger.info("Redis rebuilt from the database: %d backlogs", len(lanes))
+    return len(lanes)
 
 
-def audit() -> int:
-    """Find deliveries that are missing in Redis, and lanes with outdated settings. Return how many were repaired."""
+def audit(known: Mapping[Lane, LaneSummary] | None = None) -> int:
+    """Find deliveries that are missing in Redis, and lanes with outdated settings. Return how many were repaired.
+
+    `known` are the lanes of Redis, if the caller has just read them. All lanes are compared together, in few round
+    trips.
+    """
     before_id = min(first_id_at(time.time_ns() // 1_000_000 - GRACE_MS), first_pending_id())
-    repaired = _audit_settings()
-    backlogs: Counter[str] = Counter()
-    for lane, settings in _lanes_waiting():
-        repaired += _audit_lane(lane, settings, before_id=before_id)
-        backlogs[lane.region] += settings.is_push
-    regions_audit(+backlogs)
-    return repaired
+    if known is None:
+        known = default_backlog().summaries()
+    waiting = _lanes_waiting()
+    settings_by_id = settings_of({lane.subscription_id for lane in known})
+    current = {lane: settings_by_id[lane.subscription_id] for lane in known if lane.subscription_id in settings_by_id}
+    outdated = {lane: settings for lane, settings in current.items() if not lane_agrees(known[lane], settings)}
+    for lane in outdated:
+        logger.warning("lane %s had other settings than its subscription", lane.key)
+    unknown = {lane: settings for lane, settings in waiting.items() if lane not in known}
+    _lanes_tell(outdated | unknown)
+    # The rows of a spilled lane from the cursor on will come with their page. A lane that was told reads all rows.
+    ranges = [
+        LaneRange(*lane, 0, min(before_id, known[lane].cursor) if known[lane].spilled else before_id)
+        for lane, settings in waiting.items()
+        if lane in known and lane not in outdated and not settings.detached
+    ]
+    orphans = _first_orphans(ranges)
+    for lane, orphan in orphans.items():
+        logger.warning("deliveries of lane %s from %d on were missing in Redis; they are read again", lane.key, orphan)
+    default_backlog().configure_all(
+        lane_configuration(lane, waiting[lane], action="spill", from_id=orphan) for lane, orphan in orphans.items()
+    )
+    regions_audit(Counter(lane.region for lane, settings in waiting.items() if settings.is_push))
+    return len(outdated) + len(unknown) + len(orphans)
 
 
-def audit_tokens(suspects: set[str]) -> tuple[set[str], int]:
+def audit_tokens(suspects: set[str], known: Mapping[Lane, LaneSummary] | None = None) -> tuple[set[str], int]:
     """Find tokens that nobody holds, and take back those that were already suspects.
 
     Returns the new suspects, for the next round, and how many tokens were taken back. The time between two rounds is
     longer than any script or hand-over takes.
     """
     backlog = default_backlog()
-    generations = {
-        lane: state.generation
-        for lane in backlog.lanes()
-        if (state := backlog.state(lane)) is not None and state.outstanding
-    }
+    if known is None:
+        known = backlog.summaries()
+    generations = {lane: summary.generation for lane, summary in known.items() if summary.outstanding}
     if not generations:
         return set(), 0
-    tokens = {lane: backlog.tokens(lane) for lane in generations}
+    tokens = backlog.tokens(list(generations))
     held = backlog.held({lane.region for lane in generations})
     fresh: set[str] = set()
     repaired = 0
@@ -80,103 +99,83 @@ def audit_tokens(suspects: set[str]) -> tuple[set[str], int]:
         generation = generations[lane]
         lost = {f"{i}.{lane.subscription_id}.{lane.region}": i for i in message_ids}
         lost = {f"{task}.{generation}": message_id for task, message_id in lost.items() if task not in held}
-        known = [message_id for task, message_id in lost.items() if task in suspects]
+        suspected = [message_id for task, message_id in lost.items() if task in suspects]
         fresh.update(task for task in lost if task not in suspects)
-        if known:
-            logger.warning("lane %s: nobody held %d of its tokens", lane.key, len(known))
-            repaired += backlog.repair(lane, known, generation=generation)
+        if suspected:
+            logger.warning("lane %s: nobody held %d of its tokens", lane.key, len(suspected))
+            repaired += backlog.repair(lane, suspected, generation=generation)
     return fresh, repaired
 
 
-def _lane_tell(lane: Lane, settings: PushSettings) -> None:
-    """Pass the settings of a subscription on to a lane, and pass newer ones on if they have changed meanwhile.
+def _lanes_tell(settings_by_lane: Mapping[Lane, PushSettings]) -> None:
+    """Pass the settings of subscriptions on to lanes, and pass newer ones on if they have changed meanwhile.
 
     An update may commit and tell Redis between this function's read and write; otherwise the older settings would win.
     """
-    newest: PushSettings | None = settings
-    while newest is not None:
-        settings = newest
-        lane_configure(lane, settings, action="known")
-        newest = push_settings_of(settings.id)
-        if newest == settings:
-            return
+    while settings_by_lane:
+        default_backlog().configure_all(lane_configuration(*pair, action="known") for pair in settings_by_lane.items())
+        newest = settings_of({lane.subscription_id for lane in settings_by_lane})
+        settings_by_lane = {
+            lane: newest[lane.subscription_id]
+            for lane, settings in settings_by_lane.items()
+            if newest.get(lane.subscription_id, settings) != settings
+        }
 
 
-def _audit_settings() -> int:
-    """Pass current settings on to every lane that Redis knows and that has others. Return how many lanes had others."""
-    lanes = default_backlog().lanes()
-    repaired = 0
-    for start in range(0, len(lanes), SETTINGS_CHUNK):
-        chunk = lanes[start : start + SETTINGS_CHUNK]
-        settings_by_id = push_settings({lane.subscription_id for lane in chunk})
-        for lane, state in zip(chunk, default_backlog().states(chunk), strict=True):
-            settings = settings_by_id.get(lane.subscription_id)
-            if settings is not None and state is not None and not lane_agrees(state, settings):
-                logger.warning("lane %s had other settings than its subscription", lane.key)
-                _lane_tell(lane, settings)
-                repaired += 1
-    return repaired
+def _first_orphans(ranges: Sequence[LaneRange]) -> dict[Lane, int]:
+    """Return, for each lane, the oldest delivery that is missing in Redis and in the database when asked once more.
+
+    Settled deliveries leave the database first, so the database is asked last.
+    """
+    orphans: dict[Lane, int] = {}
+    limit = FIRST_IDS
+    while ranges:
+        later: list[LaneRange] = []
+        lanes_together = max(LANES_CHUNK * FIRST_IDS // limit, 1)
+        for start in range(0, len(ranges), lanes_together):
+            chunk = ranges[start : start + lanes_together]
+            ids = statements.oldest_ids(chunk, limit=limit)
+            missing = default_backlog().missing({_lane_of(r): names for r, names in zip(chunk, ids, strict=True)})
+            checked = [(*lane, int(name)) for lane, names in missing.items() for name in names[:MISSING_CHECKED]]
+            lowest = statements.oldest_waiting(checked) if checked else {}
+            orphans |= {Lane(*lane): message_id for lane, message_id in lowest.items()}
+            later += [
+                r._replace(after_id=int(names[-1]))
+                for r, names in zip(chunk, ids, strict=True)
+                if len(names) == limit and (r.subscription_id, r.region) not in lowest
+            ]
+        ranges, limit = later, MORE_IDS
+    return orphans
 
 
-def _audit_lane(lane: Lane, settings: PushSettings, *, before_id: int) -> bool:
-    state = default_backlog().state(lane)
-    if state is None or not lane_agrees(state, settings):
-        # Redis does not know the lane, or the settings changed since they were read.
-        _lane_tell(lane, settings)
-        return True
-    if settings.detached:
-        return False
-    if state.spilled:
-        # The rows from the cursor on will come with their page.
-        before_id = min(before_id, state.cursor)
-    orphan = _first_orphan(lane, before_id=before_id)
-    if orphan is None:
-        return False
-    logger.warning("deliveries of lane %s from %d on were missing in Redis; they are read again", lane.key, orphan)
-    lane_configure(lane, settings, action="spill", from_id=orphan)
-    return True
+def _lane_of(lane_range: LaneRange) -> Lane:
+    return Lane(lane_range.subscription_id, lane_range.region)
 
 
-def _first_orphan(lane: Lane, *, before_id: int) -> int | None:
-    """Return the oldest delivery that is missing in Redis and is still in the database when asked a second time."""
-    after_id = 0
-    while True:
-        ids = statements.waiting_ids(
-            subscription_id=lane.subscription_id,
-            region=lane.region,
-            after_id=after_id,
-            before_id=before_id,
-            limit=CHUNK,
-        )
-        if not ids:
-            return None
-        if missing := missing_in_redis(lane, ids):
-            return min(missing)
-        after_id = ids[-1]
+def settings_of(subscription_ids: Iterable[int]) -> dict[int, PushSettings]:
+    """Return the settings of those subscriptions that exist."""
+    ids = sorted(subscription_ids)
+    settings_by_id: dict[int, PushSettings] = {}
+    for start in range(0, len(ids), LANES_CHUNK):
+        settings_by_id |= push_settings(ids[start : start + LANES_CHUNK])
+    return settings_by_id
 
 
-def settings_waiting() -> Iterable[tuple[int, PushSettings]]:
+def settings_waiting() -> dict[int, PushSettings]:
     """Return the settings of all subscriptions with deliveries in the database."""
-    ids = statements.subscriptions_waiting()
-    for start in range(0, len(ids), SETTINGS_CHUNK):
-        yield from push_settings(ids[start : start + SETTINGS_CHUNK]).items()
+    return settings_of({subscription_id for subscription_id, _ in statements.all_lanes_waiting()})
 
 
-def _lanes_waiting() -> Iterable[tuple[Lane, PushSettings]]:
-    for subscription_id, settings in settings_waiting():
-        for region in statements.lanes_waiting(subscription_id):
-            yield Lane(subscription_id, region), settings
+def _lanes_waiting() -> dict[Lane, PushSettings]:
+    """Return the lanes with deliveries in the database, with the settings of their subscriptions."""
+    lanes = [Lane(*lane) for lane in statements.all_lanes_waiting()]
+    settings_by_id = settings_of({lane.subscription_id for lane in lanes})
+    return {lane: settings_by_id[lane.subscription_id] for lane in lanes if lane.subscription_id in settings_by_id}
 
 
 def purge_deleted() -> int:
     """Remove deliveries of deleted subscriptions. Return how many lanes they had."""
-    waiting = statements.subscriptions_waiting()
-    gone = set(waiting) - set(Subscription.objects.filter(pk__in=waiting).values_list("pk", flat=True))
-    lanes = [
-        Lane(subscription_id, region)
-        for subscription_id in gone
-        for region in statements.lanes_waiting(subscription_id)
-    ]
+    lanes = [Lane(*lane) for lane in statements.lanes_of_deleted()]
     for lane in lanes:
         default_backlog().forget(lane)
         _lane_delete(subscription_id=lane.subscription_id, region=lane.region)

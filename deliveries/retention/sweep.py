@@ -65,7 +65,7 @@ def expired_sweep() -> int:
     """Delete deliveries past their retention and return their number. Workers drop those that Redis still holds."""
     now_ms = time.time_ns() // 1_000_000
     deleted = 0
-    for subscription_id, push_settings in reconcile.settings_waiting():
+    for subscription_id, push_settings in reconcile.settings_waiting().items():
         before_id = first_id_at(now_ms - push_settings.retention_seconds * 1000)
         while True:
             with write_transaction():

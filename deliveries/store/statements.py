@@ -253,20 +253,90 @@ def lanes_waiting(subscription_id: int) -> list[str]:
             regions.append(row[0])
 
 
-def subscriptions_waiting() -> list[int]:
-    """Return every subscription with waiting deliveries, even if deleted. Takes one index step per subscription."""
-    subscription_ids: list[int] = []
+#: The first delivery of each lane: one step in the index per lane.
+_LANES = """
+WITH RECURSIVE lanes (id, subscription_id, region) AS (
+    SELECT * FROM (
+        SELECT id, subscription_id, region FROM deliveries_delivery ORDER BY subscription_id, region LIMIT 1
+    ) first
+    UNION ALL
+    SELECT d.id, d.subscription_id, d.region FROM lanes JOIN deliveries_delivery d ON d.id = (
+        SELECT n.id FROM deliveries_delivery n
+        WHERE (n.subscription_id, n.region) > (lanes.subscription_id, lanes.region)
+        ORDER BY n.subscription_id, n.region LIMIT 1
+    )
+)
+SELECT subscription_id, region FROM lanes"""
+
+
+def all_lanes_waiting() -> list[tuple[int, str]]:
+    """Return the subscription and the region of all lanes with waiting deliveries, even of deleted subscriptions."""
     with connection.cursor() as cursor:
-        while True:
-            cursor.execute(
-                "SELECT subscription_id FROM deliveries_delivery WHERE subscription_id > %s"
-                " ORDER BY subscription_id LIMIT 1",
-                [subscription_ids[-1] if subscription_ids else -1],
-            )
-            row = cursor.fetchone()
-            if row is None:
-                return subscription_ids
-            subscription_ids.append(row[0])
+        cursor.execute(_LANES)
+        return list(cursor.fetchall())
+
+
+def lanes_of_deleted() -> list[tuple[int, str]]:
+    """Return the lanes with deliveries of deleted subscriptions."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _LANES + " WHERE NOT EXISTS (SELECT 1 FROM subscriptions_subscription s WHERE s.id = lanes.subscription_id)"
+        )
+        return list(cursor.fetchall())
+
+
+class LaneRange(NamedTuple):
+    """The deliveries of a lane in an open range of message ids."""
+
+    subscription_id: int
+    region: str
+    after_id: int
+    before_id: int
+
+
+def oldest_ids(ranges: Sequence[LaneRange], *, limit: int) -> list[list[str]]:
+    """Return the message ids, as text, of at most `limit` of the oldest deliveries of each range, in order."""
+    names = ("subscription_id", "region", "after_id", "before_id")
+    source, parameters = _rows(ranges, names, ("bigint", "text", "bigint", "bigint"))
+    group = "string_agg(message_id::text, ',' ORDER BY message_id)" if _is_postgresql() else "group_concat(message_id)"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT r.number, (SELECT {group} FROM (SELECT message_id FROM deliveries_delivery d"
+            " WHERE d.subscription_id = r.subscription_id AND d.region = r.region"
+            " AND d.message_id > r.after_id AND d.message_id < r.before_id ORDER BY d.message_id LIMIT %s) w)"
+            f" FROM {source} r",
+            [limit, *parameters],
+        )
+        texts = dict(cursor.fetchall())
+    return [(texts[number] or "").split(",") if texts[number] else [] for number in range(1, len(ranges) + 1)]
+
+
+def oldest_waiting(deliveries: Sequence[tuple[int, str, int]]) -> dict[tuple[int, str], int]:
+    """Return, for each lane, the lowest message id of these deliveries that are still there.
+
+    A delivery is a subscription, a region and a message id.
+    """
+    source, parameters = _rows(deliveries, ("subscription_id", "region", "message_id"), ("bigint", "text", "bigint"))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT d.subscription_id, d.region, min(d.message_id) FROM {source} r JOIN deliveries_delivery d"
+            " ON d.subscription_id = r.subscription_id AND d.region = r.region AND d.message_id = r.message_id"
+            " GROUP BY d.subscription_id, d.region",
+            parameters,
+        )
+        return {(subscription_id, region): lowest for subscription_id, region, lowest in cursor.fetchall()}
+
+
+def _rows(rows: Sequence[tuple[Any, ...]], names: Sequence[str], casts: Sequence[str]) -> _Statement:
+    """Return a table expression of rows with these columns and `number`, which counts from 1."""
+    if _is_postgresql():
+        arrays = ", ".join(f"%s::{cast}[]" for cast in casts)
+        columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in names]
+        named = f"(SELECT * FROM unnest({arrays}) WITH ORDINALITY AS u({', '.join(names)}, number))"
+        return named, columns
+    values = ", ".join(f"json_extract(value, '$[{index}]') AS {name}" for index, name in enumerate(names))
+    text = orjson.dumps([list(row) for row in rows]).decode()
+    return f"(SELECT {values}, key + 1 AS number FROM json_each(%s))", [text]
 
 
 def still_waiting(

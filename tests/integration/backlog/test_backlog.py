@@ -638,11 +638,11 @@ def test_a_call_offers_a_bounded_number_of_deliveries(backlog: Backlog, monkeypa
         round_trips.append(sum(len(keys) * (len(args) - 13 - len(keys)) // 2 for keys, args in calls))
         return call_all(client, script, calls, **more)
 
-    monkeypatch.setattr("deliveries.backlog.backlog.call_all", counting)
     backlog = Backlog(backlog.client, limit=1000)
     lanes = [Lane(100 + number, "here") for number in range(40)]
     for lane in lanes:
         backlog.configure(lane, mode=Mode.PULL, action="new")
+    monkeypatch.setattr("deliveries.backlog.backlog.call_all", counting)
     offered = [OfferedLane(lane, Mode.PULL) for lane in lanes]
     backlog.offer([Offer("here", offered, [(i, text(i)) for i in ids(300)])])
     assert sum(round_trips) == 40 * 300

@@ -317,14 +317,14 @@ def test_a_change_during_a_rebuild_is_the_last_word(
     api.put("topics/orders", {})
     api.put("subscriptions/push", {"topic": TOPIC})
     publish(1)
-    tell = reconcile.lane_configure
+    configuration = reconcile.lane_configuration
 
-    def tell_late(lane: Lane, settings: Any, **how: Any) -> None:
+    def configure_late(lane: Lane, settings: Any, **how: Any) -> Any:
         if not settings.is_push:
             api.post("subscriptions/push:modifyPushConfig", {"pushConfig": {"pushEndpoint": receiver.url}})
-        tell(lane, settings, **how)
+        return configuration(lane, settings, **how)
 
-    monkeypatch.setattr(reconcile, "lane_configure", tell_late)
+    monkeypatch.setattr(reconcile, "lane_configuration", configure_late)
 
     assert reconcile.rebuild() == 1
 

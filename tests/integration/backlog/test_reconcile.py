@@ -1,0 +1,144 @@
+"""The audit compares all lanes together: what it costs, and that it finds what is missing in any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from deliveries import tasks
+from deliveries.backlog import reconcile
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanes import lane_configuration
+from deliveries.models import Delivery, Message
+from deliveries.rules.ids import EPOCH_MS, first_id_at
+from deliveries.rules.taskmessage import TaskTemplate, escaped
+from subscriptions.models import Project, Subscription, Topic
+from tests.restapi import Api
+
+LANES = 10_000
+FIRST = first_id_at(EPOCH_MS + 1_000_000)
+
+
+@contextmanager
+def round_trips(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Count the requests that are sent to Redis: a pipeline is one."""
+    sent: list[str] = []
+    connection_class = type(default_backlog().client.connection_pool.make_connection())
+    with monkeypatch.context() as patch:
+        send = connection_class.send_packed_command
+
+        def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+            sent.append("request")
+            return send(self, *args, **kwargs)
+
+        patch.setattr(connection_class, "send_packed_command", counted)
+        yield sent
+
+
+def lanes_make(count: int, *, each: int = 1) -> list[Lane]:
+    """Store push subscriptions with messages that wait in the database; Redis knows their lanes, and no message."""
+    project = Project.objects.get(project_id="shop")
+    topic = Topic.objects.get()
+    Subscription.objects.bulk_create(
+        Subscription(
+            project=project, topic=topic, subscription_id=f"push-{number}", push_endpoint="http://127.0.0.1:1024/"
+        )
+        for number in range(count)
+    )
+    Message.objects.bulk_create(
+        Message(id=FIRST + number, topic=topic, region="local", data=b"x") for number in range(each)
+    )
+    ids = list(Subscription.objects.order_by("id").values_list("id", flat=True))
+    Delivery.objects.bulk_create(
+        (
+            Delivery(message_id=FIRST + number, subscription_id=pk, region="local")
+            for pk in ids
+            for number in range(each)
+        ),
+        batch_size=2000,
+    )
+    lanes = [Lane(pk, "local") for pk in ids]
+    settings_by_id = reconcile.settings_of(ids)
+    default_backlog().configure_all(
+        lane_configuration(lane, settings_by_id[lane.subscription_id], action="new") for lane in lanes
+    )
+    return lanes
+
+
+def page_offer(lane: Lane, *numbers: int) -> None:
+    """Put messages into a lane's backlog as if a worker had read them."""
+    template = TaskTemplate(subscription_id=lane.subscription_id, region=lane.region, attempt=1, generation="")
+    pipe = default_backlog().client.pipeline(transaction=False)
+    for number in numbers:
+        name = str(FIRST + number)
+        pipe.hset(lane.places_key, name, "b")
+        pipe.rpush(f"ph:{lane.key}:b", template.render(name, escaped({"messageId": name, "publishTime": "t"})))
+    pipe.execute()
+
+
+@pytest.fixture
+def shop(api: Api, redis_url: str) -> None:
+    api.create("topics/orders")
+    default_backlog().mark_alive()
+
+
+def test_ten_thousand_lanes_are_audited_in_fifty_round_trips(shop: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given lanes with a message each, all of which Redis has
+    lanes = lanes_make(LANES)
+    pipe = default_backlog().client.pipeline(transaction=False)
+    for lane in lanes:
+        pipe.hset(lane.places_key, str(FIRST), "b")
+    pipe.execute()
+    # When they are audited
+    with round_trips(monkeypatch) as requests, CaptureQueriesContext(connection) as queries:
+        assert tasks.backlog_audit() == {"orphans": 0, "tokens": 0, "purged": 0}
+    # Then that took few statements and requests
+    assert len(queries) + len(requests) <= 50, (len(queries), len(requests))
+
+
+def test_a_delivery_that_is_missing_in_redis_is_found_in_any_lane(shop: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given lanes with more messages than the first statement compares, of which Redis lacks one in some lanes
+    monkeypatch.setattr(reconcile, "FIRST_IDS", 3)
+    monkeypatch.setattr(reconcile, "LANES_CHUNK", 2)
+    lanes = lanes_make(5, each=8)
+    missing = {lanes[0]: 0, lanes[2]: 2, lanes[3]: 7}
+    for lane in lanes:
+        page_offer(lane, *(number for number in range(8) if missing.get(lane) != number))
+    # When the audit runs
+    assert reconcile.audit() == 3
+    # Then just these lanes read the database again, from the missing message on
+    states = dict(zip(lanes, default_backlog().states(lanes), strict=True))
+    spilled = {lane: state.cursor - FIRST for lane, state in states.items() if state is not None and state.spilled}
+    assert spilled == missing
+    assert reconcile.audit() == 0, "what will come with a page is not missing"
+
+
+def test_a_delivery_that_is_settled_while_the_audit_runs_is_not_missing(
+    shop: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lanes_make(3, each=2)
+    look = type(default_backlog()).missing
+
+    def look_then_settle(*args: Any) -> Any:
+        missing = look(*args)
+        Delivery.objects.all().delete()
+        return missing
+
+    monkeypatch.setattr(type(default_backlog()), "missing", look_then_settle)
+    assert reconcile.audit() == 0
+
+
+def test_lanes_of_deleted_subscriptions_are_purged(shop: None) -> None:
+    lanes = lanes_make(3, each=2)
+    Subscription.objects.filter(pk=lanes[1].subscription_id).delete()
+    assert reconcile.purge_deleted() == 1
+    assert set(Delivery.objects.values_list("subscription_id", flat=True)) == {
+        lanes[0].subscription_id,
+        lanes[2].subscription_id,
+    }
