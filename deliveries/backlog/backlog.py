@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 import redis
 from django.conf import settings
 
-from deliveries.backlog.codes import STATE_CODES, VERDICT_CODES, Mode, Place
+from deliveries.backlog.codes import STATE_CODES, VERDICT_CODES, Mode
 from deliveries.backlog.connection import redis_client
 from deliveries.backlog.lanestate import (
     SUMMARY_CODES,
@@ -385,12 +385,13 @@ class Backlog:
         return {task.decode() for task in self.scripts.held(args=list(regions))}
 
     def tokens(self, lanes: Sequence[Lane]) -> dict[Lane, list[int]]:
-        """Return the deliveries of each lane that hold a token."""
-        place = Place.OUTSTANDING.encode()
-        return {
-            lane: [int(message_id) for message_id, value in places.items() if value == place]
-            for lane, places in self._of_each(lanes, lambda pipe, lane: pipe.hgetall(lane.places_key))
-        }
+        """Return the deliveries of each lane that hold a token (tokens.lua)."""
+        tokens: dict[Lane, list[int]] = {}
+        for start in range(0, len(lanes), LANES_TOGETHER):
+            chunk = lanes[start : start + LANES_TOGETHER]
+            replies = call_all(self.client, self.scripts.tokens, [([lane.key], []) for lane in chunk])
+            tokens |= {lane: [int(name) for name in names] for lane, names in zip(chunk, replies, strict=True)}
+        return tokens
 
     def repair(self, lane: Lane, message_ids: Sequence[int], *, generation: str) -> int:
         """Take back tokens of deliveries lost in this generation, which are then read from the database again."""
@@ -516,7 +517,11 @@ class Backlog:
 
     def summaries(self) -> dict[Lane, LaneSummary]:
         """Return the summary of each lane that Redis knows."""
-        replies = self._of_each(self.lanes(), lambda pipe, lane: pipe.hmget(lane.state_key, SUMMARY_CODES))
+        return self.summaries_of(self.lanes())
+
+    def summaries_of(self, lanes: Sequence[Lane]) -> dict[Lane, LaneSummary]:
+        """Return the summaries of those lanes that Redis knows."""
+        replies = self._of_each(lanes, lambda pipe, lane: pipe.hmget(lane.state_key, SUMMARY_CODES))
         summaries = ((lane, lane_summary_parse(values)) for lane, values in replies)
         return {lane: summary for lane, summary in summaries if summary is not None}
 

@@ -28,8 +28,9 @@ logger = logging.getLogger(__name__)
 
 #: Younger deliveries may still be between their commit and their offer.
 GRACE_MS = 5_000
-#: Lanes of one statement and of one round trip, and the deliveries of a lane that are compared at first and later.
-LANES_CHUNK, FIRST_IDS, MORE_IDS = 2000, 200, 10_000
+#: Lanes of one statement and of one round trip, and the deliveries of a lane that are compared at first and later. At
+#: most 100,000 are in memory at once.
+LANES_CHUNK, FIRST_IDS, MORE_IDS = 2000, 50, 5_000
 #: Of the deliveries of a lane that are missing in Redis, so many are looked up once more.
 MISSING_CHECKED = 100
 
@@ -57,19 +58,26 @@ def audit(known: Mapping[Lane, LaneSummary] | None = None) -> int:
         known = default_backlog().summaries()
     waiting = _lanes_waiting()
     settings_by_id = settings_of({lane.subscription_id for lane in known})
+    # Something configured these lanes after their subscriptions had been deleted: an audit, or a publisher's offer.
+    for lane in known:
+        if lane.subscription_id not in settings_by_id:
+            default_backlog().forget(lane)
     current = {lane: settings_by_id[lane.subscription_id] for lane in known if lane.subscription_id in settings_by_id}
     outdated = {lane: settings for lane, settings in current.items() if not lane_agrees(known[lane], settings)}
     for lane in outdated:
         logger.warning("lane %s had other settings than its subscription", lane.key)
     unknown = {lane: settings for lane, settings in waiting.items() if lane not in known}
     _lanes_tell(outdated | unknown)
-    # The rows of a spilled lane from the cursor on will come with their page. A lane that was told reads all rows.
+    # A lane that was told reads all rows.
     ranges = [
-        LaneRange(*lane, 0, min(before_id, known[lane].cursor) if known[lane].spilled else before_id)
+        LaneRange(*lane, 0, min(before_id, _paged_from(known[lane])))
         for lane, settings in waiting.items()
         if lane in known and lane not in outdated and not settings.detached
     ]
     orphans = _first_orphans(ranges)
+    # A lane may have dropped what waited in Redis since `known` was read.
+    newest = default_backlog().summaries_of(list(orphans))
+    orphans = {lane: orphans[lane] for lane, summary in newest.items() if orphans[lane] < _paged_from(summary)}
     for lane, orphan in orphans.items():
         logger.warning("deliveries of lane %s from %d on were missing in Redis; they are read again", lane.key, orphan)
     default_backlog().configure_all(
@@ -77,6 +85,11 @@ def audit(known: Mapping[Lane, LaneSummary] | None = None) -> int:
     )
     regions_audit(Counter(lane.region for lane, settings in waiting.items() if settings.is_push))
     return len(outdated) + len(unknown) + len(orphans)
+
+
+def _paged_from(summary: LaneSummary) -> int:
+    """Return the message id from which on a lane's deliveries will come with its next pages."""
+    return summary.cursor if summary.spilled else statements.LAST_ID
 
 
 def audit_tokens(suspects: set[str], known: Mapping[Lane, LaneSummary] | None = None) -> tuple[set[str], int]:
@@ -161,21 +174,16 @@ def settings_of(subscription_ids: Iterable[int]) -> dict[int, PushSettings]:
     return settings_by_id
 
 
-def settings_waiting() -> dict[int, PushSettings]:
-    """Return the settings of all subscriptions with deliveries in the database."""
-    return settings_of({subscription_id for subscription_id, _ in statements.all_lanes_waiting()})
-
-
 def _lanes_waiting() -> dict[Lane, PushSettings]:
     """Return the lanes with deliveries in the database, with the settings of their subscriptions."""
-    lanes = [Lane(*lane) for lane in statements.all_lanes_waiting()]
+    lanes = [Lane(row.subscription_id, row.region) for row in statements.all_lanes_waiting()]
     settings_by_id = settings_of({lane.subscription_id for lane in lanes})
     return {lane: settings_by_id[lane.subscription_id] for lane in lanes if lane.subscription_id in settings_by_id}
 
 
 def purge_deleted() -> int:
     """Remove deliveries of deleted subscriptions. Return how many lanes they had."""
-    lanes = [Lane(*lane) for lane in statements.lanes_of_deleted()]
+    lanes = [Lane(row.subscription_id, row.region) for row in statements.lanes_of_deleted()]
     for lane in lanes:
         default_backlog().forget(lane)
         _lane_delete(subscription_id=lane.subscription_id, region=lane.region)

@@ -27,6 +27,7 @@ VERBS = (
     "forget",
     "leave",
     "held",
+    "tokens",
     "repair",
     "lease",
     "extend",
@@ -62,6 +63,7 @@ class Scripts:
         self.forget = Script(client, source("forget"))
         self.leave = Script(client, source("leave"))
         self.held = Script(client, source("held"))
+        self.tokens = Script(client, source("tokens"))
         self.repair = Script(client, source("repair"))
         self.lease = Script(client, source("lease"))
         self.extend = Script(client, source("extend"))

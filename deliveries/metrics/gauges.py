@@ -95,9 +95,9 @@ def _names(active: Iterable[int], at: datetime) -> Iterable[tuple[int, str]]:
 def _states(subscriptions: Iterable[int]) -> dict[int, list[LaneState]]:
     """Return the states of each subscription's lanes, in one round trip."""
     regions = {pk: {settings.REGION} for pk in subscriptions}
-    for pk, region in statements.all_lanes_waiting():
-        if pk in regions:
-            regions[pk].add(region)
+    for row in statements.all_lanes_waiting():
+        if row.subscription_id in regions:
+            regions[row.subscription_id].add(row.region)
     lanes = [Lane(pk, region) for pk, names in regions.items() for region in sorted(names)]
     by_subscription: dict[int, list[LaneState]] = defaultdict(list)
     for lane, state in zip(lanes, default_backlog().states(lanes), strict=True):

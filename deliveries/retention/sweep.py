@@ -64,10 +64,13 @@ def archived_before() -> int:
 def expired_sweep() -> int:
     """Delete deliveries past their retention and return their number. Workers drop those that Redis still holds."""
     now_ms = time.time_ns() // 1_000_000
+    oldest_ids: dict[int, int] = {}
+    for lane in statements.all_lanes_waiting():
+        oldest_ids[lane.subscription_id] = min(lane.oldest_id, oldest_ids.get(lane.subscription_id, lane.oldest_id))
     deleted = 0
-    for subscription_id, push_settings in reconcile.settings_waiting().items():
+    for subscription_id, push_settings in reconcile.settings_of(oldest_ids).items():
         before_id = first_id_at(now_ms - push_settings.retention_seconds * 1000)
-        while True:
+        while oldest_ids[subscription_id] < before_id:
             with write_transaction():
                 count = statements.deliveries_delete_expired(
                     subscription_id=subscription_id, before_id=before_id, limit=statements.DELETE_CHUNK

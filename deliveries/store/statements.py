@@ -253,36 +253,48 @@ def lanes_waiting(subscription_id: int) -> list[str]:
             regions.append(row[0])
 
 
-#: The first delivery of each lane: one step in the index per lane.
+#: The oldest delivery of each lane: one step in the index per lane.
 _LANES = """
-WITH RECURSIVE lanes (id, subscription_id, region) AS (
+WITH RECURSIVE lanes (id, subscription_id, region, oldest_id) AS (
     SELECT * FROM (
-        SELECT id, subscription_id, region FROM deliveries_delivery ORDER BY subscription_id, region LIMIT 1
+        SELECT id, subscription_id, region, message_id FROM deliveries_delivery
+        ORDER BY subscription_id, region, message_id LIMIT 1
     ) first
     UNION ALL
-    SELECT d.id, d.subscription_id, d.region FROM lanes JOIN deliveries_delivery d ON d.id = (
+    SELECT d.id, d.subscription_id, d.region, d.message_id FROM lanes JOIN deliveries_delivery d ON d.id = (
         SELECT n.id FROM deliveries_delivery n
         WHERE (n.subscription_id, n.region) > (lanes.subscription_id, lanes.region)
-        ORDER BY n.subscription_id, n.region LIMIT 1
+        ORDER BY n.subscription_id, n.region, n.message_id LIMIT 1
     )
 )
-SELECT subscription_id, region FROM lanes"""
+SELECT subscription_id, region, oldest_id FROM lanes"""
 
 
-def all_lanes_waiting() -> list[tuple[int, str]]:
-    """Return the subscription and the region of all lanes with waiting deliveries, even of deleted subscriptions."""
+class LaneWaiting(NamedTuple):
+    """A lane with deliveries in the database, and the message id of the oldest."""
+
+    subscription_id: int
+    region: str
+    oldest_id: int
+
+
+def all_lanes_waiting() -> list[LaneWaiting]:
+    """Return all lanes with waiting deliveries, even those of deleted subscriptions."""
     with connection.cursor() as cursor:
         cursor.execute(_LANES)
-        return list(cursor.fetchall())
+        return [LaneWaiting(*row) for row in cursor.fetchall()]
 
 
-def lanes_of_deleted() -> list[tuple[int, str]]:
-    """Return the lanes with deliveries of deleted subscriptions."""
+def lanes_of_deleted() -> list[LaneWaiting]:
+    """Return the lanes with deliveries of deleted subscriptions.
+
+    One statement reads both tables: a subscription that is committed in between cannot seem to be deleted.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             _LANES + " WHERE NOT EXISTS (SELECT 1 FROM subscriptions_subscription s WHERE s.id = lanes.subscription_id)"
         )
-        return list(cursor.fetchall())
+        return [LaneWaiting(*row) for row in cursor.fetchall()]
 
 
 class LaneRange(NamedTuple):
@@ -308,7 +320,7 @@ def oldest_ids(ranges: Sequence[LaneRange], *, limit: int) -> list[list[str]]:
             [limit, *parameters],
         )
         texts = dict(cursor.fetchall())
-    return [(texts[number] or "").split(",") if texts[number] else [] for number in range(1, len(ranges) + 1)]
+    return [texts[number].split(",") if texts[number] else [] for number in range(1, len(ranges) + 1)]
 
 
 def oldest_waiting(deliveries: Sequence[tuple[int, str, int]]) -> dict[tuple[int, str], int]:

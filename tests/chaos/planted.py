@@ -136,12 +136,12 @@ def limits_lost() -> None:
     from deliveries.publish import offering
     from deliveries.rules.limits import NO_LIMITS
 
-    configure, offered = lanes.lane_configure, lanes.lane_offered
+    configuration, offered = lanes.lane_configuration, lanes.lane_offered
 
-    def configure_without(lane: Any, settings: Any, **more: Any) -> None:
-        configure(lane, replace(settings, attributes={}), **more)
+    def configuration_without(lane: Any, settings: Any, **more: Any) -> Any:
+        return configuration(lane, replace(settings, attributes={}), **more)
 
-    reconcile.lane_configure = configure_without
+    reconcile.lane_configuration = configuration_without
     reconcile.lane_agrees = lambda state, settings: state is not None
     offering.lane_offered = lambda lane, settings: offered(lane, settings)._replace(limits=NO_LIMITS)
 

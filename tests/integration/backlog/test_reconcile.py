@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,11 +15,14 @@ from django.test.utils import CaptureQueriesContext
 from deliveries import tasks
 from deliveries.backlog import reconcile
 from deliveries.backlog.backlog import Lane
+from deliveries.backlog.codes import Mode
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_configuration
 from deliveries.models import Delivery, Message
+from deliveries.retention import sweep
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.taskmessage import TaskTemplate, escaped
+from deliveries.store import statements
 from subscriptions.models import Project, Subscription, Topic
 from tests.restapi import Api
 
@@ -142,3 +147,42 @@ def test_lanes_of_deleted_subscriptions_are_purged(shop: None) -> None:
         lanes[0].subscription_id,
         lanes[2].subscription_id,
     }
+
+
+def test_deliveries_that_a_lane_drops_while_the_audit_runs_are_not_missing(
+    shop: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a lane in which two messages wait
+    lane = lanes_make(1, each=2)[0]
+    page_offer(lane, 0, 1)
+    backlog, look = default_backlog(), statements.oldest_ids
+    settings = reconcile.settings_of([lane.subscription_id])[lane.subscription_id]
+
+    # When the lane is paused after the audit has read its state, so that Redis forgets what waits
+    def pause_then_look(*args: Any, **kwargs: Any) -> Any:
+        backlog.configure_all([replace(lane_configuration(lane, settings, action="known"), mode=Mode.IDLE)])
+        return look(*args, **kwargs)
+
+    monkeypatch.setattr(statements, "oldest_ids", pause_then_look)
+    # Then the messages are not missing: they come with pages
+    assert reconcile.audit() == 0
+
+
+def test_a_lane_that_outlives_its_subscription_is_forgotten(shop: None) -> None:
+    lanes = lanes_make(2, each=0)
+    Subscription.objects.filter(pk=lanes[1].subscription_id).delete()
+    assert reconcile.audit() == 0
+    assert default_backlog().lanes() == [lanes[0]]
+
+
+def test_the_sweep_writes_only_where_something_has_expired(shop: None) -> None:
+    # Given lanes whose messages are long past their retention, and one whose message is young
+    lanes = lanes_make(3)
+    young = first_id_at(time.time_ns() // 1_000_000)
+    Delivery.objects.filter(subscription_id=lanes[0].subscription_id).update(message_id=young)
+    # When they are swept
+    with CaptureQueriesContext(connection) as queries:
+        assert sweep.expired_sweep() == 2
+    # Then there is a transaction for each of those in which something has expired
+    assert sum(query["sql"].startswith("DELETE") for query in queries) == 2
+    assert list(Delivery.objects.values_list("message_id", flat=True)) == [young]
