@@ -19,7 +19,7 @@ from deliveries.observability import counterseries, regiongauges
 from deliveries.pipeline.archiving.schedule import schedule as archive_schedule
 from deliveries.pipeline.counting import embedded
 from deliveries.retention import sweep
-from deliveries.rules.taskmessage import TASK_NAME, DeliverTask
+from deliveries.rules.taskmessage import TASK_NAME, DeliverTask, task_id_of
 from deliveries.store import fanout
 from subscriptions.services.snapshots import snapshots_sweep
 
@@ -35,7 +35,8 @@ def deliver(self: Task[Any, Any], subscription_id: int, region: str, attempt: in
     """Push one message. A push worker never comes here (strategy.py); a stock worker does, one task at a time."""
     from deliveries.push.single import deliver_one
 
-    return deliver_one(DeliverTask(subscription_id, region, attempt, message), task_id=str(self.request.id))
+    task_id = task_id_of({"id": str(self.request.id), "lane": self.request.get("lane", "")})
+    return deliver_one(DeliverTask(subscription_id, region, attempt, message), task_id=task_id)
 
 
 #: Tokens that the last audit of this process found with nobody.

@@ -14,7 +14,7 @@ for i = 2, #ARGV, 2 do
   ids[#ids + 1] = ARGV[i]
   times[ARGV[i]] = ARGV[i + 1]
 end
-if generation_of(key) ~= ARGV[1] then return {{}, ids} end
+if not is_of_generation(key, ARGV[1]) then return {{}, ids} end
 local owed_no_more, late, acknowledged, scores, orderings = {}, {}, {}, {}, {}
 
 -- Takes the ack of a delivery with an ordering key.

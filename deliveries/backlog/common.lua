@@ -80,6 +80,9 @@ end
 -- Returns the lane's generation, or '' for a lane that Redis does not have.
 local function generation_of(key) return redis.call('HGET', key .. ':s', STATE_CODES.generation) or '' end
 
+-- Returns whether something that was made for this generation still suits the lane. What older versions made has none: ''.
+local function is_of_generation(key, generation) return generation == '' or generation == generation_of(key) end
+
 -- Returns the lane's state, or nil for a lane that Redis does not have (new, or wiped). The fields that were read are in the
 -- metatable, and fields that are assigned later are in the table itself: save_state writes only the latter.
 local function load_state(key)
@@ -218,10 +221,10 @@ end
 local function message_id(message) return string.match(message, '^{"headers":{"id":"(%d+)') end
 
 -- Returns the message id, the subscription, the region and the generation of a task message; all nil for another message,
--- and no generation for a message of an older version.
+-- and the generation '' for a message of an older version.
 local function task_of(message)
-  local id, subscription, region, rest = string.match(message, '^{"headers":{"id":"(%d+)%.(%d+)%.([^".]+)([^"]*)"')
-  return id, subscription, region, rest and string.match(rest, '^%.([^.]+)')
+  local id, subscription, region, after = string.match(message, '^{"headers":{"id":"(%d+)%.(%d+)%.([^".]+)"()')
+  return id, subscription, region, id and string.match(message, '^,"lang":"py","task":"[^"]*","lane":"([^".]+)', after) or ''
 end
 
 -- Takes up to `free` due deliveries out of the retry set. Returns their ids and messages.

@@ -12,7 +12,7 @@ local lane = KEYS[1]
 local key = PREFIX .. lane
 local now = now_ms()
 local duration, lost, nacked = tonumber(ARGV[1]), {}, {}
-local is_current = generation_of(key) == ARGV[5]
+local is_current = is_of_generation(key, ARGV[5])
 for i = 6, #ARGV, 2 do
   local id = ARGV[i]
   local ends = tonumber(redis.call('ZSCORE', key .. ':l', id) or 0)

@@ -6,7 +6,7 @@
 local key = PREFIX .. KEYS[1]
 local now = now_ms()
 local lost = {}
-local is_current = generation_of(key) == ARGV[1]
+local is_current = is_of_generation(key, ARGV[1])
 for i = 2, #ARGV, 2 do
   local ends = tonumber(redis.call('ZSCORE', key .. ':l', ARGV[i]) or 0)
   local is_newest = redis.call('HGET', key .. ':a', ARGV[i]) == ARGV[i + 1]

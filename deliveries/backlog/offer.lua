@@ -6,16 +6,16 @@
 --   KEYS          the lanes, "<subscription>:<region>"
 --   ARGV[1]       how many may wait in Redis, for each lane
 --   ARGV[2]       the generation of a lane that Redis does not know yet
---   ARGV[3..13]   the parts of a task message between its ids and its text (task_parts in taskmessage.py)
---   ARGV[14..]    for each lane "mode,outstanding,messages/s,burst": its mode and the subscription's own limits, for a lane
+--   ARGV[3..12]   the parts of a task message between its ids and its text (task_parts in taskmessage.py)
+--   ARGV[13..]    for each lane "mode,outstanding,messages/s,burst": its mode and the subscription's own limits, for a lane
 --                 that Redis does not know yet
 --   the others    id and escaped JSON text of each message, alternating, in publish order
 -- Owns every key of the lanes (common.lua).
 local now = now_ms()
 local limit = tonumber(ARGV[1])
-local P1, P2, P3, P4, P5, P6, P7, P8, P9, P10, P11 = unpack(ARGV, 3, 13)
+local P1, P2, P3, P4, P5, P6, P7, P8, P9, P10 = unpack(ARGV, 3, 12)
 local ids, texts = {}, {}
-for i = 14 + #KEYS, #ARGV, 2 do
+for i = 13 + #KEYS, #ARGV, 2 do
   ids[#ids + 1] = ARGV[i]
   texts[#texts + 1] = ARGV[i + 1]
 end
@@ -32,8 +32,7 @@ local function append_first(lane, key, count, generation)
   local s, g = string.match(lane, '^%d+'), generation
   append(key, ids, count, function(i)
     local id = ids[i]
-    return P1 .. id .. P2 .. s .. P3 .. g .. P4 .. s .. P5 .. id .. P6 .. id .. P7 .. s .. P8 .. g .. P9 .. s .. P10
-      .. texts[i] .. P11
+    return P1 .. id .. P2 .. s .. P3 .. g .. P4 .. s .. P5 .. id .. P6 .. id .. P7 .. s .. P8 .. s .. P9 .. texts[i] .. P10
   end)
 end
 
@@ -69,7 +68,7 @@ end
 
 local first_error
 for i, lane in ipairs(KEYS) do
-  local ok, err = pcall(offer, lane, ARGV[13 + i])
+  local ok, err = pcall(offer, lane, ARGV[12 + i])
   if not ok then first_error = first_error or err end
 end
 if type(first_error) == 'string' then return redis.error_reply(first_error) end

@@ -104,7 +104,7 @@ local function requeue(messages)
   for _, message in ipairs(messages) do
     local id, subscription, region, generation = task_of(message)
     local key = id and PREFIX .. subscription .. ':' .. region
-    if id and redis.call('HGET', key .. ':d', id) == OUTSTANDING and (not generation or generation == generation_of(key)) then
+    if id and redis.call('HGET', key .. ':d', id) == OUTSTANDING and is_of_generation(key, generation) then
       redis.call('RPUSH', 'deliveries.' .. region, message)
       ring(region)
       count = count + 1

@@ -8,7 +8,7 @@
 local lane = KEYS[1]
 local key = PREFIX .. lane
 local state = load_state(key)
-if not state or (ARGV[2] ~= '' and state.generation ~= ARGV[2]) then return 1 end
+if not state or not is_of_generation(key, ARGV[2]) then return 1 end
 local named, ids, places = {}, {}, {}
 for i = 3, #ARGV do named[#named + 1] = ARGV[i] end
 each_chunk(named, function(part)

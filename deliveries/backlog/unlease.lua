@@ -8,7 +8,7 @@
 -- Owns every key of the lane (common.lua).
 local key = PREFIX .. KEYS[1]
 local state = load_state(key)
-if not state or state.generation ~= ARGV[1] then return 1 end
+if not state or not is_of_generation(key, ARGV[1]) then return 1 end
 local taken_back = {}
 for i = 2, #ARGV, 3 do
   local id = ARGV[i]

@@ -25,7 +25,7 @@ from deliveries.rules.ackids import AckId
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import wire_size
 from deliveries.rules.regions import transit_require
-from deliveries.rules.taskmessage import DeliverTask, body_parse, own_parse, seek_of
+from deliveries.rules.taskmessage import DeliverTask, body_parse, own_parse, seek_of, task_id_of
 from deliveries.store import statements
 from deliveries.store.payloads import payloads_read
 from pushhub.common.errors import FailedPrecondition, InvalidArgument
@@ -218,7 +218,7 @@ def _candidate(task_message: bytes, times: int, leased_attempts: int) -> _Candid
     own = own_parse(task_message)
     if own is None:
         raw = orjson.loads(task_message)
-        own = raw["headers"]["id"], raw["body"]
+        own = task_id_of(raw["headers"]), raw["body"]
     task = body_parse(own[1])
     return _Candidate(task, seek_of(own[0]), times, task.attempt - 1 + leased_attempts)
 

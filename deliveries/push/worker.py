@@ -46,7 +46,7 @@ from deliveries.push.transport import Transport, full_bell
 from deliveries.push.workerlease import LOST_LEASE, WorkerLease
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.payload import wire_size
-from deliveries.rules.taskmessage import TASK_NAME, body_parse
+from deliveries.rules.taskmessage import TASK_NAME, body_parse, task_id_of
 from pushhub.common.background import BackgroundThread, oldest_job_seconds
 
 logger = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class PushWorker:
 
     def take(self, message: dict[str, Any]) -> bool:
         headers = message["headers"]
-        return headers["task"] == TASK_NAME and self.take_delivery(headers["id"], message["body"])
+        return headers["task"] == TASK_NAME and self.take_delivery(task_id_of(headers), message["body"])
 
     def take_delivery(self, task_id: str, body: str | bytes) -> bool:
         if not self.has_strategy:
@@ -158,7 +158,7 @@ class PushWorker:
         return True
 
     def hand_back(self, message: dict[str, Any]) -> None:
-        flight = self._flight(message["headers"]["id"], message["body"])
+        flight = self._flight(task_id_of(message["headers"]), message["body"])
         if flight is not None:
             flight.settle_as(Verdict.RELEASE)
 

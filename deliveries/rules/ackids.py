@@ -29,7 +29,7 @@ class AckId(NamedTuple):
     #: When it began, in ms since 1970; 0 in ack ids of older versions.
     leased_ms: int = 0
     is_streamed: bool = False
-    #: "" in ack ids of older versions.
+    #: "" in ack ids of older versions, which suit each generation.
     generation: str = ""
     #: The last seek before it that made the subscription owe the message, or 0.
     seek: int = 0

@@ -2,8 +2,9 @@
 
 Each is a complete message that a stock Celery worker can run. A template builds it in a few microseconds, where
 Celery's own `apply_async` takes half a millisecond. The body is not in base64, so that people can read it in Redis. The
-headers' `id` comes first and has the message id, the subscription, the region, the generation of the lane and, after a
-seek, the seek's number, because the Lua scripts read it there.
+headers' `id` comes first and has the message id, the subscription and the region, because the Lua scripts read it
+there. The header `lane` has the generation of the lane and, after a seek, the seek's number; older versions, which may
+run at the same time, don't look at it. Within a process the two are one text, the task's id.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ TASK_NAME = "deliveries.deliver"
 QUEUE_PREFIX = "deliveries."
 #: The parts of a rendered message by which `own_parse` finds its way.
 _HEAD = '{"headers":{"id":"'
-_AFTER_IDENTITY = f'","lang":"py","task":"{TASK_NAME}",'
+_AFTER_IDENTITY = f'","lang":"py","task":"{TASK_NAME}","lane":"'
 _BODY = '"},"body":"'
 _HEAD_BYTES, _AFTER_IDENTITY_BYTES, _BODY_BYTES = _HEAD.encode(), _AFTER_IDENTITY.encode(), _BODY.encode()
 EMBED = '{"callbacks":null,"errbacks":null,"chain":null,"chord":null}'
@@ -48,6 +49,15 @@ def queue_name(region: str) -> str:
     return QUEUE_PREFIX + region
 
 
+def task_id_of(headers: Mapping[str, Any]) -> str:
+    """Return a task's id, from a message of any version."""
+    return _joined(headers["id"], headers.get("lane", ""))
+
+
+def _joined(identity: str, lane: str) -> str:
+    return f"{identity}.{lane}" if lane else identity
+
+
 def generation_of(task_id: str) -> str:
     """Return the generation of a task's lane; "" in tasks of an older version."""
     parts = task_id.split(".")
@@ -68,9 +78,10 @@ class TaskTemplate:
     def __init__(
         self, *, subscription_id: int | str, region: str, attempt: int, generation: str, seek: int = 0
     ) -> None:
-        self._suffix = f".{subscription_id}.{region}.{generation}" + (f".{seek}" if seek else "")
+        self._suffix = f".{subscription_id}.{region}"
+        lane = f"{generation}.{seek}" if seek else generation
         self._after_identity = (
-            f'{_AFTER_IDENTITY}"root_id":null,"parent_id":null,"group":null,'
+            f'{_AFTER_IDENTITY}{lane}","root_id":null,"parent_id":null,"group":null,'
             f'"retries":{attempt - 1},"eta":null,"expires":null,"timelimit":[null,null],"ignore_result":true,'
             f'"kwargsrepr":"{{}}","argsrepr":"({subscription_id}, \'{region}\', {attempt}, '
         )
@@ -96,8 +107,8 @@ def task_parts(region: str) -> tuple[str, ...]:
     """Return the parts of a first attempt's task message between its ids and its message text.
 
     The values between them are, in this order: message id, subscription id, generation, subscription id, message id
-    twice, subscription id, generation, subscription id, and the text that `escaped` returns. offer.lua puts them in,
-    once for each subscription.
+    twice, subscription id twice, and the text that `escaped` returns. offer.lua puts them in, once for each
+    subscription.
     """
     # Neither a region nor the rest of a task message has a "$".
     pattern = TaskTemplate(subscription_id="$", region=region, attempt=1, generation="$").render("$", "$")
@@ -124,7 +135,7 @@ def reference(message_id: int) -> dict[str, str]:
 
 
 def own_parse(message: bytes) -> tuple[str, str] | None:
-    """Return the task id and the body of a message that a template has rendered.
+    """Return the task id and the body of a message that a template of this version has rendered.
 
     Returns None for any other message, which must be decoded as a whole. Decoding the constant parts as well would take
     three times as long. Raises ValueError if the body is no JSON string.
@@ -134,7 +145,9 @@ def own_parse(message: bytes) -> tuple[str, str] | None:
     at = message.find(_BODY_BYTES, end)
     if at < 0 or not message.startswith(_HEAD_BYTES) or not message.startswith(_AFTER_IDENTITY_BYTES, end):
         return None
-    return message[len(_HEAD) : end].decode(), orjson.loads(message[at + len(_BODY) - 1 : -1])
+    lane_at = end + len(_AFTER_IDENTITY)
+    lane = message[lane_at : message.index(b'"', lane_at)]
+    return _joined(message[len(_HEAD) : end].decode(), lane.decode()), orjson.loads(message[at + len(_BODY) - 1 : -1])
 
 
 def body_parse(body: str | bytes) -> DeliverTask:

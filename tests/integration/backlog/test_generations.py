@@ -234,6 +234,22 @@ def test_an_ack_of_another_generation_comes_too_late_in_an_ordered_lane(
     assert backlog.acknowledge(LANE, pairs(2), generation=generation) == (set(ids(2)), set())
 
 
+def test_a_lease_of_an_older_version_counts_in_each_generation(backlog: Backlog) -> None:
+    """Processes of a version without generations hand out ack ids for the lanes of newer ones while both run."""
+    backlog.configure(LANE, mode=Mode.PULL, action="new", ordered=True)
+    leases = page_and_lease(backlog)
+    wrong = [(message_id, 2) for message_id in ids(2)]
+    assert backlog.lost(LANE, pairs(2), generation="") == set()
+    assert backlog.lost(LANE, wrong, generation="") == set(ids(2))
+    extended = backlog.extend(LANE, pairs(2), generation="", duration_ms=60_000, countdown_ms=(0, 0))
+    assert extended == set()
+    ends_ms = int(backlog.client.zscore(f"ph:{LANE.key}:l", str(FIRST + 1)) or 0)
+    assert ends_ms != leases.ends_ms
+    backlog.unlease(LANE, [(FIRST + 1, 1, ends_ms)], generation="")
+    assert place_of(backlog, FIRST + 1) == Place.RETRYING.encode()
+    assert backlog.acknowledge(LANE, pairs(2), generation="") == ({FIRST}, {FIRST + 1})
+
+
 def test_of_a_late_page_and_its_repetition_the_second_repeats_no_message(backlog: Backlog) -> None:
     # Given a page that two workers have read, as the first was late
     late = requested_page(backlog, ordered=True)

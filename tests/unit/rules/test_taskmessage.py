@@ -18,6 +18,8 @@ from deliveries.rules.taskmessage import (
     generation_of,
     own_parse,
     reference,
+    seek_of,
+    task_id_of,
     task_parts,
 )
 
@@ -39,11 +41,12 @@ def test_a_rendered_message_is_read_back(
     template = TaskTemplate(subscription_id=7, region="here", attempt=attempt, generation="g")
     text = template.render(str(message_id), escaped(message))
     rendered = json.loads(text)
-    assert own_parse(text.encode()) == (rendered["headers"]["id"], rendered["body"])
+    assert own_parse(text.encode()) == (task_id_of(rendered["headers"]), rendered["body"])
     task = body_parse(rendered["body"])
     assert (task.subscription_id, task.region, task.attempt, task.message) == (7, "here", attempt, message)
     assert task.message_id == message_id
-    assert rendered["headers"]["id"] == f"{message_id}.7.here.g"
+    assert rendered["headers"]["id"] == f"{message_id}.7.here"
+    assert task_id_of(rendered["headers"]) == f"{message_id}.7.here.g"
     assert rendered["headers"]["task"] == "deliveries.deliver"
     assert rendered["headers"]["retries"] == attempt - 1
     assert rendered["properties"]["delivery_info"]["routing_key"] == "deliveries.here"
@@ -61,16 +64,20 @@ def rendered_reference(*, region: str = "here") -> str:
     return template.render("12", escaped(reference(12)))
 
 
-def test_the_id_comes_first_where_the_scripts_look_for_it() -> None:
+def test_the_id_and_the_task_come_first_where_scripts_and_older_versions_look_for_them() -> None:
     rendered = rendered_reference()
-    assert rendered.startswith('{"headers":{"id":"12.7.here.g"')
+    assert rendered.startswith('{"headers":{"id":"12.7.here","lang":"py","task":"deliveries.deliver",')
 
 
-@pytest.mark.parametrize(("task_id", "generation"), [("12.7.here.g", "g"), ("12.7.here", ""), ("12.7.here.", "")])
-def test_a_task_id_has_the_generation_of_its_lane_unless_an_older_version_wrote_it(
-    task_id: str, generation: str
+@pytest.mark.parametrize(
+    ("headers", "generation", "seek"),
+    [({}, "", 0), ({"lane": ""}, "", 0), ({"lane": "g"}, "g", 0), ({"lane": "g.5"}, "g", 5), ({"lane": ".5"}, "", 5)],
+)
+def test_a_task_has_the_generation_of_its_lane_unless_an_older_version_wrote_it(
+    headers: dict[str, str], generation: str, seek: int
 ) -> None:
-    assert generation_of(task_id) == generation
+    task_id = task_id_of({"id": "12.7.here", **headers})
+    assert (generation_of(task_id), seek_of(task_id)) == (generation, seek)
 
 
 def test_a_reference_has_no_payload() -> None:
@@ -101,6 +108,6 @@ def test_a_truncated_message_is_an_error() -> None:
 
 def test_the_parts_of_a_task_message_are_what_the_template_renders() -> None:
     rendered = rendered_reference(region="here-1")
-    values = ["12", "7", "g", "7", "12", "12", "7", "g", "7", escaped(reference(12)), ""]
+    values = ["12", "7", "g", "7", "12", "12", "7", "7", escaped(reference(12)), ""]
     parts = zip(task_parts("here-1"), values, strict=True)
     assert "".join(part + value for part, value in parts) == rendered
