@@ -1,21 +1,30 @@
-"""The console's first page: what fails, how things stand, and three steps to a first push where nothing is yet."""
+"""The console's first page: how things stand, what fails, and three steps to a first push where nothing is yet."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import redis
 from django.conf import settings
 from django.contrib import admin
-from django.http import HttpRequest
+from django.db.models import Exists, OuterRef, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 
 from deliveries.admin.chart_pages import LIST_TIME_SERIES
+from deliveries.admin.diagnosis_page import DIAGNOSE
 from deliveries.inspection import words
 from deliveries.inspection.counting import counting_level, counting_text
-from deliveries.inspection.overview import Overview, health, overview
+from deliveries.inspection.failing import Failing, failing_subscriptions
+from deliveries.inspection.overview import MEAN_MINUTES, Overview, health, overview
+from deliveries.metrics import charts
 from deliveries.metrics.coverage import Counting
 from deliveries.observability.probes import Component, Status
+from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
 from subscriptions.console.navigation import chosen_project
 from subscriptions.iam import access
@@ -32,27 +41,12 @@ RECEIVER = "http://127.0.0.1:8080/"
 def overview_context(request: HttpRequest) -> dict[str, Any]:
     """What the first page shows to its reader, of the chosen project or of all that it may look into."""
     caller = caller_of(request)
-    projects = rows_callable(caller, LIST_TIME_SERIES, Project.objects.all())
-    subscriptions = rows_callable(caller, GET_SUBSCRIPTION, Subscription.objects.all())
-    chosen = chosen_project(request)
-    if chosen:
-        projects, subscriptions = projects.filter(project_id=chosen), subscriptions.filter(project__project_id=chosen)
-    figures = overview(projects, subscriptions)
-    project = chosen or next(iter(projects.values_list("project_id", flat=True)[:1]), "")
+    project = chosen_project(request) or next(iter(_projects(request).values_list("project_id", flat=True)[:1]), "")
     return {
         "title": _("Overview"),
-        "failing": [
-            {
-                "url": reverse("admin:deliveries_state", args=[failing.subscription.pk]),
-                "name": failing.subscription.name,
-                "sentence": words.status_sentence(failing.status),
-                "since": failing.since,
-            }
-            for failing in figures.failing
-        ],
-        "figures": _figures(figures),
-        "health": _health() if access.is_root(caller) else [],
-        "is_empty": not subscriptions.exists(),
+        **_standing(request),
+        "live": reverse("admin:deliveries_overview"),
+        "is_empty": not _subscriptions(request).exists(),
         "demo_project": project or DEMO_PROJECT,
         # In development, the first use of a project creates it.
         "may_start_demo": bool(project) or (settings.DEVELOPMENT and access.is_root(caller)),
@@ -61,17 +55,82 @@ def overview_context(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def _figures(figures: Overview) -> list[tuple[str, str]]:
-    def rate(value: float | None) -> str:
-        return "-" if value is None else _("%(rate)s per second") % {"rate": f"{value:.1f}"}
+def overview_live(request: HttpRequest) -> HttpResponse:
+    """The part of the first page that changes; the page asks for it again and again."""
+    return TemplateResponse(request, "admin/deliveries/standing.html", _standing(request))
+
+
+def _standing(request: HttpRequest) -> dict[str, Any]:
+    """How things stand."""
+    caller = caller_of(request)
+    failing: Sequence[Failing] = ()
+    more, unknown = 0, ""
+    try:
+        failing, more = failing_subscriptions(_subscriptions(request).annotate(may_diagnose=_may_diagnose(caller)))
+    except redis.RedisError:
+        unknown = _("It is not known which endpoints fail: Redis does not answer.")
+    except LookupError:
+        unknown = _("It is not known which endpoints fail: the maintenance worker has not looked for three minutes.")
+    hosts: dict[str, list[Failing]] = {}
+    for one in failing:
+        hosts.setdefault(one.host, []).append(one)
+    is_short = bool(chosen_project(request))
+    return {
+        "figures": _figures(overview(_projects(request))),
+        "health": _health() if access.is_root(caller) else [],
+        "failing": [(host, [_failing_row(one, is_short) for one in of_host]) for host, of_host in hosts.items()],
+        "failing_count": len(failing) + more,
+        "failing_more": more,
+        "failing_unknown": unknown,
+    }
+
+
+def _projects(request: HttpRequest) -> QuerySet[Project]:
+    projects = rows_callable(caller_of(request), LIST_TIME_SERIES, Project.objects.all())
+    chosen = chosen_project(request)
+    return projects.filter(project_id=chosen) if chosen else projects
+
+
+def _subscriptions(request: HttpRequest) -> QuerySet[Subscription]:
+    subscriptions = rows_callable(caller_of(request), GET_SUBSCRIPTION, Subscription.objects.all())
+    chosen = chosen_project(request)
+    return subscriptions.filter(project__project_id=chosen) if chosen else subscriptions
+
+
+def _may_diagnose(caller: Principal) -> Exists:
+    own = Subscription.objects.order_by().filter(pk=OuterRef("pk"))
+    return Exists(rows_callable(caller, DIAGNOSE, own))
+
+
+def _failing_row(failing: Failing, is_short: bool) -> dict[str, Any]:
+    row, lane = failing.subscription, failing.lane
+    return {
+        "url": reverse("admin:deliveries_state", args=[row.pk]),
+        "name": row.subscription_id if is_short else f"{row.project.project_id} / {row.subscription_id}",
+        "why": words.failing_text(failing.condition, lane, failing.last_result),
+        "share": f"{lane.failures} / {lane.results}" if lane.results else "-",
+        "undelivered": failing.undelivered,
+        "since": failing.since,
+        "next": words.duration_text(failing.next_attempt_ms) if failing.next_attempt_ms else "-",
+        # The reader of the query says whether it may.
+        "diagnose": reverse("admin:deliveries_diagnose", args=[row.pk]) if row.may_diagnose else "",  # type: ignore[attr-defined]
+    }
+
+
+def _figures(figures: Overview) -> list[tuple[str, str, str]]:
+    """The label, the text and the curve of each figure."""
+
+    def rate(label: str, rates: Sequence[float]) -> tuple[str, str, str]:
+        recent = rates[-MEAN_MINUTES:]
+        return label, f"{sum(recent) / len(recent):.1f} / s" if recent else "-", mark_safe(charts.sparkline(rates))  # noqa: S308 - ours
 
     oldest = "-" if figures.oldest_seconds is None else words.duration_text(figures.oldest_seconds * 1000)
     return [
-        (_("Undelivered messages"), "-" if figures.undelivered is None else str(figures.undelivered)),
-        (_("Oldest unacked message"), oldest),
-        (_("Published"), rate(figures.publish_rate)),
-        (_("Pushed"), rate(figures.push_rate)),
-        (_("Dead letters in a day"), str(figures.dead_letters)),
+        (_("Undelivered messages"), "-" if figures.undelivered is None else str(figures.undelivered), ""),
+        (_("Oldest unacked message"), oldest, ""),
+        rate(_("Published"), figures.publish_rates),
+        rate(_("Pushed"), figures.push_rates),
+        (_("Dead letters in a day"), str(figures.dead_letters), ""),
     ]
 
 

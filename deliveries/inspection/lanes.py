@@ -48,19 +48,19 @@ class LaneView:
         return round((1 - self.ack_share) * self.results)
 
 
-def lane_views(backlog: Backlog, subscription_id: int, regions: Sequence[str]) -> list[LaneView]:
-    """Return the state of a subscription's lane in each region, in one round trip. May raise redis.RedisError."""
+def lane_views(backlog: Backlog, lanes: Sequence[Lane]) -> list[LaneView]:
+    """Return the state of each lane, in one round trip. May raise redis.RedisError."""
     pipe = backlog.client.pipeline(transaction=False)
-    for region in regions:
-        key = f"{PREFIX}{Lane(subscription_id, region).key}"
+    for lane in lanes:
+        key = f"{PREFIX}{lane.key}"
         pipe.hgetall(f"{key}:s")
         pipe.zcard(f"{key}:z")
         pipe.zrange(f"{key}:z", 0, RETRIES_READ - 1, withscores=True)
-        pipe.zscore(REGIONS_KEY, region)
+        pipe.zscore(REGIONS_KEY, lane.region)
     replies = pipe.execute()
     now_ms = time.time() * 1000
-    rows = zip(regions, replies[0::4], replies[1::4], replies[2::4], replies[3::4], strict=True)
-    return [_lane_view(*row, now_ms=now_ms) for row in rows]
+    rows = zip(lanes, replies[0::4], replies[1::4], replies[2::4], replies[3::4], strict=True)
+    return [_lane_view(lane.region, *row, now_ms=now_ms) for lane, *row in rows]
 
 
 def message_places(backlog: Backlog, lane: Lane, message_id: int) -> tuple[Place | None, float | None]:

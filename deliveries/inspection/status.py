@@ -12,7 +12,7 @@ from enum import StrEnum
 import redis
 from django.conf import settings
 
-from deliveries.backlog.backlog import DEAD_AFTER_MS
+from deliveries.backlog.backlog import DEAD_AFTER_MS, Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.inspection.lanes import LaneView, lane_views
 from deliveries.inspection.outcomes import Outcomes, subscription_outcomes
@@ -84,7 +84,8 @@ def subscription_status(subscription: Subscription, *, clock: Clock = utcnow) ->
     if subscription.detached:
         return SubscriptionStatus(Condition.DETACHED, undelivered, age, [])
     try:
-        lanes = lane_views(default_backlog(), subscription.pk, sorted({settings.REGION, *waiting_regions}))
+        regions = sorted({settings.REGION, *waiting_regions})
+        lanes = lane_views(default_backlog(), [Lane(subscription.pk, region) for region in regions])
     except redis.RedisError:
         return SubscriptionStatus(Condition.REDIS_DOWN, undelivered, age, [])
     outcomes = None if undelivered else subscription_outcomes(subscription, clock=clock)
@@ -94,7 +95,7 @@ def subscription_status(subscription: Subscription, *, clock: Clock = utcnow) ->
         return SubscriptionStatus(Condition.PAUSED, undelivered, age, lanes)
     if not undelivered:
         return SubscriptionStatus(Condition.IDLE, undelivered, age, lanes, outcomes=outcomes)
-    condition, lane = _condition(lanes)
+    condition, lane = worst_lane(lanes)
     return SubscriptionStatus(
         condition,
         undelivered,
@@ -102,11 +103,11 @@ def subscription_status(subscription: Subscription, *, clock: Clock = utcnow) ->
         lanes,
         lane,
         last_result=_last_result(subscription.pk, lane) if condition in FAILING else "",
-        next_attempt_ms=_next_attempt_ms(condition, lane),
+        next_attempt_ms=next_attempt_ms(condition, lane),
     )
 
 
-def _condition(lanes: Sequence[LaneView]) -> tuple[Condition, LaneView]:
+def worst_lane(lanes: Sequence[LaneView]) -> tuple[Condition, LaneView]:
     """Return the most important condition of all lanes, and its lane."""
     conditions = [(condition_of(lane), lane) for lane in lanes]
     order = list(Condition)
@@ -128,7 +129,8 @@ def condition_of(lane: LaneView) -> Condition:
     return Condition.DELIVERING
 
 
-def _next_attempt_ms(condition: Condition, lane: LaneView) -> float | None:
+def next_attempt_ms(condition: Condition, lane: LaneView) -> float | None:
+    """Return how long the lane waits until its next attempt; None if that is not known, or nothing holds it back."""
     if condition == Condition.BACKING_OFF:
         return max(lane.pause_ms, lane.retry_in_ms or 0.0 if not lane.is_spilled else 0.0)
     if condition == Condition.RETRYING:

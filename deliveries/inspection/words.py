@@ -138,6 +138,13 @@ def _lane_sentence(status: SubscriptionStatus, lane: LaneView) -> str:
             return _("Delivering: %(outstanding)d messages are outstanding.") % words
 
 
+def failing_text(condition: Condition, lane: LaneView, last_result: str) -> str:
+    """Return in a few words why a lane fails: the last result, or that nobody serves its region."""
+    if condition == Condition.NO_WORKER:
+        return _("no push worker of region %(region)s") % {"region": lane.region}
+    return result_text(last_result) or "-"
+
+
 def _counted(status: SubscriptionStatus) -> dict[str, Any]:
     return {"count": count_text(status.undelivered)}
 

@@ -97,6 +97,16 @@ def figure(chart: Chart) -> str:
     return f"<figure><figcaption>{caption}</figcaption>{plot}{_legend(chart, lines, before)}</figure>"
 
 
+def sparkline(values: Sequence[float]) -> str:
+    """Return a small curve without axes, as HTML, to stand below its last value; empty if nothing but zeros."""
+    if not any(values):
+        return ""
+    top = max(values)
+    points = " ".join(f"{place},{20 - 18 * value / top:.1f}" for place, value in enumerate(values))
+    size = f'viewBox="0 0 {len(values) - 1} 21" preserveAspectRatio="none"'
+    return f'<svg class="sparkline" {size} aria-hidden="true"><polyline points="{points}"/></svg>'
+
+
 def _svg(chart: Chart, lines: Sequence[Line], before: Sequence[Line], caption: str) -> str:
     top = nice_top(max(_highest(lines, stacked=chart.stacked), _highest(before, stacked=False)))
     parts = [

@@ -1,18 +1,34 @@
 "use strict";
-// Keeps the texts of a page up to date: asks for them every two seconds while somebody looks at the page.
+// Keeps a page up to date while somebody looks at it: the texts that it names, and the part that it loads anew.
 
 const PERIOD_MS = 2000;
 const page = document.querySelector("[data-live-source]");
+const part = document.querySelector("[data-live-part]");
 
 async function refresh() {
   if (document.hidden) return;
   try {
-    const answer = await fetch(page.dataset.liveSource, { headers: { Accept: "application/json" } });
-    if (!answer.ok) return;
-    show(await answer.json());
+    if (page) show(JSON.parse(await load(page.dataset.liveSource, "application/json")));
+    if (part && !isInUse(part)) {
+      const html = await load(part.dataset.livePart, "text/html");
+      if (!isInUse(part)) part.innerHTML = html;
+    }
   } catch {
     // The server is away for a moment; the next round asks again.
   }
+}
+
+async function load(url, type) {
+  const answer = await fetch(url, { headers: { Accept: type } });
+  // A redirection leads to the login.
+  if (!answer.ok || answer.redirected) throw new Error(answer.status);
+  return answer.text();
+}
+
+// What somebody has chosen with the keyboard or marked to copy stays where it is.
+function isInUse(element) {
+  const marked = getSelection();
+  return element.contains(document.activeElement) || (!marked.isCollapsed && element.contains(marked.anchorNode));
 }
 
 function show(texts) {

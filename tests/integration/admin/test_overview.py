@@ -1,4 +1,4 @@
-"""The first page shows failures first, is quiet when all is well, and leads to a first push if the console is empty."""
+"""The first page shows how things stand and all that fails; if the console is empty, it leads to a first push."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import redis
 import requests
 from django.contrib.auth.models import Permission, User
 from django.db import connection
@@ -15,7 +16,8 @@ from django.test.utils import CaptureQueriesContext
 
 from deliveries.admin import demoreceiver
 from deliveries.backlog.default import default_backlog
-from deliveries.models import CountingLease, Delivery, GaugeMinute
+from deliveries.inspection import failing as failing_endpoints
+from deliveries.models import CountingLease, Delivery, GaugeMinute, GaugeRound, MetricHour, MetricMinute
 from deliveries.pipeline.counting.lease import Counter, Lease
 from pushhub.common.clock import utcnow
 from subscriptions.iam import grants
@@ -43,10 +45,12 @@ def client(redis_url: str) -> Client:
 
 
 def gauge(resource: str = PUSH, *, minutes_ago: int = 0, backoff_ms: int = 0, undelivered: int = 0) -> None:
+    at = utcnow().replace(second=0, microsecond=0) - timedelta(minutes=minutes_ago)
+    GaugeRound.objects.get_or_create(at=at)
     GaugeMinute.objects.create(
         project=resource.split("/")[1],
         resource=resource,
-        at=utcnow().replace(second=0, microsecond=0) - timedelta(minutes=minutes_ago),
+        at=at,
         undelivered=undelivered,
         oldest_unacked_seconds=90,
         outstanding=0,
@@ -62,32 +66,147 @@ def failing_subscription(api: Api) -> None:
 
 
 def figures(client: Client) -> dict[str, str]:
-    shown: list[tuple[str, str]] = client.get("/admin/").context["figures"]
-    return dict(shown)
+    shown: list[tuple[str, str, str]] = client.get("/admin/").context["figures"]
+    return {name: text for name, text, _ in shown}
 
 
-def test_a_failing_endpoint_comes_first_with_the_reason_and_time_of_its_failure(api: Api, client: Client) -> None:
+def failing(client: Client) -> list[dict[str, Any]]:
+    return [row for _, rows in client.get("/admin/").context["failing"] for row in rows]
+
+
+def pushes(at: datetime, response_class: str, *, count: int = 10, resource: str = PUSH, event: str = "push") -> None:
+    """Count pushes of a minute, as the counter does: in the tables of minutes and of hours."""
+    for model, begin in ((MetricMinute, at), (MetricHour, at.replace(minute=0))):
+        row, is_new = model.objects.get_or_create(
+            project=resource.split("/")[1],
+            resource=resource,
+            event=event,
+            at=begin,
+            response_class=response_class,
+            response_code=200,
+            defaults={"count": count, "bytes": 0, "latency_us_sum": 0, "latency_us_max": 0},
+        )
+        if not is_new:
+            row.count += count
+            row.save()
+
+
+def test_a_failing_endpoint_is_shown_below_the_figures_with_its_reason_and_its_host(api: Api, client: Client) -> None:
     failing_subscription(api)
-    gauge(minutes_ago=2)
     gauge(backoff_ms=500, undelivered=1)
     page = client.get("/admin/")
-    [failing] = page.context["failing"]
-    assert failing["name"] == PUSH
-    assert failing["sentence"].startswith("No push worker of region local has run yet")
-    assert failing["since"] == GaugeMinute.objects.earliest("at").at
-    assert page.content.decode().index(PUSH) < page.content.decode().index("Undelivered messages")
+    [(host, [row])] = page.context["failing"]
+    assert (host, row["name"], row["undelivered"]) == ("127.0.0.1:40009", "shop / push", 1)
+    assert row["why"] == "no push worker of region local"
+    assert page.context["failing_count"] == 1
+    text = page.content.decode()
+    assert text.index("Undelivered messages") < text.index("127.0.0.1:40009")
     assert figures(client)["Undelivered messages"] == "1"
 
 
-@pytest.mark.parametrize(("minutes", "is_known"), [(7, True), (24 * 60 - 1, False)])
-def test_an_endpoint_that_never_worked_fails_since_its_first_minute_of_the_last_day(
-    api: Api, client: Client, minutes: int, is_known: bool
+@pytest.fixture
+def noon(monkeypatch: pytest.MonkeyPatch) -> datetime:
+    """Let it be 12:30 for the page."""
+    noon = utcnow().replace(hour=12, minute=30, second=0, microsecond=0)
+    monkeypatch.setattr(failing_endpoints, "utcnow", lambda: noon)
+    monkeypatch.setattr(failing_endpoints.failing_subscriptions, "__kwdefaults__", {"clock": lambda: noon})
+    monkeypatch.setattr(failing_endpoints, "last_round", lambda _now: GaugeRound.objects.latest("at").at)
+    return noon
+
+
+@pytest.mark.parametrize(
+    ("acks", "nacks", "since"),
+    [
+        # Minutes before 12:30 in which pushes were acked, and in which they were nacked.
+        ([200, 100, 10], [8, 5, 1], 8),
+        ([200, 100], [50, 8, 1], 50),
+        # A stray ack in a minute of nacks ends no outage; a stray nack begins none.
+        ([300, 100], [*[50] * 20, *[20] * 20, 1], 50),
+        ([], [7, 3], 7),
+        ([], [24 * 60 - 10, 300, 7], None),
+        ([], [], None),
+    ],
+)
+def test_an_endpoint_fails_since_its_pushes_are_not_acknowledged_any_more(
+    api: Api, client: Client, noon: datetime, acks: list[int], nacks: list[int], since: int | None
 ) -> None:
     failing_subscription(api)
-    gauge(minutes_ago=minutes, backoff_ms=500, undelivered=1)
     gauge(backoff_ms=500, undelivered=1)
-    [failing] = client.get("/admin/").context["failing"]
-    assert failing["since"] == (GaugeMinute.objects.earliest("at").at if is_known else None)
+    for ago in acks:
+        pushes(noon - timedelta(minutes=ago), "ack")
+    for ago in nacks:
+        pushes(noon - timedelta(minutes=ago), "remote_server_5xx")
+    [row] = failing(client)
+    assert row["since"] == (None if since is None else noon - timedelta(minutes=since))
+
+
+def test_all_failing_endpoints_are_shown_in_as_many_queries_as_one(
+    api: Api, client: Client, noon: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing_subscription(api)
+    gauge(backoff_ms=500, undelivered=1)
+    pushes(noon - timedelta(minutes=3), "remote_server_5xx")
+    counts: list[Any] = []
+    for more in (0, 30):
+        for number in range(more):
+            name = f"projects/shop/subscriptions/sub-{number}"
+            endpoint = f"http://127.0.0.1:{40010 + number % 2}/"
+            api.create(f"subscriptions/sub-{number}", {"topic": TOPIC, "pushConfig": {"pushEndpoint": endpoint}})
+            gauge(name, backoff_ms=500, undelivered=1)
+            pushes(noon - timedelta(minutes=3), "remote_server_5xx", resource=name)
+        client.get("/admin/")
+        with CaptureQueriesContext(connection) as queries:
+            client.get("/admin/")
+        counts.append(len(queries))
+    assert len(failing(client)) == 31
+    assert counts[0] == counts[1]
+    assert {host: len(rows) for host, rows in client.get("/admin/").context["failing"]} == {
+        "127.0.0.1:40009": 1,
+        "127.0.0.1:40010": 15,
+        "127.0.0.1:40011": 15,
+    }
+    monkeypatch.setattr(failing_endpoints, "MAX_SHOWN", 20)
+    assert client.get("/admin/").context["failing_count"] == 31
+    assert "And 11 more." in client.get("/admin/").content.decode()
+
+
+def test_the_part_that_changes_is_served_alone_and_shows_no_more_than_the_page(api: Api, client: Client) -> None:
+    failing_subscription(api)
+    gauge(backoff_ms=500, undelivered=1)
+    part = client.get("/admin/deliveries/delivery/overview/")
+    assert "127.0.0.1:40009" in part.content.decode()
+    assert "<html" not in part.content.decode()
+    assert Client().get("/admin/deliveries/delivery/overview/").status_code == 302
+
+
+def test_all_is_not_said_to_be_well_where_it_is_not_known(
+    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing_subscription(api)
+    gauge(minutes_ago=5)
+    text = client.get("/admin/").content.decode()
+    assert "the maintenance worker has not looked for three minutes" in text
+    assert "All is well" not in text
+    gauge(backoff_ms=500)
+
+    def unreachable(*_: Any) -> None:
+        raise redis.ConnectionError
+
+    monkeypatch.setattr(failing_endpoints, "lane_views", unreachable)
+    text = client.get("/admin/").content.decode()
+    assert "Redis does not answer" in text
+    assert "All is well" not in text
+
+
+def test_rates_are_those_of_the_last_five_minutes_with_a_curve_of_fifteen(api: Api, client: Client) -> None:
+    failing_subscription(api)
+    minute = utcnow().replace(second=0, microsecond=0)
+    for ago in (1, 2, 12):
+        pushes(minute - timedelta(minutes=ago), "ack", count=600)
+    assert figures(client)["Pushed"] == "4.0 / s"
+    assert figures(client)["Published"] == "-"
+    curves = [curve for _, _, curve in client.get("/admin/").context["figures"]]
+    assert [curve.count(",") for curve in curves] == [0, 0, 0, 15, 0]
 
 
 def test_a_quiet_console_says_that_all_is_well(api: Api, client: Client) -> None:
@@ -185,24 +304,9 @@ def test_a_reader_sees_only_the_figures_of_its_own_projects(api: Api, client: Cl
     grants.role_grant(Project.objects.get(project_id="other"), role="roles/owner", member="user:ada@example.com")
     page = ada.get("/admin/")
     assert page.context["failing"] == [] and page.context["health"] == []
-    assert dict(page.context["figures"])["Undelivered messages"] == "-"
+    assert page.context["figures"][0][:2] == ("Undelivered messages", "0")
     assert ada.post("/admin/deliveries/delivery/demo/", {"project": "shop"}, follow=True).context["failing"] == []
     assert Subscription.objects.count() == 1
-
-
-def test_the_page_needs_as_many_queries_with_many_subscriptions_as_with_few(api: Api, client: Client) -> None:
-    failing_subscription(api)
-    gauge(undelivered=1)
-    counts: list[Any] = []
-    for more in (0, 30):
-        for number in range(more):
-            api.create(f"subscriptions/sub-{number}", {"topic": TOPIC})
-            gauge(f"projects/shop/subscriptions/sub-{number}", undelivered=1)
-        client.get("/admin/")
-        with CaptureQueriesContext(connection) as queries:
-            client.get("/admin/")
-        counts.append(len(queries))
-    assert counts[0] == counts[1]
 
 
 def test_the_health_of_the_push_workers_shows_whether_they_get_their_jobs_done(client: Client) -> None:

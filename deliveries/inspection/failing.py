@@ -1,0 +1,144 @@
+"""Which endpoints fail: all of them at a glance, in a number of queries that doesn't depend on how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import takewhile
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db.models import Q, QuerySet, Sum
+
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.default import default_backlog
+from deliveries.inspection.lanes import LaneView, lane_views
+from deliveries.inspection.overview import last_round
+from deliveries.inspection.status import FAILING, Condition, next_attempt_ms, worst_lane
+from deliveries.models import Delivery, GaugeMinute, Metric, MetricHour, MetricMinute
+from deliveries.rules.outcome import ResponseClass
+from pushhub.common import names
+from pushhub.common.clock import Clock, utcnow
+from subscriptions.models import Subscription
+
+#: Failing subscriptions that are shown, those with the oldest message first.
+MAX_SHOWN = 200
+#: An endpoint is well in a span of time in which that share of its pushes was acknowledged.
+WELL = 0.9
+SINCE_PERIOD = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """A push subscription that fails now. `since` is None if that is longer than SINCE_PERIOD, or not counted yet."""
+
+    subscription: Subscription
+    condition: Condition
+    lane: LaneView
+    undelivered: int
+    #: The HTTP status or the reason of the last failed push; "" if none is known.
+    last_result: str
+    next_attempt_ms: float | None
+    since: datetime | None
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.subscription.push_endpoint).netloc
+
+
+def failing_subscriptions(
+    subscriptions: QuerySet[Subscription], *, clock: Clock = utcnow
+) -> tuple[Sequence[Failing], int]:
+    """Return those of the subscriptions that fail now, and how many more than MAX_SHOWN seem to.
+
+    The last gauges say which to look at; a LookupError says that they are too old. May raise redis.RedisError.
+    """
+    now = clock()
+    taken = last_round(now)
+    if taken is None:
+        raise LookupError
+    held = GaugeMinute.objects.filter(Q(backoff_ms__gt=0) | Q(unserved__gt=0), at=taken)
+    ranked = held.order_by("-oldest_unacked_seconds", "resource").values_list("resource", "undelivered")
+    rows = _rows_named(subscriptions, [resource for resource, _ in ranked])
+    shown = [(rows[resource], undelivered) for resource, undelivered in ranked if resource in rows]
+    more = max(len(shown) - MAX_SHOWN, 0)
+    found = _failing_now(shown[:MAX_SHOWN])
+    results = _last_results(found)
+    since = _failing_since([row.name for row, *_ in found], now)
+    return [
+        Failing(
+            row,
+            condition,
+            lane,
+            undelivered,
+            results.get(row.pk, ""),
+            next_attempt_ms(condition, lane),
+            since.get(row.name),
+        )
+        for row, undelivered, condition, lane in found
+    ], more
+
+
+Found = tuple[Subscription, int, Condition, LaneView]
+
+
+def _rows_named(subscriptions: QuerySet[Subscription], resources: Sequence[str]) -> dict[str, Subscription]:
+    pairs = [names.parse_subscription(resource) for resource in resources]
+    rows = subscriptions.filter(
+        project__project_id__in={project for project, _ in pairs},
+        subscription_id__in={subscription_id for _, subscription_id in pairs},
+    )
+    return {row.name: row for row in rows.exclude(push_endpoint="").filter(paused=False).select_related("project")}
+
+
+def _failing_now(shown: Sequence[tuple[Subscription, int]]) -> list[Found]:
+    regions = sorted({settings.REGION, *settings.REGIONS})
+    views = iter(lane_views(default_backlog(), [Lane(row.pk, region) for row, _ in shown for region in regions]))
+    found = []
+    for row, undelivered in shown:
+        lanes = [view for _, view in zip(regions, views, strict=False)]
+        condition, lane = worst_lane([lane for lane in lanes if lane.is_known] or lanes[:1])
+        if condition in FAILING:
+            found.append((row, undelivered, condition, lane))
+    return found
+
+
+def _last_results(found: Sequence[Found]) -> dict[int, str]:
+    """Return the result of the last failed push of the deliveries that are retried next, by subscription."""
+    ids = [message_id for *_, lane in found for message_id in lane.retry_ids]
+    rows = Delivery.objects.filter(message_id__in=ids, subscription__in=[row.pk for row, *_ in found])
+    failed = rows.exclude(last_result="").order_by("last_attempt_at")
+    return dict(failed.values_list("subscription_id", "last_result"))
+
+
+def _failing_since(resources: Sequence[str], now: datetime) -> dict[str, datetime]:
+    """Return when the pushes of each subscription stopped being acknowledged, to the minute, as they were counted."""
+    start = now.replace(minute=0, second=0, microsecond=0) - SINCE_PERIOD
+    by_hour: dict[datetime, list[str]] = {}
+    for resource, shares in _shares(MetricHour, resources, start, now).items():
+        well = [place for place, (_, share) in enumerate(shares) if share >= WELL]
+        # If the last hour is well as a whole, it went wrong in the midst of that hour.
+        hour, _ = shares[min(well[-1] + 1, len(shares) - 1)] if well else shares[0]
+        if well or hour > start:
+            by_hour.setdefault(hour, []).append(resource)
+    since = {}
+    for hour, of_hour in by_hour.items():
+        for resource, shares in _shares(MetricMinute, of_hour, hour, hour + timedelta(hours=1)).items():
+            bad = list(takewhile(lambda minute: minute[1] < WELL, reversed(shares)))
+            if bad:
+                since[resource] = bad[-1][0]
+    return since
+
+
+def _shares(
+    model: type[Metric], resources: Iterable[str], start: datetime, end: datetime
+) -> Mapping[str, list[tuple[datetime, float]]]:
+    """Return the share of acks in each span of time with pushes, in order, by subscription."""
+    pushes = model._default_manager.filter(resource__in=resources, event="push", at__gte=start, at__lt=end)
+    acked = Sum("count", filter=Q(response_class=ResponseClass.ACK), default=0)
+    rows = pushes.order_by("at").values_list("resource", "at").annotate(acked=acked, pushed=Sum("count"))
+    found: dict[str, list[tuple[datetime, float]]] = {}
+    for resource, at, acks, count in rows:
+        found.setdefault(resource, []).append((at, acks / count))
+    return found
