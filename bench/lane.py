@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from itertools import count, pairwise
 from typing import NamedTuple
 
-from deliveries.rules import flow as rules
+from bench.law import Law
 from deliveries.rules import retry
-from deliveries.rules.flow import Flow
-from deliveries.rules.window import Phase
+from deliveries.rules.flow import Flow, Phase, is_repeated
 
 
 class Request(NamedTuple):
@@ -114,7 +113,7 @@ class Lane:
         max_attempts: int = 0,
     ) -> None:
         self.endpoint = endpoint
-        self.flow = flow or Flow()
+        self.law = Law(flow)
         self.dice = random.Random(seed)
         self.gap_ms = 1000 / per_second if per_second else None
         #: The number of attempts after which a message goes to the dead letters; 0 for no limit.
@@ -158,10 +157,10 @@ class Lane:
 
     def _pump(self) -> None:
         ready = self._waiting + len(self._due)
-        free = min(rules.free(self.flow, outstanding=self.outstanding, now_ms=self.now_ms), ready)
+        free = min(self.law.free(outstanding=self.outstanding, now_ms=self.now_ms), ready)
         if free:
             self.outstanding += free
-            self.flow = rules.sent(self.flow, count=free, outstanding=self.outstanding, now_ms=self.now_ms)
+            self.law.spend(free, outstanding=self.outstanding, now_ms=self.now_ms)
         for _ in range(free):
             if self._due:
                 self._push(*self._due.popleft())
@@ -169,8 +168,8 @@ class Lane:
                 self._waiting -= 1
                 self._push(next(self._messages), 1)
         if ready > free and self._pump_ms <= self.now_ms:
-            wait_ms = rules.bucket_wait_ms(self.flow, now_ms=self.now_ms)
-            if wait_ms is not None and self.outstanding < rules.tokens(self.flow):
+            wait_ms = self.law.bucket_wait_ms(now_ms=self.now_ms)
+            if wait_ms is not None and self.outstanding < self.law.tokens:
                 self._pump_ms = wait_ms + 0.001
                 self._at(self._pump_ms, self._pump)
 
@@ -184,18 +183,18 @@ class Lane:
     def _settle(self, message: int, attempt: int, answer: Answer) -> None:
         history = self.history
         self.outstanding -= 1
-        resume_ms = self.flow.backoff.resume_ms
-        self.flow = rules.result(
-            self.flow,
+        paused_until_ms = self.law.state["resume_ms"]
+        self.law.result(
             acked=answer.acked,
             latency_ms=answer.latency_ms,
             now_ms=self.now_ms,
             dice=self.dice.random(),
-            repeated=rules.is_repeated(attempt),
+            repeated=is_repeated(attempt),
         )
-        if self.flow.backoff.resume_ms > resume_ms:
-            history.pauses.append((self.now_ms, self.flow.backoff.resume_ms))
-            self._at(self.flow.backoff.resume_ms, self._pump)
+        resume_ms = self.law.state["resume_ms"]
+        if resume_ms > paused_until_ms:
+            history.pauses.append((self.now_ms, resume_ms))
+            self._at(resume_ms, self._pump)
         if answer.acked:
             history.acked += 1
             history.latency_ms += answer.latency_ms
@@ -214,17 +213,17 @@ class Lane:
         self._at(self.now_ms + delay_ms, lambda: self._return(message, attempt + 1))
 
     def _sample(self) -> None:
-        history, window = self.history, self.flow.window
+        history, flow = self.history, self.law.flow
         history.samples.append(
             Sample(
                 now_ms=self.now_ms,
-                window=window.size,
+                window=flow.window,
                 outstanding=self.outstanding,
                 backlog=self._waiting + len(self._due),
-                level=self.flow.backoff.level,
-                share=window.share.nacks,
-                gap_ms=window.share.gap_ms,
-                phase=window.round.phase,
+                level=flow.backoff_level,
+                share=flow.nack_share,
+                gap_ms=flow.gap_ms,
+                phase=Phase(flow.phase),
                 sent=len(history.sent_ms),
                 acked=history.acked,
                 nacked=history.nacked,

@@ -3,7 +3,8 @@
     python -m bench.simulate                     draws every scenario to docs/flow-control.svg and prints its figures
     python -m bench.simulate --table             prints the figures, and those by share of nacks, without a picture
 
-Either takes minutes. The same seed gives the same picture, to the byte. Only the checkout is needed.
+Either takes minutes. The same seed gives the same picture, to the byte. The checkout and lupa
+(tests/requirements.txt) are enough.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from pathlib import Path
 from bench.drawing import Panel, draw
 from bench.lane import Answer, Endpoint, History, Lane, Request
 from deliveries.rules.flow import Flow
-from deliveries.rules.window import Round, Window
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "flow-control.svg"
 #: How far a latency strays from its mean, to either side.
@@ -112,16 +112,21 @@ def backing_off() -> Flow:
     """Return the flow of a lane after a minute of nothing but nacks: window 1, in backoff."""
     lane = Lane(dead(), per_second=5)
     lane.run(60, samples=1)
-    window, backoff = lane.flow.window, lane.flow.backoff
+    learned = lane.law.flow
     # The clock of the next run starts at 0.
     return Flow(
-        window=Window(size=1.0, round=Round(size=1.0), share=window.share), backoff=type(backoff)(level=backoff.level)
+        window=1.0,
+        round_size=1.0,
+        nack_share=learned.nack_share,
+        nack_share_seen=learned.nack_share_seen,
+        gap_ms=learned.gap_ms,
+        backoff_level=learned.backoff_level,
     )
 
 
 def wide_open() -> Flow:
     """Return the flow of a lane at the end of slow start."""
-    return Flow(window=Window(size=3000.0, seen=1000.0, round=Round(size=3000.0)))
+    return Flow(window=3000.0, results_seen=1000.0, round_size=3000.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,17 @@
 """The short codes that Redis holds, and the names that the code has for them: no other file knows both.
 
 The codes keep Redis small and do not change from one version to the next. `lua_names` gives the Lua scripts the same
-names: constants for the places and verdicts, a list of the rules' fields, and tables of the state's fields and codes.
+names: constants for the places, verdicts and phases, the rules' fields with their first values, tables of the state's
+fields and codes, and the numbers that Python needs too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 
+from deliveries.rules import retry
+from deliveries.rules.flow import FREE_LEVEL, Flow, Phase
 from deliveries.rules.outcome import Verdict
 
 
@@ -109,7 +112,11 @@ def lua_names(*, time_scale: float = 1.0) -> str:
             *(f"local {place.name} = '{place}'" for place in Place),
             *(f"local {verdict.name} = '{code}'" for verdict, code in VERDICT_CODES.items()),
             f"local TIME_SCALE = {time_scale!r}",
-            f"local RULE_FIELDS = {_lua_list(RULE_CODES)}",
+            *(f"local {phase.name} = {phase.value}" for phase in Phase),
+            f"local FREE_LEVEL = {FREE_LEVEL!r}",
+            f"local COUNTDOWN_MS, COUNTDOWN_JITTER = {retry.MINIMUM_MS!r}, {retry.JITTER!r}",
+            f"local COUNTDOWN_DOUBLINGS = {retry.DOUBLINGS!r}",
+            f"local FIRST_VALUES = {_lua_map({name: float(Flow._field_defaults[name]) for name in RULE_CODES})}",
             f"local STATE_CODES = {_lua_map(STATE_CODES)}",
             f"local STATE_NAMES = {_lua_map({code: name for name, code in STATE_CODES.items()})}",
             f"local STATE_COUNT = {len(STATE_CODES)}",
@@ -119,9 +126,5 @@ def lua_names(*, time_scale: float = 1.0) -> str:
     )
 
 
-def _lua_list(words: Iterable[str]) -> str:
-    return "{" + ", ".join(f"'{word}'" for word in words) + "}"
-
-
-def _lua_map(entries: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f"['{key}'] = '{value}'" for key, value in entries.items()) + "}"
+def _lua_map(entries: Mapping[str, str | float]) -> str:
+    return "{" + ", ".join(f"['{key}'] = {value!r}" for key, value in entries.items()) + "}"

@@ -7,15 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from deliveries.backlog.codes import STATE_CODES, Mode
-from deliveries.rules import window as windows
-from deliveries.rules.backoff import Backoff
-from deliveries.rules.bucket import Bucket
 from deliveries.rules.flow import Flow
-from deliveries.rules.share import PRIOR, Share
-from deliveries.rules.window import START, Base, Phase, Round, Window
-
-#: The values of fields that an older version did not write; all other fields begin at 0 (rules_new in rules.lua).
-FIRST_VALUES = {"window": START, "ack_ratio": 1.0, "round_size": START, "nack_share_seen": PRIOR}
 
 
 class LaneSummary(NamedTuple):
@@ -86,8 +78,7 @@ class LaneState:
 
     @property
     def window(self) -> int:
-        """The push window in whole messages, without the subscription's own limit."""
-        return windows.tokens(self.flow.window)
+        return self.flow.tokens
 
 
 def lane_state_parse(fields: Mapping[bytes, bytes]) -> LaneState | None:
@@ -97,7 +88,8 @@ def lane_state_parse(fields: Mapping[bytes, bytes]) -> LaneState | None:
 
     def number(name: str) -> float:
         value = fields.get(STATE_CODES[name].encode())
-        return FIRST_VALUES.get(name, 0.0) if value is None else float(value)
+        # An older version did not write every field.
+        return Flow._field_defaults.get(name, 0.0) if value is None else float(value)
 
     return LaneState(
         mode=Mode(int(number("mode"))),
@@ -109,32 +101,7 @@ def lane_state_parse(fields: Mapping[bytes, bytes]) -> LaneState | None:
         ordered=number("ordered") == 1,
         parked=int(number("parked")),
         push_config=int(number("push_config")),
-        flow=Flow(
-            window=Window(
-                number("window"),
-                number("ack_ratio"),
-                number("latency_ms"),
-                number("results_seen"),
-                Round(
-                    Phase(int(number("phase"))),
-                    number("round_began_ms"),
-                    number("round_size"),
-                    number("round_results"),
-                    number("round_nacks"),
-                    number("round_latency_ms"),
-                    number("round_peak"),
-                ),
-                Base(number("base_size"), number("base_results"), number("base_nacks"), number("base_latency_ms")),
-                number("step"),
-                number("turn"),
-                Share(number("nack_share"), number("nack_share_seen"), number("gap_ms")),
-            ),
-            backoff=Backoff(number("backoff_level"), number("backoff_since_ms"), number("resume_ms")),
-            bucket=Bucket(number("bucket_tokens"), number("bucket_filled_ms")),
-            cap=number("cap"),
-            rate=number("rate"),
-            burst=number("burst"),
-        ),
+        flow=Flow(*map(number, Flow._fields)),
     )
 
 

@@ -1,8 +1,23 @@
 -- Push window, push backoff and rate limit of one lane: pure arithmetic on its state, in front of every verb's script. The
--- Python twins (deliveries/rules/window.py, share.py, backoff.py, bucket.py, flow.py) say what each rule is and why. A
--- property test holds the two to the same numbers, so keep the order of operations. codes.py has the short name that
--- each field has in Redis.
+-- simulator and the tests run this file too (bench/law.py); docs/flow-control.md says what the law is for.
 --
+-- Push window (docs/spec.md#push-window). Between the bounds it looks for the size at which the endpoint works best. It never
+-- judges by single failures: it compares two sizes, a windowful of results at each (a round), and keeps the better one. A larger
+-- window is better unless most of what it adds is nacked or the latency rises with it. Nacks that a smaller window does not
+-- reduce have nothing to do with load: the window stays, and they count for the lane's share of nacks instead. After slow start
+-- rounds follow in a cycle: a rest of two windowfuls, a base, and a trial. The trials take turns: a larger window, one that is
+-- smaller by the base's nacks, and one that is smaller by a quarter. A trial that succeeds is the base of the next, larger step.
+--
+-- Push backoff (docs/spec.md#push-backoff). With one nack in five a delivery goes out about every 500 ms, and with nothing but
+-- nacks every 30 to 60 s. The first point is met by a gap between deliveries, which depends on the share of nacks that a smaller
+-- window does not reduce. It halves whenever the share falls by 1.3 percentage points, so that no point costs much more than the
+-- next, and it is 0 below 3 %. The second point is met by pauses: a level counts the nacks since the last ack, and above
+-- FREE_LEVEL the lane sends one message at a time, and each nack starts a pause. One ack ends that. A nack counts only if its
+-- request began after the previous nack was known, and an ack only if its request began after the last pause, because older
+-- requests say nothing about the present. So the thousands of requests that are outstanding when an endpoint dies count as one
+-- nack, and an outage of a second costs pauses of about a second.
+--
+-- The state's fields (codes.py has the short name that each has in Redis, deliveries/rules/flow.py its first value):
 --   window            how many messages may be outstanding
 --   ack_ratio         share of acks among the last results
 --   latency_ms        mean latency of the last results
@@ -35,22 +50,59 @@
 --                                                         twin of countdown_ms in retry.py
 --   rules_pause(state, now_ms)                            how long until the next delivery may go, the gap included (ms)
 
-local SLOW_START_LIMIT, LARGEST_WINDOW, LINEAR_STEP, UNPROVEN_LIMIT = 3000, 30000, 60, 100
-local ACK_RATIO_ABOVE, LATENCY_BELOW_MS, MEMORY = 0.99, 1000, 1000
-local SHORTEST_ROUND, REST_ROUNDS, REST_NACKS, FIRST_STEP, TELLING, QUARTER = 16, 2, 0.125, 0.5, 0.35, 0.25
-local SLOWER_MS, FASTER_MS = 10, 3
-local SLOWER, FASTER, QUARTERED_FROM, SLOW_START_AGAIN, SLOW_START_NACKS, OVERLOADED = 1.3, 0.85, 4, 8, 0.1, 0.25
-local SHARE_MEMORY, SHARE_PRIOR, ROUND_MEMORY = 800, 20, 64
-local GAP_ABOVE, CORNER, CORNER_GAP_MS, STEEP, FLAT, LAST, BURST_SECONDS = 0.03, 0.2, 560, 77, 11, 0.45, 0.05
-local SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS, FREE_LEVEL, TOP_LEVEL, REPEATED = 100, 60000, 3, 12.25, 0.5
-local COUNTDOWN_MS, COUNTDOWN_JITTER, COUNTDOWN_DOUBLINGS = 100, 0.25, 40
---- What a round is for.
-local SLOW_START, REST, BASE, LARGER, FEWER_NACKS, LOWER_LATENCY = 0, 1, 2, 3, 4, 5
+--- Up to this window each ack of slow start adds 1, which doubles the window per round trip.
+local SLOW_START_LIMIT, LARGEST_WINDOW = 3000, 30000
+--- Beyond slow start a larger window is larger by this much. At 1, as in TCP, 30,000 would be 27,000 round trips away.
+local LINEAR_STEP = 60
+--- From this size on a window grows only while at least half of it is used (TCP's congestion window validation, RFC 7661): a
+--- trickle of acks proves nothing about thousands of concurrent requests.
+local UNPROVEN_LIMIT = 100
+--- The conditions for a window beyond slow start.
+local ACK_RATIO_ABOVE, LATENCY_BELOW_MS = 0.99, 1000
+--- Ack ratio and mean latency are means over all results at first, and later decay over this many, or a windowful.
+local MEMORY = 1000
+--- A round has a windowful of results, but at least this many: with fewer the comparison would be pure chance.
+local SHORTEST_ROUND = 16
+--- The length of a rest in rounds: it makes trials rare, because each costs some nacks at an endpoint's limit. It ends early when
+--- more than this share of a windowful is nacked.
+local REST_ROUNDS, REST_NACKS = 2, 0.125
+--- The first trial of a larger window adds half its square root, about as much as nacks vary by chance. The steps double.
+local FIRST_STEP = 0.5
+--- A larger window is given up if more than this share of what it adds is nacked. One that is smaller by the nacks of its base is
+--- kept if it saves this share of them. Either difference must also exceed the square root of the expected nacks, because chance
+--- alone makes that much: otherwise random nacks would keep a small window small.
+local TELLING = 0.35
+--- A larger window is given up if its latency exceeds that of its base by the first factor; a smaller one is kept if its latency
+--- is below the second. It must also differ by so many ms: a smaller difference may come from the worker and its machine.
+local SLOWER, FASTER, SLOWER_MS, FASTER_MS = 1.3, 0.85, 10, 3
+--- From the second number on a window that is smaller by a quarter can be tried.
+local QUARTER, QUARTERED_FROM = 0.25, 4
+--- From this size on a step may double the window: then slow start begins again.
+local SLOW_START_AGAIN = 8
+--- Slow start ends when this share of a round is nacked, and two at least, beyond the share that load does not explain.
+local SLOW_START_NACKS = 0.1
+--- From this share of nacks on only smaller windows are tried.
+local OVERLOADED = 0.25
+--- The share of nacks is a mean over all results at first, and later one that decays over the first number of results, and over
+--- no fewer than the second.
+local SHARE_MEMORY, SHARE_SHORTEST = 800, 20
+--- A windowful of results moves the share by at most one part in this many, because a burst of nacks at an endpoint's limit is
+--- over after a few rounds.
+local ROUND_MEMORY = 64
+--- Up to the first share there is no gap. At CORNER deliveries are CORNER_GAP_MS apart. Beyond it the gap grows slowly, up to
+--- LAST: the pause takes over. STEEP and FLAT are its doublings per unit of the share, below the corner and above it.
+local GAP_ABOVE, CORNER, CORNER_GAP_MS, STEEP, FLAT, LAST = 0.03, 0.2, 560, 77, 11, 0.45
+--- A lane with a gap sends at most what is due in this time at once, so that its deliveries come evenly.
+local BURST_SECONDS = 0.05
+--- A pause doubles with each level, from the first number to the second. TOP_LEVEL is the level of the longest pause, at least
+--- FREE_LEVEL + log2(LONGEST_PAUSE_MS / SHORTEST_PAUSE_MS).
+local SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS, TOP_LEVEL = 100, 60000, 12.25
+--- By how much a nack raises the level if its message has failed twice already: it says little about the endpoint.
+local REPEATED = 0.5
 
 local function rules_new()
   local state = {}
-  for _, name in ipairs(RULE_FIELDS) do state[name] = 0 end
-  state.window, state.round_size, state.ack_ratio, state.nack_share_seen = 3, 3, 1, SHARE_PRIOR
+  for name, value in pairs(FIRST_VALUES) do state[name] = value end
   return state
 end
 
@@ -63,25 +115,28 @@ end
 
 local function is_fast(state) return state.ack_ratio > ACK_RATIO_ABOVE and state.latency_ms < LATENCY_BELOW_MS end
 
+-- Returns the gap between two deliveries at this share of nacks (ms).
+local function gap_of(share)
+  if share <= GAP_ABOVE then return 0 end
+  local doublings = STEEP * (math.min(share, CORNER) - CORNER)
+  local gap_ms = TIME_SCALE * CORNER_GAP_MS * (2 ^ doublings - 2 ^ (STEEP * (GAP_ABOVE - CORNER)))
+  if share <= CORNER then return gap_ms end
+  return gap_ms * 2 ^ (FLAT * (math.min(share, LAST) - CORNER))
+end
+
+-- Counts the round's results for the share of nacks.
 local function share_learn(state)
   local nacks, results = state.round_nacks, state.round_results
   if results == 0 then return end
   state.nack_share_seen = math.min(state.nack_share_seen + results, SHARE_MEMORY)
   local memory = state.nack_share_seen
   if state.nack_share > CORNER then
-    memory = math.max(memory * (CORNER / state.nack_share) * (CORNER / state.nack_share), SHARE_PRIOR)
+    memory = math.max(memory * (CORNER / state.nack_share) * (CORNER / state.nack_share), SHARE_SHORTEST)
   end
   local used = state.round_peak > 0 and math.min(state.round_size, state.round_peak) or state.round_size
   memory = math.max(memory, ROUND_MEMORY * math.min(results, used), results)
   state.nack_share = math.min(math.max(state.nack_share + (nacks - state.nack_share * results) / memory, 0), 1)
-  state.gap_ms = 0
-  if state.nack_share > GAP_ABOVE then
-    local doublings = STEEP * (math.min(state.nack_share, CORNER) - CORNER)
-    state.gap_ms = TIME_SCALE * CORNER_GAP_MS * (2 ^ doublings - 2 ^ (STEEP * (GAP_ABOVE - CORNER)))
-    if state.nack_share > CORNER then
-      state.gap_ms = state.gap_ms * 2 ^ (FLAT * (math.min(state.nack_share, LAST) - CORNER))
-    end
-  end
+  state.gap_ms = gap_of(state.nack_share)
 end
 
 local function round_begin(state, phase, size, now_ms)
@@ -89,6 +144,7 @@ local function round_begin(state, phase, size, now_ms)
   state.round_results, state.round_nacks, state.round_latency_ms, state.round_peak = 0, 0, 0, 0
 end
 
+-- Returns how large a difference of nacks must be: a share of `nacks`, and more than chance makes of `expected`.
 local function telling(nacks, expected) return math.max(TELLING * nacks, math.sqrt(expected)) end
 
 local function base_set(state, latency_ms)
@@ -112,6 +168,7 @@ local function trial_smaller(state, phase, now_ms)
   round_begin(state, phase, math.max(state.base_size - less, 1), now_ms)
 end
 
+-- Begins the trial whose turn it is.
 local function trial(state, now_ms)
   local turn = state.turn
   if turn == 2 and state.base_size < QUARTERED_FROM then turn = 0 end
@@ -122,6 +179,7 @@ local function trial(state, now_ms)
   trial_larger(state, math.max(math.floor(FIRST_STEP * math.sqrt(state.base_size) + 0.5), 1), now_ms)
 end
 
+-- A round that used less than half of the window explains nothing by its size.
 local function after_idle_round(state, now_ms)
   share_learn(state)
   state.base_results = 0
@@ -129,12 +187,14 @@ local function after_idle_round(state, now_ms)
     return round_begin(state, SLOW_START, math.max(state.window, state.round_size), now_ms)
   end
   local size = (state.phase == REST or state.phase == BASE) and state.round_size or state.base_size
+  -- A lane with a gap gives up the part of its window that it does not use, so that the size counts again.
   if state.gap_ms > 0 then size = math.min(size, state.round_peak + 1) end
   round_begin(state, REST, size, now_ms)
 end
 
 local function after_slow_start(state, latency_ms, slower, now_ms)
   local expected = state.nack_share * state.round_results
+  -- Twice what chance makes: rounds that fail do not count for the share, which they would make too small.
   local tolerated = math.max(SLOW_START_NACKS * state.round_results, 2, 2 * math.sqrt(expected))
   local failed = state.round_nacks - expected >= tolerated
   if failed or slower then
@@ -170,6 +230,7 @@ local function after_round(state, now_ms)
     if failed or state.round_nacks >= OVERLOADED * state.round_results or slower then
       return round_begin(state, REST, state.base_size, now_ms)
     end
+    -- The latency goes on being compared with that of the first base.
     base_set(state, state.base_latency_ms)
     return trial_larger(state, 2 * state.step, now_ms)
   end
@@ -196,6 +257,7 @@ local function round_is_over(state)
   end
   if state.round_results >= full then return true end
   if state.phase ~= LARGER or state.base_results == 0 then return false end
+  -- A larger window that can only fail has failed.
   local expected = state.base_nacks / state.base_results * full
   local surplus = state.round_nacks - math.max(expected, state.nack_share * full)
   return surplus >= telling(state.round_size - state.base_size, expected)
@@ -210,6 +272,7 @@ end
 local function window_result(state, acked, latency_ms, now_ms)
   local counts = now_ms - latency_ms >= state.round_began_ms
   if not acked then
+    -- A nack keeps its token until the round is over, unless its request began before the round.
     if counts then state.window = math.max(state.window - 1, 1) end
   elseif state.phase == SLOW_START and state.window < SLOW_START_LIMIT
     and (state.window < UNPROVEN_LIMIT or state.round_peak == 0 or 2 * state.round_peak >= state.window) then
@@ -261,11 +324,13 @@ local function bucket_fill(state, now_ms)
   if rate <= 0 then return 0 end
   local depth = math.max(burst > 0 and burst or rate, 1)
   local gained = math.max(now_ms - state.bucket_filled_ms, 0) * rate / 1000
+  -- A new bucket is full. A clock that went back refills nothing.
   state.bucket_tokens = math.min(state.bucket_tokens + gained, depth)
   state.bucket_filled_ms = math.max(now_ms, state.bucket_filled_ms)
   return rate
 end
 
+-- A result that starts a pause also restarts the window.
 local function rules_result(state, acked, latency_ms, now_ms, dice, repeated)
   local was_backing_off = state.backoff_level > FREE_LEVEL
   means_result(state, acked, latency_ms)

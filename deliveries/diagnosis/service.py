@@ -185,7 +185,7 @@ def _lane_flow(lane: Lane, push_settings: PushSettings, state: LaneState | None)
             _("Redis has other settings of the subscription in %(region)s.") % {"region": lane.region},
             _("Wait for the next audit of the maintenance worker, at most a minute; is it running?"),
         )
-    pause_ms = state.flow.backoff.resume_ms - time.time() * 1000
+    pause_ms = state.flow.resume_ms - time.time() * 1000
     if pause_ms > 0:
         return warning(
             StepName.FLOW,
@@ -193,9 +193,9 @@ def _lane_flow(lane: Lane, push_settings: PushSettings, state: LaneState | None)
             % {"seconds": max(pause_ms / 1000, 0.1)},
             _last_result_advice(push_settings.id) or _("It ends by itself when pushes are acknowledged."),
         )
-    gap_ms = state.flow.window.share.gap_ms
+    gap_ms = state.flow.gap_ms
     if gap_ms > 0:
-        return _slowed(lane, gap_ms, nack_share=state.flow.window.share.nacks)
+        return _slowed(lane, gap_ms, nack_share=state.flow.nack_share)
     if state.outstanding >= max(state.window, 1):
         return warning(
             StepName.FLOW,

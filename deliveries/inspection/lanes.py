@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from deliveries.backlog.backlog import PREFIX, REGIONS_KEY, Backlog, Lane
 from deliveries.backlog.codes import Mode, Place
 from deliveries.backlog.lanestate import lane_state_parse
-from deliveries.rules.backoff import is_backing_off
 from deliveries.rules.flow import Flow
 
 #: Retries that are read to find the result of the last failed push.
@@ -89,12 +88,12 @@ def _lane_view(
         mode=state.mode if state is not None else Mode.IDLE,
         outstanding=state.outstanding if state is not None else 0,
         window=state.window if state is not None else 0,
-        is_backing_off=is_backing_off(flow.backoff),
-        pause_ms=max(flow.backoff.resume_ms - now_ms, 0.0),
-        gap_ms=flow.window.share.gap_ms,
-        results=int(flow.window.seen),
-        ack_share=flow.window.ack_ratio,
-        latency_ms=flow.window.latency_ms,
+        is_backing_off=flow.is_backing_off,
+        pause_ms=max(flow.resume_ms - now_ms, 0.0),
+        gap_ms=flow.gap_ms,
+        results=int(flow.results_seen),
+        ack_share=flow.ack_ratio,
+        latency_ms=flow.latency_ms,
         is_spilled=state is not None and state.spilled,
         retrying=retrying,
         retry_ids=[int(message_id) for message_id, _ in retries],

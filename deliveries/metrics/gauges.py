@@ -17,7 +17,6 @@ from deliveries.backlog.lanestate import LaneState
 from deliveries.backlog.regions import regions_unserved
 from deliveries.counters.openstreams import open_streams
 from deliveries.models import Delivery, GaugeMinute, GaugeRound
-from deliveries.rules.flow import pause_ms
 from deliveries.rules.ids import publish_time_ms
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
@@ -112,7 +111,7 @@ def _row(
     count, oldest = waiting
     age = now - datetime.fromtimestamp(publish_time_ms(oldest) / 1000, UTC) if oldest is not None else timedelta()
     now_ms = time.time() * 1000
-    backoff_ms = max((pause_ms(state.flow, now_ms=now_ms) for state in states), default=0.0)
+    backoff_ms = max((state.flow.pause_ms(now_ms=now_ms) for state in states), default=0.0)
     return GaugeMinute(
         project=name.split("/")[1],
         resource=name,

@@ -1,54 +1,76 @@
-"""When a lane may send: push window, push backoff and rate limit together, as rules.lua applies them."""
+"""A lane's flow control as Redis holds it, and what code besides rules.lua, which has the law, needs to know of it."""
 
 from __future__ import annotations
 
+import math
+from enum import IntEnum
 from typing import NamedTuple
 
-from deliveries.rules import backoff, bucket, window
-from deliveries.rules.share import BURST_SECONDS
-
+#: The push backoff begins above this level. Up to it nothing pauses: the nacks may be due to bad messages, which have
+#: their own retry countdown.
+FREE_LEVEL = 3.0
 #: The first attempts of a message say something about its endpoint; later failures say something about the message.
 TELLING_ATTEMPTS = 2
 
 
-class Flow(NamedTuple):
-    """The flow control of one lane."""
+class Phase(IntEnum):
+    """What the results of a round are for."""
 
-    window: window.Window = window.Window()
-    backoff: backoff.Backoff = backoff.Backoff()
-    bucket: bucket.Bucket = bucket.Bucket()
-    #: The subscription's own limits; 0 is none.
+    SLOW_START = 0
+    REST = 1
+    BASE = 2
+    #: Trials; they take turns in this order.
+    LARGER = 3
+    FEWER_NACKS = 4
+    LOWER_LATENCY = 5
+
+
+class Flow(NamedTuple):
+    """The fields that rules.lua describes, as a new lane has them."""
+
+    window: float = 3.0
+    ack_ratio: float = 1.0
+    latency_ms: float = 0.0
+    results_seen: float = 0.0
+    nack_share: float = 0.0
+    #: As if the lane had seen this many acks, so that its first nack is not a share of 100 %.
+    nack_share_seen: float = 20.0
+    gap_ms: float = 0.0
+    phase: float = Phase.SLOW_START
+    round_began_ms: float = 0.0
+    round_size: float = 3.0
+    round_results: float = 0.0
+    round_nacks: float = 0.0
+    round_latency_ms: float = 0.0
+    round_peak: float = 0.0
+    base_size: float = 0.0
+    base_results: float = 0.0
+    base_nacks: float = 0.0
+    base_latency_ms: float = 0.0
+    step: float = 0.0
+    turn: float = 0.0
+    backoff_level: float = 0.0
+    backoff_since_ms: float = 0.0
+    resume_ms: float = 0.0
+    bucket_tokens: float = 0.0
+    bucket_filled_ms: float = 0.0
     cap: float = 0.0
     rate: float = 0.0
     burst: float = 0.0
 
+    @property
+    def tokens(self) -> int:
+        """The push window in whole messages, without the subscription's own limit."""
+        return math.floor(self.window)
 
-def result(flow: Flow, *, acked: bool, latency_ms: float, now_ms: float, dice: float, repeated: bool = False) -> Flow:
-    """Return the flow after one result. A result that starts a pause also restarts the window.
+    @property
+    def is_backing_off(self) -> bool:
+        """Whether messages go one at a time."""
+        return self.backoff_level > FREE_LEVEL
 
-    `repeated`: the message has failed twice already, so that this result says little about the endpoint.
-    """
-    changed = window.with_means(flow.window, acked=acked, latency_ms=latency_ms)
-    slowed = backoff.after_result(
-        flow.backoff, acked=acked, latency_ms=latency_ms, now_ms=now_ms, dice=dice, repeated=repeated
-    )
-    # A nack that counts moves `since_ms`. Above the free level it starts a pause, which may end when the last one does.
-    if slowed.since_ms > flow.backoff.since_ms and backoff.is_backing_off(slowed):
-        if not backoff.is_backing_off(flow.backoff):
-            changed = window.with_round_learned(changed)
-        changed = window.restarted(changed, at_ms=slowed.resume_ms)
-    elif not repeated:
-        changed = window.after_result(changed, acked=acked, latency_ms=latency_ms, now_ms=now_ms)
-    return Flow(changed, slowed, flow.bucket, flow.cap, flow.rate, flow.burst)
-
-
-def restarted(flow: Flow, *, now_ms: float) -> Flow:
-    """Return the flow of a lane whose past results say nothing about its next requests; only its limits stay.
-
-    Results of requests that began before `now_ms` no longer count.
-    """
-    fresh = window.Window(round=window.Round(began_ms=now_ms))
-    return Flow(fresh, backoff.Backoff(since_ms=now_ms), flow.bucket, flow.cap, flow.rate, flow.burst)
+    def pause_ms(self, *, now_ms: float) -> float:
+        """Return how long the next delivery is held back: the rest of a pause, or the gap between two deliveries."""
+        return max(self.resume_ms - now_ms, self.gap_ms, 0.0)
 
 
 def is_repeated(attempt: int) -> bool:
@@ -57,55 +79,3 @@ def is_repeated(attempt: int) -> bool:
     The first attempt is 1.
     """
     return attempt > TELLING_ATTEMPTS
-
-
-def tokens(flow: Flow) -> int:
-    """Return how many messages may be outstanding: the window, or one in backoff."""
-    return 1 if backoff.is_backing_off(flow.backoff) else window.tokens(flow.window, cap=flow.cap)
-
-
-def free(flow: Flow, *, outstanding: int, now_ms: float) -> int:
-    """Return how many messages may be sent now, besides the outstanding ones."""
-    if backoff.is_paused(flow.backoff, now_ms=now_ms):
-        return 0
-    room = max(tokens(flow) - outstanding, 0)
-    rate, burst = _limit(flow)
-    if rate > 0:
-        room = min(room, bucket.whole(bucket.refilled(flow.bucket, now_ms=now_ms, rate=rate, burst=burst)))
-    return room
-
-
-def sent(flow: Flow, *, count: int, outstanding: int, now_ms: float) -> Flow:
-    """Return the flow after `count` messages were sent; `outstanding` includes them."""
-    rate, burst = _limit(flow)
-    left = flow.bucket
-    if rate > 0:
-        left = bucket.spent(bucket.refilled(left, now_ms=now_ms, rate=rate, burst=burst), count)
-    used = window.sent(flow.window, outstanding=float(outstanding))
-    return Flow(used, flow.backoff, left, flow.cap, flow.rate, flow.burst)
-
-
-def bucket_wait_ms(flow: Flow, *, now_ms: float) -> float | None:
-    """Return when the rate limit allows the next message, or None if it allows it now."""
-    rate, burst = _limit(flow)
-    if rate <= 0:
-        return None
-    filled = bucket.refilled(flow.bucket, now_ms=now_ms, rate=rate, burst=burst)
-    return None if filled.tokens >= 1 else bucket.next_ms(filled, rate=rate)
-
-
-def pause_ms(flow: Flow, *, now_ms: float) -> float:
-    """Return how long the push backoff holds the next delivery back: the rest of a pause, or the gap between two."""
-    return max(flow.backoff.resume_ms - now_ms, flow.window.share.gap_ms, 0.0)
-
-
-def _limit(flow: Flow) -> tuple[float, float]:
-    """Return the rate and the burst: the subscription's own limit, or the one that its nacks impose, if lower."""
-    gap_ms = flow.window.share.gap_ms
-    if gap_ms <= 0:
-        return flow.rate, flow.burst
-    rate = 1000.0 / gap_ms
-    if flow.rate > 0:
-        rate = min(rate, flow.rate)
-        return rate, min(rate * BURST_SECONDS, flow.burst if flow.burst > 0 else flow.rate)
-    return rate, rate * BURST_SECONDS

@@ -11,7 +11,7 @@ MAXIMUM_MS = 60_000
 #: The jitter to either side, as a share of the countdown: messages that were nacked together come back apart.
 JITTER = 0.25
 #: More doublings would exceed any maximum (100 ms * 2^40 is 3,000 years).
-_DOUBLINGS = 40
+DOUBLINGS = 40
 
 #: The statuses whose Retry-After counts.
 RETRY_AFTER_STATUSES = frozenset({429, 503})
@@ -43,11 +43,11 @@ def countdown_ms(
     The wait stays within the bounds, including the jitter, for which `dice` is in [0, 1). It has to grow whatever the
     minimum, so the doubling starts from at least `MINIMUM_MS`; only a maximum of 0 means that there is never a wait.
     `at_least_ms` is the wait that the endpoint asked for; it counts up to the maximum, and gets jitter too. Without it,
-    rules.lua has the same arithmetic.
+    rules.lua has the same arithmetic, for leases that lapse.
     """
     maximum = MAXIMUM_MS if maximum_ms is None else maximum_ms
     minimum = min(MINIMUM_MS if minimum_ms is None else minimum_ms, maximum)
-    doublings = min(max(attempt - 1, 0), _DOUBLINGS)
+    doublings = min(max(attempt - 1, 0), DOUBLINGS)
     middle = min(max(minimum, MINIMUM_MS) * 2.0**doublings, maximum)
     lowest = max(minimum, middle * (1 - JITTER))
     highest = min(maximum, middle * (1 + JITTER))

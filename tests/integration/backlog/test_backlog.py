@@ -25,11 +25,11 @@ from deliveries.backlog.backlog import (
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.scripts import call_all
+from deliveries.rules.flow import Flow
 from deliveries.rules.ids import EPOCH_MS, first_id_at
 from deliveries.rules.limits import Limits
 from deliveries.rules.outcome import Verdict
 from deliveries.rules.taskmessage import TaskTemplate, escaped, queue_name
-from deliveries.rules.window import Round, Window
 from tests.lanes import lane_change, lane_state, page_requests
 from tests.ports import wait_for
 
@@ -165,10 +165,10 @@ def test_a_release_goes_back_to_the_front_and_costs_nothing(backlog: Backlog) ->
     backlog.configure(LANE, mode=Mode.PUSH, action="new")
     offer(backlog, *ids(5))
     fetch(backlog)
-    window = lane_state(backlog, LANE).flow.window
+    flow = lane_state(backlog, LANE).flow
     settle(backlog, Verdict.RELEASE, *ids(3))
     assert fetched_ids(backlog, batch="2") == ids(3)
-    assert lane_state(backlog, LANE).flow.window == window
+    assert lane_state(backlog, LANE).flow == flow
 
 
 def test_an_offer_beyond_the_limit_spills_and_a_page_brings_the_rest_in_order(backlog: Backlog) -> None:
@@ -446,11 +446,12 @@ def test_new_push_requests_end_the_backoff_and_the_retries_wait(backlog: Backlog
 
     assert fetched_ids(backlog) == ids(3)
     flow = lane_state(backlog, LANE).flow
-    assert (flow.backoff.level, flow.backoff.resume_ms) == (0, 0)
-    assert flow.window._replace(round=Round()) == Window()
-    assert flow.window.round.peak == 3
-    assert flow.backoff.since_ms > 0, "nacks of the old endpoint no longer count"
-    assert flow.bucket.filled_ms >= before.bucket.filled_ms, "the rate limit's bucket stays"
+    assert flow.backoff_since_ms > 0, "nacks of the old endpoint no longer count"
+    assert flow.bucket_filled_ms >= before.bucket_filled_ms, "the rate limit's bucket stays"
+    # And the lane has learned nothing yet, but that three messages are on their way
+    kept = {name: getattr(flow, name) for name in ("round_began_ms", "backoff_since_ms", "bucket_filled_ms")}
+    limits = {"bucket_tokens": flow.bucket_tokens, "rate": 1000, "burst": 1000}
+    assert flow == Flow(round_peak=3, **kept, **limits)
 
 
 def test_a_lane_that_begins_anew_sends_nothing_twice(backlog: Backlog) -> None:
@@ -508,7 +509,7 @@ def test_other_settings_leave_the_backoff_as_it_is(backlog: Backlog, before: int
 
     assert fetched_ids(backlog) == []
     state = lane_state(backlog, LANE)
-    assert (state.flow.backoff.level, state.flow.window.size, state.push_config) == (9, 1, after)
+    assert (state.flow.backoff_level, state.flow.window, state.push_config) == (9, 1, after)
 
 
 def test_a_lane_that_is_resumed_sends_at_once(backlog: Backlog) -> None:
@@ -846,8 +847,8 @@ def test_a_lane_that_an_older_version_wrote_still_works(backlog: Backlog) -> Non
     # Then the window is as wide as before, and the fields that are new have their first values
     state = lane_state(backlog, LANE)
     assert state.window == 5000
-    assert state.flow.backoff.level == 0
-    assert (state.flow.window.share.nacks, state.flow.window.share.seen) == (0, 20)
+    assert state.flow.backoff_level == 0
+    assert (state.flow.nack_share, state.flow.nack_share_seen) == (0, 20)
     assert backlog.client.hexists(key, "turn")
 
 
@@ -865,4 +866,4 @@ def test_a_message_that_has_failed_twice_shrinks_no_window(backlog: Backlog) -> 
     # The first two; each took one from the initial 3
     assert settlement.codes == ["n", "n", "N"]
     assert lane_state(backlog, LANE).window == 1
-    assert lane_state(backlog, LANE).flow.window.round.nacks == 2
+    assert lane_state(backlog, LANE).flow.round_nacks == 2

@@ -4,105 +4,98 @@ from __future__ import annotations
 
 import pytest
 
-from deliveries.rules import backoff as rules
-from deliveries.rules.backoff import FREE_LEVEL, TOP_LEVEL, Backoff
+from bench.law import Law, rule
+from deliveries.rules.flow import FREE_LEVEL, Flow
 
 
-def result(
-    backoff: Backoff,
-    *,
-    acked: bool,
-    now_ms: float,
-    latency_ms: float = 0,
-    dice: float = 0.5,
-    repeated: bool = False,
-) -> Backoff:
-    return rules.after_result(backoff, acked=acked, latency_ms=latency_ms, now_ms=now_ms, dice=dice, repeated=repeated)
-
-
-def nacks(backoff: Backoff, count: int, *, dice: float = 0.5) -> Backoff:
-    """Apply nacks one after the other, each of a request that was sent when the lane resumed."""
+def nacks(law: Law, count: int, *, dice: float = 0.5) -> list[float]:
+    """Nack requests one after the other, each sent when the lane resumes; return how long each pause was (ms)."""
+    pauses = []
     for _ in range(count):
-        backoff = result(backoff, acked=False, now_ms=max(backoff.resume_ms, 1000.0), dice=dice)
-    return backoff
-
-
-def acks(backoff: Backoff, count: int) -> Backoff:
-    for _ in range(count):
-        backoff = result(backoff, acked=True, now_ms=max(backoff.resume_ms, 1000.0))
-    return backoff
+        now_ms = max(law.state["resume_ms"], 1000.0)
+        law.result(acked=False, latency_ms=0, now_ms=now_ms, dice=dice)
+        pauses.append(max(law.state["resume_ms"] - now_ms, 0.0))
+    return pauses
 
 
 def test_single_nacks_do_not_pause_a_lane() -> None:
-    backoff = nacks(Backoff(), int(FREE_LEVEL))
+    law = Law()
 
-    assert not rules.is_paused(backoff, now_ms=1000)
-    assert not rules.is_backing_off(backoff)
+    assert nacks(law, int(FREE_LEVEL)) == [0] * int(FREE_LEVEL)
+    assert not law.flow.is_backing_off
 
 
 def test_one_more_nack_pauses_the_lane_for_at_least_100_ms() -> None:
-    backoff = nacks(Backoff(), int(FREE_LEVEL) + 1, dice=0)
+    law = Law()
 
-    assert backoff.resume_ms == 1100
-    assert rules.is_backing_off(backoff)
+    assert nacks(law, int(FREE_LEVEL) + 1, dice=0)[-1] == 100
+    assert law.flow.is_backing_off
 
 
 def test_a_pause_doubles_with_every_nack() -> None:
-    pauses = [rules.pause_ms(FREE_LEVEL + step, dice=0.5) for step in range(1, 9)]
+    pauses = nacks(Law(), int(FREE_LEVEL) + 8)[int(FREE_LEVEL) :]
 
     assert pauses == [150 * 2**step for step in range(8)]
 
 
 @pytest.mark.parametrize(("dice", "seconds"), [(0.0, 30), (0.5, 45), (0.999999999, 60)])
 def test_if_all_results_are_nacks_a_pause_takes_30_to_60_seconds(dice: float, seconds: float) -> None:
-    before = nacks(Backoff(), 20, dice=dice)
-    after = nacks(before, 1, dice=dice)
-
-    assert (after.resume_ms - before.resume_ms) / 1000 == pytest.approx(seconds)
+    assert nacks(Law(), 21, dice=dice)[-1] / 1000 == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("level", [0.0, 0.5, FREE_LEVEL, TOP_LEVEL, 1000.0])
+@pytest.mark.parametrize("level", [0.0, 0.5, FREE_LEVEL, rule("TOP_LEVEL"), 1000.0])
 @pytest.mark.parametrize("dice", [0.0, 0.5, 0.999999])
 def test_no_pause_is_out_of_bounds(level: float, dice: float) -> None:
-    assert 100 <= rules.pause_ms(level, dice=dice) <= 60_000
+    pause_ms = nacks(Law(Flow(backoff_level=level)), 1, dice=dice)[0]
+
+    assert pause_ms == 0 if level + 1 <= FREE_LEVEL else 100 <= pause_ms <= 60_000
 
 
 def test_thousands_of_nacks_in_flight_when_an_endpoint_dies_count_as_one() -> None:
-    dying = nacks(Backoff(), int(FREE_LEVEL) + 1)
+    law = Law()
+    nacks(law, int(FREE_LEVEL) + 1)
+    level, resume_ms = law.state["backoff_level"], law.state["resume_ms"]
 
-    backoff = dying
     for late_ms in range(3000):
         # Sent 5 ms before the pause began; the slowest responses arrive long after its end.
-        backoff = result(backoff, acked=False, now_ms=1000 + late_ms, latency_ms=5 + late_ms)
+        law.result(acked=False, now_ms=1000 + late_ms, latency_ms=5 + late_ms)
 
-    assert backoff == dying
+    assert (law.state["backoff_level"], law.state["resume_ms"]) == (level, resume_ms)
 
 
 def test_an_ack_of_a_request_from_before_a_pause_does_not_end_it() -> None:
-    paused = nacks(Backoff(), 8)
+    law = Law()
+    nacks(law, 8)
 
-    assert result(paused, acked=True, now_ms=paused.resume_ms + 10, latency_ms=500) == paused
+    law.result(acked=True, now_ms=law.state["resume_ms"] + 10, latency_ms=500)
+
+    assert law.state["backoff_level"] == 8
 
 
 def test_an_ack_starts_no_pause_and_ends_the_backoff() -> None:
-    paused = nacks(Backoff(), 20)
-    healed = acks(paused, 1)
+    law = Law()
+    nacks(law, 20)
+    resume_ms = law.state["resume_ms"]
 
-    assert healed.resume_ms == paused.resume_ms
-    assert healed.level == 0
-    assert not rules.is_backing_off(healed)
+    law.result(acked=True, now_ms=resume_ms, latency_ms=0)
+
+    assert law.state["resume_ms"] == resume_ms
+    assert law.state["backoff_level"] == 0
+    assert not law.flow.is_backing_off
 
 
 def test_nacks_of_one_windowful_raise_the_level_by_one() -> None:
     # Given requests that all began before the first answer arrived
-    backoff = Backoff()
+    law = Law()
     for number in range(100):
-        backoff = result(backoff, acked=False, now_ms=1000 + number, latency_ms=200)
+        law.result(acked=False, now_ms=1000 + number, latency_ms=200)
 
-    assert backoff.level == 1
+    assert law.state["backoff_level"] == 1
 
 
 def test_a_message_that_has_failed_twice_raises_the_level_by_half() -> None:
-    backoff = result(Backoff(level=2.0), acked=False, now_ms=1000, repeated=True)
+    law = Law(Flow(backoff_level=2.0))
 
-    assert backoff.level == 2.5
+    law.result(acked=False, now_ms=1000, latency_ms=0, repeated=True)
+
+    assert law.state["backoff_level"] == 2.5

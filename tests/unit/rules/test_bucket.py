@@ -4,48 +4,60 @@ from __future__ import annotations
 
 import pytest
 
-from deliveries.rules import bucket as rules
-from deliveries.rules.bucket import Bucket
+from bench.law import Law
+from deliveries.rules.flow import Flow
 
 NOW_MS = 1_790_000_000_000.0
+#: A lane whose window never matters.
+WIDE = Flow(window=1000.0, rate=5.0, burst=20.0)
+
+
+def free(law: Law, *, now_ms: float = NOW_MS) -> int:
+    return law.free(outstanding=0, now_ms=now_ms)
 
 
 def test_a_new_bucket_is_full() -> None:
-    assert rules.whole(rules.refilled(Bucket(), now_ms=NOW_MS, rate=5, burst=20)) == 20
+    assert free(Law(WIDE)) == 20
 
 
 @pytest.mark.parametrize(("rate", "burst", "depth"), [(5, 20, 20), (5, 0, 5), (0.1, 0, 1), (100, 0.5, 1)])
 def test_the_depth_of_a_bucket_is_the_burst_or_a_second_and_at_least_one(
     rate: float, burst: float, depth: float
 ) -> None:
-    assert rules.depth(rate, burst) == depth
+    assert free(Law(WIDE._replace(rate=rate, burst=burst))) == depth
 
 
 def test_a_bucket_refills_at_its_rate_up_to_its_burst() -> None:
-    empty = Bucket(tokens=0, filled_ms=NOW_MS)
+    law = Law(WIDE._replace(bucket_filled_ms=NOW_MS))
 
-    assert rules.refilled(empty, now_ms=NOW_MS + 500, rate=5, burst=20).tokens == 2.5
-    assert rules.refilled(empty, now_ms=NOW_MS + 60_000, rate=5, burst=20).tokens == 20
+    assert free(law, now_ms=NOW_MS + 500) == 2
+    assert law.flow.bucket_tokens == 2.5
+    assert free(law, now_ms=NOW_MS + 60_000) == 20
 
 
 def test_asking_often_gains_nothing() -> None:
-    bucket = Bucket(tokens=0, filled_ms=NOW_MS)
+    law = Law(WIDE._replace(bucket_filled_ms=NOW_MS))
     for step in range(1, 1001):
-        bucket = rules.refilled(bucket, now_ms=NOW_MS + step, rate=5, burst=20)
+        free(law, now_ms=NOW_MS + step)
 
-    assert bucket.tokens == pytest.approx(5)
+    assert law.flow.bucket_tokens == pytest.approx(5)
 
 
 def test_a_clock_that_went_back_refills_nothing_now_or_later() -> None:
-    bucket = rules.refilled(Bucket(tokens=1, filled_ms=NOW_MS), now_ms=NOW_MS - 10_000, rate=5, burst=20)
+    law = Law(WIDE._replace(bucket_tokens=1.0, bucket_filled_ms=NOW_MS))
 
-    assert bucket == Bucket(tokens=1, filled_ms=NOW_MS)
+    assert free(law, now_ms=NOW_MS - 10_000) == 1
+    assert (law.flow.bucket_tokens, law.flow.bucket_filled_ms) == (1, NOW_MS)
 
 
 def test_a_bucket_says_when_the_next_message_may_go() -> None:
-    assert rules.next_ms(Bucket(tokens=0.5, filled_ms=NOW_MS), rate=5) == NOW_MS + 100
-    assert rules.next_ms(Bucket(tokens=3, filled_ms=NOW_MS), rate=5) == NOW_MS
+    assert Law(WIDE._replace(bucket_tokens=0.5, bucket_filled_ms=NOW_MS)).bucket_wait_ms(now_ms=NOW_MS) == NOW_MS + 100
+    assert Law(WIDE._replace(bucket_tokens=3.0, bucket_filled_ms=NOW_MS)).bucket_wait_ms(now_ms=NOW_MS) is None
 
 
 def test_spent_tokens_are_gone() -> None:
-    assert rules.whole(rules.spent(Bucket(tokens=3.5, filled_ms=NOW_MS), 3)) == 0
+    law = Law(WIDE._replace(bucket_tokens=3.5, bucket_filled_ms=NOW_MS))
+
+    law.spend(3, outstanding=3, now_ms=NOW_MS)
+
+    assert free(law) == 0

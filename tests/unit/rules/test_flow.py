@@ -2,106 +2,118 @@
 
 from __future__ import annotations
 
-from deliveries.rules import flow as rules
-from deliveries.rules.backoff import FREE_LEVEL, Backoff
-from deliveries.rules.flow import Flow
-from deliveries.rules.share import Share
-from deliveries.rules.window import Phase, Round, Window
+from bench.law import Law
+from deliveries.rules.flow import FREE_LEVEL, Flow, Phase, is_repeated
 
 NOW_MS = 1_790_000_000_000.0
 
 
-def test_the_free_tokens_are_the_window_less_what_is_outstanding() -> None:
-    flow = Flow(window=Window(size=10.7))
+def free(flow: Flow, *, outstanding: int = 0, now_ms: float = NOW_MS) -> int:
+    return Law(flow).free(outstanding=outstanding, now_ms=now_ms)
 
-    assert [rules.free(flow, outstanding=held, now_ms=NOW_MS) for held in (0, 4, 10, 25)] == [10, 6, 0, 0]
+
+def after_sending(flow: Flow, count: int, *, outstanding: int) -> Law:
+    law = Law(flow)
+    law.spend(count, outstanding=outstanding, now_ms=NOW_MS)
+    return law
+
+
+def after_nack(flow: Flow, *, repeated: bool = False) -> Flow:
+    law = Law(flow)
+    law.result(acked=False, latency_ms=5, now_ms=NOW_MS, repeated=repeated)
+    return law.flow
+
+
+def test_a_new_lane_has_the_first_values() -> None:
+    law = Law(Flow(window=500.0, nack_share=0.5, backoff_level=9.0))
+
+    law.restart(now_ms=0)
+
+    assert law.flow == Flow()
+
+
+def test_the_free_tokens_are_the_window_less_what_is_outstanding() -> None:
+    assert [free(Flow(window=10.7), outstanding=held) for held in (0, 4, 10, 25)] == [10, 6, 0, 0]
 
 
 def test_nothing_is_free_during_a_pause() -> None:
-    flow = Flow(backoff=Backoff(resume_ms=NOW_MS + 1))
+    flow = Flow(resume_ms=NOW_MS + 1)
 
-    assert rules.free(flow, outstanding=0, now_ms=NOW_MS) == 0
-    assert rules.free(flow, outstanding=0, now_ms=NOW_MS + 1) == 3
+    assert [free(flow, now_ms=now_ms) for now_ms in (NOW_MS, NOW_MS + 1)] == [0, 3]
 
 
 def test_in_backoff_messages_go_one_at_a_time() -> None:
-    flow = Flow(window=Window(size=500.0), backoff=Backoff(level=FREE_LEVEL + 0.1, resume_ms=NOW_MS))
+    flow = Flow(window=500.0, backoff_level=FREE_LEVEL + 0.1, resume_ms=NOW_MS)
 
-    assert rules.free(flow, outstanding=0, now_ms=NOW_MS) == 1
-    assert rules.free(flow, outstanding=1, now_ms=NOW_MS) == 0
+    assert [free(flow, outstanding=held) for held in (0, 1)] == [1, 0]
 
 
-def test_the_beginning_of_a_pause_restarts_the_window() -> None:
-    flow = Flow(window=Window(size=500.0), backoff=Backoff(level=FREE_LEVEL))
+def test_the_beginning_of_a_pause_restarts_the_window_and_keeps_the_means() -> None:
+    flow = Flow(window=500.0, phase=Phase.LARGER, base_size=490.0, base_results=490.0, backoff_level=FREE_LEVEL)
 
-    paused = rules.result(flow, acked=False, latency_ms=5, now_ms=NOW_MS, dice=0.5)
+    paused = after_nack(flow)
 
-    assert paused.backoff.resume_ms > NOW_MS
-    assert paused.window.size == 1
-    assert paused.window.round == Round(Phase.SLOW_START, paused.backoff.resume_ms, size=1.0)
+    assert paused.resume_ms > NOW_MS
+    assert (paused.phase, paused.window, paused.round_size) == (Phase.SLOW_START, 1, 1)
+    assert (paused.round_began_ms, paused.base_size, paused.base_results) == (paused.resume_ms, 0, 0)
+    assert (paused.latency_ms, paused.ack_ratio, paused.results_seen) == (5, 0, 1)
 
 
 def test_a_nack_that_starts_no_pause_does_not_restart_it() -> None:
-    flow = rules.result(Flow(window=Window(size=500.0)), acked=False, latency_ms=5, now_ms=NOW_MS, dice=0.5)
-
-    assert flow.window.size > 1
+    assert after_nack(Flow(window=500.0)).window == 499
 
 
 def test_a_cap_and_a_rate_bound_what_is_free() -> None:
-    flow = Flow(window=Window(size=500.0), cap=50)
-    assert rules.free(flow, outstanding=10, now_ms=NOW_MS) == 40
+    flow = Flow(window=500.0, cap=50)
 
-    limited = flow._replace(rate=5.0, burst=7.0)
-    assert rules.free(limited, outstanding=10, now_ms=NOW_MS) == 7
+    assert free(flow, outstanding=10) == 40
+    assert free(flow._replace(rate=5.0, burst=7.0), outstanding=10) == 7
 
 
 def test_sending_takes_tokens_from_the_bucket_and_shows_how_much_of_the_window_is_used() -> None:
-    flow = rules.sent(Flow(rate=5.0), count=5, outstanding=9, now_ms=NOW_MS)
+    sent = after_sending(Flow(rate=5.0), 5, outstanding=9)
 
-    assert flow.window.round.peak == 9
-    assert rules.free(flow, outstanding=0, now_ms=NOW_MS) == 0
-    assert rules.bucket_wait_ms(flow, now_ms=NOW_MS) == NOW_MS + 200
-    assert rules.bucket_wait_ms(flow, now_ms=NOW_MS + 200) is None
+    assert sent.flow.round_peak == 9
+    assert free(sent.flow) == 0
+    assert sent.bucket_wait_ms(now_ms=NOW_MS) == NOW_MS + 200
+    assert sent.bucket_wait_ms(now_ms=NOW_MS + 200) is None
 
 
 def test_without_a_rate_nothing_waits_for_the_bucket() -> None:
-    assert rules.bucket_wait_ms(Flow(), now_ms=NOW_MS) is None
+    assert Law().bucket_wait_ms(now_ms=NOW_MS) is None
 
 
 def test_nacks_make_a_gap_between_deliveries() -> None:
-    flow = Flow(window=Window(size=500.0, share=Share(0.2, gap_ms=500.0)))
+    flow = Flow(window=500.0, nack_share=0.2, gap_ms=500.0)
 
-    sent = rules.sent(flow, count=1, outstanding=1, now_ms=NOW_MS)
+    sent = after_sending(flow, 1, outstanding=1)
 
-    assert rules.free(flow, outstanding=0, now_ms=NOW_MS) == 1
-    assert rules.free(sent, outstanding=0, now_ms=NOW_MS + 499) == 0
-    assert rules.free(sent, outstanding=0, now_ms=NOW_MS + 500) == 1
-    assert rules.bucket_wait_ms(sent, now_ms=NOW_MS) == NOW_MS + 500
+    assert free(flow) == 1
+    assert [free(sent.flow, now_ms=NOW_MS + later) for later in (499, 500)] == [0, 1]
+    assert sent.bucket_wait_ms(now_ms=NOW_MS) == NOW_MS + 500
 
 
 def test_the_slower_of_the_gap_and_the_own_rate_limit_counts() -> None:
-    gap = Window(size=500.0, share=Share(0.1, gap_ms=5.0))
+    flow = Flow(window=500.0, nack_share=0.1, gap_ms=5.0)
 
-    slower = rules.sent(Flow(window=gap, rate=10.0), count=1, outstanding=1, now_ms=NOW_MS)
-    faster = rules.sent(Flow(window=gap, rate=10_000.0), count=10, outstanding=10, now_ms=NOW_MS)
+    slower = after_sending(flow._replace(rate=10.0), 1, outstanding=1)
+    faster = after_sending(flow._replace(rate=10_000.0), 10, outstanding=10)
 
-    assert rules.bucket_wait_ms(slower, now_ms=NOW_MS) == NOW_MS + 100
-    assert rules.bucket_wait_ms(faster, now_ms=NOW_MS) == NOW_MS + 5
+    assert slower.bucket_wait_ms(now_ms=NOW_MS) == NOW_MS + 100
+    assert faster.bucket_wait_ms(now_ms=NOW_MS) == NOW_MS + 5
 
 
 def test_the_pause_or_the_gap_holds_the_next_delivery_back() -> None:
-    flow = Flow(window=Window(share=Share(0.2, gap_ms=500.0)), backoff=Backoff(resume_ms=NOW_MS + 900))
+    both = Flow(gap_ms=500.0, resume_ms=NOW_MS + 900)
 
-    assert rules.pause_ms(flow, now_ms=NOW_MS) == 900
-    assert rules.pause_ms(flow, now_ms=NOW_MS + 800) == 500
-    assert rules.pause_ms(Flow(), now_ms=NOW_MS) == 0
+    for flow, now_ms, pause_ms in [(both, NOW_MS, 900), (both, NOW_MS + 800, 500), (Flow(), NOW_MS, 0)]:
+        # The console's own arithmetic, and that of the worker
+        assert flow.pause_ms(now_ms=now_ms) == Law(flow).pause_ms(now_ms=now_ms) == pause_ms
 
 
 def test_a_message_that_has_failed_twice_moves_neither_window_nor_share() -> None:
-    flow = Flow(window=Window(size=500.0, round=Round(size=500.0)))
+    flow = Flow(window=500.0, round_size=500.0)
 
-    for attempt, size in [(1, 499), (2, 499), (3, 500), (4, 500)]:
-        nacked = rules.result(
-            flow, acked=False, latency_ms=5, now_ms=NOW_MS, dice=0.5, repeated=rules.is_repeated(attempt)
-        )
-        assert nacked.window.size == size
+    sizes = [after_nack(flow, repeated=is_repeated(attempt)).window for attempt in (1, 2, 3, 4)]
+
+    assert sizes == [499, 499, 500, 500]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.law import rule
 from deliveries.rules.retry import JITTER, MAXIMUM_MS, countdown_ms, retry_after_seconds
 
 DICE = [0.0, 0.25, 0.5, 0.999999]
@@ -72,6 +73,18 @@ def test_the_countdown_is_at_least_the_retry_after(dice: float) -> None:
 @pytest.mark.parametrize(("maximum_ms", "expected"), [(None, MAXIMUM_MS), (5_000, 5_000), (0, 0)])
 def test_a_retry_after_is_bounded_by_the_maximum(maximum_ms: float | None, expected: float) -> None:
     assert countdown_ms(1, dice=0.5, maximum_ms=maximum_ms, at_least_ms=1e12) == expected
+
+
+@given(
+    attempt=st.integers(1, 60),
+    bounds_ms=st.tuples(*[st.sampled_from([0.0, 100.0, 600_000.0]) | st.floats(0, 700_000)] * 2),
+    dice=st.floats(0, 1, exclude_max=True),
+)
+def test_a_lease_that_lapses_has_the_same_countdown(attempt: int, bounds_ms: tuple[float, float], dice: float) -> None:
+    minimum_ms, maximum_ms = bounds_ms
+    countdown = countdown_ms(attempt, minimum_ms=minimum_ms, maximum_ms=maximum_ms, dice=dice)
+
+    assert rule("rules_countdown")(attempt, minimum_ms, maximum_ms, dice) == countdown
 
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -6,13 +6,23 @@ from itertools import pairwise
 
 import pytest
 
-from deliveries.rules.share import LAST, MEMORY, PRIOR, Share, gap_ms, learned
+from bench.law import Law, rule
+from deliveries.rules.flow import Flow
+
+#: As after a thousand results.
+KNOWN = Flow(nack_share_seen=rule("SHARE_MEMORY"))
 
 
-def after(share: Share, rounds: int, *, nacks: float, results: float = 20, window: float = 1) -> Share:
+def after(flow: Flow, rounds: int, *, nacks: float, results: float = 20, window: float = 1) -> float:
+    """Return the share of nacks after rounds with these numbers of nacks and results in this window."""
+    law = Law(flow._replace(round_nacks=nacks, round_results=results, round_size=window))
     for _ in range(rounds):
-        share = learned(share, nacks=nacks, results=results, window=window)
-    return share
+        rule("share_learn")(law.state)
+    return law.flow.nack_share
+
+
+def gap_ms(share: float) -> float:
+    return float(rule("gap_of")(share))
 
 
 def test_the_push_page_has_one_delivery_in_500_ms_at_one_nack_in_five() -> None:
@@ -35,32 +45,30 @@ def test_the_gap_has_no_jump() -> None:
 
     assert gaps == sorted(gaps)
     assert all(later - earlier < 0.06 * later + 0.05 for earlier, later in pairwise(gaps))
-    assert gap_ms(1.0) == gap_ms(LAST) < 5000
+    assert gap_ms(1.0) == gap_ms(rule("LAST")) < 5000
 
 
 def test_the_share_of_a_new_lane_is_a_mean_over_all_its_results() -> None:
-    share = after(Share(), 1, nacks=15, results=60)
-
-    assert share.nacks == pytest.approx(15 / (60 + PRIOR))
+    assert after(Flow(), 1, nacks=15, results=60) == pytest.approx(15 / (60 + Flow().nack_share_seen))
 
 
 def test_a_known_share_is_a_mean_over_the_last_results() -> None:
-    share = after(Share(nacks=0.1, seen=MEMORY), 1, nacks=20)
+    share = after(KNOWN._replace(nack_share=0.1), 1, nacks=20)
 
-    assert share.nacks == pytest.approx(0.1 + 0.9 * 20 / MEMORY)
+    assert share == pytest.approx(0.1 + 0.9 * 20 / rule("SHARE_MEMORY"))
 
 
 def test_a_round_of_thousands_of_nacks_moves_the_share_little() -> None:
-    assert after(Share(seen=MEMORY), 1, nacks=3000, results=3000, window=3000).nacks == pytest.approx(1 / 64)
+    assert after(KNOWN, 1, nacks=3000, results=3000, window=3000) == pytest.approx(1 / 64)
 
 
 def test_a_large_share_is_forgotten_faster_than_a_small_one() -> None:
-    large = after(Share(nacks=0.6, seen=MEMORY), 1, nacks=0)
-    small = after(Share(nacks=0.1, seen=MEMORY), 1, nacks=0)
+    large = after(KNOWN._replace(nack_share=0.6), 1, nacks=0)
+    small = after(KNOWN._replace(nack_share=0.1), 1, nacks=0)
 
-    assert large.nacks / 0.6 < small.nacks / 0.1 < 1
+    assert large / 0.6 < small / 0.1 < 1
 
 
 def test_the_share_stays_within_0_and_1() -> None:
-    assert after(Share(nacks=0.99), 50, nacks=20).nacks <= 1
-    assert after(Share(nacks=0.01), 50, nacks=0).nacks >= 0
+    assert after(Flow(nack_share=0.99), 50, nacks=20) <= 1
+    assert after(Flow(nack_share=0.01), 50, nacks=0) >= 0

@@ -9,6 +9,7 @@ import pytest
 
 from bench.drawing import Panel, draw
 from bench.lane import Endpoint, History, Lane
+from bench.law import rule
 from bench.simulate import (
     PLENTY,
     SCENARIOS,
@@ -26,7 +27,6 @@ from bench.simulate import (
     wide_open,
 )
 from deliveries.rules.flow import Flow
-from deliveries.rules.window import LINEAR_STEP, Round, Window
 
 
 def history(
@@ -40,7 +40,7 @@ def history(
     flow: Flow | None = None,
     max_attempts: int = 0,
 ) -> History:
-    start = flow or Flow(window=Window(size=size, round=Round(size=size)))
+    start = flow or Flow(window=size, round_size=size)
     lane = Lane(endpoint, per_second=per_second, waiting=waiting, flow=start, max_attempts=max_attempts)
     return lane.run(seconds, samples=samples)
 
@@ -184,10 +184,8 @@ def test_a_fast_endpoint_that_lets_requests_wait_is_used_and_answers_within_20_m
     ],
 )
 def test_one_load_has_one_state(endpoint: Callable[[], Endpoint]) -> None:
-    rates = []
-    for start in (backing_off(), wide_open()):
-        flow = Flow(window=start.window, backoff=start.backoff, cap=30)
-        rates.append(Lane(endpoint(), waiting=PLENTY, flow=flow).run(90).acks_per_second(60, 90))
+    lanes = [Lane(endpoint(), waiting=PLENTY, flow=start._replace(cap=30)) for start in (backing_off(), wide_open())]
+    rates = [lane.run(90).acks_per_second(60, 90) for lane in lanes]
 
     assert rates[0] == pytest.approx(rates[1], rel=0.2)
 
@@ -206,12 +204,12 @@ def test_beyond_3000_the_window_grows_linearly() -> None:
 
     # A round takes two round trips of 200 ms
     a_second = [told.at(second + 1).window - told.at(second).window for second in (2, 3)]
-    assert sum(a_second) / 2 == pytest.approx(2.5 * LINEAR_STEP, rel=0.15)
+    assert sum(a_second) / 2 == pytest.approx(2.5 * rule("LINEAR_STEP"), rel=0.15)
     assert told.at(5).window > 3000
 
 
 def test_a_slow_endpoint_falls_back_to_3000_and_stays_there() -> None:
-    told = history(slowing(at_ms=1500), seconds=8, waiting=300_000, flow=Flow(window=Window(size=5000)))
+    told = history(slowing(at_ms=1500), seconds=8, waiting=300_000, flow=Flow(window=5000.0))
 
     assert told.at(1.4).window >= 5000
     assert told.at(3.5).window == 3000
