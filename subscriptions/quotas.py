@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -104,18 +105,26 @@ def administration_charge(method: str, names: Mapping[str, str]) -> None:
         _charge(project, [Charge(ADMINISTRATOR, project, 1)])
 
 
-def publish_charge(*, topic: str, project: str, sizes: Iterable[int], ordering_key: str) -> None:
-    """Charge a publish of messages of these sizes to a topic of `project`. `topic` is its full name."""
+def publish_charge(*, topic: str, project: str, requests: Iterable[tuple[str, int]]) -> None:
+    """Charge publish requests to a topic of `project`: all, or none. `topic` is its full name.
+
+    Of each request there are the ordering key and the size of all messages.
+    """
     if not settings.QUOTAS:
         return
-    size = sum(sizes)
+    by_key: Counter[str] = Counter()
+    count = 0
+    for ordering_key, size in requests:
+        by_key[ordering_key] += _units(size)
+        count += 1
     charges = [
-        Charge(PUBLISH_REQUESTS, project, 1),
-        Charge(PUBLISHER, f"{project}:{settings.REGION}", _units(size)),
+        Charge(PUBLISH_REQUESTS, project, count),
+        Charge(PUBLISHER, f"{project}:{settings.REGION}", by_key.total()),
     ]
-    if ordering_key:
+    del by_key[""]
+    for ordering_key, units in by_key.items():
         digest = hashlib.blake2s(f"{topic} {ordering_key}".encode(), digest_size=16).hexdigest()
-        charges.append(Charge(ORDERING_KEY, digest, _units(size)))
+        charges.append(Charge(ORDERING_KEY, digest, units))
     _charge(project, charges)
 
 

@@ -62,6 +62,7 @@ LONGEST = (
     "tests/security/test_tenants.py",
     "tests/security/test_originals.py",
     "tests/integration/push/test_frozen_workers.py",
+    "tests/integration/publish/test_one_way.py",
 )
 
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from io import BytesIO
 from typing import Any
 
 import orjson
 from django.conf import settings
 
-from deliveries.publish.request import publish_request_parse
+from deliveries.api.views import REGION_HEADER
+from deliveries.publish.request import publish_request_parse, region_parse
 from deliveries.publish.writer import PublishWriter, SmallPublish
-from deliveries.rules.payload import NewMessage
 from pushhub.common.errors import PushHubError
 from subscriptions.api.othersites import is_known_host
 
 TARGET = re.compile(rb"/v1/(projects/[A-Za-z0-9.:-]+/topics/[A-Za-z0-9._~-]+):publish")
+REGION = REGION_HEADER.lower().encode()
 #: The answer to more messages may be long enough to be compressed.
 MAX_MESSAGES = 30
 #: Django's answer doesn't depend on these header fields, or only in the way of the code below.
@@ -28,31 +30,22 @@ KNOWN_HEADERS = frozenset(
     [
         *(b"accept", b"accept-encoding", b"authorization", b"cache-control", b"connection", b"content-length"),
         *(b"content-type", b"forwarded", b"host", b"traceparent", b"tracestate", b"user-agent", b"via", b"x-real-ip"),
-        *(b"x-request-id", b"x-client-version", b"x-cloud-trace-context"),
+        *(b"x-request-id", b"x-client-version", b"x-cloud-trace-context", REGION),
     ]
 )
 KNOWN_PREFIXES = (b"x-goog-", b"x-forwarded-")
-#: What Django's middleware and Django REST framework send with each answer to a publish.
-ANSWER_HEADERS = (
-    ("Content-Type", "application/json; charset=UTF-8"),
-    ("Allow", "POST, OPTIONS"),
-    ("X-Frame-Options", "DENY"),
-    ("Vary", "Accept-Language, Cookie, Accept-Encoding"),
-    ("Content-Language", "en"),
-    ("X-Content-Type-Options", "nosniff"),
-    ("Referrer-Policy", "same-origin"),
-    ("Cross-Origin-Opener-Policy", "same-origin"),
-)
-HEAD = "".join(f"{name}: {value}\r\n" for name, value in ANSWER_HEADERS).encode()
 
 Headers = Iterable[tuple[bytes, bytes]]
+#: A WSGI application.
+Application = Callable[[dict[str, Any], Callable[..., Any]], Any]
 
 
 class DirectPublish:
-    """Takes publish requests of the web server."""
+    """Takes publish requests of the web server. `application` is that of all other requests."""
 
-    def __init__(self, writer: PublishWriter) -> None:
+    def __init__(self, writer: PublishWriter, application: Application) -> None:
         self._writer = writer
+        self._head = _answer_head(application)
 
     def __call__(
         self,
@@ -69,23 +62,35 @@ class DirectPublish:
         fields = _fields(headers) if match is not None else None
         if match is None or fields is None:
             return False
-        messages = _messages(body)
-        if messages is None:
+        try:
+            messages = publish_request_parse(orjson.loads(body))
+            region = region_parse(fields.get(REGION, b"").decode("latin-1"))
+        except (orjson.JSONDecodeError, PushHubError):
+            return False
+        if len(messages) > MAX_MESSAGES:
             return False
 
         def done(ids: list[str] | None) -> None:
-            answer(None if ids is None else (HEAD, orjson.dumps({"messageIds": ids})))
+            answer(None if ids is None else (self._head, orjson.dumps({"messageIds": ids})))
 
-        authorization = fields.get(b"authorization")
-        self._writer.submit(
-            SmallPublish(
-                None if authorization is None else authorization.decode("latin-1"),
-                match[1].decode(),
-                messages,
-                done,
-            )
-        )
+        authorization = fields[b"authorization"].decode("latin-1") if b"authorization" in fields else None
+        self._writer.submit(SmallPublish(authorization, match[1].decode(), messages, region, done))
         return True
+
+
+def _answer_head(application: Application) -> bytes:
+    """Return the header fields of an answer, of which the server adds length and date.
+
+    They are those with which Django refuses a publish request without valid credentials, which needs no database.
+    """
+    fields: list[tuple[str, str]] = []
+    environ = {
+        **{"REQUEST_METHOD": "POST", "PATH_INFO": "/v1/projects/p/topics/t:publish", "HTTP_AUTHORIZATION": "-"},
+        **{"SERVER_NAME": "localhost", "SERVER_PORT": "80", "wsgi.input": BytesIO()},
+    }
+    application(environ, lambda _status, headers: fields.extend(headers))
+    kept = [f"{name}: {value}\r\n" for name, value in fields if name not in ("Content-Length", "WWW-Authenticate")]
+    return "".join(kept).encode("latin-1")
 
 
 def _fields(headers: Headers) -> dict[bytes, bytes] | None:
@@ -105,12 +110,3 @@ def _fields(headers: Headers) -> dict[bytes, bytes] | None:
 def _is_allowed(host: bytes, _settings: tuple[str, ...]) -> bool:
     """Cache the answer for a host; what the settings say of hosts is part of the key only."""
     return is_known_host(host.decode("latin-1"))
-
-
-def _messages(body: bytes) -> list[NewMessage] | None:
-    try:
-        content: Any = orjson.loads(body)
-        messages = publish_request_parse(content)
-    except (orjson.JSONDecodeError, PushHubError):
-        return None
-    return messages if len(messages) <= MAX_MESSAGES else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from deliveries.counters.recording import refusals_counted
@@ -24,12 +24,7 @@ def message_publish(*, topic: Topic, messages: Sequence[NewMessage], region: str
     the deliveries wait in the database until the reconciler finds them. Raises ResourceExhausted over a quota.
     """
     with refusals_counted(topic.pk):
-        publish_charge(
-            topic=topic.name,
-            project=topic.project.project_id,
-            sizes=(message.size for message in messages),
-            ordering_key=messages[0].ordering_key if messages else "",
-        )
+        requests_charge(topic, [messages])
         results = _transformed(topic, messages)
         kept = _stamped(topic, [message for message in results if message is not None])
         published = messages_store(topic=topic, messages=kept, region=region) if kept else None
@@ -39,6 +34,12 @@ def message_publish(*, topic: Topic, messages: Sequence[NewMessage], region: str
     ids = iter(published.ids)
     # A filtered message has an id that nothing else has.
     return [str(message_ids_take(1)[0] if message is None else next(ids)) for message in results]
+
+
+def requests_charge(topic: Topic, requests: Iterable[Sequence[NewMessage]]) -> None:
+    """Charge the messages of publish requests to the quotas. Raises ResourceExhausted, and charges nothing then."""
+    charged = ((messages[0].ordering_key, sum(message.size for message in messages)) for messages in requests)
+    publish_charge(topic=topic.name, project=topic.project.project_id, requests=charged)
 
 
 def _transformed(topic: Topic, messages: Sequence[NewMessage]) -> Sequence[NewMessage | None]:

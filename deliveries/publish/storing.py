@@ -6,11 +6,10 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from operator import attrgetter
 
 from django.conf import settings
 from django.db import IntegrityError, connection
@@ -21,7 +20,6 @@ from deliveries.rules.payload import NewMessage, attributes_text
 from deliveries.rules.regions import storage_region
 from deliveries.store import statements
 from deliveries.store.fanout import SLICE_ROWS, delivery_rows, fan_out, slices
-from deliveries.store.groupcommit import GroupCommit
 from deliveries.store.writelock import write_transaction
 from pushhub.common.errors import ResourceExhausted
 from pushhub.common.tenantpool import step_aside_or_refuse
@@ -75,9 +73,10 @@ def messages_store(
         step_aside_or_refuse()
         with _large_request_lock:
             return _fan_out(request) if connection.vendor == "sqlite" else requests_commit([request])[0]
-    if connection.vendor != "sqlite":
-        return requests_commit([request])[0]  # PostgreSQL groups commits itself
-    return _groups.commit(request)
+    # PostgreSQL groups commits itself.
+    commit = _committers[-1] if _committers and connection.vendor == "sqlite" else None
+    published = commit(request) if commit is not None else None
+    return published or requests_commit([request])[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +180,20 @@ def _message_rows(request: Request, ids: Sequence[int]) -> list[statements.Messa
 
 #: Large requests take seconds, so one is stored at a time.
 _large_request_lock = threading.Lock()
-_groups = GroupCommit(requests_commit, weigh=attrgetter("weight"), most=MAX_GROUP_WEIGHT)
+
+#: Commits a request together with those of other threads, or returns None: then it has to be committed alone.
+Committer = Callable[[Request], Published | None]
+_committers: list[Committer] = []
+
+
+@contextmanager
+def committing(committer: Committer) -> Iterator[None]:
+    """Leave the commits of requests to `committer` for the block."""
+    _committers.append(committer)
+    try:
+        yield
+    finally:
+        _committers.remove(committer)
 
 
 def owed_by(

@@ -1,8 +1,9 @@
-"""Publishes small requests together: one thread authorizes, stores and offers whatever has gathered meanwhile.
+"""Commits publishes together: one thread authorizes, stores and offers whatever has gathered meanwhile.
 
-The servers hand it requests that are well-formed and ask for nothing unusual. A request that turns out to need more,
-or that has to be refused, is given back, and takes the way of all other requests: errors, quotas, schemas and the audit
-log have their code there.
+The servers hand it small requests as they came, if they are well-formed and ask for nothing unusual. A request that
+turns out to need more, or that has to be refused, is given back, and takes the way of all other requests: errors,
+schemas, message transforms and the audit log have their code there. At the end of that way, on SQLite, a thread hands
+its request to the writer as well, which commits it together with the small ones.
 """
 
 from __future__ import annotations
@@ -10,20 +11,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 from django.conf import settings
 from django.db import Error, close_old_connections, connections
 
-from deliveries.publish.offering import offer_all
-from deliveries.publish.storing import BYTES_AS_A_ROW, MAX_GROUP_WEIGHT, Request, owed_by, requests_commit
+from deliveries.publish.offering import Published, offer_all
+from deliveries.publish.service import requests_charge
+from deliveries.publish.storing import (
+    BYTES_AS_A_ROW,
+    MAX_GROUP_WEIGHT,
+    Request,
+    committing,
+    owed_by,
+    requests_commit,
+)
 from deliveries.rules.payload import NewMessage
+from deliveries.rules.regions import storage_region
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
 from pushhub.common.errors import PushHubError, ResourceExhausted
 from pushhub.common.principals import Principal
@@ -57,7 +70,16 @@ class SmallPublish(NamedTuple):
     authorization: str | None
     topic: str
     messages: Sequence[NewMessage]
+    #: The region of publishing, or "" for the server's own.
+    region: str
     done: Callable[[list[str] | None], None]
+
+
+class _Checked(NamedTuple):
+    """A request of a thread, which waits for the future: it has what was stored, or None if it is given back."""
+
+    request: Request
+    future: Future[Published | None]
 
 
 #: A publish with its message ids, or with None if it is given back.
@@ -71,16 +93,15 @@ class PublishWriter:
         self._loop = loop
         #: What came in this round of the event loop; the loop's own.
         self._gathered: list[SmallPublish] = []
-        #: What came in a round of the event loop; nothing wakes the thread up to stop.
-        self._queue: queue.SimpleQueue[list[SmallPublish]] = queue.SimpleQueue()
+        #: What came in a round of the event loop, or from a thread; nothing wakes the thread up to stop.
+        self._queue: queue.SimpleQueue[Sequence[SmallPublish | _Checked]] = queue.SimpleQueue()
         #: Taken from the queue and not answered yet; the thread's own.
-        self._taken: deque[SmallPublish] = deque()
+        self._taken: deque[SmallPublish | _Checked] = deque()
         self._epoch = 0
         #: When the connection is checked next (time.monotonic).
         self._checks_at = 0.0
-        self._thread = BackgroundThread(
-            "publish writer", self._round, on_error=self._give_back, at_end=connections.close_all
-        )
+        self._has_ended = threading.Event()
+        self._thread = BackgroundThread("publish writer", self._round, on_error=self._give_back, at_end=self._end)
 
     def start(self) -> None:
         self._thread.start()
@@ -97,6 +118,15 @@ class PublishWriter:
             self._loop.call_soon(self._hand_over)
         self._gathered.append(publish)
 
+    def commit(self, request: Request) -> Published | None:
+        """Commit the request of a thread and return what was stored, or None if it has to be committed alone."""
+        checked = _Checked(request, Future())
+        self._queue.put([checked])
+        while not self._has_ended.is_set():
+            with suppress(TimeoutError):
+                return checked.future.result(CHECK_SECONDS)
+        return checked.future.result() if checked.future.done() else None
+
     def _hand_over(self) -> None:
         gathered, self._gathered = self._gathered, []
         self._queue.put(gathered)
@@ -108,23 +138,22 @@ class PublishWriter:
         self._check_connection()
         try:
             reading = self._read()
-            requests = [group.request() for group in reading.groups.values()]
-            published = requests_commit(requests) if requests else []
+            published = requests_commit(requests) if (requests := reading.requests()) else []
         except Error as error:
-            logger.warning("small publishes are given back: %s", error)
+            logger.warning("publishes are given back: %s", error)
             close_old_connections()
             self._give_back()
             return
-        answers: list[_Answer] = [(publish, None) for publish in reading.given_back]
-        for group, stored in zip(reading.groups.values(), published, strict=True):
-            answers += group.answers(stored.ids)
-        for _ in answers:
+        for _ in range(reading.taken):
             self._taken.popleft()
+        groups = published[: len(reading.groups)]
+        for checked, stored in zip(reading.checked, published[len(groups) :], strict=True):
+            checked.future.set_result(stored)  # its thread offers it
         try:
-            offer_all(published)
+            offer_all(groups)
         finally:
             # They are stored, whatever became of the offer.
-            self._loop.call_soon_threadsafe(_answer, answers)
+            self._loop.call_soon_threadsafe(_answer, reading.answers(groups))
 
     def _check_connection(self) -> None:
         """Close a connection that is too old or broken, now and then: on PostgreSQL the check is a query.
@@ -144,9 +173,26 @@ class PublishWriter:
                 self._taken += self._queue.get_nowait()
 
     def _give_back(self) -> None:
-        answers: list[_Answer] = [(publish, None) for publish in self._taken]
+        taken = list(self._taken)
         self._taken.clear()
+        answers: list[_Answer] = []
+        for publish in taken:
+            if isinstance(publish, _Checked):
+                publish.future.set_result(None)
+            else:
+                answers.append((publish, None))
         self._loop.call_soon_threadsafe(_answer, answers)
+
+    def _end(self) -> None:
+        """Leave no thread waiting, even if the event loop did not wait for this end and has closed."""
+        try:
+            with suppress(queue.Empty):
+                while True:
+                    self._taken += self._queue.get_nowait()
+            self._give_back()
+        finally:
+            self._has_ended.set()
+            connections.close_all()
 
     def _read(self) -> _Reading:
         """Look at the first of the requests, as many as one transaction should store."""
@@ -155,6 +201,7 @@ class PublishWriter:
         for publish in self._taken:
             if not reading.take(publish):
                 break
+        reading.charge()
         return reading
 
     def _forget_changed_access(self) -> None:
@@ -167,15 +214,16 @@ class PublishWriter:
 
 
 @contextmanager
-def publish_writer(loop: asyncio.AbstractEventLoop) -> Iterator[PublishWriter | None]:
-    """Yield the writer of this event loop for the block; None if quotas are on, because they charge each request."""
-    if settings.QUOTAS:
-        yield None
+def publish_writer(loop: asyncio.AbstractEventLoop) -> Iterator[PublishWriter]:
+    """Yield the writer of this event loop for the block. Inside of such a block it is the same one."""
+    if loop in _writers:
+        yield _writers[loop]
         return
     writer = _writers[loop] = PublishWriter(loop)
     writer.start()
     try:
-        yield writer
+        with committing(writer.commit):
+            yield writer
     finally:
         del _writers[loop]
         writer.stop()
@@ -191,9 +239,10 @@ _writers: dict[asyncio.AbstractEventLoop, PublishWriter] = {}
 
 @dataclass(slots=True)
 class _Group:
-    """Publishes to one topic. They are stored as one request: most of the work is the same for many messages."""
+    """Publishes to one topic in one region, stored as one request: most of the work is the same for many messages."""
 
     topic: Topic
+    region: str
     subscribers: Sequence[PushSettings]
     publishes: list[SmallPublish] = field(default_factory=list)
     messages: list[NewMessage] = field(default_factory=list)
@@ -223,7 +272,7 @@ class _Group:
     def request(self) -> Request:
         owed = owed_by(self.subscribers, self.messages)
         counts = [len(publish.messages) for publish in self.publishes]
-        return Request(self.topic, self.messages, settings.REGION, owed, publishes=counts)
+        return Request(self.topic, self.messages, self.region, owed, publishes=counts)
 
     def answers(self, ids: Sequence[int]) -> Iterator[_Answer]:
         names = iter(map(str, ids))
@@ -232,39 +281,66 @@ class _Group:
 
 
 class _Reading:
-    """Sorts publishes by topic; what several of them share is read once."""
+    """Sorts publishes by topic and region; what several of them share is read once."""
 
     def __init__(self) -> None:
-        self.given_back: list[SmallPublish] = []
-        self.groups: dict[str, _Group] = {}
+        #: How many publishes it has taken.
+        self.taken = 0
+        self.checked: list[_Checked] = []
+        self._given_back: list[SmallPublish] = []
         self._weight = 0
         self._allowed: dict[tuple[str | None, str], bool] = {}
-        self._topics: dict[str, _Group | None] = {}
+        self._groups: dict[tuple[str, str], _Group | None] = {}
 
-    def take(self, publish: SmallPublish) -> bool:
+    @property
+    def groups(self) -> list[_Group]:
+        return [group for group in self._groups.values() if group is not None and group.publishes]
+
+    def take(self, publish: SmallPublish | _Checked) -> bool:
         """Take a publish; return False if it is too much for this transaction."""
-        group = self._group(publish)
-        if group is None or not group.takes(publish.messages):
-            self.given_back.append(publish)
-            return True
-        self._weight += group.weight(publish.messages)
-        if self.groups and self._weight > MAX_GROUP_WEIGHT:
+        if isinstance(publish, _Checked):
+            weight, add = publish.request.weight, partial(self.checked.append, publish)
+        elif (group := self._group(publish)) is not None and group.takes(publish.messages):
+            weight, add = group.weight(publish.messages), partial(group.add, publish)
+        else:
+            weight, add = 0, partial(self._given_back.append, publish)
+        if self._weight and self._weight + weight > MAX_GROUP_WEIGHT:
             return False
-        self.groups[publish.topic] = group
-        group.add(publish)
+        self._weight += weight
+        self.taken += 1
+        add()
         return True
+
+    def charge(self) -> None:
+        """Charge the groups to the quotas. The publishes of one that is over a quota are given back."""
+        for group in self.groups:
+            try:
+                requests_charge(group.topic, [publish.messages for publish in group.publishes])
+            except ResourceExhausted:
+                self._given_back += group.publishes
+                group.publishes.clear()
+
+    def requests(self) -> list[Request]:
+        """Return what is to be committed: the groups first."""
+        return [group.request() for group in self.groups] + [checked.request for checked in self.checked]
+
+    def answers(self, stored: Sequence[Published]) -> list[_Answer]:
+        answers: list[_Answer] = [(publish, None) for publish in self._given_back]
+        for group, published in zip(self.groups, stored, strict=True):
+            answers += group.answers(published.ids)
+        return answers
 
     def _group(self, publish: SmallPublish) -> _Group | None:
         """Return None for a publish that is to be given back."""
-        name, key = publish.topic, (publish.authorization, publish.topic)
-        is_allowed = self._allowed.get(key)
+        caller, key = (publish.authorization, publish.topic), (publish.topic, publish.region)
+        is_allowed = self._allowed.get(caller)
         if is_allowed is None:
-            is_allowed = self._allowed[key] = _is_allowed(*key)
+            is_allowed = self._allowed[caller] = _is_allowed(*caller)
         if not is_allowed:
             return None
-        if name not in self._topics:
-            self._topics[name] = _group_of(name)
-        return self._topics[name]
+        if key not in self._groups:
+            self._groups[key] = _group_of(*key)
+        return self._groups[key]
 
 
 def _is_allowed(authorization: str | None, topic: str) -> bool:
@@ -282,15 +358,16 @@ def _is_allowed(authorization: str | None, topic: str) -> bool:
     return True
 
 
-def _group_of(name: str) -> _Group | None:
-    """Return an empty group for a topic; None if a publish to it needs more than to be stored."""
+def _group_of(name: str, region: str) -> _Group | None:
+    """Return an empty group for a topic and region; None if a publish needs more than to be stored, or is refused."""
     try:
         topic = topic_get(name=name, field="topic")
+        region = storage_region(topic.message_storage_policy, region or settings.REGION, own_region=settings.REGION)
     except PushHubError:
         return None
-    if topic.schema_settings or topic.message_transforms or topic.message_storage_policy is not None:
+    if topic.schema_settings or topic.message_transforms:
         return None
-    return _Group(topic, subscriptions_of_topic(topic.pk))
+    return _Group(topic, region, subscriptions_of_topic(topic.pk))
 
 
 def _answer(answers: Sequence[_Answer]) -> None:

@@ -47,10 +47,11 @@ async def publish_quickly(request: Any, call: Call) -> Any:
     """Store the messages together with other requests; return None for a request that `publish` has to answer."""
     loop = asyncio.get_running_loop()
     writer = publish_writer_of(loop)
-    if writer is None or len(request.messages) > QUICK_MESSAGES or call.metadata(REGION_METADATA):
+    if writer is None or len(request.messages) > QUICK_MESSAGES:
         return None
     try:
         messages = published_messages_read(request.messages)
+        region = region_parse(call.metadata(REGION_METADATA))
     except PushHubError:
         return None
     stored: asyncio.Future[list[str] | None] = loop.create_future()
@@ -59,7 +60,7 @@ async def publish_quickly(request: Any, call: Call) -> Any:
         if not stored.done():  # the call may be cancelled meanwhile
             stored.set_result(ids)
 
-    writer.submit(SmallPublish(call.authorization, request.topic, messages, done))
+    writer.submit(SmallPublish(call.authorization, request.topic, messages, region, done))
     ids = await stored
     return None if ids is None else PublishResponse(message_ids=ids)
 

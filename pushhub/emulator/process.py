@@ -93,24 +93,15 @@ class Emulator:
             self._listening.set()
 
     async def _serve_all(self) -> None:
-        from pushhub.runtime import grpcserver
-        from pushhub.runtime.admission import Admission
-        from pushhub.runtime.httpserver.server import HttpServer
-        from pushhub.runtime.limits import limits_read, open_files_raise
-        from pushhub.wsgi import application
+        from pushhub.runtime import grpcserver, webserver
 
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        with Admission(settings.WEB_THREADS) as admission:
-            web = HttpServer(application, admission=admission, limits=limits_read(), files=open_files_raise())
-            host, port = settings.HTTP_ADDRESS
-            await web.start(host=host, port=port)
+        host, port = settings.HTTP_ADDRESS
+        async with webserver.serving(host=host, port=port, grace_seconds=GRACE_SECONDS):
             grpc = asyncio.create_task(grpcserver.serve(self._stop))
-            try:
-                await self._grpc_wait(grpc)
-                self._listening.set()
-                await grpc
-            finally:
-                await web.stop(seconds=GRACE_SECONDS)
+            await self._grpc_wait(grpc)
+            self._listening.set()
+            await grpc
 
     async def _grpc_wait(self, task: asyncio.Task[None]) -> None:
         while not task.done():

@@ -15,6 +15,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import uvloop
 from django.conf import settings
@@ -38,27 +41,39 @@ def listen(address: tuple[str, int]) -> socket.socket:
     return socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=is_dual)
 
 
-async def serve(listening: socket.socket, parent: int | None = None) -> None:
-    """Answer until the process is asked to stop. A worker also stops when `parent`, a pipe of its parent, is closed."""
+@asynccontextmanager
+async def serving(*, grace_seconds: float = GRACE_SECONDS, **where: Any) -> AsyncIterator[None]:
+    """Answer requests during the block. `where` is what HttpServer.start takes."""
     from pushhub.wsgi import application
 
     # These modules need Django, which the import of the application has set up.
     from deliveries.api.direct import DirectPublish  # isort: skip
     from deliveries.publish.writer import publish_writer  # isort: skip
 
+    with Admission(settings.WEB_THREADS) as admission, publish_writer(asyncio.get_running_loop()) as writer:
+        server = HttpServer(
+            application,
+            admission=admission,
+            limits=limits_read(),
+            files=open_files_raise(),
+            direct=DirectPublish(writer, application),
+        )
+        await server.start(**where)
+        try:
+            yield
+        finally:
+            await server.stop(seconds=grace_seconds)
+
+
+async def serve(listening: socket.socket, parent: int | None = None) -> None:
+    """Answer until the process is asked to stop. A worker also stops when `parent`, a pipe of its parent, is closed."""
     stop = asyncio.Event()
     if parent is not None:
         asyncio.get_running_loop().add_reader(parent, stop.set)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    with Admission(settings.WEB_THREADS) as admission, publish_writer(asyncio.get_running_loop()) as writer:
-        direct = None if writer is None else DirectPublish(writer)
-        server = HttpServer(
-            application, admission=admission, limits=limits_read(), files=open_files_raise(), direct=direct
-        )
-        await server.start(sock=listening)
+    async with serving(sock=listening):
         await stop.wait()
-        await server.stop(seconds=GRACE_SECONDS)
 
 
 class Workers:

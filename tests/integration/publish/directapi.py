@@ -87,8 +87,7 @@ def direct_api(threads: int = 1) -> Iterator[DirectApi]:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         ends.append(lambda: loop.call_soon_threadsafe(stop.set))
         with Admission(threads) as admission, publish_writer(loop) as writer:
-            assert writer is not None
-            direct = _Watched(DirectPublish(writer), outcomes)
+            direct = _Watched(DirectPublish(writer, application), outcomes)
             server = HttpServer(application, admission=admission, limits=LIMITS, files=1000, direct=direct)
             await server.start(host="127.0.0.1", port=0)
             addresses.append(server.address)

@@ -75,7 +75,6 @@ def test_a_message_is_stored_and_offered_before_the_answer(api: DirectApi) -> No
         {"Cookie": "pushhub_session=x"},
         {"Content-Type": "text/plain"},
         {"Origin": "http://elsewhere.example.com"},
-        {"X-PushHub-Region": "local"},
     ],
     ids=lambda headers: next(iter(headers)),
 )
@@ -102,12 +101,29 @@ def test_a_host_that_is_not_ours_is_refused(api: DirectApi) -> None:
     assert (status, api.outcomes) == (400, ["left"])
 
 
-def test_messages_for_a_topic_with_a_storage_policy_are_given_back(api: DirectApi) -> None:
-    policy = {"messageStoragePolicy": {"allowedPersistenceRegions": ["local"]}}
-    assert api.patch("topics/orders", {"topic": policy, "updateMask": "messageStoragePolicy"}).status == 200
-    assert api.post(PUBLISH, BODY).status == 200
-    assert api.outcomes == ["given back"]
-    assert Message.objects.count() == 1
+def test_the_region_and_the_storage_policy_of_the_topic_are_respected(api: DirectApi, settings: Any) -> None:
+    settings.REGIONS = ["local", "far", "away"]
+    policy: dict[str, Any] = {"allowedPersistenceRegions": ["local", "far"]}
+    body = {"topic": {"messageStoragePolicy": policy}, "updateMask": "messageStoragePolicy"}
+    assert api.patch("topics/orders", body).status == 200
+    for region in ("", "far", "away"):
+        assert api.post(PUBLISH, BODY, **{"X-PushHub-Region": region}).status == 200
+    assert [message.region for message in Message.objects.order_by("pk")] == ["local", "far", "local"]
+    policy["enforceInTransit"] = True
+    assert api.patch("topics/orders", body).status == 200
+    assert api.post(PUBLISH, BODY, **{"X-PushHub-Region": "away"}).error["status"] == "FAILED_PRECONDITION"
+    assert api.post(PUBLISH, BODY, **{"X-PushHub-Region": "nowhere"}).error["status"] == "INVALID_ARGUMENT"
+    assert api.outcomes == ["direct", "direct", "direct", "given back", "left"]
+
+
+def test_publishes_over_a_quota_are_refused_one_by_one_and_others_are_direct(api: DirectApi, settings: Any) -> None:
+    settings.QUOTAS = True
+    settings.QUOTA_PUBLISH_REQUESTS_PER_MINUTE = 2
+    api.create("/v1/projects/other/topics/orders")
+    answers = [api.post(PUBLISH, BODY).status for _ in range(3)]
+    assert api.post("/v1/projects/other/topics/orders:publish", BODY).status == 200
+    assert (answers, api.outcomes) == ([200, 200, 429], ["direct", "direct", "given back", "direct"])
+    assert Message.objects.count() == 3
 
 
 def test_a_topic_with_a_schema_checks_what_is_published_directly(api: DirectApi) -> None:
@@ -187,13 +203,12 @@ def test_publishes_that_are_stored_together_are_told_apart(api: DirectApi, monke
     async def publish() -> list[list[str] | None]:
         loop = asyncio.get_running_loop()
         with publish_writer(loop) as writer:
-            assert writer is not None
             answers: list[asyncio.Future[list[str] | None]] = [loop.create_future() for _ in range(4)]
             for count, topic, answer in zip(
                 (1, 3, 1, 2), ("orders", "orders", "missing", "orders"), answers, strict=True
             ):
                 messages = [NewMessage(b"hello", {})] * count
-                writer.submit(SmallPublish(None, f"projects/shop/topics/{topic}", messages, answer.set_result))
+                writer.submit(SmallPublish(None, f"projects/shop/topics/{topic}", messages, "", answer.set_result))
             return await asyncio.gather(*answers)
 
     first, second, missing, last = asyncio.run(publish())
