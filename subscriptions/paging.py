@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-import orjson
-from django.core import signing
 from django.db.models import Model, Q, QuerySet
 
 from pushhub.common.errors import InvalidArgument, clipped
-
-MAX_TOKEN_CHARACTERS = 2048
+from pushhub.common.pagetokens import token_read, token_write
 
 Row = TypeVar("Row", bound=Model)
 
@@ -43,12 +38,12 @@ def paged(rows: QuerySet[Row], page: Page, *, keys: tuple[str, ...], scope: str)
     `scope` names the list. A token of one list is refused by another.
     """
     if page.token:
-        rows = rows.filter(_after(keys, _last_of(page.token, scope, len(keys))))
+        rows = rows.filter(_after(keys, token_read(page.token, scope)))
     page_rows = list(rows.order_by(*keys)[: page.size + 1])
     if len(page_rows) <= page.size:
         return page_rows, ""
     page_rows.pop()
-    return page_rows, _token([_value(page_rows[-1], key) for key in keys], scope)
+    return page_rows, token_write([_value(page_rows[-1], key) for key in keys], scope)
 
 
 def _after(keys: tuple[str, ...], last: list[str]) -> Q:
@@ -65,25 +60,3 @@ def _value(row: object, key: str) -> str:
     for part in key.split("__"):
         row = getattr(row, part)
     return str(row)
-
-
-def _signer(scope: str) -> signing.Signer:
-    return signing.Signer(salt=f"pushhub.page:{scope}")
-
-
-def _token(last: list[str], scope: str) -> str:
-    return base64.urlsafe_b64encode(_signer(scope).sign(orjson.dumps(last).decode()).encode()).decode().rstrip("=")
-
-
-def _last_of(token: str, scope: str, length: int) -> list[str]:
-    try:
-        if len(token) > MAX_TOKEN_CHARACTERS:
-            raise ValueError
-        signed = base64.urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4)).decode()
-        last = orjson.loads(_signer(scope).unsign(signed))
-    except (ValueError, binascii.Error, signing.BadSignature):
-        raise InvalidArgument(
-            "You have passed an invalid argument to the service (argument=page_token).", field="pageToken"
-        ) from None
-    assert isinstance(last, list) and len(last) == length, "we signed it"
-    return last

@@ -18,13 +18,13 @@ from deliveries.admin.readonly import publish_time_shown
 from deliveries.inspection import words
 from deliveries.inspection.attempts import Attempt
 from deliveries.inspection.contents import as_delivered, sees_originals, wire_of
-from deliveries.inspection.messages import Place, Way, message_ways, why_waiting
+from deliveries.inspection.messages import Place, Way, Ways, message_ways, why_missing, why_waiting
 from deliveries.models import Message
 from deliveries.publish.service import message_publish
 from deliveries.rules.payload import NewMessage, attributes_parse
 from deliveries.transforming import Wire
 from pushhub.common.clock import time_text
-from pushhub.common.errors import PushHubError, ResourceExhausted
+from pushhub.common.errors import InvalidArgument, PushHubError, ResourceExhausted
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
 from subscriptions.console.base import caller_of
@@ -73,10 +73,13 @@ class MessagePages:
             raise Http404
         caller = caller_of(request)
         row = row_or_none(self._page.get_queryset(request).filter(pk=message_id).select_related("topic__project"))
-        ways, journal = message_ways(message_id, _pullable(caller))
-        if row is None and not ways:
+        try:
+            page = message_ways(message_id, _pullable(caller), token=request.GET.get("page", ""))
+        except InvalidArgument:
+            raise Http404 from None
+        if row is None and not page.ways:
             raise Http404
-        rows = Subscription.objects.filter(pk__in=[way.subscription_id for way in ways]).select_related("project")
+        rows = Subscription.objects.filter(pk__in=[way.subscription_id for way in page.ways]).select_related("project")
         visible = set(rows_callable(caller, GET, rows).values_list("pk", flat=True))
         contents = _contents(caller, row, rows) if row is not None else {}
         context = {
@@ -86,8 +89,8 @@ class MessagePages:
             "published": publish_time_shown(message_id),
             "row": row,
             "original": contents.get(None),
-            "ways": [_shown(way, visible) | {"content": contents.get(way.subscription_id)} for way in ways],
-            "is_complete": journal.is_complete,
+            "ways": [_shown(way, visible, page) | {"content": contents.get(way.subscription_id)} for way in page.ways],
+            "next_page": page.next_token,
             "may_publish": row is not None and _may_publish(caller, row),
         }
         return TemplateResponse(request, "admin/deliveries/message_way.html", context)
@@ -152,7 +155,7 @@ def content_shown(message: Wire) -> dict[str, Any]:
     return {"attributes": message.get("attributes", {}), "text": data[:SHOWN_BYTES].decode(errors="replace")}
 
 
-def _shown(way: Way, visible: Collection[int]) -> dict[str, Any]:
+def _shown(way: Way, visible: Collection[int], page: Ways) -> dict[str, Any]:
     """Return what the template shows of a way. `visible` has the subscriptions whose pages the caller may open."""
     level, state = PLACES[way.place]
     return {
@@ -161,6 +164,7 @@ def _shown(way: Way, visible: Collection[int]) -> dict[str, Any]:
         "level": level,
         "state": state,
         "why": why_waiting(way),
+        "why_missing": why_missing(way, page),
         "attempts": [_attempt_shown(attempt) for attempt in way.attempts],
     }
 

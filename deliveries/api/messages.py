@@ -11,8 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from deliveries.inspection.attempts import Attempt
-from deliveries.inspection.contents import as_delivered, sees_originals, wire_of
-from deliveries.inspection.messages import Way, message_ways, why_waiting
+from deliveries.inspection.contents import GET_TOPIC, as_delivered, sees_originals, wire_of
+from deliveries.inspection.messages import Way, Ways, message_ways, why_missing, why_waiting
 from deliveries.models import Message
 from deliveries.rules.payload import publish_time_text
 from deliveries.store.statements import LAST_ID
@@ -25,8 +25,9 @@ from pushhub.common.rows import row_or_none
 from subscriptions.api.base import ApiView, caller_of
 from subscriptions.api.openapi import ANY_OBJECT
 from subscriptions.iam.methods import METHODS
-from subscriptions.iam.visible import rows_held
+from subscriptions.iam.visible import rows_callable, rows_held
 from subscriptions.models import Subscription, Topic
+from subscriptions.paging import Page
 from subscriptions.selectors import project_get
 from subscriptions.transforms.results import FILTERED, Failed, Filtered
 
@@ -48,23 +49,29 @@ class MessageDetail(ApiView):
         project_id = project_get(project=project).project_id
         subscriptions = Subscription.objects.filter(project__project_id=project_id)
         pullable = rows_held(caller_of(request), requirement.permission, subscriptions)
-        ways, journal = message_ways(int(message), pullable)
-        if not ways:
+        page = message_ways(int(message), pullable, token=Page.read(request.query_params).token)
+        row = row_or_none(Message.objects.filter(pk=int(message)))
+        if not page.ways and not _sees_topic(caller_of(request), row, page.events):
             raise NotFound(
                 f"Message not found (message={message}): no subscription of the project that you may pull from has it, "
                 "and neither has the journal."
             )
-        row = row_or_none(Message.objects.filter(pk=int(message)))
-        original, delivered = _contents(caller_of(request), row, ways) if row is not None else ({}, {})
+        original, delivered = _contents(caller_of(request), row, page.ways) if row is not None else ({}, {})
         answer = {
             "name": f"projects/{project_id}/messages/{message}",
             "messageId": message,
             "publishTime": publish_time_text(int(message)),
             **original,
-            "deliveries": [_delivery(way) | delivered.get(way.subscription_id, {}) for way in ways],
+            "deliveries": [_delivery(way, page) | delivered.get(way.subscription_id, {}) for way in page.ways],
         }
-        # Some segments of the journal were left out, because reading them would have taken too long.
-        return Response(answer if journal.is_complete else {**answer, "attemptsIncomplete": True})
+        return Response(answer | {"nextPageToken": page.next_token} if page.next_token else answer)
+
+
+def _sees_topic(caller: Principal, row: Message | None, events: Sequence[Attempt]) -> bool:
+    """Return whether the message was published to a topic that the caller may see."""
+    ids = {row.topic_id} if row is not None else {event.topic_id for event in events}
+    topics = Topic.objects.filter(pk__in=ids)
+    return rows_callable(caller, GET_TOPIC, topics).exists()
 
 
 def _contents(caller: Principal, row: Message, ways: Sequence[Way]) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
@@ -86,12 +93,14 @@ def _outcome(result: Wire | Failed | Filtered) -> dict[str, Any]:
     return {"messageFiltered": {}} if result is FILTERED else {"transformedMessage": result}
 
 
-def _delivery(way: Way) -> dict[str, Any]:
+def _delivery(way: Way, page: Ways) -> dict[str, Any]:
     delivery: dict[str, Any] = {"subscription": way.subscription, "state": way.place.upper()}
     if why := why_waiting(way):
         delivery["reason"] = why
     if way.next_attempt_ms:
         delivery["nextAttemptTime"] = timestamp_format(utcnow() + timedelta(milliseconds=int(way.next_attempt_ms)))
+    if way.missing:
+        delivery |= {"attemptsMissing": way.missing, "attemptsMissingReason": why_missing(way, page)}
     return {**delivery, "attempts": [_attempt(attempt) for attempt in way.attempts]}
 
 

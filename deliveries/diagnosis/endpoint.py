@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from deliveries.diagnosis.steps import Step, StepName, failed, ok
+from deliveries.inspection.words import result_text
 from deliveries.push.sending.httpclient import ClientOptions, Headers, PushClient, PushResult, client_context
 from deliveries.rules.outcome import ACK_STATUSES, Reason
 from pushhub.common.addresses import AddressGuard
@@ -158,18 +159,13 @@ def answer_step(result: PushResult) -> Step:
     if result.reason:
         advice = REASON_ADVICE.get(Reason(result.reason)) or _("Repeat the diagnosis: the steps above have passed.")
         return failed(
-            StepName.ANSWER, _("The probe failed: %(result)s.") % {"result": result_words(result.reason)}, str(advice)
+            StepName.ANSWER, _("The probe failed: %(result)s.") % {"result": result_text(result.reason)}, str(advice)
         )
     if result.status in ACK_STATUSES:
         words = {"status": result.status, "latency": round(result.latency_ms)}
         return ok(StepName.ANSWER, _("The endpoint answered %(status)d in %(latency)d ms.") % words)
     message = _("The endpoint answered %(status)d.") % {"status": result.status}
     return failed(StepName.ANSWER, message, status_advice(result.status))
-
-
-def result_words(result: str) -> str:
-    """Return the result of a push in words: an HTTP status, or a reason such as "connect failed"."""
-    return _(result.replace("_", " "))
 
 
 def status_advice(status: int) -> str:

@@ -13,9 +13,10 @@ from deliveries.backlog.backlog import Lane
 from deliveries.backlog.lanes import lane_agrees
 from deliveries.backlog.lanestate import LaneState, lane_state_parse
 from deliveries.backlog.regions import regions_unserved
-from deliveries.diagnosis.endpoint import PROBE_SECONDS, endpoint_steps, probe, result_words, status_advice
+from deliveries.diagnosis.endpoint import PROBE_SECONDS, endpoint_steps, probe, status_advice
 from deliveries.diagnosis.steps import Diagnosis, Step, StepName, StepStatus, failed, ok, skipped, warning
 from deliveries.diagnosis.transforms import transforms_step
+from deliveries.inspection.words import result_text
 from deliveries.models import Delivery, Message
 from deliveries.observability.probes import Status
 from deliveries.observability.readiness import impatient_redis, push_workers
@@ -284,7 +285,7 @@ def _last_answer(subscription_id: int) -> Step:
         return skipped(StepName.ANSWER, _("No probe was asked for, and no waiting message was nacked."))
     return warning(
         StepName.ANSWER,
-        _("The last push that was nacked ended with %(result)s.") % {"result": result_words(result)},
+        _("The last push that was nacked ended with %(result)s.") % {"result": result_text(result)},
         _last_result_advice(subscription_id) or _("Send a probe to see whether that has changed."),
     )
 

@@ -1,13 +1,15 @@
-"""A message's attempts from the journal's Parquet segments, which exist after the ack too.
+"""A message's attempts from the journal, which has them after the ack too.
 
-A message id contains the publish time, and a segment's name the time when it was opened. So only the segments of the
-first minutes and those around the last known attempt are read, as many of them as BUDGET_SECONDS allows.
+The journals that are open on this machine have the events of the last seconds. All others are in Parquet segments,
+whose names tell when they were opened. Nobody waits for all of these to be read: a search reads those of the times
+where something is missing (gaps.py), in order of time, as many as BUDGET_SECONDS allows. The next search goes on there.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -15,30 +17,33 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Q
 
-from deliveries.journal.files import SEALED, SEGMENT_SUFFIX, is_segment_name, opened_ms
+from deliveries.journal import files
+from deliveries.journal.columns import line_parse
 from deliveries.journal.journal import CLOSE_SECONDS
 from deliveries.journal.shipping import EVERY_ID, KEY, address_of, id_bounds
 from deliveries.models import ShippedSegment
-from deliveries.rules.ids import publish_time_ms
+from pushhub.common.clock import utcnow
 from pushhub.common.stores import AnyFile, parquet_open
 
 #: A segment has events from some seconds before it was opened, as events wait to be written, to some seconds after.
 MARGIN_MS = int(CLOSE_SECONDS * 1000) + 5_000
-#: Attempts are searched for this long after the publish, and around the last known attempt.
-FIRST_MS = 10 * 60_000
-#: The time for the search, because a person waits for the page.
+#: The time for a search, because a person waits for the page.
 BUDGET_SECONDS = 0.25
 #: How much longer it may take where segments are read from a bucket.
 BUCKET_SECONDS = 2.0
+#: A search ends with the segment that brings it to this many events.
+MAX_EVENTS = 1_000
 COLUMNS = [
-    *("event", "time", "subscription", "subscription_id", "attempt", "outcome", "response_code", "reason"),
+    *("event", "time", "subscription", "subscription_id", "topic_id", "attempt", "outcome", "response_code", "reason"),
     *("latency_us", "worker"),
 ]
 HOUR = timedelta(hours=1)
 #: The bounds of the ids in this many segments are cached, because reading a footer takes 0.3 ms.
 MAX_CACHED_BOUNDS = 20_000
+
+#: From when to when, in ms since 1970.
+Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +51,12 @@ class Attempt:
     """One event of the journal about a message."""
 
     at: datetime
-    #: push, pull, streaming_pull, publish, dead_letter, expire, filter or drop.
+    #: push, pull, streaming_pull, publish, dead_letter, filter or drop.
     event: str
     #: "" and 0 for a publish, which has no subscription.
     subscription: str
     subscription_id: int
+    topic_id: int
     attempt: int
     outcome: str
     #: The HTTP status, or the reason if there was no response.
@@ -59,89 +65,137 @@ class Attempt:
     worker: str
 
 
-@dataclass(frozen=True, slots=True)
-class Attempts:
-    """The events in order of time. `is_complete` is false if the time was up before all segments were read."""
+class AttemptSearch:
+    """Searches for the events of one message until the time is up."""
 
-    events: Sequence[Attempt]
-    is_complete: bool
+    def __init__(self, message_id: int, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._message_id = message_id
+        self._monotonic = monotonic
+        self._give_up = 0.0
+        #: A journal may be sealed while it is read, so that an event is found twice.
+        self._events: dict[Attempt, None] = {}
+        self._names: set[str] = set()
+        #: Where to go on, if the time was up: when the first segment that was not read was opened, in ms since 1970.
+        self.rest_ms: int | None = None
+        #: Segments that could not be read.
+        self.unreadable = 0
 
+    @property
+    def events(self) -> list[Attempt]:
+        """The events that were found, in order of time."""
+        return sorted(self._events, key=lambda event: event.at)
 
-def attempts_find(
-    message_id: int, *, around: Iterable[datetime] = (), monotonic: Callable[[], float] = time.monotonic
-) -> Attempts:
-    """Return the journal's events of a message. The segments around the given times are read as well."""
-    if not settings.JOURNAL:
-        return Attempts([], is_complete=True)
-    import pyarrow.compute  # the first import takes long and doesn't count as part of the search
-    import pyarrow.parquet  # noqa: F401
+    def begin(self) -> None:
+        """Start the clock, and read the journals that are open on this machine."""
+        if not settings.JOURNAL:
+            return
+        import pyarrow.compute  # the first import takes long and doesn't count as part of the search
+        import pyarrow.parquet  # noqa: F401
 
-    published_ms = publish_time_ms(message_id)
-    spans = [(published_ms, published_ms + FIRST_MS)]
-    spans += [(int(at.timestamp() * 1000),) * 2 for at in around]
-    paths: list[AnyFile] = [*segments_between(Path(settings.JOURNAL), spans)]
-    give_up = monotonic() + BUDGET_SECONDS
-    if settings.JOURNAL_BUCKET:
-        shipped = _shipped(message_id, spans)
-        # A segment that is being moved is in both places.
-        names = {path.name for path in shipped}
-        paths = [*shipped, *(path for path in paths if path.name not in names)]
-        give_up += BUCKET_SECONDS
-    events: list[Attempt] = []
-    for path in paths:
-        if monotonic() > give_up:
-            return Attempts(sorted(events, key=_time_of), is_complete=False)
-        events += _read(path, str(message_id))
-    return Attempts(sorted(events, key=_time_of), is_complete=True)
+        budget = BUDGET_SECONDS + (BUCKET_SECONDS if settings.JOURNAL_BUCKET else 0.0)
+        self._give_up = self._monotonic() + budget
+        for path in files.journals(Path(settings.JOURNAL)):
+            with suppress(FileNotFoundError):  # it was sealed, and the segment is read next
+                self._add(_read_journal(path, str(self._message_id)))
 
+    def read(self, spans_of: Callable[[Sequence[Attempt]], Sequence[Span]], *, from_ms: int = 0) -> None:
+        """Read the segments that were opened from `from_ms` on, where `spans_of` says, given what was found so far."""
+        if not settings.JOURNAL:
+            return
+        while self.rest_ms is None:
+            for opened_ms, path in self._segments(spans_of(self.events), from_ms):
+                if self._monotonic() > self._give_up or len(self._events) >= MAX_EVENTS:
+                    self.rest_ms = opened_ms
+                    break
+                self._names.add(path.name)
+                if self._add(self._read_segment(path)):
+                    from_ms = opened_ms
+                    break
+            else:
+                return
 
-def segments_between(folder: Path, spans: Sequence[tuple[int, int]]) -> list[Path]:
-    """Return the segments that may have events of these spans (in ms since 1970), the earliest first."""
-    paths: dict[Path, int] = {}
-    for start_ms, end_ms in spans:
-        for hour in _hours(start_ms - MARGIN_MS, end_ms + MARGIN_MS):
-            for path in (folder / SEALED / f"dt={hour:%Y-%m-%d}" / f"hour={hour:%H}").glob(f"*{SEGMENT_SUFFIX}"):
-                if is_segment_name(path.name) and start_ms - MARGIN_MS <= opened_ms(path.name) <= end_ms + MARGIN_MS:
-                    paths[path] = opened_ms(path.name)
-    return sorted(paths, key=lambda path: paths[path])
+    def _add(self, events: Sequence[Attempt]) -> bool:
+        before = len(self._events)
+        self._events.update(dict.fromkeys(events))
+        return len(self._events) > before
 
+    def _segments(self, spans: Sequence[Span], from_ms: int) -> Iterator[tuple[int, AnyFile]]:
+        """Yield the segments that may have events of these times and were not read, in order of time."""
+        spans = [(start - MARGIN_MS, end + MARGIN_MS) for start, end in spans if end + MARGIN_MS >= from_ms]
+        hours = {hour for start, end in spans for hour in _hours(max(start, from_ms), end)}
+        for hour in sorted(hours):
+            rows = {path.name: path for path in self._segments_of(hour)}
+            for opened_ms, name in sorted((files.opened_ms(name), name) for name in rows):
+                is_wanted = opened_ms >= from_ms and any(start <= opened_ms <= end for start, end in spans)
+                if is_wanted and name not in self._names:
+                    yield opened_ms, rows[name]
 
-def _shipped(message_id: int, spans: Sequence[tuple[int, int]]) -> list[AnyFile]:
-    """Return the segments of the bucket that may have the message at one of these times, the earliest first."""
-    times = Q()
-    for start_ms, end_ms in spans:
-        times |= Q(opened_ms__gte=start_ms - MARGIN_MS, opened_ms__lte=end_ms + MARGIN_MS)
-    rows = ShippedSegment.objects.filter(times, first_id__lte=message_id, last_id__gte=message_id).order_by("opened_ms")
-    return [address_of(name) for name in rows.values_list("name", flat=True)]
+    def _segments_of(self, hour: datetime) -> Iterator[AnyFile]:
+        """Yield the segments of an hour that may have the message, those of the bucket last."""
+        for path in (Path(settings.JOURNAL) / files.SEALED / f"dt={hour:%Y-%m-%d}" / f"hour={hour:%H}").glob("*"):
+            if files.is_segment_name(path.name):
+                yield path
+        if settings.JOURNAL_BUCKET:
+            start_ms = int(hour.timestamp() * 1000)
+            rows = ShippedSegment.objects.filter(opened_ms__gte=start_ms, opened_ms__lt=start_ms + 3_600_000)
+            rows = rows.filter(first_id__lte=self._message_id, last_id__gte=self._message_id)
+            yield from (address_of(name) for name in rows.values_list("name", flat=True))
+
+    def _read_segment(self, path: AnyFile) -> list[Attempt]:
+        """Return the message's events in one segment."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        message_id = str(self._message_id)
+        try:
+            # The database has the ids of a segment in the bucket.
+            first, last = _bounds(path) if isinstance(path, Path) else EVERY_ID
+            if not first <= self._message_id <= last:
+                return []
+            with parquet_open(path) as segment:
+                chosen = pc.equal(segment.read(columns=[KEY], use_threads=False)[KEY], message_id)
+                if not pc.any(chosen).as_py():
+                    return []
+                rows = segment.read(columns=COLUMNS, use_threads=False).filter(chosen).to_pylist()
+                return [_attempt(row) for row in rows]
+        except FileNotFoundError:
+            # It has expired, or was just moved to the bucket.
+            if isinstance(path, Path) and settings.JOURNAL_BUCKET:
+                return self._read_segment(address_of(path.name))
+            return []
+        except (OSError, pa.ArrowInvalid):
+            self.unreadable += 1
+            return []
 
 
 def _hours(start_ms: int, end_ms: int) -> Iterator[datetime]:
+    """Yield the hours of a span, up to the present one."""
     hour = datetime.fromtimestamp(start_ms / 1000, UTC).replace(minute=0, second=0, microsecond=0)
-    while hour.timestamp() * 1000 <= end_ms:
+    end = min(datetime.fromtimestamp(end_ms / 1000, UTC), utcnow())
+    while hour <= end:
         yield hour
         hour += HOUR
 
 
-def _read(path: AnyFile, message_id: str) -> list[Attempt]:
-    """Return the message's events in one segment: none if the segment is damaged or was just removed."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    try:
-        # The database has the ids of a segment in the bucket.
-        first, last = _bounds(path) if isinstance(path, Path) else EVERY_ID
-        if not first <= int(message_id) <= last:
-            return []
-        with parquet_open(path) as segment:
-            ids = segment.read(columns=[KEY], use_threads=False)[KEY]
-            chosen = pc.equal(ids, message_id)
-            if not pc.any(chosen).as_py():
-                return []
-            return [
-                _attempt(row) for row in segment.read(columns=COLUMNS, use_threads=False).filter(chosen).to_pylist()
-            ]
-    except (OSError, pa.ArrowInvalid):
+def _read_journal(path: Path, message_id: str) -> list[Attempt]:
+    """Return the message's events in a journal that isn't sealed yet. Raises FileNotFoundError."""
+    needle = f'"{message_id}"'.encode()
+    content = path.read_bytes()
+    if needle not in content:
         return []
+    events = []
+    # What follows the last line break is being written.
+    for line in content.split(b"\n")[:-1]:
+        if needle not in line:
+            continue
+        with suppress(ValueError):
+            part = line_parse(line)
+            for place, found_id in enumerate(part.columns[KEY]):
+                if found_id == message_id:
+                    row = {**part.shared, **{name: values[place] for name, values in part.columns.items()}}
+                    row["time"] = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=row["time"])
+                    events.append(_attempt(row))
+    return events
 
 
 @lru_cache(maxsize=MAX_CACHED_BOUNDS)
@@ -150,19 +204,16 @@ def _bounds(path: Path) -> tuple[int, int]:
 
 
 def _attempt(row: dict[str, Any]) -> Attempt:
-    latency_us = row["latency_us"]
+    latency_us = row.get("latency_us")
     return Attempt(
         at=row["time"],
         event=row["event"],
-        subscription=row["subscription"] or "",
-        subscription_id=row["subscription_id"] or 0,
-        attempt=row["attempt"] or 0,
-        outcome=row["outcome"] or "",
-        result=row["reason"] or str(row["response_code"] or ""),
+        subscription=row.get("subscription") or "",
+        subscription_id=row.get("subscription_id") or 0,
+        topic_id=row.get("topic_id") or 0,
+        attempt=row.get("attempt") or 0,
+        outcome=row.get("outcome") or "",
+        result=row.get("reason") or str(row.get("response_code") or ""),
         latency_ms=None if latency_us is None else latency_us / 1000,
-        worker=row["worker"] or "",
+        worker=row.get("worker") or "",
     )
-
-
-def _time_of(attempt: Attempt) -> datetime:
-    return attempt.at

@@ -12,11 +12,12 @@ from deliveries.inspection.outcomes import Outcomes
 from deliveries.inspection.status import MAX_COUNTED, Condition, SubscriptionStatus
 from deliveries.rules.outcome import Reason
 
-#: The phrases after "failed with" for pushes that got no HTTP status.
+#: What happened where a push got no HTTP status. People read it behind the reason's own name, which is the only one on
+#: every surface: in metrics, the journal, the API, Flower and the logs.
 REASONS: dict[str, Any] = {
     Reason.DEADLINE_EXCEEDED: gettext_lazy("no answer within the ack deadline"),
     Reason.CONNECT_TIMEOUT: gettext_lazy("a connection that timed out"),
-    Reason.CONNECT_FAILED: gettext_lazy("a refused connection"),
+    Reason.CONNECT_FAILED: gettext_lazy("no connection was accepted"),
     Reason.DNS_FAILED: gettext_lazy("a host name that cannot be resolved"),
     Reason.TLS_FAILED: gettext_lazy("a failed TLS handshake"),
     Reason.RESET: gettext_lazy("a connection that was reset"),
@@ -52,8 +53,10 @@ def level(status: SubscriptionStatus) -> str:
 
 
 def result_text(result: str) -> str:
-    """Return the result of a failed push in words: an HTTP status as it is, or the phrase for a reason."""
-    return str(REASONS.get(result, result))
+    """Return the result of a failed push: an HTTP status as it is, or a reason's name with what happened."""
+    if result not in REASONS:
+        return result
+    return _("%(reason)s (%(words)s)") % {"reason": result, "words": REASONS[result]}
 
 
 def nack_text(result: str) -> str:

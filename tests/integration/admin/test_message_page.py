@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +10,9 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from deliveries.inspection.attempts import attempts_find, segments_between
-from deliveries.journal import files
 from deliveries.journal import journal as journals
 from deliveries.journal.sealing import seal_closed
 from deliveries.models import Delivery, Message
-from deliveries.rules.ids import first_id_at
 from subscriptions.cli import main as cli
 from subscriptions.iam import grants
 from subscriptions.models import Subscription
@@ -179,27 +174,3 @@ def test_a_reader_sees_the_way_only_to_subscriptions_that_it_may_pull(
     grants.role_grant(pull, role="roles/pubsub.subscriber", member="user:ada@example.com")
     assert set(ways(ada, message_id)) == {"projects/shop/subscriptions/pull"}
     assert ada.post(f"/admin/deliveries/message/replay/{message_id}/").status_code == 403
-
-
-def test_only_the_segments_around_the_publish_and_the_attempts_are_read(tmp_path: Path, settings: Any) -> None:
-    settings.JOURNAL = str(tmp_path)
-    noon_ms = int(datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp() * 1000)
-    names = {minutes: files.journal_name(opened_ms=noon_ms + 60_000 * minutes, number=1) for minutes in (-60, 0, 5, 90)}
-    for name in names.values():
-        path = files.segment_path(tmp_path, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"")
-    spans = [(noon_ms, noon_ms + 600_000), (noon_ms + 90 * 60_000,) * 2]
-    assert [path.stem for path in segments_between(tmp_path, spans)] == [names[0], names[5], names[90]]
-    attempts = attempts_find(first_id_at(noon_ms), monotonic=lambda: 0.0)
-    assert (attempts.events, attempts.is_complete) == ([], True), "damaged segments are left out"
-
-
-def test_the_search_for_attempts_ends_when_its_time_is_up(tmp_path: Path, settings: Any) -> None:
-    settings.JOURNAL = str(tmp_path)
-    now_ms = int(time.time() * 1000)
-    path = files.segment_path(tmp_path, files.journal_name(opened_ms=now_ms, number=1))
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"")
-    clock = iter(range(10))
-    assert not attempts_find(first_id_at(now_ms), monotonic=lambda: float(next(clock))).is_complete

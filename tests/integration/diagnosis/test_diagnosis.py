@@ -298,7 +298,7 @@ def test_the_language_that_a_client_accepts_does_not_change_the_api(setup: SetUp
 def test_every_answer_of_an_endpoint_is_explained_in_chinese(status: int, reason: str) -> None:
     with translation.override("zh-hans"):
         step = answer_step(PushResult(status, reason, 12.0))
-    assert set(re.findall("[A-Za-z]{2,}", step.message)) <= {"DNS", "TLS"}
+    assert set(re.findall("[A-Za-z_]{2,}", step.message)) <= {"DNS", "TLS", "HTTP", "URL", reason}
     assert english_in(f"<p>{step.advice}</p>") == set()
 
 

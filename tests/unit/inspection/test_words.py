@@ -67,7 +67,8 @@ def test_a_pause_is_explained_and_counted_down() -> None:
 def test_a_reason_is_explained_in_words() -> None:
     retrying = status(Condition.RETRYING, last_result="connect_failed", next_attempt_ms=400.0)
     assert words.status_sentence(retrying) == (
-        "Waiting for a retry after 12 of the last 20 pushes failed, most recently with a refused connection; "
+        "Waiting for a retry after 12 of the last 20 pushes failed, most recently with "
+        "connect_failed (no connection was accepted); "
         "next attempt in 400 ms."
     )
 
