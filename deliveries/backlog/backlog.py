@@ -135,7 +135,7 @@ class Configuration:
 class PageRequest:
     """A page that a lane with little in Redis wants: the rows from `from_id` on. Its number says whether it is overdue.
 
-    Rows below `read_to` have been read before. The page belongs to one generation of the lane.
+    Rows up to `read_to` may have been in Redis before. The page belongs to one generation of the lane.
     """
 
     lane: Lane
@@ -143,17 +143,21 @@ class PageRequest:
     number: int
     read_to: int
     generation: str
+    #: How many rows the lane wants at most.
+    rows: int
+    #: Whether all but small payloads stay in the database.
+    is_lean: bool
 
     @classmethod
-    def parse(cls, lane: Lane, fields: Sequence[bytes]) -> PageRequest:
+    def parse(cls, lane: Lane, fields: Sequence[Any]) -> PageRequest:
         """Return the request for which request_page (common.lua) returned these fields."""
-        from_id, number, read_to, generation = fields
-        return cls(lane, int(from_id), int(float(number)), int(read_to), generation.decode())
+        from_id, number, read_to, generation, rows, is_lean = fields
+        return cls(lane, int(from_id), int(float(number)), int(read_to), generation.decode(), rows, bool(is_lean))
 
     @classmethod
-    def parse_all(cls, fields: Sequence[bytes]) -> list[PageRequest]:
+    def parse_all(cls, fields: Sequence[Any]) -> list[PageRequest]:
         """Return the requests in the reply of fetch.lua."""
-        return [cls.parse(Lane.parse(fields[i]), fields[i + 1 : i + 5]) for i in range(0, len(fields), 5)]
+        return [cls.parse(Lane.parse(fields[i]), fields[i + 1 : i + 7]) for i in range(0, len(fields), 7)]
 
 
 class LeasedDelivery(NamedTuple):

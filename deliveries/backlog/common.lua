@@ -5,7 +5,8 @@
 --   P:d  hash    delivery -> its place: WAITING in the backlog, OUTSTANDING with a token, RETRYING in the retry set, LEASED
 --                to a puller, PARKED behind an earlier message of its ordering key, or ACKNOWLEDGED by a puller while an
 --                earlier message of its key is still leased (codes.py has the letters)
---   P:b  list    the head of the backlog: complete Celery messages in publish order, oldest on the left
+--   P:b  list    the head of the backlog: complete Celery messages in publish order, oldest on the left. The rest is in the
+--                database
 --   P:z  zset    retry set: delivery -> when it is due (ms)
 --   P:l  zset    leases: delivery -> when the lease lapses (ms)
 --   P:a  hash    delivery -> how often it was leased, which is part of its ack id
@@ -33,7 +34,7 @@
 --   spilled          1 if the database has rows that are not in Redis, from the id `cursor` on
 --   cursor           see spilled
 --   spilled_from     the lowest id from which the lane was spilled since the last page was requested, or ''
---   read_to          rows below this id have been read from the database before
+--   read_to          rows up to this id may have been in Redis before
 --   page_number      the number of the last page that was requested
 --   paging_until_ms  the time until which a worker is expected to bring that page, or 0 if no page is on its way
 --   credit           how many more deliveries may go out, as of the time pumped_ms
@@ -65,6 +66,10 @@ local CHUNK = 500
 local PAGING_MS = 4000
 --- An acknowledged delivery that waits for an earlier delivery of its key is checked this often.
 local ACKNOWLEDGED_MS = 60000
+--- From this level of the push backoff on, an endpoint counts as down: its pauses are 0.4 s at least, and soon a minute.
+local DOWN_LEVEL = FREE_LEVEL + 3
+--- How many deliveries of a lane whose endpoint is down wait in Redis, and how long the text of each may be at most.
+local HANDFUL, LEAN_TEXT = 16, 2000
 
 local function now_ms()
   local time = redis.call('TIME')
@@ -140,16 +145,28 @@ local function spill(state, first)
   if state.spilled_from == '' or id_less(first, state.spilled_from) then state.spilled_from = first end
 end
 
--- Notes that a worker brings the next page. Returns the id to read from, the page's number, the id up to which rows have been
--- read before, and the generation. A page that is late and its repetition have the same number: the first to arrive counts,
--- and the other is dropped, because its rows may have been settled meanwhile and would go out behind later ones of their key.
-local function request_page(state, now)
+local function is_in_backoff(state) return state.mode == PUSH and state.backoff_level > FREE_LEVEL end
+
+local function is_down(state) return state.mode == PUSH and state.backoff_level >= DOWN_LEVEL end
+
+-- Returns whether larger payloads of the lane stay in the database.
+local function is_lean(state) return is_down(state) end
+
+-- Returns how many deliveries of the lane may wait in Redis, where `limit` is the most for any lane.
+local function limit_of(state, limit) return is_down(state) and math.min(limit, HANDFUL) or limit end
+
+-- Notes that a worker brings the next page. Returns the id to read from, the page's number, the id up to which rows may have
+-- been in Redis before, the generation, how many rows are wanted, and whether larger payloads stay in the database. A page that
+-- is late and its repetition have the same number: the first to arrive counts, and the other is dropped, because its rows may
+-- have been settled meanwhile and would go out behind later ones of their key.
+local function request_page(state, now, limit)
   if state.paging_until_ms == 0 then
     state.page_number = state.page_number + 1
     state.spilled_from = ''
   end
   state.paging_until_ms = now + PAGING_MS
-  return state.cursor, tostring(state.page_number), state.read_to, state.generation
+  local rows = math.max(math.floor(limit_of(state, limit) / 2), 1)
+  return state.cursor, tostring(state.page_number), state.read_to, state.generation, rows, is_lean(state) and 1 or 0
 end
 
 -- Returns whether the page with this number has not arrived yet, and the lane has not begun to read from elsewhere meanwhile.
@@ -390,14 +407,21 @@ local function forget_deliveries(key, state, ids, where)
   end)
 end
 
--- Forgets all waiting deliveries, which the database has too. Deliveries with a token or a lease stay. A page on its way to the
--- lane is dropped, because the rows before it must be read again first.
-local function clear_waiting(key, state)
-  local kept, gone = {}, {}
+-- Forgets all waiting deliveries, which the database has too, and returns the lowest of their ids, or nil. Deliveries with a
+-- token or a lease stay, and so do those that are being retried if `keeps_retries`. A page on its way to the lane is dropped,
+-- because the rows before it must be read again first.
+local function clear_waiting(key, state, keeps_retries)
+  local kept, gone, lowest = {}, {}, nil
   local all = redis.call('HGETALL', key .. ':d')
   for i = 1, #all, 2 do
-    local where = all[i + 1]
-    if where == OUTSTANDING or where == LEASED or where == ACKNOWLEDGED then kept[all[i]] = true else gone[#gone + 1] = all[i] end
+    local id, where = all[i], all[i + 1]
+    if id_less(state.read_to, id) then state.read_to = id end
+    if where == OUTSTANDING or where == LEASED or where == ACKNOWLEDGED or keeps_retries and where == RETRYING then
+      kept[id] = true
+    else
+      gone[#gone + 1] = id
+      if not lowest or id_less(id, lowest) then lowest = id end
+    end
   end
   each_chunk(gone, function(part)
     redis.call('HDEL', key .. ':d', unpack(part))
@@ -406,7 +430,8 @@ local function clear_waiting(key, state)
     redis.call('HDEL', key .. ':e', unpack(part))
     redis.call('HDEL', key .. ':o', unpack(part))
   end)
-  redis.call('DEL', key .. ':b', key .. ':z')
+  redis.call('DEL', key .. ':b')
+  if not keeps_retries then redis.call('DEL', key .. ':z') end
   local holders = redis.call('HGETALL', key .. ':k')
   for i = 1, #holders, 2 do
     redis.call('DEL', key .. ':q:' .. holders[i])
@@ -414,6 +439,14 @@ local function clear_waiting(key, state)
   end
   state.parked = 0
   state.paging_until_ms = 0
+  return lowest
+end
+
+-- Leaves what waits to the database, if it is more than a handful. What is being retried keeps its countdown.
+local function keep_handful(key, state)
+  if redis.call('LLEN', key .. ':b') + state.parked <= HANDFUL then return end
+  local lowest = clear_waiting(key, state, true)
+  if lowest then spill(state, lowest) end
 end
 
 -- Returns whether a delivery was acknowledged and waits for an earlier one of its key. The first of its key doesn't wait: it is

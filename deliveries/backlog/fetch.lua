@@ -28,15 +28,12 @@ local pages = {}
 for _, lane in ipairs(redis.call('SPOP', PREFIX .. 'page', 8)) do
   local state = load_state(PREFIX .. lane)
   if state and state.spilled == 1 then
-    local cursor, number, read_to, generation = request_page(state, now)
+    local page = {request_page(state, now, limit)}
     save_state(PREFIX .. lane, state)
     local wake = redis.call('ZSCORE', PREFIX .. 'wake', lane)
     if not wake or tonumber(wake) > state.paging_until_ms then redis.call('ZADD', PREFIX .. 'wake', state.paging_until_ms + 1, lane) end
     pages[#pages + 1] = lane
-    pages[#pages + 1] = cursor
-    pages[#pages + 1] = number
-    pages[#pages + 1] = read_to
-    pages[#pages + 1] = generation
+    for _, field in ipairs(page) do pages[#pages + 1] = field end
   end
 end
 

@@ -40,9 +40,21 @@ end
 local function only_joins(key, length)
   if length == 0 or length + #ids > limit then return nil end
   local codes = STATE_CODES
-  local fields = redis.call('HMGET', key .. ':s', codes.mode, codes.spilled, codes.ordered, codes.generation)
+  local fields =
+    redis.call('HMGET', key .. ':s', codes.mode, codes.spilled, codes.ordered, codes.backoff_level, codes.generation)
   local joins = tonumber(fields[1]) == PUSH and tonumber(fields[2]) == 0 and tonumber(fields[3]) == 0
-  return joins and (fields[4] or '') or nil
+  return joins and tonumber(fields[4]) < DOWN_LEVEL and (fields[5] or '') or nil
+end
+
+-- Returns how many of the deliveries a lane takes in which `length` others wait.
+local function taken_by(state, length)
+  if state.spilled == 1 or state.mode == IDLE or state.ordered == 1 then return 0 end
+  local taken = math.max(math.min(limit_of(state, limit) - length, #ids), 0)
+  if not is_lean(state) then return taken end
+  for i = 1, taken do
+    if #texts[i] > LEAN_TEXT then return i - 1 end
+  end
+  return taken
 end
 
 local function offer(lane, settings)
@@ -54,13 +66,12 @@ local function offer(lane, settings)
     return
   end
   local state = load_state(key) or lane_from_settings(settings)
-  local room = 0
-  if state.spilled == 0 and state.mode ~= IDLE and state.ordered == 0 then room = limit - length end
-  local taken = math.max(math.min(room, #ids), 0)
+  local was_spilled, taken = state.spilled == 1, taken_by(state, length)
   if taken > 0 then append_first(lane, key, taken, state.generation) end
   if taken < #ids then spill(state, ids[taken + 1]) end
   -- A lane that had messages already has been pumped, and is pumped again when more of them may go out.
-  local is_waiting = state.mode == PUSH and state.spilled == 0 and (length > 0 or waits_for_token(state, now))
+  local is_waiting = state.mode == PUSH
+    and (state.spilled == 0 and (length > 0 or waits_for_token(state, now)) or was_spilled and now < state.resume_ms)
   if not is_waiting then pump(lane, state, now, limit) end
   save_state(key, state)
   if state.mode == PULL then ring_pullers(lane) end

@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from django.conf import settings
-
 from deliveries.backlog.backlog import Lane, PageRequest
 from deliveries.backlog.default import default_backlog
-from deliveries.rules.payload import wire_text
+from deliveries.rules.payload import INLINE_BYTES, LEAN_BYTES, wire_text
 from deliveries.rules.taskmessage import TaskTemplate, escaped, escaped_text, reference
 from deliveries.store import statements
 from subscriptions.selectors import push_settings_of
@@ -21,15 +19,19 @@ PAGE_ROWS = 500
 def page_in(request: PageRequest) -> None:
     """Read the next page of a lane and offer it. Deliveries that Redis has are left out."""
     lane = request.lane
-    size = max(min(settings.BACKLOG_LIMIT // 2, PAGE_ROWS), 1)
+    size = min(request.rows, PAGE_ROWS)
     rows = statements.page_read(
-        subscription_id=lane.subscription_id, region=lane.region, from_id=request.from_id, limit=size
+        subscription_id=lane.subscription_id,
+        region=lane.region,
+        from_id=request.from_id,
+        limit=size,
+        inline_bytes=LEAN_BYTES if request.is_lean else INLINE_BYTES,
     )
     is_last = len(rows) < size
     next_id = rows[-1].message_id + 1 if rows else request.from_id
     # Redis has had the rows that are read again. One that is settled before the page arrives would go out twice.
-    missing = missing_in_redis(lane, [row.message_id for row in rows if row.message_id < request.read_to])
-    rows = [row for row in rows if row.message_id >= request.read_to or row.message_id in missing]
+    missing = missing_in_redis(lane, [row.message_id for row in rows if row.message_id <= request.read_to])
+    rows = [row for row in rows if row.message_id > request.read_to or row.message_id in missing]
     subscription = push_settings_of(lane.subscription_id)
     is_ordered = subscription is not None and subscription.ordered
     orderings = [digest(row.ordering_key) for row in rows] if is_ordered else []

@@ -50,16 +50,21 @@ local function schedule(lane, key, region, state, now, is_cut)
 end
 
 -- Returns whether the backlog in Redis is nearly empty and the database has more. An endpoint in backoff gets one message at
--- a time, so its lane reads no page as long as Redis has any.
-local function runs_low(key, state, now, low)
+-- a time, so its lane reads no page as long as Redis has one that may go out when the pause ends.
+local function runs_low(key, state, now, limit)
   if state.spilled == 0 or state.mode == IDLE or state.paging_until_ms > now then return false end
-  if state.mode == PUSH and state.backoff_level > FREE_LEVEL then return redis.call('EXISTS', key .. ':d') == 0 end
-  return redis.call('LLEN', key .. ':b') + state.parked < low
+  local waiting = redis.call('LLEN', key .. ':b')
+  if is_in_backoff(state) then
+    if waiting > 0 or state.outstanding > 0 then return false end
+    local retry = redis.call('ZRANGE', key .. ':z', 0, 0, 'WITHSCORES')
+    if retry[1] and tonumber(retry[2]) <= math.max(now, state.resume_ms) then return false end
+  end
+  return waiting + state.parked < limit_of(state, limit) / 2
 end
 
 -- Requests the next page if the backlog in Redis is nearly empty. Returns whether it did.
-local function want_page(lane, key, state, now, low)
-  if not runs_low(key, state, now, low) then return false end
+local function want_page(lane, key, state, now, limit)
+  if not runs_low(key, state, now, limit) then return false end
   redis.call('SADD', PREFIX .. 'page', lane)
   return true
 end
@@ -144,7 +149,7 @@ local function pump(lane, state, now, limit, returned)
     end
   end
   schedule(lane, key, region, state, now, is_cut)
-  local page = want_page(lane, key, state, now, limit / 2)
+  local page = want_page(lane, key, state, now, limit)
   if page then ring(region) end
   return moved, page
 end

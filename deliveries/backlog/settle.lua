@@ -2,7 +2,8 @@
 --   -> {settled, page wanted, window, pause, spare}
 --
 -- Ends the leases of a batch: it forgets acked deliveries, puts nacked ones into the retry set, takes the tokens back,
--- updates the window and the push backoff, and pumps the lane. Settling a delivery twice is harmless, because only
+-- updates the window and the push backoff, and pumps the lane. If the endpoint is found to be down, what waits is left to the
+-- database, except for a handful. Settling a delivery twice is harmless, because only
 -- deliveries with a token count. Results of another generation of the lane are dropped. `window` and `pause` (ms) are the
 -- lane's new ones. `spare` is the number of free tokens if no delivery waits and at least half of the window is free, and
 -- otherwise 0. For an ordered lane it is 1 at most, because the next delivery of a key waits for the result of the one
@@ -39,6 +40,7 @@ for value in string.gmatch(ARGV[7] .. ',', '([^,]*),') do
 end
 local letters = ARGV[4]
 local dice = tonumber(ARGV[2])
+local was_down = is_down(state)
 
 local places = {}
 each_chunk(ids, function(part)
@@ -89,6 +91,7 @@ if #back > 0 then
   for i = #back, 1, -1 do redis.call('LPUSH', key .. ':b', back[i]) end
 end
 if state.outstanding < 0 then state.outstanding = 0 end
+if is_down(state) and not was_down then keep_handful(key, state) end
 
 local _, page = pump(lane, state, now, tonumber(ARGV[1]), settled)
 save_state(key, state)

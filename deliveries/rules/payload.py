@@ -15,6 +15,9 @@ from deliveries.rules.ids import publish_time_ms
 
 #: A larger payload stays in the database and the task holds only its id, so that Redis' memory stays bounded.
 INLINE_BYTES = 64 * 1024
+#: A message that is retried, or waits for an endpoint that is down, is pushed seldom. If it is larger than this, it
+#: stays in the database as well.
+LEAN_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)

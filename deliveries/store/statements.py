@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 import orjson
 from django.db import connection
 
-from deliveries.rules.payload import INLINE_BYTES
-
 #: SQLite takes at most 32,766 parameters a statement; shorter lists also keep its parsing cheap.
 IN_CHUNK = 1000
 #: Rows that one transaction of a clean-up deletes: others wait that long.
@@ -197,16 +195,17 @@ def deliveries_nacked(*, subscription_id: int, region: str, nacks: Sequence[Nack
         return int(cursor.rowcount)
 
 
-def page_read(*, subscription_id: int, region: str, from_id: int, limit: int) -> list[PageRow]:
-    """Return the next deliveries of a lane in publish order, with their messages but without large payloads."""
+def page_read(*, subscription_id: int, region: str, from_id: int, limit: int, inline_bytes: int) -> list[PageRow]:
+    """Return the next deliveries of a lane in publish order, with their messages but without larger payloads."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT d.message_id, d.attempts, CASE WHEN {_length()}(m.data) <= %s THEN m.data END, m.attributes,"
-            " m.ordering_key, d.seek"
+            "SELECT d.message_id, d.attempts,"
+            f" CASE WHEN {_length()}(m.data) + length(m.attributes) <= %s THEN m.data END,"
+            " m.attributes, m.ordering_key, d.seek"
             " FROM deliveries_delivery d JOIN deliveries_message m ON m.id = d.message_id"
             " WHERE d.subscription_id = %s AND d.region = %s AND d.message_id >= %s"
             " ORDER BY d.message_id LIMIT %s",
-            [INLINE_BYTES, subscription_id, region, from_id, limit],
+            [inline_bytes, subscription_id, region, from_id, limit],
         )
         rows = cursor.fetchall()
     return [PageRow(row[0], row[1], None if row[2] is None else bytes(row[2]), *row[3:]) for row in rows]

@@ -25,6 +25,7 @@ from deliveries.push.jobs import LAST_PAUSE_SECONDS, Stopped, persistently
 from deliveries.push.results.gathering import Gathering
 from deliveries.push.sending.flight import Batch, Flight
 from deliveries.rules.outcome import Reason, Verdict
+from deliveries.rules.payload import LEAN_BYTES, wire_size
 from deliveries.rules.retry import countdown_ms
 from deliveries.rules.taskmessage import TaskTemplate, escaped, reference
 from deliveries.store import statements
@@ -250,7 +251,7 @@ def _countdown_ms(flight: Flight, dice: random.Random) -> int:
 
 
 def next_task(flight: Flight, attempt: int) -> str:
-    """Return the Celery message of the next attempt; a message that came by reference stays one."""
+    """Return the Celery message of the next attempt, with a reference unless the message is small."""
     task = flight.task
     template = TaskTemplate(
         subscription_id=task.subscription_id,
@@ -259,7 +260,8 @@ def next_task(flight: Flight, attempt: int) -> str:
         generation=flight.generation,
         seek=flight.seek,
     )
-    message = reference(flight.message_id) if flight.by_reference else task.message
+    is_reference = flight.by_reference or wire_size(task.message) > LEAN_BYTES
+    message = reference(flight.message_id) if is_reference else task.message
     return template.render(str(task.message["messageId"]), escaped(message))
 
 

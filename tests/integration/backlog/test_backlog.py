@@ -229,7 +229,7 @@ def test_a_page_is_requested_from_one_worker_only(backlog: Backlog) -> None:
     backlog.configure(LANE, mode=Mode.PUSH, action="spill", from_id=FIRST)
     generation = lane_state(backlog, LANE).generation
     assert page_requests(backlog, region=LANE.region) == [
-        PageRequest(LANE, FIRST, number=1, read_to=0, generation=generation)
+        PageRequest(LANE, FIRST, number=1, read_to=0, generation=generation, rows=5, is_lean=False)
     ]
     assert page_requests(backlog, region=LANE.region) == []
 
@@ -466,22 +466,37 @@ def test_a_lane_that_begins_anew_sends_nothing_twice(backlog: Backlog) -> None:
     assert held(backlog) == 3
 
 
-def test_a_lane_in_backoff_reads_a_page_only_if_redis_has_no_message_of_it(backlog: Backlog) -> None:
-    # Given a lane in backoff with messages in Redis, and more in the database
+def retry_within(backlog: Backlog, milliseconds: int, *message_ids: int) -> None:
+    backlog.client.zadd(f"ph:{LANE.key}:z", {str(i): time.time() * 1000 + milliseconds for i in message_ids})
+
+
+def test_a_lane_in_backoff_reads_a_page_only_if_redis_has_no_message_that_may_go_out_next(backlog: Backlog) -> None:
+    # Given a lane that pauses for a minute, with a retry that is due before, and more in the database
     backing_off(backlog, push_config=1)
+    retry_within(backlog, 50_000, FIRST)
     backlog.configure(LANE, mode=Mode.PUSH, action="more", from_id=FIRST + 3, push_config=1)
     assert page_requests(backlog, region=LANE.region) == []
-    # When Redis has none of them any more, the lane asks for a page
-    settle(backlog, Verdict.DROP, *ids(3))
-    assert [request.from_id for request in page_requests(backlog, region=LANE.region)] == [FIRST + 3]
+    # When all retries are due later than the pause ends, the lane asks for a page
+    retry_within(backlog, 600_000, FIRST)
+    backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=1)
+    [request] = page_requests(backlog, region=LANE.region)
+    assert request.from_id == FIRST + 3
+    # And none while a message waits, or is out
+    offer_page(backlog, request, FIRST + 3)
+    backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=1)
+    assert page_requests(backlog, region=LANE.region) == []
+    lane_change(backlog, LANE, resume_ms=0)
+    backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=1)
+    assert page_requests(backlog, region=LANE.region) == []
+    assert fetched_ids(backlog) == [FIRST + 3]
 
 
 def test_a_lane_asks_for_a_page_at_once_when_its_backoff_ends(backlog: Backlog) -> None:
     backing_off(backlog, push_config=1)
+    retry_within(backlog, -1000, FIRST)
     backlog.configure(LANE, mode=Mode.PUSH, action="more", from_id=FIRST + 3, push_config=1)
     lane_change(backlog, LANE, resume_ms=0)
     offer(backlog, FIRST + 3)
-    backlog.client.zadd("ph:7:here:z", {str(FIRST): 0})
     backlog.configure(LANE, mode=Mode.PUSH, action="known", push_config=1)
     assert fetched_ids(backlog) == [FIRST]
     assert page_requests(backlog, region=LANE.region) == []

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.conf import settings
 
 from deliveries.backlog.backlog import Lane, PageRequest, Settlement
 from deliveries.backlog.codes import Mode
+from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.paging import page_in
 from deliveries.models import Delivery
 from deliveries.rules.outcome import Verdict
+from deliveries.rules.payload import LEAN_BYTES
+from deliveries.rules.taskmessage import DeliverTask, body_parse, own_parse, queue_name
 from deliveries.store import statements
 from tests.lanes import page_requests
 from tests.restapi import Api
@@ -35,7 +40,7 @@ def ids_of(lane: Lane) -> list[int]:
 
 
 def requested_again(lane: Lane, *, read_to: int) -> PageRequest:
-    """Return the request for all rows of the lane, of which those before `read_to` have been read before."""
+    """Return the request for all rows of the lane, of which those up to `read_to` have been read before."""
     default_backlog().configure(lane, mode=Mode.PUSH, action="spill", from_id=0)
     [request] = page_requests(default_backlog(), region=lane.region)
     return replace(request, read_to=read_to)
@@ -64,7 +69,7 @@ def test_a_row_that_is_acknowledged_while_it_is_read_again_does_not_go_out_again
     monkeypatch.setattr(statements, "page_read", read_then_acknowledge)
 
     # When the page is read
-    page_in(requested_again(lane, read_to=others[-1] + 1))
+    page_in(requested_again(lane, read_to=others[-1]))
 
     # Then Redis has all but that message
     assert default_backlog().known(lane, [first, *others]) == [False, True, True, True, True]
@@ -74,5 +79,27 @@ def test_a_row_that_redis_has_lost_is_offered_again(lane: Lane) -> None:
     message_ids = ids_of(lane)
     default_backlog().forget(lane)
     default_backlog().configure(lane, mode=Mode.PUSH, action="known")
-    page_in(requested_again(lane, read_to=message_ids[-1] + 1))
+    page_in(requested_again(lane, read_to=message_ids[-1]))
     assert all(default_backlog().known(lane, message_ids))
+
+
+def test_a_lean_page_leaves_larger_payloads_to_the_database(lane: Lane, api: Api) -> None:
+    # Given waiting messages with a larger payload, with larger attributes, and with little
+    larger = base64.b64encode(b"x" * LEAN_BYTES).decode()
+    attributes = {str(number): "x" * 200 for number in range(6)}
+    messages = [{"data": larger, "attributes": {"a": "b"}}, {"attributes": attributes}, {"data": "aGk="}]
+    api.post("topics/orders:publish", {"messages": messages})
+    *_, first, second, third = ids_of(lane)
+    default_backlog().forget(lane)
+    default_backlog().configure(lane, mode=Mode.PUSH, action="known")
+    # When they are read for an endpoint that is down
+    page_in(replace(requested_again(lane, read_to=0), from_id=first, rows=3, is_lean=True))
+    # Then Redis has only their ids, except for the last
+    texts = [*client_of(settings.REDIS_URL).lrange(queue_name("local"), 0, -1)][:3]
+    tasks = {task.message_id: task for task in map(task_of, texts)}
+    assert {name: task.is_reference for name, task in tasks.items()} == {first: True, second: True, third: False}
+
+
+def task_of(text: bytes) -> DeliverTask:
+    _, body = own_parse(text) or ("", "")
+    return body_parse(body)

@@ -120,7 +120,7 @@ def test_a_page_of_a_backlog_is_read_without_its_large_payloads(redis_url: str) 
     row = subscription_create(name=HANGING, subscription={"topic": LARGE})
     for size in (INLINE_BYTES, INLINE_BYTES + 1):
         message_publish(topic=topic_get(name=LARGE), messages=[NewMessage(bytes(size), {})])
-    page = statements.page_read(subscription_id=row.pk, region="local", from_id=0, limit=10)
+    page = statements.page_read(subscription_id=row.pk, region="local", from_id=0, limit=10, inline_bytes=INLINE_BYTES)
     assert [None if owed.data is None else len(owed.data) for owed in page] == [INLINE_BYTES, None]
     texts = [text for _, text in render_rows(Lane(row.pk, "local"), page, generation="")]
     assert [body_parse(orjson.loads(text)["body"]).is_reference for text in texts] == [False, True]

@@ -18,7 +18,7 @@ from deliveries.backlog.backlog import Lane
 from deliveries.backlog.codes import Mode
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.lanes import lane_agrees
+from deliveries.backlog.lanes import lane_agrees, lane_configure
 from deliveries.backlog.lanestate import LaneState
 from deliveries.models import Delivery
 from deliveries.publish.service import message_publish
@@ -189,6 +189,27 @@ def test_a_large_payload_does_not_pass_through_redis(api: Api, receiver: Receive
     with Worker(redis_url):
         settled()
     assert [base64.b64decode(request.json["message"]["data"]) for request in receiver.requests] == [data, data]
+
+
+def test_only_a_small_payload_waits_in_redis_for_its_retry(api: Api, receiver: Receiver, redis_url: str) -> None:
+    # Given a small and a larger message that are nacked
+    receiver.default = 503
+    subscribe(api, receiver, retryPolicy={"minimumBackoff": "600s", "maximumBackoff": "600s"})
+    small, larger = os.urandom(100), os.urandom(10_000)
+    publish(1, data=small)
+    publish(1, data=larger)
+    client, lane = client_of(redis_url), Lane(Subscription.objects.get().pk, "local")
+    with Worker(redis_url):
+        wait_for(lambda: client.zcard(f"ph:{lane.key}:z") == 2, what="two nacks")
+        messages = client.hvals(f"ph:{lane.key}:m")
+        # When they are retried
+        receiver.default = 204
+        lane_configure(lane, push_settings_of(lane.subscription_id), action="anew")
+        settled()
+    # Then both arrive whole, although Redis had only the small one
+    assert max(map(len, messages)) < 2_000
+    received = [base64.b64decode(request.json["message"]["data"]) for request in receiver.requests[2:]]
+    assert sorted(received, key=len) == [small, larger]
 
 
 def test_a_worker_killed_in_mid_flight_loses_nothing(api: Api, receiver: Receiver, redis_url: str) -> None:

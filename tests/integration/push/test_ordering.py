@@ -99,11 +99,12 @@ class Model:
 
     def _read_page(self, request: PageRequest) -> Page:
         """Do as `page_in` does up to the offer."""
-        rows = [message_id for message_id in sorted(self.rows) if message_id >= request.from_id][:5]
+        rows = [message_id for message_id in sorted(self.rows) if message_id >= request.from_id][: request.rows]
         is_known = dict(zip(rows, self.backlog.known(LANE, rows), strict=True))
-        fresh = [message_id for message_id in rows if message_id >= request.read_to or not is_known[message_id]]
+        fresh = [message_id for message_id in rows if message_id > request.read_to or not is_known[message_id]]
         orderings = [digest(self.rows[message_id]) for message_id in fresh]
-        return Page(request, fresh, orderings, next_id=rows[-1] + 1 if rows else request.from_id, is_last=len(rows) < 5)
+        next_id = rows[-1] + 1 if rows else request.from_id
+        return Page(request, fresh, orderings, next_id=next_id, is_last=len(rows) < request.rows)
 
     def _offer_page(self, page: Page) -> None:
         generation = page.request.generation
@@ -302,6 +303,16 @@ class Model:
             self.backlog.repair(LANE, [message_id], generation=self.generation)
             self.pushed.remove(message_id)
 
+    def go_down(self, choice: int) -> None:
+        """Let the endpoint nack once more, so that it counts as down."""
+        if self.pushed:
+            lane_change(self.backlog, LANE, backoff_level=DOWN_LEVEL - 0.5, backoff_since_ms=0, resume_ms=0)
+            self.nack(sorted(self.pushed)[choice % len(self.pushed)])
+
+    def end_pause(self, _: int = 0) -> None:
+        lane_change(self.backlog, LANE, resume_ms=0)
+        self.configure()
+
     def wipe(self, _: int = 0) -> None:
         self._make_anew(self.backlog.client.flushall)
 
@@ -350,11 +361,16 @@ PULLERS = ("one", "two")
 OF_ONE = ["ack", "ack", "ack", "nack", "nack", "lapse", "give_back", "lose"]
 #: A lane is made anew, and what was made for the lane before it arrives afterwards.
 ANEW = ["wipe", "forget", "read_pages", "miss_pages", "offer_pages", "ack_before", "nack_before"]
+#: A level of the push backoff at which an endpoint counts as down (common.lua).
+DOWN_LEVEL = 6
 KEYS = st.lists(st.sampled_from(["a", "b", "c", ""]), min_size=1, max_size=6)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["publish", "publish", "publish_unheard"]), KEYS),
-        st.tuples(st.sampled_from(["take"] * 4 + OF_ONE + ["ack_late", "move"] + ANEW), st.integers(0, 50)),
+        st.tuples(
+            st.sampled_from(["take"] * 4 + OF_ONE + ["ack_late", "move", "go_down", "end_pause"] + ANEW),
+            st.integers(0, 50),
+        ),
     ),
     min_size=10,
     max_size=40,
@@ -363,15 +379,19 @@ STEPS = st.lists(
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
-@pytest.mark.parametrize("mode", [Mode.PUSH, Mode.PULL])
+@pytest.mark.parametrize(
+    ("mode", "limit", "backlog"), [(Mode.PUSH, 6, ""), (Mode.PULL, 6, ""), (Mode.PUSH, 80, "abca" * 10)]
+)
 @pytest.mark.django_db
 def test_no_message_goes_out_while_an_earlier_one_of_its_key_waits(
-    redis_url: str, mode: Mode, steps: list[tuple[str, Any]]
+    redis_url: str, mode: Mode, limit: int, backlog: str, steps: list[tuple[str, Any]]
 ) -> None:
     client = client_of(redis_url)
     client.flushall()
-    model = Model(Backlog(client, limit=6), mode)
+    model = Model(Backlog(client, limit=limit), mode)
     model.configure("new")
+    if backlog:
+        model.publish(list(backlog))
     for step, value in steps:
         if step in ("publish", "publish_unheard"):
             getattr(model, step)(value)
@@ -381,9 +401,9 @@ def test_no_message_goes_out_while_an_earlier_one_of_its_key_waits(
         else:
             getattr(model, step)(value)
     model.offer_pages()
-    model.configure("more", FIRST)  # the audit offers it if nobody has published since
     # In the end everything arrives: nothing is stuck behind a key that nobody holds.
     lane_change(model.backlog, LANE, resume_ms=0, backoff_level=0, credit=1000)
+    model.configure("more", FIRST)  # the audit offers it if nobody has published since
     for turn in range(500):
         if not model.rows:
             break

@@ -1,0 +1,166 @@
+"""A lane whose endpoint is down keeps a handful of messages in Redis; the database has the rest."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from deliveries.backlog.backlog import Backlog, Offer, OfferedLane, PageRequest, Settlement
+from deliveries.backlog.codes import Mode, Place
+from deliveries.backlog.connection import client_of
+from deliveries.rules.outcome import Verdict
+from deliveries.rules.taskmessage import escaped
+from tests.integration.backlog.test_backlog import (
+    FIRST,
+    LANE,
+    fetched_ids,
+    ids,
+    offer,
+    offer_page,
+    retry_within,
+    task,
+)
+from tests.lanes import lane_change, lane_state, page_requests
+
+#: As common.lua has them.
+HANDFUL, DOWN_LEVEL = 16, 6
+
+
+@pytest.fixture
+def backlog(redis_url: str) -> Backlog:
+    return Backlog(client_of(redis_url), limit=100)
+
+
+def nack(backlog: Backlog, *message_ids: int, delay_ms: int = 0) -> None:
+    settlement = Settlement()
+    for message_id in message_ids:
+        settlement.add(str(message_id), Verdict.NACK, 1.0)
+        settlement.returned += [delay_ms, task(message_id, attempt=2)]
+    backlog.settle({LANE: settlement}, dice=0.5, finished={})
+
+
+def go_down(backlog: Backlog, *message_ids: int) -> None:
+    """Let the endpoint nack so often in a row that it counts as down, last these messages."""
+    lane_change(backlog, LANE, backoff_level=DOWN_LEVEL - 1, backoff_since_ms=0, resume_ms=0)
+    nack(backlog, *message_ids)
+
+
+def waiting(backlog: Backlog) -> int:
+    count: Any = backlog.client.llen(f"ph:{LANE.key}:b")
+    return int(count)
+
+
+def places(backlog: Backlog) -> dict[int, str]:
+    found: Any = backlog.client.hgetall(LANE.places_key)
+    return {int(name): place.decode() for name, place in found.items()}
+
+
+def page(backlog: Backlog, request: PageRequest, rows: list[int]) -> list[int]:
+    """Offer the rows that a worker reads for a request, and return them."""
+    read = [row for row in rows if row >= request.from_id][: request.rows]
+    known = dict(zip(read, backlog.known(LANE, read), strict=True))
+    messages = [(row, task(row)) for row in read if row > request.read_to or not known[row]]
+    backlog.offer_page(request, messages, next_id=read[-1] + 1, complete=len(read) < request.rows)
+    return read
+
+
+def test_an_endpoint_that_goes_down_leaves_its_backlog_to_the_database(backlog: Backlog) -> None:
+    # Given 60 messages, of which two are out and one is retried later
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(60))
+    assert fetched_ids(backlog) == ids(3)
+    nack(backlog, FIRST + 1, delay_ms=50_000)
+    # When one more nack says that the endpoint is down
+    go_down(backlog, FIRST)
+    # Then Redis has only what is out or is retried, and the others are read from the database, a few at a time
+    assert places(backlog) == {FIRST: Place.RETRYING, FIRST + 1: Place.RETRYING, FIRST + 2: Place.OUTSTANDING}
+    assert waiting(backlog) == 0
+    state = lane_state(backlog, LANE)
+    assert (state.spilled, state.cursor) == (True, FIRST + 3)
+    retry_within(backlog, 600_000, *ids(2))
+    nack(backlog, FIRST + 2, delay_ms=600_000)
+    [request] = page_requests(backlog, region=LANE.region)
+    assert (request.from_id, request.rows, request.is_lean) == (FIRST + 3, HANDFUL // 2, True)
+
+
+def test_a_lane_that_was_down_sends_each_message_once(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(60))
+    go_down(backlog, *fetched_ids(backlog))
+    owed, sent = ids(60), []
+    lane_change(backlog, LANE, resume_ms=0)
+    for batch in range(1000):
+        backlog.configure(LANE, mode=Mode.PUSH, action="known")
+        out = fetched_ids(backlog, batch=str(batch))
+        sent += out
+        settlement = Settlement()
+        for message_id in out:
+            owed.remove(message_id)
+            settlement.add(str(message_id), Verdict.ACK, 1.0)
+        backlog.settle({LANE: settlement}, dice=0.5, finished={})
+        for request in page_requests(backlog, region=LANE.region):
+            page(backlog, request, owed)
+        if not owed:
+            break
+    assert sent == ids(60)
+
+
+def test_a_handful_stays_where_it_is(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(3 + HANDFUL))
+    go_down(backlog, *fetched_ids(backlog))
+    assert waiting(backlog) == HANDFUL
+    assert not lane_state(backlog, LANE).spilled
+
+
+def test_a_lane_whose_endpoint_is_down_takes_a_handful_of_new_messages(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(4))
+    go_down(backlog, *fetched_ids(backlog))
+    # Behind another message, and beyond the handful
+    offer(backlog, *ids(10, start=4))
+    offer(backlog, *ids(40, start=14))
+    assert waiting(backlog) == HANDFUL
+    assert (lane_state(backlog, LANE).spilled, lane_state(backlog, LANE).cursor) == (True, FIRST + 3 + HANDFUL)
+
+
+def test_a_larger_message_for_an_endpoint_that_is_down_stays_in_the_database(backlog: Backlog) -> None:
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(3))
+    go_down(backlog, *fetched_ids(backlog))
+    large = escaped({"messageId": str(FIRST + 4), "publishTime": "t", "data": "x" * 3000})
+    small = escaped({"messageId": str(FIRST + 3), "publishTime": "t"})
+    backlog.offer([Offer(LANE.region, [OfferedLane(LANE, Mode.PUSH)], [(FIRST + 3, small), (FIRST + 4, large)])])
+    assert waiting(backlog) == 1
+    assert (lane_state(backlog, LANE).spilled, lane_state(backlog, LANE).cursor) == (True, FIRST + 4)
+
+
+def test_a_page_that_is_on_its_way_when_an_endpoint_goes_down_is_read_again(backlog: Backlog) -> None:
+    # Given a lane with 40 messages, for which a worker reads the next
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(40))
+    out = fetched_ids(backlog)
+    backlog.configure(LANE, mode=Mode.PUSH, action="more", from_id=FIRST + 40)
+    [late] = page_requests(backlog, region=LANE.region)
+    # When the endpoint goes down and the page arrives
+    go_down(backlog, *out)
+    offer_page(backlog, late, *ids(20, start=40))
+    # Then its messages don't get before those that wait in the database
+    assert sorted(places(backlog)) == ids(3)
+    assert lane_state(backlog, LANE).cursor == FIRST + 3
+
+
+def test_offers_behind_a_pause_do_not_pump_the_lane(backlog: Backlog) -> None:
+    """A pause is over at a time that the lane has set already: a publish to many lanes that are down stays cheap."""
+    backlog.configure(LANE, mode=Mode.PUSH, action="new")
+    offer(backlog, *ids(60))
+    go_down(backlog, *fetched_ids(backlog))
+    lane_change(backlog, LANE, resume_ms=time.time() * 1000 + 60_000)
+    before = backlog.client.hgetall(LANE.state_key)
+    backlog.client.delete("ph:wake")
+    offer(backlog, *ids(5, start=60))
+    assert not backlog.client.exists("ph:wake")
+    after = backlog.client.hgetall(LANE.state_key)
+    assert {name for name in after if after[name] != before.get(name)} <= {b"from"}

@@ -1,0 +1,54 @@
+"""The memory that Redis takes for messages whose endpoints are down."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from deliveries.backlog.default import default_backlog
+from deliveries.backlog.lanestate import LaneState
+from deliveries.models import Delivery
+from deliveries.publish.service import message_publish
+from deliveries.rules.payload import NewMessage
+from subscriptions.selectors import topic_get
+from tests.integration.push.test_delivery import own_redis as own_redis
+from tests.lanes import lane_state
+from tests.ports import free_port, wait_for
+from tests.redisserver import RedisServer
+from tests.restapi import Api
+from tests.workers import Worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOPIC = "projects/shop/topics/orders"
+SUBSCRIPTIONS, MESSAGES = 50, 1000
+
+
+def test_endpoints_that_are_down_leave_redis_nearly_empty(own_redis: RedisServer) -> None:
+    """Redis took 63 MB for these 50,000 messages, and in proportion for more."""
+    # Given 50 subscriptions of a topic, all of whose endpoints are down
+    api = Api()
+    api.put("topics/orders", {})
+    push = {"pushEndpoint": f"http://127.0.0.1:{free_port()}/"}
+    for number in range(SUBSCRIPTIONS):
+        api.create(f"subscriptions/push-{number}", {"topic": TOPIC, "pushConfig": push})
+    with redis.Redis.from_url(own_redis.url) as client, Worker(own_redis.url):
+        # When 1,000 messages of 0.3 kB are published
+        before = client.info("memory")["used_memory"]
+        for start in range(0, MESSAGES, 100):
+            messages = [NewMessage(b"x" * 300, {"n": str(start + n)}) for n in range(100)]
+            message_publish(topic=topic_get(name=TOPIC), messages=messages)
+        wait_for(lambda: all(map(is_down, states())), what="the push backoff of every lane")
+        taken = client.info("memory")["used_memory"] - before
+    # Then Redis has a handful of each, and the database has all
+    assert taken < 3_000_000
+    assert Delivery.objects.count() == SUBSCRIPTIONS * MESSAGES
+
+
+def states() -> list[LaneState]:
+    return [lane_state(default_backlog(), lane) for lane in default_backlog().lanes()]
+
+
+def is_down(state: LaneState) -> bool:
+    """Return whether the lane has come to pauses of more than a second."""
+    return state.flow.backoff_level > 7
