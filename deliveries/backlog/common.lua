@@ -398,6 +398,8 @@ local function forget_deliveries(key, state, ids, where)
         if orderings[i] then free_key(key, state, id, orderings[i]) end
       end
       redis.call('HDEL', key .. ':o', unpack(part))
+      -- One of them may have become due when the delivery before it left.
+      redis.call('ZREM', key .. ':z', unpack(part))
     end
     redis.call('HDEL', key .. ':d', unpack(part))
     if had_leases then

@@ -13,9 +13,9 @@ from deliveries.backlog.reconcile import audit, rebuild
 from deliveries.models import Delivery, Message
 from deliveries.publish.service import message_publish
 from deliveries.pull.deadlines import ack_deadlines_modify, keys_hand_over, leases_give_back
-from deliveries.pull.leases import ack_ids_read
+from deliveries.pull.leases import ack_ids_read, leases_by_origin
 from deliveries.pull.leasing import Received, messages_pull
-from deliveries.pull.settling import messages_acknowledge
+from deliveries.pull.settling import deliveries_forget, messages_acknowledge
 from deliveries.retention.seeking import subscription_seek
 from deliveries.rules.payload import NewMessage
 from pushhub.common.errors import FailedPrecondition
@@ -197,6 +197,23 @@ def test_messages_whose_acks_were_lost_before_the_database_heard_of_them_come_ag
     default_backlog().acknowledge(Lane(puller.subscription.pk, "local"), pairs, generation=leases[0].generation)
     puller.lapse("k1", "k2")
     assert puller.pull() == ["k1", "k2"]
+
+
+def test_messages_whose_leases_end_while_their_acks_are_stored_leave_nothing_behind(puller: Puller) -> None:
+    publish("k", 3)
+    puller.pull()
+    # Given two acks that are on their way to the database
+    leases = ack_ids_read(puller.subscription, [puller.ack_ids["k1"], puller.ack_ids["k2"]])
+    [(origin, _)] = leases_by_origin(leases).items()
+    pairs = [(lease.message_id, lease.times) for lease in leases]
+    settled_ids, _ = default_backlog().acknowledge(origin.lane, pairs, generation=origin.generation)
+    # When a nack ends the first lease, which takes the others back, and the acks arrive
+    puller.nack("k1")
+    deliveries_forget(origin, sorted(settled_ids))
+    # Then the third message is next, alone
+    assert puller.pull() == ["k3"]
+    puller.ack("k3")
+    assert owed() == 0
 
 
 def test_an_ack_of_a_lease_that_a_nack_took_back_is_too_late(puller: Puller) -> None:
