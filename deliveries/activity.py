@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import Any
 
+from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Greatest
 
@@ -34,11 +36,17 @@ def expired_subscriptions_delete() -> int:
     rows = rows.annotate(used_at=Greatest(F("active_at"), F("updated_at")))
     now = utcnow()
     # No policy is shorter than a day, so this condition keeps most rows in the database.
-    expired_names = [
-        row.name
-        for row in rows.filter(used_at__lt=now - timedelta(days=1) + timedelta(seconds=1)).iterator()
-        if row.used_at < now - timedelta(seconds=row.expiration_ttl_seconds or 0)
-    ]
-    for name in expired_names:
-        subscription_delete(name=name)
-    return len(expired_names)
+    rows = rows.filter(used_at__lt=now - timedelta(days=1) + timedelta(seconds=1))
+
+    def is_expired(row: Any) -> bool:
+        return bool(row.used_at < now - timedelta(seconds=row.expiration_ttl_seconds or 0))
+
+    deleted = 0
+    for pk in [row.pk for row in rows.iterator() if is_expired(row)]:
+        with transaction.atomic():
+            # Somebody may have used, changed or deleted it meanwhile.
+            row = rows.filter(pk=pk).select_for_update(of=("self",)).first()
+            if row is not None and is_expired(row):
+                subscription_delete(name=row.name)
+                deleted += 1
+    return deleted

@@ -10,7 +10,7 @@ from celery.app.task import Task
 from django.conf import settings
 
 from deliveries import activity
-from deliveries.backlog import reconcile
+from deliveries.backlog import reconcile, regions
 from deliveries.backlog.default import default_backlog
 from deliveries.deadletters import jobs, listing
 from deliveries.journal import upkeep
@@ -39,16 +39,19 @@ def deliver(self: Task[Any, Any], subscription_id: int, region: str, attempt: in
     return deliver_one(DeliverTask(subscription_id, region, attempt, message), task_id=task_id)
 
 
-#: Tokens that the last audit of this process found with nobody.
-_suspects: set[str] = set()
-
-
 @shared_task(name="deliveries.backlog_audit")
-def backlog_audit() -> dict[str, int]:
-    global _suspects
-    known = default_backlog().summaries()
-    _suspects, tokens = reconcile.audit_tokens(_suspects, known)
-    return {"orphans": reconcile.audit(known), "tokens": tokens, "purged": reconcile.purge_deleted()}
+def backlog_audit(shard: int | None = None) -> dict[str, int]:
+    known = default_backlog().summaries(shard=shard)
+    return {
+        "tokens": reconcile.audit_tokens(known, shard=shard),
+        "orphans": reconcile.audit(known, shard=shard),
+        "purged": reconcile.purge_deleted(shard=shard),
+    }
+
+
+@shared_task(name="deliveries.regions_audit")
+def regions_audit() -> int:
+    return len(regions.regions_audit())
 
 
 @shared_task(name="deliveries.resources_sweep")
@@ -57,10 +60,14 @@ def resources_sweep() -> dict[str, int]:
     return {"snapshots": snapshots_sweep(), "subscriptions": activity.expired_subscriptions_delete()}
 
 
+@shared_task(name="deliveries.expired_sweep")
+def expired_sweep(shard: int | None = None) -> int:
+    return sweep.expired_sweep(shard=shard)
+
+
 @shared_task(name="deliveries.messages_sweep")
 def messages_sweep() -> dict[str, int]:
     return {
-        "expired": sweep.expired_sweep(),
         "settled": sweep.settled_sweep(),
         "abandoned": fanout.abandoned_remove(),
     }
@@ -70,12 +77,17 @@ def messages_sweep() -> dict[str, int]:
 _letters_swept_to = 0
 
 
-@shared_task(name="deliveries.dead_letters_advance")
-def dead_letters_advance() -> int:
-    """Move dead letters for the orders that are under way, and forget those that were acknowledged."""
+@shared_task(name="deliveries.dead_letters_sweep")
+def dead_letters_sweep() -> None:
+    """Forget dead letters that were acknowledged."""
     global _letters_swept_to
     _letters_swept_to = listing.settled_sweep(_letters_swept_to)
-    return jobs.jobs_advance()
+
+
+@shared_task(name="deliveries.dead_letters_advance")
+def dead_letters_advance(shard: int | None = None) -> int:
+    """Move dead letters for the orders that are under way."""
+    return jobs.jobs_advance(shard=shard)
 
 
 @shared_task(name="deliveries.journals_seal")

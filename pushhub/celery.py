@@ -12,6 +12,8 @@ from celery.signals import celeryd_init, setup_logging
 from django.conf import settings
 from kombu.transport import TRANSPORT_ALIASES
 
+from deliveries.rules.shards import SHARDS
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pushhub.settings")
 # `manage.py migrate` has run Django's checks. In a worker they would import the pages of the console and of the API.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
@@ -45,12 +47,17 @@ def broker_url(redis_url: str) -> str:
     return f"pushhub://{rest}"
 
 
-def every(seconds: float, task: str) -> dict[str, Any]:
+def every(seconds: float, task: str, *args: Any) -> dict[str, Any]:
     """Return beat's entry for a task. One that waits until the next is sent is dropped, as the next does the same."""
-    return {"task": task, "schedule": seconds, "options": {"expires": seconds}}
+    return {"task": task, "args": args, "schedule": seconds, "options": {"expires": seconds}}
 
 
-app = Celery("pushhub")
+def every_by_shard(seconds: float, task: str) -> dict[str, dict[str, Any]]:
+    """Return beat's entries for a task that is sent for each shard, so that several workers share the work."""
+    return {f"{task}-{shard}": every(seconds, task, shard) for shard in range(SHARDS)}
+
+
+app = Celery("pushhub", task_cls="pushhub.leases:TimedTask")
 app.conf.update(
     broker_url=broker_url(settings.REDIS_URL),
     broker_use_ssl={"ssl_cert_reqs": ssl.CERT_REQUIRED} if settings.REDIS_URL.startswith("rediss://") else None,
@@ -65,14 +72,18 @@ app.conf.update(
     worker_send_task_events=True,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     timezone="UTC",
+    beat_scheduler="pushhub.beat:LeasedScheduler",
     beat_schedule={
-        "backlog-audit": every(AUDIT_SECONDS, "deliveries.backlog_audit"),
+        **every_by_shard(AUDIT_SECONDS, "deliveries.backlog_audit"),
+        **every_by_shard(SWEEP_SECONDS, "deliveries.expired_sweep"),
+        **every_by_shard(DEAD_LETTERS_SECONDS, "deliveries.dead_letters_advance"),
+        "regions-audit": every(AUDIT_SECONDS, "deliveries.regions_audit"),
         "messages-sweep": every(SWEEP_SECONDS, "deliveries.messages_sweep"),
         "resources-sweep": every(RESOURCES_SECONDS, "deliveries.resources_sweep"),
         "journals-seal": every(SEAL_SECONDS, "deliveries.journals_seal"),
         "segments-ship": every(SEAL_SECONDS, "deliveries.segments_ship"),
         "segments-count": every(SEAL_SECONDS, "deliveries.segments_count"),
-        "dead-letters-advance": every(DEAD_LETTERS_SECONDS, "deliveries.dead_letters_advance"),
+        "dead-letters-sweep": every(DEAD_LETTERS_SECONDS, "deliveries.dead_letters_sweep"),
         "gauges-take": every(GAUGE_SECONDS, "deliveries.gauges_take"),
         "counters-sample": every(GAUGE_SECONDS, "deliveries.counters_sample"),
         "metrics-sweep": every(METRICS_SWEEP_SECONDS, "deliveries.metrics_sweep"),

@@ -1,4 +1,4 @@
-"""Real push workers for tests: `celery worker` processes on the test's own database and Redis."""
+"""Real workers for tests: `celery worker` processes on the test's own database and Redis."""
 
 from __future__ import annotations
 
@@ -26,13 +26,17 @@ class Worker:
         *,
         name: str = "push",
         region: str = "local",
+        queue: str = "",
+        beat: bool = False,
         stock: bool = False,
         first: str = "",
         **settings: str,
     ) -> None:
         self._log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")  # noqa: SIM115 - closed in __exit__
         broker = ["-b", "redis+socket://" + redis_url.removeprefix("unix://")] if stock else []
-        options = ["-Q", f"deliveries.{region}", "-P", "solo", "-n", f"{name}@test", "--events", "--without-mingle"]
+        queue = queue or f"deliveries.{region}"
+        options = ["-Q", queue, "-P", "solo", "-n", f"{name}@test", "--events", "--without-mingle"]
+        options += ["--beat"] if beat else []
         self._env = (
             os.environ
             | {

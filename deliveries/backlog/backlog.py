@@ -27,6 +27,7 @@ from deliveries.backlog.scripts import Scripts, call_all
 from deliveries.rules.flow import is_repeated
 from deliveries.rules.limits import NO_LIMITS, Limits
 from deliveries.rules.outcome import Verdict
+from deliveries.rules.shards import is_in
 from deliveries.rules.taskmessage import queue_name, task_parts
 
 Item = TypeVar("Item")
@@ -40,7 +41,7 @@ MAX_OFFER_WEIGHT = 1000
 #: The most work of the messages of one call.
 MAX_MESSAGES_WEIGHT = 250
 #: Lanes that are read in one round trip, lanes that are configured in one, and keys that one step of a search looks at.
-LANES_TOGETHER, MAX_CONFIGURED, SCANNED = 2000, 200, 10_000
+LANES_TOGETHER, MAX_CONFIGURED, SCANNED = 4000, 200, 10_000
 #: The messages that take as long as a lane, and the bytes that take as long as a message.
 LANE_AS_MESSAGES = 10
 BYTES_AS_A_MESSAGE = 1000
@@ -519,9 +520,9 @@ class Backlog:
         replies = self._of_each(lanes, lambda pipe, lane: pipe.hgetall(lane.state_key))
         return [lane_state_parse(fields) for _, fields in replies]
 
-    def summaries(self) -> dict[Lane, LaneSummary]:
-        """Return the summary of each lane that Redis knows."""
-        return self.summaries_of(self.lanes())
+    def summaries(self, *, shard: int | None = None) -> dict[Lane, LaneSummary]:
+        """Return the summary of each lane that Redis knows, or of those of a shard."""
+        return self.summaries_of([lane for lane in self.lanes() if is_in(lane.subscription_id, shard)])
 
     def summaries_of(self, lanes: Sequence[Lane]) -> dict[Lane, LaneSummary]:
         """Return the summaries of those lanes that Redis knows."""

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from deliveries.backlog.backlog import Lane
+from deliveries.backlog.backlog import PREFIX, Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.lanes import lane_agrees, lane_configuration
 from deliveries.backlog.lanestate import LaneSummary
-from deliveries.backlog.regions import regions_audit
 from deliveries.rules.ids import first_id_at
 from deliveries.store import statements
 from deliveries.store.fanout import first_pending_id
@@ -30,14 +28,20 @@ logger = logging.getLogger(__name__)
 GRACE_MS = 5_000
 #: Lanes of one statement and of one round trip, and the deliveries of a lane that are compared at first and later. At
 #: most 100,000 are in memory at once.
-LANES_CHUNK, FIRST_IDS, MORE_IDS = 2000, 50, 5_000
+LANES_CHUNK, FIRST_IDS, MORE_IDS = 4000, 25, 5_000
 #: Of the deliveries of a lane that are missing in Redis, so many are looked up once more.
 MISSING_CHECKED = 100
+#: A token is lost if nobody has held it for this long, which is longer than any script or hand-over takes.
+LOST_MS = 15_000
+#: A suspicion is forgotten if no audit renews it.
+SUSPECTS_SECONDS = 90
 
 
 def rebuild() -> int:
     """Tell Redis about every lane with waiting deliveries, after a wipe. Return the number of lanes."""
-    lanes = _lanes_waiting()
+    waiting = [Lane(row.subscription_id, row.region) for row in statements.all_lanes_waiting()]
+    settings_by_id = settings_of({lane.subscription_id for lane in waiting})
+    lanes = {lane: settings_by_id[lane.subscription_id] for lane in waiting if lane.subscription_id in settings_by_id}
     # A lane that a publisher has used since the wipe already reads the database. It must not read it twice, or its
     # messages would come twice.
     _lanes_tell(lanes)
@@ -47,22 +51,22 @@ def rebuild() -> int:
     return len(lanes)
 
 
-def audit(known: Mapping[Lane, LaneSummary] | None = None) -> int:
+def audit(known: Mapping[Lane, LaneSummary] | None = None, *, shard: int | None = None) -> int:
     """Find deliveries that are missing in Redis, and lanes with outdated settings. Return how many were repaired.
 
-    `known` are the lanes of Redis, if the caller has just read them. All lanes are compared together, in few round
-    trips.
+    All lanes, or those of a shard, are compared together, in few round trips. `known` are the lanes of Redis, if the
+    caller has just read them.
     """
     before_id = min(first_id_at(time.time_ns() // 1_000_000 - GRACE_MS), first_pending_id())
     if known is None:
-        known = default_backlog().summaries()
-    waiting = _lanes_waiting()
-    settings_by_id = settings_of({lane.subscription_id for lane in known})
-    # Something configured these lanes after their subscriptions had been deleted: an audit, or a publisher's offer.
-    for lane in known:
-        if lane.subscription_id not in settings_by_id:
-            default_backlog().forget(lane)
+        known = default_backlog().summaries(shard=shard)
+    rows = [Lane(row.subscription_id, row.region) for row in statements.all_lanes_waiting(shard=shard)]
+    settings_by_id = settings_of({lane.subscription_id for lane in (*known, *rows)})
+    waiting = {lane: settings_by_id[lane.subscription_id] for lane in rows if lane.subscription_id in settings_by_id}
     current = {lane: settings_by_id[lane.subscription_id] for lane in known if lane.subscription_id in settings_by_id}
+    # Something configured the others after their subscriptions had been deleted: an audit, or a publisher's offer.
+    for lane in known.keys() - current.keys():
+        default_backlog().forget(lane)
     outdated = {lane: settings for lane, settings in current.items() if not lane_agrees(known[lane], settings)}
     for lane in outdated:
         logger.warning("lane %s had other settings than its subscription", lane.key)
@@ -83,7 +87,6 @@ def audit(known: Mapping[Lane, LaneSummary] | None = None) -> int:
     default_backlog().configure_all(
         lane_configuration(lane, waiting[lane], action="spill", from_id=orphan) for lane, orphan in orphans.items()
     )
-    regions_audit(Counter(lane.region for lane, settings in waiting.items() if settings.is_push))
     return len(outdated) + len(unknown) + len(orphans)
 
 
@@ -92,32 +95,43 @@ def _paged_from(summary: LaneSummary) -> int:
     return summary.cursor if summary.spilled else statements.LAST_ID
 
 
-def audit_tokens(suspects: set[str], known: Mapping[Lane, LaneSummary] | None = None) -> tuple[set[str], int]:
-    """Find tokens that nobody holds, and take back those that were already suspects.
+def audit_tokens(known: Mapping[Lane, LaneSummary] | None = None, *, shard: int | None = None) -> int:
+    """Take back tokens that nobody has held since an earlier audit, and return their number.
 
-    Returns the new suspects, for the next round, and how many tokens were taken back. The time between two rounds is
-    longer than any script or hand-over takes.
+    Redis has the time at which an audit first missed each holder, so it does not matter which process audits, nor
+    whether two do so at once.
     """
     backlog = default_backlog()
     if known is None:
-        known = backlog.summaries()
+        known = backlog.summaries(shard=shard)
+    suspects_key = f"{PREFIX}suspects" + ("" if shard is None else f".{shard}")
     generations = {lane: summary.generation for lane, summary in known.items() if summary.outstanding}
-    if not generations:
-        return set(), 0
     tokens = backlog.tokens(list(generations))
-    held = backlog.held({lane.region for lane in generations})
-    fresh: set[str] = set()
+    held = backlog.held({lane.region for lane in generations}) if generations else set()
+    missed_at = backlog.client.hgetall(suspects_key)
+    seconds, microseconds = backlog.client.time()
+    now_ms = seconds * 1000 + microseconds // 1000
+    suspects: dict[str, int] = {}
     repaired = 0
     for lane, message_ids in tokens.items():
-        generation = generations[lane]
-        lost = {f"{i}.{lane.subscription_id}.{lane.region}": i for i in message_ids}
-        lost = {f"{task}.{generation}": message_id for task, message_id in lost.items() if task not in held}
-        suspected = [message_id for task, message_id in lost.items() if task in suspects]
-        fresh.update(task for task in lost if task not in suspects)
-        if suspected:
-            logger.warning("lane %s: nobody held %d of its tokens", lane.key, len(suspected))
-            repaired += backlog.repair(lane, suspected, generation=generation)
-    return fresh, repaired
+        names = {f"{i}.{lane.subscription_id}.{lane.region}": i for i in message_ids}
+        tasks = {f"{task}.{generations[lane]}": i for task, i in names.items()}
+        since = {task: int(missed_at.get(task.encode(), now_ms)) for task in tasks if task not in held}
+        lost = [
+            tasks[task] for task, at_ms in since.items() if task.encode() in missed_at and now_ms - at_ms >= LOST_MS
+        ]
+        suspects |= since
+        if lost:
+            logger.warning("lane %s: nobody held %d of its tokens", lane.key, len(lost))
+            repaired += backlog.repair(lane, lost, generation=generations[lane])
+    if missed_at or suspects:
+        pipe = backlog.client.pipeline()
+        pipe.delete(suspects_key)
+        if suspects:
+            pipe.hset(suspects_key, mapping={task: str(at_ms) for task, at_ms in suspects.items()})
+            pipe.expire(suspects_key, SUSPECTS_SECONDS)
+        pipe.execute()
+    return repaired
 
 
 def _lanes_tell(settings_by_lane: Mapping[Lane, PushSettings]) -> None:
@@ -174,16 +188,9 @@ def settings_of(subscription_ids: Iterable[int]) -> dict[int, PushSettings]:
     return settings_by_id
 
 
-def _lanes_waiting() -> dict[Lane, PushSettings]:
-    """Return the lanes with deliveries in the database, with the settings of their subscriptions."""
-    lanes = [Lane(row.subscription_id, row.region) for row in statements.all_lanes_waiting()]
-    settings_by_id = settings_of({lane.subscription_id for lane in lanes})
-    return {lane: settings_by_id[lane.subscription_id] for lane in lanes if lane.subscription_id in settings_by_id}
-
-
-def purge_deleted() -> int:
-    """Remove deliveries of deleted subscriptions. Return how many lanes they had."""
-    lanes = [Lane(row.subscription_id, row.region) for row in statements.lanes_of_deleted()]
+def purge_deleted(*, shard: int | None = None) -> int:
+    """Remove deliveries of deleted subscriptions, or those of a shard. Return how many lanes they had."""
+    lanes = [Lane(row.subscription_id, row.region) for row in statements.lanes_of_deleted(shard=shard)]
     for lane in lanes:
         default_backlog().forget(lane)
         _lane_delete(subscription_id=lane.subscription_id, region=lane.region)

@@ -11,6 +11,7 @@ from django.conf import settings
 
 from deliveries.backlog.backlog import DEAD_AFTER_MS
 from deliveries.backlog.default import default_backlog
+from deliveries.store import statements
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +29,9 @@ class Unserved:
     backlogs: int
 
 
-def regions_audit(backlogs: Mapping[str, int]) -> list[Unserved]:
-    """Log a warning for each region that no worker serves; `backlogs` has the number of backlogs in each region."""
+def regions_audit() -> list[Unserved]:
+    """Log a warning for each region in which messages wait for pushes and that no worker serves."""
+    backlogs = statements.push_backlogs()
     backlog = default_backlog()
     backlog.note_regions(backlogs)
     silent = backlog.regions_silent()

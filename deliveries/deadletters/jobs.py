@@ -15,6 +15,7 @@ from django.db.models import QuerySet
 from deliveries.deadletters.listing import unsettled
 from deliveries.deadletters.moving import BATCH, METHODS, Action, batch_move, batches, check_redrivable
 from deliveries.models import DeadLetter, DeadLetterJob
+from deliveries.rules.shards import is_in
 from deliveries.store.writelock import write_transaction
 from pushhub.common.clock import Clock, utcnow
 from pushhub.common.errors import FailedPrecondition, InvalidArgument, PushHubError
@@ -93,10 +94,12 @@ def job_stop(source: Subscription, *, clock: Clock = utcnow) -> bool:
     return True
 
 
-def jobs_advance(*, clock: Clock = utcnow) -> int:
-    """Move as many dead letters of each order as its rate allows now; return how many."""
+def jobs_advance(*, shard: int | None = None, clock: Clock = utcnow) -> int:
+    """Move as many dead letters of each order, or each order of a shard, as its rate allows now; return how many."""
     moved = 0
     for job in DeadLetterJob.objects.filter(finished_at=None).order_by("pk"):
+        if not is_in(job.subscription_id, shard):
+            continue
         try:
             moved += _advance(job, clock())
         except PushHubError as error:

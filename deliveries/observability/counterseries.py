@@ -8,7 +8,7 @@ last sample has started again at zero, because Redis lost it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import redis
@@ -28,9 +28,6 @@ from subscriptions.models import Subscription, Topic
 
 #: Counters of one transaction, which publishers on SQLite wait for.
 CHUNK = 500
-LOCK_KEY = "ph:counters:sampling"
-#: How long a process that was killed keeps others from sampling.
-LOCK_SECONDS = 300
 
 #: The project and the full name of a resource, by kind of resource and primary key.
 Resources = dict[tuple[str, int], tuple[str, str]]
@@ -39,38 +36,43 @@ Resources = dict[tuple[str, int], tuple[str, str]]
 def counters_sample(*, clock: Clock = utcnow) -> int:
     """Add what counters have grown by; return how many have. May raise redis.RedisError and the database's errors.
 
-    Only one process at a time does so: values that were read before another's sample would look like a lost counter.
+    Values that were read before another process' sample would look like lost counters. So the samples are read before
+    the counters, and a counter whose sample has changed since is left to the next call.
     """
-    client: redis.Redis = client_of(settings.REDIS_URL)
-    if not client.set(LOCK_KEY, "1", nx=True, ex=LOCK_SECONDS):
-        return 0
-    try:
-        return _sample(client, clock)
-    finally:
-        client.delete(LOCK_KEY)
-
-
-def _sample(client: redis.Redis, clock: Clock) -> int:
-    values = {value.field: value for value in counters_read(client) if value.kind.is_sampled(value.labels)}
     samples = dict(CounterSample.objects.values_list("field", "value"))
+    client: redis.Redis = client_of(settings.REDIS_URL)
+    values = {value.field: value for value in counters_read(client) if value.kind.is_sampled(value.labels)}
     grown = [value for value in values.values() if samples.get(value.field) != value.value]
     # The growth is that of the minute before; most of it lies in the minute that began half a minute before that.
     at = floor(clock() - timedelta(seconds=30), MINUTE)
     resources = _resources(grown)
     for start in range(0, len(grown), CHUNK):
-        _add(grown[start : start + CHUNK], resources, at)
+        _add(grown[start : start + CHUNK], samples, resources, at)
     gone = [field for field in samples if field not in values]
     for start in range(0, len(gone), CHUNK):
-        CounterSample.objects.filter(field__in=gone[start : start + CHUNK]).delete()
+        with write_transaction():
+            rows = _locked(gone[start : start + CHUNK])
+            unchanged = [field for field, row in rows.items() if row.value == samples[field]]
+            CounterSample.objects.filter(field__in=unchanged).delete()
     return len(grown)
 
 
-def _add(values: Sequence[CounterValue], resources: Resources, at: datetime) -> None:
+def _locked(fields: Sequence[str]) -> dict[str, CounterSample]:
+    return CounterSample.objects.order_by("field").select_for_update().in_bulk(fields)
+
+
+def _add(values: Sequence[CounterValue], samples: Mapping[str, int], resources: Resources, at: datetime) -> None:
     with write_transaction():
-        rows = CounterSample.objects.select_for_update().in_bulk([value.field for value in values])
+        # Only a row that exists can be locked.
+        first = [CounterSample(field=value.field, value=0) for value in values if value.field not in samples]
+        CounterSample.objects.bulk_create(first, ignore_conflicts=True)
+        rows = _locked([value.field for value in values])
+        values = [
+            value for value in values if value.field in rows and rows[value.field].value == samples.get(value.field, 0)
+        ]
         news: dict[Key, Sums] = {}
         for value in values:
-            sample = rows[value.field].value if value.field in rows else 0
+            sample = rows[value.field].value
             resource = resources.get((value.kind.resource, value.resource_id))
             if resource is not None:
                 growth = value.value - sample if value.value >= sample else value.value

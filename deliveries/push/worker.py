@@ -24,7 +24,7 @@ from celery import bootsteps
 from celery.worker.consumer.connection import Connection as ConnectionStep
 from django.conf import settings
 
-from deliveries.backlog import reconcile
+from deliveries.backlog import reconcile, regions
 from deliveries.backlog.backlog import CHANGES_KEPT, Backlog, Health, Lane, LaneFlow, PageRequest, work_key
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.regions import regions_to_adopt
@@ -376,6 +376,7 @@ def _rebuild() -> None:
 
 def _audit() -> None:
     reconcile.audit()
+    regions.regions_audit()
 
 
 class PushWorkerStep(bootsteps.StartStopStep):

@@ -14,6 +14,7 @@ from deliveries.retention.retained import kept_from
 from deliveries.rules.ids import first_id_at
 from deliveries.store import statements
 from deliveries.store.writelock import write_transaction
+from subscriptions.selectors import push_settings_of
 
 #: A younger message may belong to a publish that has not committed its deliveries yet.
 SETTLED_GRACE_MS = 5_000
@@ -36,8 +37,8 @@ def settled_sweep() -> int:
         if to_id is None:
             after_id = 0
             break
-        kept = kept_from(statements.topics_in_range(after_id=after_id, to_id=to_id))
         with write_transaction():
+            kept = kept_from(statements.topics_in_range(after_id=after_id, to_id=to_id))
             count = statements.messages_delete_settled(
                 after_id=after_id, to_id=to_id, kept_from=kept, archived_only=settings.ARCHIVING
             )
@@ -61,17 +62,24 @@ def archived_before() -> int:
     return (last_id or 0) + 1
 
 
-def expired_sweep() -> int:
-    """Delete deliveries past their retention and return their number. Workers drop those that Redis still holds."""
+def expired_sweep(*, shard: int | None = None) -> int:
+    """Delete deliveries past their retention, or those of a shard, and return their number.
+
+    Workers drop those that Redis still holds.
+    """
     now_ms = time.time_ns() // 1_000_000
     oldest_ids: dict[int, int] = {}
-    for lane in statements.all_lanes_waiting():
+    for lane in statements.all_lanes_waiting(shard=shard):
         oldest_ids[lane.subscription_id] = min(lane.oldest_id, oldest_ids.get(lane.subscription_id, lane.oldest_id))
     deleted = 0
     for subscription_id, push_settings in reconcile.settings_of(oldest_ids).items():
-        before_id = first_id_at(now_ms - push_settings.retention_seconds * 1000)
-        while oldest_ids[subscription_id] < before_id:
+        while oldest_ids[subscription_id] < first_id_at(now_ms - push_settings.retention_seconds * 1000):
             with write_transaction():
+                # Somebody may have prolonged the retention meanwhile.
+                current = push_settings_of(subscription_id)
+                if current is None:
+                    break
+                before_id = first_id_at(now_ms - current.retention_seconds * 1000)
                 count = statements.deliveries_delete_expired(
                     subscription_id=subscription_id, before_id=before_id, limit=statements.DELETE_CHUNK
                 )

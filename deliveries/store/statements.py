@@ -5,6 +5,7 @@ Only these few are here; all else uses the ORM. Each works on SQLite and Postgre
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +13,8 @@ from typing import Any, NamedTuple
 
 import orjson
 from django.db import connection
+
+from deliveries.rules.shards import is_in
 
 #: SQLite takes at most 32,766 parameters a statement; shorter lists also keep its parsing cheap.
 IN_CHUNK = 1000
@@ -266,7 +269,7 @@ WITH RECURSIVE lanes (id, subscription_id, region, oldest_id) AS (
         ORDER BY n.subscription_id, n.region, n.message_id LIMIT 1
     )
 )
-SELECT subscription_id, region, oldest_id FROM lanes"""
+SELECT lanes.subscription_id, lanes.region, lanes.oldest_id FROM lanes"""
 
 
 class LaneWaiting(NamedTuple):
@@ -277,15 +280,15 @@ class LaneWaiting(NamedTuple):
     oldest_id: int
 
 
-def all_lanes_waiting() -> list[LaneWaiting]:
-    """Return all lanes with waiting deliveries, even those of deleted subscriptions."""
+def all_lanes_waiting(*, shard: int | None = None) -> list[LaneWaiting]:
+    """Return all lanes with waiting deliveries, or those of a shard, even those of deleted subscriptions."""
     with connection.cursor() as cursor:
         cursor.execute(_LANES)
-        return [LaneWaiting(*row) for row in cursor.fetchall()]
+        return [LaneWaiting(*row) for row in cursor.fetchall() if is_in(row[0], shard)]
 
 
-def lanes_of_deleted() -> list[LaneWaiting]:
-    """Return the lanes with deliveries of deleted subscriptions.
+def lanes_of_deleted(*, shard: int | None = None) -> list[LaneWaiting]:
+    """Return the lanes with deliveries of deleted subscriptions, or those of a shard.
 
     One statement reads both tables: a subscription that is committed in between cannot seem to be deleted.
     """
@@ -293,7 +296,17 @@ def lanes_of_deleted() -> list[LaneWaiting]:
         cursor.execute(
             _LANES + " WHERE NOT EXISTS (SELECT 1 FROM subscriptions_subscription s WHERE s.id = lanes.subscription_id)"
         )
-        return [LaneWaiting(*row) for row in cursor.fetchall()]
+        return [LaneWaiting(*row) for row in cursor.fetchall() if is_in(row[0], shard)]
+
+
+def push_backlogs() -> dict[str, int]:
+    """Return, for each region, the number of lanes with waiting deliveries whose subscriptions push."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"{_LANES} JOIN subscriptions_subscription s ON s.id = lanes.subscription_id"
+            " WHERE s.push_endpoint <> '' AND NOT s.detached AND NOT s.paused"
+        )
+        return Counter(region for _, region, _ in cursor.fetchall())
 
 
 class LaneRange(NamedTuple):

@@ -132,7 +132,7 @@ class Emulator:
 
         from pushhub.celery import app
 
-        beat: Any = EmbeddedService(app, thread=True, schedule_filename=str(settings.DATA_DIR / "beat-schedule"))
+        beat: Any = EmbeddedService(app, thread=True, scheduler_cls=app.conf.beat_scheduler)
 
         def ready(**_: Any) -> None:
             beat.start()

@@ -174,9 +174,8 @@ def push() -> Process:
 
 
 def maintenance() -> Process:
-    """The worker of timed tasks, with Celery's beat, which starts them. A deployment has exactly one."""
-    schedule = f"--schedule={settings.DATA_DIR / 'beat-schedule'}"
-    return _worker("maintenance", "maintenance worker and beat", queue="maintenance", more=("--beat", schedule))
+    """A worker of timed tasks, with Celery's beat, which sends them. One beat of a deployment sends at a time."""
+    return _worker("maintenance", "maintenance worker and beat", queue="maintenance", more=("--beat",))
 
 
 def flower() -> Process:

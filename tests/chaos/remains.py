@@ -134,7 +134,8 @@ def check_stop(storm: Storm) -> None:
 
 def keys_left(storm: Storm) -> list[bytes]:
     """Return the keys of lanes and messages."""
-    return [key for key in storm.redis().scan_iter(b"ph:*:*") if not key.startswith((b"ph:work:", b"ph:bell:"))]
+    lasting = (b"ph:work:", b"ph:bell:", b"ph:lease:")
+    return [key for key in storm.redis().scan_iter(b"ph:*:*") if not key.startswith(lasting)]
 
 
 def check_logs(storm: Storm) -> None:

@@ -244,9 +244,6 @@ class Stand:
             role, _, host = name.partition("-")
             command = processes.BY_NAME[role]().command[2:]
             words = [word.replace(f"@{socket.gethostname()}", f"@{host}") for word in command]
-            if name == "maintenance-b":
-                # A deployment has one beat.
-                words = [word for word in words if word != "--beat" and not word.startswith("--schedule")]
             addresses = {
                 "PUSHHUB_HTTP": self.web[host],
                 "PUSHHUB_GRPC": self.grpc,

@@ -21,6 +21,7 @@ from deliveries.backlog.lanes import lane_configuration
 from deliveries.models import Delivery, Message
 from deliveries.retention import sweep
 from deliveries.rules.ids import EPOCH_MS, first_id_at
+from deliveries.rules.shards import SHARDS
 from deliveries.rules.taskmessage import TaskTemplate, escaped
 from deliveries.store import statements
 from subscriptions.models import Project, Subscription, Topic
@@ -102,7 +103,8 @@ def test_ten_thousand_lanes_are_audited_in_fifty_round_trips(shop: None, monkeyp
     pipe.execute()
     # When they are audited
     with round_trips(monkeypatch) as requests, CaptureQueriesContext(connection) as queries:
-        assert tasks.backlog_audit() == {"orphans": 0, "tokens": 0, "purged": 0}
+        for shard in range(SHARDS):
+            assert tasks.backlog_audit(shard) == {"orphans": 0, "tokens": 0, "purged": 0}
     # Then that took few statements and requests
     assert len(queries) + len(requests) <= 50, (len(queries), len(requests))
 
@@ -186,3 +188,32 @@ def test_the_sweep_writes_only_where_something_has_expired(shop: None) -> None:
     # Then there is a transaction for each of those in which something has expired
     assert sum(query["sql"].startswith("DELETE") for query in queries) == 2
     assert list(Delivery.objects.values_list("message_id", flat=True)) == [young]
+
+
+def test_the_shards_cover_every_lane_once(shop: None) -> None:
+    # Given lanes of which Redis lacks each message
+    lanes_make(3 * SHARDS)
+    # When the shards are audited one after the other, then each repairs its part
+    assert [reconcile.audit(shard=shard) for shard in range(SHARDS)] == [3] * SHARDS
+    assert reconcile.audit() == 0
+
+
+def test_a_sweep_that_was_frozen_heeds_a_retention_that_was_prolonged_meanwhile(
+    shop: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a message that is eight days old, one more than its subscription keeps
+    lane = lanes_make(1)[0]
+    old = first_id_at(time.time_ns() // 1_000_000 - 8 * 86_400_000)
+    Delivery.objects.update(message_id=old)
+    settings_of = reconcile.settings_of
+
+    # When a sweep is frozen until the subscription keeps messages for 31 days
+    def freeze(ids: Any) -> Any:
+        settings_by_id = settings_of(ids)
+        Subscription.objects.filter(pk=lane.subscription_id).update(message_retention_seconds=31 * 86_400)
+        return settings_by_id
+
+    monkeypatch.setattr(reconcile, "settings_of", freeze)
+    # Then the message stays
+    assert sweep.expired_sweep() == 0
+    assert Delivery.objects.count() == 1

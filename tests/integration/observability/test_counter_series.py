@@ -14,7 +14,8 @@ from deliveries.counters import counters as module
 from deliveries.counters import openstreams
 from deliveries.metrics.gauges import gauges_take
 from deliveries.models import CounterSample
-from deliveries.observability.counterseries import LOCK_KEY, counters_sample
+from deliveries.observability import counterseries
+from deliveries.observability.counterseries import counters_sample
 from deliveries.observability.regiongauges import region_gauges_take
 from pushhub.common.clock import utcnow
 from pushhub.common.protojson import timestamp_format
@@ -132,17 +133,33 @@ def test_growth_is_added_once_and_a_lost_counter_starts_again_at_zero(api: Api, 
     assert values[f"pushhub_topic_message_size_bytes_sum{{{topic}}}"] == 100
 
 
-def test_one_process_samples_at_a_time(api: Api, metrics_on: None) -> None:
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_process_that_was_frozen_in_its_sample_adds_nothing_twice(
+    api: Api, metrics_on: None, monkeypatch: pytest.MonkeyPatch, is_first: bool
+) -> None:
+    # Given counters that have been sampled before, or never
     api.create("topics/orders")
     publish(api, message(100))
-    client = default_backlog().client
-    client.set(LOCK_KEY, "1")
-    sample()
-    assert series(api, "topic/send_request_count") == {}
-    client.delete(LOCK_KEY)
+    if not is_first:
+        sample()
+        publish(api, message(100))
+    process_counters = module.counters()
+    assert process_counters is not None
+    process_counters._flush()
+    read = counterseries.counters_read
+
+    # When a process reads them and another one samples them, with what was published since, before it goes on
+    def read_then_freeze(client: Any) -> Any:
+        values = list(read(client))
+        monkeypatch.setattr(counterseries, "counters_read", read)
+        publish(api, message(100))
+        sample()
+        return values
+
+    monkeypatch.setattr(counterseries, "counters_read", read_then_freeze)
     counters_sample()
-    assert series(api, "topic/send_request_count") == {"success/success": 1}
-    assert not client.exists(LOCK_KEY)
+    # Then each growth was added once
+    assert series(api, "topic/send_request_count") == {"success/success": 2 if is_first else 3}
 
 
 def test_messages_that_a_filter_excludes_count_as_acknowledged(api: Api, scrape: Scrape) -> None:

@@ -56,7 +56,7 @@ def test_an_unknown_check_cannot_be_left_out() -> None:
 def test_with_a_push_worker_and_an_audit_everything_is_ok(redis_url: str) -> None:
     with Worker(redis_url):
         wait_for(lambda: readyz()[0] == 200, what="a ready PushHub")
-        regions_audit({})
+        regions_audit()
         status, body = readyz()
     assert (status, body["status"]) == (200, "ok"), body
     assert body["components"]["push_workers"]["workers"] == 1

@@ -9,10 +9,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from deliveries.backlog import reconcile
 from deliveries.backlog.backlog import REGIONS_KEY
 from deliveries.backlog.default import default_backlog
-from deliveries.backlog.regions import Unserved, regions_to_adopt, regions_unserved
+from deliveries.backlog.regions import Unserved, regions_audit, regions_to_adopt, regions_unserved
 from deliveries.metrics.gauges import gauges_take
 from deliveries.models import Delivery, GaugeMinute
 from deliveries.publish.service import message_publish
@@ -55,7 +54,7 @@ def test_a_worker_of_another_region_delivers_waiting_messages(
         assert "regions of other workers that this worker serves now: local" in worker.log
         # And once no messages are left, the audit and the worker forget the region
         settings.REGIONS = ["europe"]
-        reconcile.audit()
+        regions_audit()
         wait_for(lambda: "this worker serves now: none" in worker.log, what="the end of that")
     assert {request.json["message"]["messageId"] for request in receiver.requests} == set(waiting)
 
@@ -71,11 +70,11 @@ def test_the_audit_warns_of_a_region_with_messages_and_no_worker(
     waiting: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     # Given a region in which messages have just been found
-    reconcile.audit()
+    regions_audit()
     assert regions_unserved() == []
     # When no worker of the region has been alive for a while
-    last_served("local", seconds_ago=100)
-    reconcile.audit()
+    last_served("local", seconds_ago=100.5)
+    regions_audit()
     # Then the log and the console report the region
     assert "no worker of region local has lived for 100 s, and 1 backlogs wait there" in caplog.text
     assert regions_unserved() == [Unserved("local", 100, 1)]
@@ -87,7 +86,7 @@ def test_the_audit_warns_of_a_region_with_messages_and_no_worker(
     assert "No push worker of region local has lived for 100 s, and 1 backlogs wait there." in page
     # Until a worker of the region lives
     default_backlog().beat("w", regions=["local"])
-    reconcile.audit()
+    regions_audit()
     assert regions_unserved() == []
 
 
@@ -96,5 +95,5 @@ def test_a_region_that_only_pullers_use_needs_no_worker(api: Api, redis_url: str
     api.create("subscriptions/pull", {"topic": TOPIC})
     publish(5)
     last_served("local", seconds_ago=100)
-    reconcile.audit()
+    regions_audit()
     assert regions_unserved() == []

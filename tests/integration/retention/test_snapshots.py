@@ -454,6 +454,24 @@ def test_a_subscription_that_nobody_uses_expires(api: Api) -> None:
     assert [row.subscription_id for row in Subscription.objects.all()] == ["lasting"]
 
 
+def test_a_subscription_that_is_used_while_a_sweep_is_frozen_stays(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given two subscriptions that have expired
+    for name in ("first", "second"):
+        subscribe(api, name, expirationPolicy={"ttl": "86400s"})
+    Subscription.objects.update(active_at=utcnow() - DAY * 2, updated_at=utcnow() - DAY * 2)
+    delete = activity.subscription_delete
+
+    # When a sweep is frozen until the second one is used again
+    def delete_late(*, name: str) -> None:
+        delete(name=name)
+        Subscription.objects.update(active_at=utcnow())
+
+    monkeypatch.setattr(activity, "subscription_delete", delete_late)
+    assert activity.expired_subscriptions_delete() == 1
+    # Then it stays
+    assert [row.subscription_id for row in Subscription.objects.all()] == ["second"]
+
+
 @pytest.mark.parametrize("use", ["pull", "change"])
 def test_pulls_and_changes_keep_a_subscription(api: Api, use: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(activity, "_noted", {})

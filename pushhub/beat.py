@@ -1,0 +1,89 @@
+"""Celery's beat, which sends the timed tasks, with a lease: any number may run, and one of them sends.
+
+Another one takes over some seconds after that one was stopped, killed or frozen. For a moment two may send; the tasks'
+own leases (leases.py) drop what comes twice.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import redis
+from celery.beat import ScheduleEntry, Scheduler
+from celery.signals import beat_embedded_init
+from redis.exceptions import LockError
+
+from deliveries.backlog.backlog import PREFIX
+from deliveries.backlog.connection import redis_client
+from pushhub import leases
+
+#: How long after its last sign of life another beat replaces one.
+LEASE_SECONDS = 5.0
+#: The longest time between two looks at the lease.
+LOOK_SECONDS = 1.0
+#: When each entry was last sent, in seconds since 1970, for the beat that takes over.
+SENT_KEY = f"{PREFIX}schedule"
+
+
+class LeasedScheduler(Scheduler):
+    """A schedule that sends what is due while it has the lease."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs | {"max_interval": LOOK_SECONDS})
+        self._lease = leases.lease("beat", seconds=LEASE_SECONDS)
+        self._is_holder = False
+        #: The worker that this beat is a child process of, unless it runs by itself or in a thread.
+        self.worker_pid: int | None = None
+
+    def tick(self, *args: Any, **kwargs: Any) -> float:
+        """Send at most one task, and return after how many seconds to call again."""
+        if self.worker_pid not in (None, os.getppid()):
+            raise SystemExit("the worker of this beat was killed")
+        try:
+            return float(super().tick(*args, **kwargs)) if self._hold() else LOOK_SECONDS
+        except redis.RedisError:
+            # Nothing can be sent. An entry that was being sent is no longer in the heap, which is made anew.
+            self._heap = None
+            return LOOK_SECONDS
+
+    def apply_entry(self, entry: ScheduleEntry, producer: Any = None) -> None:
+        super().apply_entry(entry, producer=producer)
+        redis_client().hset(SENT_KEY, str(entry.name), str(time.time()))
+
+    def close(self) -> None:
+        super().close()
+        if self._is_holder:
+            with suppress(LockError, redis.RedisError):
+                self._lease.release()
+
+    def _hold(self) -> bool:
+        """Renew the lease, or take it if it is free; return whether this process has it."""
+        if self._is_holder:
+            try:
+                return self._lease.reacquire()
+            except LockError:
+                self._is_holder = False
+        if leases.take(self._lease):
+            self._go_on()
+            self._is_holder = True
+        return self._is_holder
+
+    def _go_on(self) -> None:
+        """Go on where the last beat stopped. Entries that Redis does not know keep this process' own times."""
+        sent = redis_client().hgetall(SENT_KEY)
+        for name, entry in self.schedule.items():
+            if name.encode() in sent:
+                sent_at = datetime.fromtimestamp(float(sent[name.encode()]), UTC)
+                # The clock of the last beat may have been ahead.
+                entry.last_run_at = min(sent_at, entry.default_now())
+        self._heap = None
+
+
+@beat_embedded_init.connect
+def watch_worker(sender: Any, **_: Any) -> None:
+    """Let the beat in a child process of a worker end with the worker, even if that is killed."""
+    sender.scheduler.worker_pid = os.getppid()
