@@ -59,6 +59,8 @@ local LINEAR_STEP = 60
 local UNPROVEN_LIMIT = 100
 --- The conditions for a window beyond slow start.
 local ACK_RATIO_ABOVE, LATENCY_BELOW_MS = 0.99, 1000
+--- A window that has reached SLOW_START_LIMIT stays there while this share is acked: 98 %, with room for chance.
+local ACK_RATIO_HELD = 0.97
 --- Ack ratio and mean latency are means over all results at first, and later decay over this many, or a windowful.
 local MEMORY = 1000
 --- A round has a windowful of results, but at least this many: with fewer the comparison would be pure chance.
@@ -83,12 +85,15 @@ local SLOW_START_AGAIN = 8
 local SLOW_START_NACKS = 0.1
 --- From this share of nacks on only smaller windows are tried.
 local OVERLOADED = 0.25
---- The share of nacks is a mean over all results at first, and later one that decays over the first number of results, and over
---- no fewer than the second.
-local SHARE_MEMORY, SHARE_SHORTEST = 800, 20
+--- The share of nacks is a mean over at least the second number of results and at most the first. In between it is over this share
+--- of all results, so that those of the beginning, when nothing was known, are soon forgotten.
+local SHARE_MEMORY, SHARE_SHORTEST, SHARE_GROWTH = 800, 20, 0.4
+--- It begins anew when a lane without a gap has so many nacks more than expected in a round, in units of what chance makes, and 3
+--- at least: the endpoint has changed.
+local SURPRISE = 3
 --- A windowful of results moves the share by at most one part in this many, because a burst of nacks at an endpoint's limit is
 --- over after a few rounds.
-local ROUND_MEMORY = 64
+local ROUND_MEMORY = 32
 --- Up to the first share there is no gap. At CORNER deliveries are CORNER_GAP_MS apart. Beyond it the gap grows slowly, up to
 --- LAST: the pause takes over. STEEP and FLAT are its doublings per unit of the share, below the corner and above it.
 local GAP_ABOVE, CORNER, CORNER_GAP_MS, STEEP, FLAT, LAST = 0.03, 0.2, 560, 77, 11, 0.45
@@ -128,7 +133,11 @@ end
 local function share_learn(state)
   local nacks, results = state.round_nacks, state.round_results
   if results == 0 then return end
-  state.nack_share_seen = math.min(state.nack_share_seen + results, SHARE_MEMORY)
+  local expected = state.nack_share * results
+  if state.nack_share <= GAP_ABOVE and nacks - expected >= SURPRISE * math.max(math.sqrt(expected), 1) then
+    state.nack_share_seen = math.min(state.nack_share_seen, SHARE_SHORTEST)
+  end
+  state.nack_share_seen = math.min(state.nack_share_seen + SHARE_GROWTH * results, SHARE_MEMORY)
   local memory = state.nack_share_seen
   if state.nack_share > CORNER then
     memory = math.max(memory * (CORNER / state.nack_share) * (CORNER / state.nack_share), SHARE_SHORTEST)
@@ -152,11 +161,16 @@ local function base_set(state, latency_ms)
   state.base_latency_ms = latency_ms
 end
 
+-- Returns the smallest size that a window of this size may shrink to.
+local function smallest(state, size)
+  return size >= SLOW_START_LIMIT and state.ack_ratio >= ACK_RATIO_HELD and SLOW_START_LIMIT or 1
+end
+
 local function trial_larger(state, step, now_ms)
   local size = state.base_size
   if size >= SLOW_START_LIMIT then
-    local larger = is_fast(state) and math.min(size + LINEAR_STEP, LARGEST_WINDOW) or SLOW_START_LIMIT
-    return round_begin(state, LARGER, larger, now_ms)
+    if not is_fast(state) then return round_begin(state, REST, SLOW_START_LIMIT, now_ms) end
+    return round_begin(state, LARGER, math.min(size + LINEAR_STEP, LARGEST_WINDOW), now_ms)
   end
   state.step = step
   if step >= size and size >= SLOW_START_AGAIN then return round_begin(state, SLOW_START, size, now_ms) end
@@ -165,7 +179,7 @@ end
 
 local function trial_smaller(state, phase, now_ms)
   local less = phase == FEWER_NACKS and state.base_nacks or math.floor(QUARTER * state.base_size)
-  round_begin(state, phase, math.max(state.base_size - less, 1), now_ms)
+  round_begin(state, phase, math.max(state.base_size - less, smallest(state, state.base_size)), now_ms)
 end
 
 -- Begins the trial whose turn it is.
@@ -173,6 +187,7 @@ local function trial(state, now_ms)
   local turn = state.turn
   if turn == 2 and state.base_size < QUARTERED_FROM then turn = 0 end
   if state.base_nacks >= OVERLOADED * state.base_results then turn = 1 end
+  if state.base_size > 1 and state.base_size <= smallest(state, state.base_size) then turn = 0 end
   state.turn = (turn + 1) % 3
   if turn == 1 then return trial_smaller(state, FEWER_NACKS, now_ms) end
   if turn == 2 then return trial_smaller(state, LOWER_LATENCY, now_ms) end
@@ -273,7 +288,7 @@ local function window_result(state, acked, latency_ms, now_ms)
   local counts = now_ms - latency_ms >= state.round_began_ms
   if not acked then
     -- A nack keeps its token until the round is over, unless its request began before the round.
-    if counts then state.window = math.max(state.window - 1, 1) end
+    if counts then state.window = math.max(state.window - 1, smallest(state, state.window)) end
   elseif state.phase == SLOW_START and state.window < SLOW_START_LIMIT
     and (state.window < UNPROVEN_LIMIT or state.round_peak == 0 or 2 * state.round_peak >= state.window) then
     state.window = math.min(state.window + 1, SLOW_START_LIMIT)
