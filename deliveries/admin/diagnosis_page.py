@@ -22,6 +22,7 @@ NAMES = {
     StepName.REGION: gettext_lazy("Region"),
     StepName.FILTER: gettext_lazy("Filter"),
     StepName.TRANSFORMS: gettext_lazy("Message transforms"),
+    StepName.ORDERING: gettext_lazy("Ordering keys"),
     StepName.NAME: gettext_lazy("Host name"),
     StepName.GUARD: gettext_lazy("Address guard"),
     StepName.CONNECTION: gettext_lazy("Connection"),
@@ -58,4 +59,5 @@ def _shown(step: Step) -> dict[str, Any]:
         "status": status,
         "message": step.message,
         "advice": step.advice,
+        "message_id": step.message_id,
     }

@@ -9,12 +9,16 @@ from typing import Any
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from deliveries.admin.readonly import publish_time_shown
+from deliveries.deadletters.forwarding import dead_letter_topic_usable
+from deliveries.deadletters.settling import METHODS as SETTLE_METHODS
+from deliveries.deadletters.settling import Settlement, messages_settle
 from deliveries.inspection import words
 from deliveries.inspection.attempts import Attempt
 from deliveries.inspection.contents import as_delivered, sees_originals, wire_of
@@ -27,8 +31,8 @@ from pushhub.common.clock import time_text
 from pushhub.common.errors import InvalidArgument, PushHubError, ResourceExhausted
 from pushhub.common.principals import Principal
 from pushhub.common.rows import row_or_none
-from subscriptions.console.base import caller_of
-from subscriptions.iam.methods import METHODS, authorize
+from subscriptions.console.base import caller_of, check_row
+from subscriptions.iam.methods import METHODS, authorize, may_call
 from subscriptions.iam.visible import rows_callable, rows_held
 from subscriptions.models import Subscription, Topic
 from subscriptions.transforms.results import FILTERED, Failed
@@ -40,6 +44,7 @@ SHOWN_BYTES = 2000
 #: Ids have 63 bits.
 LAST_ID = 2**63 - 1
 
+WAITING = frozenset({Place.WAITING, Place.RETRYING, Place.OUTSTANDING})
 PLACES = {
     Place.WAITING: ("warn", gettext_lazy("waiting")),
     Place.RETRYING: ("warn", gettext_lazy("waiting for a retry")),
@@ -62,6 +67,7 @@ class MessagePages:
         view = self._page.admin_site.admin_view
         return [
             path("way/<int:message_id>/", view(self.way), name="deliveries_message_way"),
+            path("settle/<int:message_id>/<int:subscription_id>/", view(self.settle), name="deliveries_message_settle"),
             path("replay/<int:message_id>/", view(self.publish_again), name="deliveries_message_replay"),
         ]
 
@@ -89,11 +95,50 @@ class MessagePages:
             "published": publish_time_shown(message_id),
             "row": row,
             "original": contents.get(None),
-            "ways": [_shown(way, visible, page) | {"content": contents.get(way.subscription_id)} for way in page.ways],
+            "ways": [
+                _shown(way, visible, page, caller) | {"content": contents.get(way.subscription_id)} for way in page.ways
+            ],
             "next_page": page.next_token,
             "may_publish": row is not None and _may_publish(caller, row),
         }
         return TemplateResponse(request, "admin/deliveries/message_way.html", context)
+
+    def settle(self, request: HttpRequest, message_id: int, subscription_id: int) -> HttpResponse:
+        """Dead-letter or skip a message of one subscription, after a confirmation where it is lost."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        row = get_object_or_404(
+            Subscription.objects.select_related("project", "dead_letter_topic__project"), pk=subscription_id
+        )
+        settlement = Settlement.DEAD_LETTER if request.POST.get("do") == "dead_letter" else Settlement.SKIP
+        if not self._page.has_view_permission(request) or message_id > LAST_ID:
+            raise PermissionDenied
+        check_row(request, row, SETTLE_METHODS[settlement], {"subscription": row.name})
+        back = reverse("admin:deliveries_message_way", args=[message_id])
+        if settlement is Settlement.SKIP and "confirmed" not in request.POST:
+            context = {
+                **self._page.admin_site.each_context(request),
+                "opts": Message._meta,
+                "title": str(message_id),
+                "question": _("Skipping a message loses it for %(name)s. Nobody delivers it again.")
+                % {"name": row.name},
+                "label": _("Skip"),
+                "sent": [("do", "skip")],
+                "back": back,
+            }
+            return TemplateResponse(request, "admin/deliveries/confirm.html", context)
+        try:
+            count = messages_settle(row, [message_id], settlement=settlement)
+        except PushHubError as error:
+            messages.error(request, error.message)
+            return HttpResponseRedirect(back)
+        if not count:
+            messages.error(request, _("The message no longer waits, or its dead-letter topic may not have it."))
+        elif settlement is Settlement.SKIP:
+            messages.success(request, _("Skipped. The next message of its ordering key may go."))
+        else:
+            messages.success(request, _("Dead-lettered. The next message of its ordering key may go."))
+        return HttpResponseRedirect(back)
 
     def publish_again(self, request: HttpRequest, message_id: int) -> HttpResponse:
         """Publish a message that is still kept once more, under a new id."""
@@ -155,7 +200,7 @@ def content_shown(message: Wire) -> dict[str, Any]:
     return {"attributes": message.get("attributes", {}), "text": data[:SHOWN_BYTES].decode(errors="replace")}
 
 
-def _shown(way: Way, visible: Collection[int], page: Ways) -> dict[str, Any]:
+def _shown(way: Way, visible: Collection[int], page: Ways, caller: Principal) -> dict[str, Any]:
     """Return what the template shows of a way. `visible` has the subscriptions whose pages the caller may open."""
     level, state = PLACES[way.place]
     return {
@@ -165,8 +210,20 @@ def _shown(way: Way, visible: Collection[int], page: Ways) -> dict[str, Any]:
         "state": state,
         "why": why_waiting(way),
         "why_missing": why_missing(way, page),
+        "blocked_by": way.blocked_by.message_id if way.blocked_by is not None else None,
+        "settle": _settle_offered(way, caller),
         "attempts": [_attempt_shown(attempt) for attempt in way.attempts],
     }
+
+
+def _settle_offered(way: Way, caller: Principal) -> dict[str, Any] | None:
+    """Return the ways out that the caller may choose for a message that waits."""
+    row = row_or_none(
+        Subscription.objects.select_related("project", "dead_letter_topic__project").filter(pk=way.subscription_id)
+    )
+    if way.place not in WAITING or row is None or not may_call(caller, SETTLE_METHODS[Settlement.SKIP], row):
+        return None
+    return {"subscription_id": row.pk, "can_dead_letter": dead_letter_topic_usable(row) is not None}
 
 
 def _attempt_shown(attempt: Attempt) -> dict[str, Any]:

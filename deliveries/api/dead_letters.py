@@ -1,4 +1,4 @@
-"""Dead letters of a subscription over REST: list, redrive, discard. Pub/Sub has no such methods."""
+"""Dead letters of a subscription over REST: list, redrive, discard, and make by hand. Pub/Sub has no such methods."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from rest_framework.response import Response
 from deliveries.deadletters.jobs import DEFAULT_RATE, job_begin
 from deliveries.deadletters.listing import unsettled
 from deliveries.deadletters.moving import BATCH, METHODS, Action, letters_move
+from deliveries.deadletters.settling import METHODS as SETTLE_METHODS
+from deliveries.deadletters.settling import Settlement, messages_settle
 from deliveries.models import DeadLetter
 from deliveries.rules.payload import publish_time_text
 from deliveries.store.statements import LAST_ID
@@ -31,6 +33,12 @@ MOVE_BODY = {
             "all": {"type": "boolean"},
             "messagesPerSecond": {"type": "integer"},
         },
+    }
+}
+IDS_BODY = {
+    "application/json": {
+        "type": "object",
+        "properties": {"messageIds": {"type": "array", "items": {"type": "string"}, "maxItems": BATCH}},
     }
 }
 
@@ -97,6 +105,42 @@ class DeadLetterDiscard(DeadLetterMove):
     @extend_schema(operation_id="subscriptions_deadletters_discard", tags=TAGS, request=MOVE_BODY, responses=ANY_OBJECT)
     def post(self, request: Request, project: str, subscription: str) -> Response:
         return self.move(request, project, subscription)
+
+
+class MessagesSettle(ApiView):
+    """The base of dead-lettering and skipping messages by hand."""
+
+    settlement: ClassVar[Settlement]
+
+    def settle(self, request: Request, project: str, subscription: str) -> Response:
+        """End the deliveries of the named messages; answer with how many waited."""
+        source = selectors.subscription_get(name=subscription_name(project, subscription))
+        ids = _ids(request.data if isinstance(request.data, dict) else {})
+        if not ids:
+            raise InvalidArgument("Name the messages.", field="messageIds")
+        return Response({"messages": messages_settle(source, ids, settlement=self.settlement)})
+
+
+class MessagesDeadLetter(MessagesSettle):
+    """`POST ...:deadLetterMessages`."""
+
+    settlement = Settlement.DEAD_LETTER
+    methods = {"POST": SETTLE_METHODS[Settlement.DEAD_LETTER]}
+
+    @extend_schema(operation_id="subscriptions_messages_deadletter", tags=TAGS, request=IDS_BODY, responses=ANY_OBJECT)
+    def post(self, request: Request, project: str, subscription: str) -> Response:
+        return self.settle(request, project, subscription)
+
+
+class MessagesSkip(MessagesSettle):
+    """`POST ...:skipMessages`."""
+
+    settlement = Settlement.SKIP
+    methods = {"POST": SETTLE_METHODS[Settlement.SKIP]}
+
+    @extend_schema(operation_id="subscriptions_messages_skip", tags=TAGS, request=IDS_BODY, responses=ANY_OBJECT)
+    def post(self, request: Request, project: str, subscription: str) -> Response:
+        return self.settle(request, project, subscription)
 
 
 def _ids(body: dict[str, Any]) -> list[int]:

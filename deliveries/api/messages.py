@@ -97,6 +97,8 @@ def _delivery(way: Way, page: Ways) -> dict[str, Any]:
     delivery: dict[str, Any] = {"subscription": way.subscription, "state": way.place.upper()}
     if why := why_waiting(way):
         delivery["reason"] = why
+    if way.blocked_by is not None:
+        delivery["blockedByMessageId"] = str(way.blocked_by.message_id)
     if way.next_attempt_ms:
         delivery["nextAttemptTime"] = timestamp_format(utcnow() + timedelta(milliseconds=int(way.next_attempt_ms)))
     if way.missing:

@@ -27,6 +27,8 @@ urlpatterns = [
     re_path(SUBSCRIPTION + r"/deadLetters$", dead_letters.DeadLetterList.as_view()),
     re_path(SUBSCRIPTION + r":redriveDeadLetters$", dead_letters.DeadLetterRedrive.as_view()),
     re_path(SUBSCRIPTION + r":discardDeadLetters$", dead_letters.DeadLetterDiscard.as_view()),
+    re_path(SUBSCRIPTION + r":deadLetterMessages$", dead_letters.MessagesDeadLetter.as_view()),
+    re_path(SUBSCRIPTION + r":skipMessages$", dead_letters.MessagesSkip.as_view()),
     re_path(SUBSCRIPTION + r":diagnose$", diagnosis.SubscriptionDiagnose.as_view()),
     re_path(SUBSCRIPTION + r":seek$", snapshot_views.SubscriptionSeek.as_view()),
     re_path(PROJECT + r"/snapshots$", snapshot_views.SnapshotList.as_view()),

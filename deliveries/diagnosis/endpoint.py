@@ -137,9 +137,9 @@ def _connected(addresses: Sequence[str], port: int, seconds: float) -> socket.so
     return None
 
 
-def probe(url: str, headers: Headers, body: bytes, options: ClientOptions, *, seconds: float) -> Step:
-    """POST one message to the endpoint, as a push does."""
-    return answer_step(asyncio.run(_probe(url, headers, body, options, seconds)))
+def probe(url: str, headers: Headers, body: bytes, options: ClientOptions, *, seconds: float, token: str) -> Step:
+    """POST one message to the endpoint, as a push does. `token` describes the token among the headers."""
+    return answer_step(asyncio.run(_probe(url, headers, body, options, seconds)), token=token)
 
 
 async def _probe(url: str, headers: Headers, body: bytes, options: ClientOptions, seconds: float) -> PushResult:
@@ -154,7 +154,7 @@ async def _probe(url: str, headers: Headers, body: bytes, options: ClientOptions
         await client.close(drain_s=0)
 
 
-def answer_step(result: PushResult) -> Step:
+def answer_step(result: PushResult, *, token: str = "") -> Step:
     """Return what the answer to a probe means."""
     if result.reason:
         advice = REASON_ADVICE.get(Reason(result.reason)) or _("Repeat the diagnosis: the steps above have passed.")
@@ -165,13 +165,13 @@ def answer_step(result: PushResult) -> Step:
         words = {"status": result.status, "latency": round(result.latency_ms)}
         return ok(StepName.ANSWER, _("The endpoint answered %(status)d in %(latency)d ms.") % words)
     message = _("The endpoint answered %(status)d.") % {"status": result.status}
-    return failed(StepName.ANSWER, message, status_advice(result.status))
+    return failed(StepName.ANSWER, message, status_advice(result.status, token=token))
 
 
-def status_advice(status: int) -> str:
-    """Return what to do about an answer that is no ack."""
+def status_advice(status: int, *, token: str = "") -> str:
+    """Return what to do about an answer that is no ack. `token` describes the token that was sent."""
     if status in (401, 403):
-        return _("Check how the endpoint verifies the token: issuer, audience and email.")
+        return f"{_('Check how the endpoint verifies the token: issuer, audience and email.')} {token}".strip()
     if status in (404, 405):
         return _("Correct the path of the push endpoint, and let it take POST.")
     if status == 413:

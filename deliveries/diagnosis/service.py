@@ -9,11 +9,12 @@ import redis
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from deliveries.backlog.backlog import Lane
+from deliveries.backlog.backlog import Backlog, Lane
 from deliveries.backlog.lanes import lane_agrees
 from deliveries.backlog.lanestate import LaneState, lane_state_parse
 from deliveries.backlog.regions import regions_unserved
 from deliveries.diagnosis.endpoint import PROBE_SECONDS, endpoint_steps, probe, status_advice
+from deliveries.diagnosis.ordering import ordering_step
 from deliveries.diagnosis.steps import Diagnosis, Step, StepName, StepStatus, failed, ok, skipped, warning
 from deliveries.diagnosis.transforms import transforms_step
 from deliveries.inspection.words import result_text
@@ -92,6 +93,8 @@ def _subscription(subscription: Subscription, push_settings: PushSettings | None
         )
     if push_settings is None or not push_settings.endpoint:
         return failed(name, _("It is a pull subscription."), _("Set a push endpoint, or pull the messages."))
+    if push_settings.paused:
+        return failed(name, _("It is paused by hand."), _("Resume it."))
     if subscription.topic_id is None:
         return failed(
             name, _("The topic was deleted: nothing is published to it."), _("Create a subscription of another topic.")
@@ -123,6 +126,8 @@ def _inside(subscription: Subscription, push_settings: PushSettings) -> Iterator
                 StepName.WORKER, _("%(count)d push workers give signs of life.") % {"count": workers.figures["workers"]}
             )
         yield _region(subscription)
+        with impatient_redis() as client:
+            yield ordering_step(Backlog(client), push_settings)
         yield _flow(push_settings)
     except redis.RedisError as error:
         yield failed(
@@ -192,11 +197,11 @@ def _lane_flow(lane: Lane, push_settings: PushSettings, state: LaneState | None)
             StepName.FLOW,
             _("The push backoff pauses pushes for %(seconds).1f s, as too many were nacked.")
             % {"seconds": max(pause_ms / 1000, 0.1)},
-            _last_result_advice(push_settings.id) or _("It ends by itself when pushes are acknowledged."),
+            _last_result_advice(push_settings) or _("It ends by itself when pushes are acknowledged."),
         )
     gap_ms = state.flow.gap_ms
     if gap_ms > 0:
-        return _slowed(lane, gap_ms, nack_share=state.flow.nack_share)
+        return _slowed(lane, push_settings, gap_ms, nack_share=state.flow.nack_share)
     if state.outstanding >= max(state.window, 1):
         return warning(
             StepName.FLOW,
@@ -207,7 +212,7 @@ def _lane_flow(lane: Lane, push_settings: PushSettings, state: LaneState | None)
     return None
 
 
-def _slowed(lane: Lane, gap_ms: float, *, nack_share: float) -> Step:
+def _slowed(lane: Lane, push_settings: PushSettings, gap_ms: float, *, nack_share: float) -> Step:
     rows = Delivery.objects.filter(subscription_id=lane.subscription_id, region=lane.region).order_by()
     waiting = rows.values("pk")[:MAX_COUNTED].count()
     figures = {
@@ -221,7 +226,7 @@ def _slowed(lane: Lane, gap_ms: float, *, nack_share: float) -> Step:
         _("%(share)d %% of the results are nacks, so one message is pushed every %(seconds).2f s.") % figures
         + " "
         + _("At this rate, %(count)d messages take %(minutes).1f min.") % figures,
-        _last_result_advice(lane.subscription_id) or _("It ends by itself when pushes are acknowledged."),
+        _last_result_advice(push_settings) or _("It ends by itself when pushes are acknowledged."),
     )
 
 
@@ -264,7 +269,7 @@ def _endpoint(
     if steps[-1].status == StepStatus.FAILED:
         return
     if not can_probe:
-        yield _last_answer(push_settings.id)
+        yield _last_answer(push_settings)
         return
     message = wire_message(0, b"", {PROBE_ATTRIBUTE: "true"}, "")
     if push_settings.no_wrapper:
@@ -275,18 +280,18 @@ def _endpoint(
         headers = [JSON_HEADER, *authorization]
         body = push_body(message, subscription=push_settings.name)
     seconds = min(PROBE_SECONDS, push_settings.ack_deadline_seconds)
-    yield probe(push_settings.endpoint, headers, body, options, seconds=seconds)
+    yield probe(push_settings.endpoint, headers, body, options, seconds=seconds, token=_token_text(push_settings))
 
 
-def _last_answer(subscription_id: int) -> Step:
+def _last_answer(push_settings: PushSettings) -> Step:
     """Tell of the last nack among the messages that wait."""
-    result = _last_result(subscription_id)
+    result = _last_result(push_settings.id)
     if not result:
         return skipped(StepName.ANSWER, _("No probe was asked for, and no waiting message was nacked."))
     return warning(
         StepName.ANSWER,
         _("The last push that was nacked ended with %(result)s.") % {"result": result_text(result)},
-        _last_result_advice(subscription_id) or _("Send a probe to see whether that has changed."),
+        _last_result_advice(push_settings) or _("Send a probe to see whether that has changed."),
     )
 
 
@@ -295,6 +300,14 @@ def _last_result(subscription_id: int) -> str:
     return rows.order_by("-last_attempt_at").values_list("last_result", flat=True).first() or ""
 
 
-def _last_result_advice(subscription_id: int) -> str:
-    result = _last_result(subscription_id)
-    return status_advice(int(result)) if result.isdecimal() else ""
+def _last_result_advice(push_settings: PushSettings) -> str:
+    result = _last_result(push_settings.id)
+    return status_advice(int(result), token=_token_text(push_settings)) if result.isdecimal() else ""
+
+
+def _token_text(push_settings: PushSettings) -> str:
+    """Return what an endpoint has to accept in the token of a push."""
+    if not push_settings.service_account_email:
+        return _("No token was sent, because the subscription has no service account.")
+    values = {"audience": push_settings.audience, "email": push_settings.service_account_email}
+    return _("The token that was sent has the audience %(audience)s and the email %(email)s.") % values

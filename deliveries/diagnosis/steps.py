@@ -20,6 +20,7 @@ class StepName(StrEnum):
     REGION = "region"
     FILTER = "filter"
     TRANSFORMS = "transforms"
+    ORDERING = "ordering"
     NAME = "name"
     GUARD = "guard"
     CONNECTION = "connection"
@@ -45,6 +46,8 @@ class Step:
     status: StepStatus
     message: str
     advice: str = ""
+    #: The message that a finding is about.
+    message_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ def diagnosis_format(diagnosis: Diagnosis) -> dict[str, Any]:
                 "status": step.status,
                 "message": step.message,
                 **({"advice": step.advice} if step.advice else {}),
+                **({"messageId": str(step.message_id)} if step.message_id is not None else {}),
             }
             for step in diagnosis.steps
         ],

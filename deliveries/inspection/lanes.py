@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from deliveries.backlog.backlog import PREFIX, REGIONS_KEY, Backlog, Lane
 from deliveries.backlog.codes import Mode, Place
@@ -60,6 +61,34 @@ def lane_views(backlog: Backlog, lanes: Sequence[Lane]) -> list[LaneView]:
     now_ms = time.time() * 1000
     rows = zip(lanes, replies[0::4], replies[1::4], replies[2::4], replies[3::4], strict=True)
     return [_lane_view(lane.region, *row, now_ms=now_ms) for lane, *row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """The message that an ordering key waits for, and how many wait behind it in Redis."""
+
+    message_id: int
+    behind: int
+
+
+def blockers(backlog: Backlog, lane: Lane, message_ids: Sequence[int]) -> dict[int, Blocker]:
+    """Return for each of these messages of an ordered lane the first one of its ordering key, as far as Redis has them.
+
+    May raise redis.RedisError.
+    """
+    if not message_ids:
+        return {}
+    key = f"{PREFIX}{lane.key}"
+    digests: Sequence[Any] = backlog.client.hmget(f"{key}:o", [str(message_id) for message_id in message_ids])
+    ordered = {message_id: digest.decode() for message_id, digest in zip(message_ids, digests, strict=True) if digest}
+    pipe = backlog.client.pipeline(transaction=False)
+    for digest in ordered.values():
+        pipe.hget(f"{key}:k", digest)
+        pipe.llen(f"{key}:q:{digest}")
+    replies = pipe.execute()
+    heads = zip(ordered, replies[0::2], replies[1::2], strict=True)
+    # "*" stands for leases of another puller.
+    return {message_id: Blocker(int(head), behind) for message_id, head, behind in heads if head and head != b"*"}
 
 
 def message_places(backlog: Backlog, lane: Lane, message_id: int) -> tuple[Place | None, float | None]:

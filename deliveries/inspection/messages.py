@@ -21,7 +21,7 @@ from deliveries.backlog.default import default_backlog
 from deliveries.inspection import words
 from deliveries.inspection.attempts import Attempt, AttemptSearch, Span
 from deliveries.inspection.gaps import gaps, numbers_of
-from deliveries.inspection.lanes import message_places
+from deliveries.inspection.lanes import blockers, message_places
 from deliveries.inspection.status import Condition, subscription_status
 from deliveries.models import Delivery, Message
 from deliveries.rules.ids import publish_time_ms
@@ -83,6 +83,8 @@ class Way:
     missing: int = 0
     #: Whether the next page may tell more of it.
     is_searched_on: bool = False
+    #: The delivery of an earlier message of its ordering key, for which it waits.
+    blocked_by: Delivery | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,8 @@ class _Page:
         place, due_ms = _present_place(row) if row is not None else (_end(own), None)
         name = (row.subscription if row is not None else subscription or self._owed[pk]).name
         missing = 0 if is_searched_on else max(found.last - found.found, 0)
-        return Way(name, pk, place, own, due_ms, missing=missing, is_searched_on=is_searched_on)
+        blocked_by = _blocking(row) if row is not None and place is Place.WAITING else None
+        return Way(name, pk, place, own, due_ms, missing=missing, is_searched_on=is_searched_on, blocked_by=blocked_by)
 
 
 def why_waiting(way: Way) -> str:
@@ -219,6 +222,8 @@ def why_waiting(way: Way) -> str:
         return _("It does not wait any more. The journal was not read to its end yet.")
     if way.place is Place.GONE:
         return _("It does not wait any more, and the journal does not tell what became of it.")
+    if way.blocked_by is not None:
+        return words.blocked_sentence(way.blocked_by)
     if way.place not in (Place.WAITING, Place.RETRYING, Place.OUTSTANDING):
         return ""
     subscription = row_or_none(Subscription.objects.select_related("project").filter(pk=way.subscription_id))
@@ -246,6 +251,18 @@ def why_missing(way: Way, page: Ways) -> str:
     else:
         cause = _("Their worker died before it wrote them down, or runs on another machine and has yet to.")
     return " ".join([_("Attempts that the journal does not have: %(count)d.") % {"count": way.missing}, cause])
+
+
+def _blocking(row: Delivery) -> Delivery | None:
+    """Return the delivery of an earlier message of the same ordering key, if this one waits for it."""
+    try:
+        blocker = blockers(default_backlog(), Lane(row.subscription_id, row.region), [row.message_id])
+    except redis.RedisError:
+        return None
+    if row.message_id not in blocker or blocker[row.message_id].message_id == row.message_id:
+        return None
+    rows = Delivery.objects.filter(subscription=row.subscription_id, message=blocker[row.message_id].message_id)
+    return row_or_none(rows.order_by())
 
 
 def ended_ids(events: Sequence[Attempt]) -> set[int]:

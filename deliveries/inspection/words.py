@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy
 from deliveries.inspection.lanes import LaneView
 from deliveries.inspection.outcomes import Outcomes
 from deliveries.inspection.status import MAX_COUNTED, Condition, SubscriptionStatus
+from deliveries.models import Delivery
 from deliveries.rules.outcome import Reason
 
 #: What happened where a push got no HTTP status. People read it behind the reason's own name, which is the only one on
@@ -68,6 +69,22 @@ def nack_text(result: str) -> str:
     return result_text(result)
 
 
+def blocked_sentence(blocking: Delivery) -> str:
+    """Return that a message waits for the one before it in its ordering key, and what becomes of that one."""
+    values = {"id": blocking.message_id, "count": blocking.attempts, "result": result_text(blocking.last_result)}
+    if not blocking.attempts:
+        return _("It waits for the message %(id)s, which comes before it in its ordering key.") % values
+    if not blocking.last_result:
+        return _("It waits for the message %(id)s of its ordering key, which was nacked %(count)d times.") % values
+    return (
+        _(
+            "It waits for the message %(id)s of its ordering key, which was refused %(count)d times, last with "
+            "%(result)s."
+        )
+        % values
+    )
+
+
 def count_text(count: int) -> str:
     return _("more than %(count)d") % {"count": MAX_COUNTED} if count > MAX_COUNTED else str(count)
 
@@ -106,7 +123,7 @@ def _idle_sentence(outcomes: Outcomes) -> str:
         (outcomes.acknowledged, _("%(count)d acknowledged")),
         (outcomes.dead_lettered, _("%(count)d dead-lettered")),
         (outcomes.filtered, _("%(count)d filtered out")),
-        (outcomes.dropped, _("%(count)d expired or revoked")),
+        (outcomes.dropped, _("%(count)d expired, revoked or skipped")),
     ]
     counted = _(", ").join(text % {"count": count} for count, text in parts if count)
     sentences = [_("Nothing waits.")]

@@ -73,6 +73,21 @@ def filtered(*, subscription: PushSettings, region: str, ids: Sequence[int], att
     _append(ids, {**_shared(subscription, region), "event": "filter", "outcome": "ack"}, attempt=list(attempts))
 
 
+def skipped(*, subscription: Subscription, region: str, ids: Sequence[int], attempts: Sequence[int]) -> None:
+    """Record that an operator skipped messages of a subscription."""
+    shared = {
+        "event": "drop",
+        "project": subscription.project.project_id,
+        "region": region,
+        "subscription": subscription.name,
+        "subscription_id": subscription.pk,
+        "topic_id": subscription.topic_id,
+        "outcome": "drop",
+        "reason": "skipped",
+    }
+    _append(ids, shared, attempt=list(attempts))
+
+
 def dead_lettered(*, subscription: Subscription, region: str, attempts: Mapping[int, int]) -> None:
     """Record that messages went to the dead-letter topic. `attempts` has the number of attempts by message id."""
     recording.dead_letters_count(subscription_id=subscription.pk, messages=len(attempts))

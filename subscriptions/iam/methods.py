@@ -178,6 +178,8 @@ _DEAD_LETTERS: dict[str, Requirements] = {
     "GetDeadLetter": _needs("pubsub.subscriptions.consume", "subscription"),
     "RedriveDeadLetters": _needs("pubsub.subscriptions.consume", "subscription"),
     "DiscardDeadLetters": _needs("pubsub.subscriptions.consume", "subscription"),
+    "DeadLetterMessages": _needs("pubsub.subscriptions.consume", "subscription"),
+    "SkipMessages": _needs("pubsub.subscriptions.consume", "subscription"),
 }
 #: Only the console uses the rest, which has pages for resources that the REST API doesn't have.
 _ORGANIZATIONS: dict[str, Requirements] = {

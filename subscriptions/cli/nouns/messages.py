@@ -1,4 +1,4 @@
-"""`messages`: what happened to a message. `gcloud` has no such command."""
+"""`messages`: what happened to a message, and what to do with one that blocks others. `gcloud` has no such command."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 from subscriptions.cli.client import Client
 from subscriptions.cli.formats import table
+from subscriptions.cli.nouns.subscriptions import subscription_name
+from subscriptions.cli.program import confirm
 from subscriptions.cli.values import full_name
 from subscriptions.cli.verbs import Options, Result, Verb, flag
 
@@ -50,9 +52,33 @@ def _delivery(delivery: Any) -> str:
     return "\n".join(lines)
 
 
+def dead_letter(client: Client, options: Options) -> Result:
+    return _settle(client, options, method="deadLetterMessages", done="Dead-lettered")
+
+
+def skip(client: Client, options: Options) -> Result:
+    confirm(f"Skip {len(options['messages'])} messages of [{subscription_name(options)}]? They are lost.", options)
+    return _settle(client, options, method="skipMessages", done="Skipped")
+
+
+def _settle(client: Client, options: Options, *, method: str, done: str) -> Result:
+    name, ids = subscription_name(options), options["messages"]
+    count = client.call("POST", f"{name}:{method}", {"messageIds": ids})["messages"]
+    left = [f"{len(ids) - count} of the messages did not wait for [{name}]"] if count < len(ids) else []
+    return Result(note=f"{done} {count} of the messages of [{name}].", failures=left)
+
+
 def _row(attempt: Any) -> list[str]:
     names = ("time", "event", "deliveryAttempt", "outcome", "result", "latency", "worker")
     return [str(attempt.get(name, "")) for name in names]
 
 
-VERBS = {"describe": Verb("show a message's way to each subscription, also after the ack", describe, (MESSAGE,))}
+NAMED = (
+    flag("messages", "the ids that publishing returned", nargs="+", metavar="message"),
+    flag("--subscription", "the subscription that they wait for", required=True),
+)
+VERBS = {
+    "describe": Verb("show a message's way to each subscription, also after the ack", describe, (MESSAGE,)),
+    "dead-letter": Verb("send waiting messages to the dead-letter topic now", dead_letter, NAMED),
+    "skip": Verb("drop waiting messages of a subscription", skip, NAMED),
+}

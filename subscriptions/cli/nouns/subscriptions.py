@@ -154,6 +154,21 @@ def _checked(client: Client, options: Options, name: str) -> dict[str, Any]:
 
 
 def diagnose(client: Client, options: Options) -> Result:
+    if bool(options["subscription"]) == options["all"]:
+        raise CliError("pass either a subscription or --all")
+    return _diagnose_all(client, options) if options["all"] else _diagnose_one(client, options)
+
+
+def _diagnose_all(client: Client, options: Options) -> Result:
+    """Diagnose each push subscription of the project; those that are pulled have no push that could fail."""
+    rows = client.pages(f"projects/{options['project']}/subscriptions", "subscriptions")
+    names = [row["name"] for row in rows if row.get("pushConfig", {}).get("pushEndpoint")]
+    answers = [client.call("POST", f"{name}:diagnose", {"sendProbe": options["send_probe"]}) for name in names]
+    failures = [f"[{answer['subscription']}]: {answer['summary']}" for answer in answers if not answer["healthy"]]
+    return Result(answers, columns=("subscription", "healthy", "summary"), form="table", failures=failures)
+
+
+def _diagnose_one(client: Client, options: Options) -> Result:
     answer = client.call("POST", f"{subscription_name(options)}:diagnose", {"sendProbe": options["send_probe"]})
     failures = [] if answer["healthy"] else [f"[{answer['subscription']}]: {answer['summary']}"]
     if options["format"] is not None and options["format"].name != "table":
@@ -240,7 +255,11 @@ VERBS = {
     "diagnose": Verb(
         "find out why messages are not delivered",
         diagnose,
-        (SUBSCRIPTION, flag("--send-probe", "send a message without data to the endpoint", action="store_true")),
+        (
+            flag("subscription", "an id such as worker, or projects/shop/subscriptions/worker", nargs="?"),
+            flag("--all", "each push subscription of the project", action="store_true"),
+            flag("--send-probe", "send a message without data to the endpoint", action="store_true"),
+        ),
     ),
     "list": Verb("show a project's subscriptions", list_all, (LIMIT,)),
     "pull": Verb(

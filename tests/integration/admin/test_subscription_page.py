@@ -197,5 +197,5 @@ def test_what_is_counted_of_the_last_day_is_shown(api: Api, client: Client) -> N
         count_metric(row.name, event, response_class, count)
     assert live(client, row)["sentence"] == (
         "Nothing waits. Counted in the last 24 hours: 5 acknowledged, 2 dead-lettered, 4 filtered out, "
-        "1 expired or revoked."
+        "1 expired, revoked or skipped."
     )

@@ -214,6 +214,7 @@ def nacked_before(setup: SetUp) -> None:
 #: How to break a set-up, the step that then fails, and words of the summary.
 BROKEN: dict[str, tuple[Callable[[SetUp], Any], str, str]] = {
     "pull subscription": (lambda setup: setup.endpoint(""), "subscription", "pull subscription"),
+    "paused": (lambda setup: setup.change(paused=True), "subscription", "paused by hand"),
     "detached": (lambda setup: setup.change(detached=True), "subscription", "detached"),
     "topic deleted": (no_topic, "subscription", "topic was deleted"),
     "http denied": (lambda setup: setattr(setup.settings, "ALLOW_HTTP", False), "url", "scheme"),
@@ -271,6 +272,7 @@ def test_a_broken_set_up_is_diagnosed(setup: SetUp, name: str) -> None:
     [
         (503, "answered 503. Look at the endpoint's own log"),
         (403, "answered 403. Check how the endpoint verifies the token"),
+        (401, "No token was sent, because the subscription has no service account."),
         (405, "answered 405. Correct the path"),
         (Answer(302, headers={"Location": "/"}), "pushes do not follow redirects"),
         (429, "x-pushhub-rate"),
@@ -307,6 +309,13 @@ def test_a_healthy_set_up_has_no_findings_and_no_message_is_sent(setup: SetUp) -
     assert diagnosis["healthy"], diagnosis
     assert diagnosis["summary"] == "No fault was found, but not every step was tried: answer."
     assert setup.receiver.requests == []
+
+
+def test_the_audience_that_was_sent_is_shown_beside_a_401(setup: SetUp) -> None:
+    setup.account()
+    setup.receiver.default = 401
+    advice = f"The token that was sent has the audience {setup.receiver.url} and the email {EMAIL}."
+    assert setup.diagnose(send_probe=True)["summary"].endswith(advice)
 
 
 def test_a_probe_is_a_push_with_a_token_and_an_attribute(setup: SetUp) -> None:

@@ -303,7 +303,7 @@ def test_diagnose_prints_the_steps_and_the_summary() -> None:
     client = Recorder(
         subscription="projects/p/subscriptions/worker", steps=steps, summary="name: No. Correct it.", healthy=False
     )
-    options = {"subscription": "worker", "project": "p", "send_probe": True, "format": None}
+    options = {"subscription": "worker", "project": "p", "send_probe": True, "format": None, "all": False}
     said = subscriptions.VERBS["diagnose"].run(client, options)  # type: ignore[arg-type]
     assert client.calls == [("POST", "projects/p/subscriptions/worker:diagnose", {"sendProbe": True})]
     assert said.value.splitlines() == [
@@ -316,10 +316,30 @@ def test_diagnose_prints_the_steps_and_the_summary() -> None:
 
 def test_diagnose_of_a_healthy_subscription_succeeds() -> None:
     client = Recorder(steps=[{"name": "url", "status": "ok", "message": "Fine."}], summary="Works.", healthy=True)
-    options = {"subscription": "worker", "project": "p", "send_probe": False, "format": None}
+    options = {"subscription": "worker", "project": "p", "send_probe": False, "format": None, "all": False}
     said = subscriptions.VERBS["diagnose"].run(client, options)  # type: ignore[arg-type]
     assert said.value.splitlines()[-1] == "Works."
     assert not said.failures
+
+
+def test_diagnose_of_a_project_fails_if_one_push_subscription_does() -> None:
+    """Given two push subscriptions and one that is pulled, then the two are diagnosed."""
+
+    class Project(Client):
+        def call(self, method: str, path: str, body: Fields | None = None, **query: Any) -> Fields:
+            push = {"pushEndpoint": "https://example.com/"}
+            if method == "GET":
+                names = {"good": push, "bad": push, "pulled": {}}
+                return {"subscriptions": [{"name": name, "pushConfig": config} for name, config in names.items()]}
+            name = path.removesuffix(":diagnose")
+            return {"subscription": name, "healthy": name == "good", "summary": f"{name} it is."}
+
+    options = {"subscription": None, "project": "p", "send_probe": False, "format": None, "all": True}
+    said = subscriptions.VERBS["diagnose"].run(Project("http://localhost"), options)
+    assert [row["subscription"] for row in said.value] == ["good", "bad"]
+    assert said.failures == ["[bad]: bad it is."]
+    with pytest.raises(CliError, match="either a subscription or --all"):
+        subscriptions.VERBS["diagnose"].run(Project("http://localhost"), options | {"all": False})
 
 
 class Listing(Client):

@@ -86,7 +86,7 @@ def test_a_reason_is_explained_in_words() -> None:
         (
             Outcomes(dead_lettered=4, dropped=1, dead_letters_waiting=4),
             "warn",
-            "Nothing waits. Counted in the last 24 hours: 4 dead-lettered, 1 expired or revoked. "
+            "Nothing waits. Counted in the last 24 hours: 4 dead-lettered, 1 expired, revoked or skipped. "
             "Dead letters that nobody has dealt with: 4.",
         ),
     ],

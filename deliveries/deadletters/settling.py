@@ -1,0 +1,89 @@
+"""What an operator does with messages that an endpoint will never take: dead-letter them at once, or skip them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+
+import redis
+
+from deliveries.backlog.backlog import Lane
+from deliveries.backlog.default import default_backlog
+from deliveries.deadletters.forwarding import dead_letter_topic_usable, dead_letters_forward
+from deliveries.journal import records
+from deliveries.models import Delivery
+from deliveries.store import statements
+from deliveries.store.writelock import write_transaction
+from pushhub.common.errors import FailedPrecondition
+from subscriptions import audit
+from subscriptions.models import Subscription
+
+logger = logging.getLogger(__name__)
+
+
+class Settlement(StrEnum):
+    """How messages leave a subscription without an ack."""
+
+    DEAD_LETTER = "dead_letter"
+    #: Nobody delivers them any more.
+    SKIP = "skip"
+
+
+#: What each is called in the table of permissions and in the audit log.
+METHODS = {
+    Settlement.DEAD_LETTER: "pushhub.v1.DeadLetters.DeadLetterMessages",
+    Settlement.SKIP: "pushhub.v1.DeadLetters.SkipMessages",
+}
+
+
+def messages_settle(source: Subscription, ids: Sequence[int], *, settlement: Settlement) -> int:
+    """End those of these deliveries of a subscription that wait, and return their number.
+
+    An attempt that is under way is not called back, and its result changes nothing. Raises FailedPrecondition if the
+    subscription has no dead-letter topic that its service agent may publish to.
+    """
+    if settlement is Settlement.DEAD_LETTER and dead_letter_topic_usable(source) is None:
+        raise FailedPrecondition(
+            f"The subscription has no dead-letter topic, or its project's service agent lacks a permission "
+            f"(resource={source.subscription_id})."
+        )
+    groups: dict[tuple[str, int], dict[int, Delivery]] = {}
+    for row in Delivery.objects.filter(subscription=source, message_id__in=ids).order_by("message_id"):
+        groups.setdefault((row.region, row.seek), {})[row.message_id] = row
+    count = sum(_settle(source, region, seek, rows, settlement) for (region, seek), rows in groups.items())
+    audit.carried_out(
+        method=METHODS[settlement],
+        row=source,
+        after={"messages": count, "messageIds": [str(message_id) for message_id in ids]},
+    )
+    return count
+
+
+def _settle(source: Subscription, region: str, seek: int, rows: Mapping[int, Delivery], settlement: Settlement) -> int:
+    announce: list[Callable[[], None]]
+    with write_transaction():
+        if settlement is Settlement.DEAD_LETTER:
+            forwarded = dead_letters_forward(
+                subscription_id=source.pk,
+                region=region,
+                attempts={message_id: row.attempts for message_id, row in rows.items()},
+                seek=seek,
+                results={message_id: row.last_result for message_id, row in rows.items()},
+            )
+            ids, announce = sorted(forwarded.message_ids), forwarded.announce
+        else:
+            ids = statements.still_waiting(subscription_id=source.pk, region=region, message_ids=list(rows), seek=seek)
+            statements.deliveries_delete(subscription_id=source.pk, region=region, message_ids=ids)
+            attempts = [rows[message_id].attempts for message_id in ids]
+            announce = [partial(records.skipped, subscription=source, region=region, ids=ids, attempts=attempts)]
+    lane = Lane(source.pk, region)
+    announce.insert(0, partial(default_backlog().release, lane, ids))
+    for tell in announce:
+        try:
+            tell()
+        except redis.RedisError as error:
+            # Its audit finds out what the database says.
+            logger.warning("Redis was not told of messages that were settled by hand: %s", type(error).__name__)
+    return len(ids)
