@@ -190,8 +190,8 @@ def _read(
 ) -> tuple[list[Leased], bool]:
     """Return the first messages that fit into `max_bytes`, and whether there were others, which are given back.
 
-    Spent messages are forwarded to the dead-letter topic, and expired ones are forgotten. `ack_id` takes a message id,
-    the number of leases and the attempt.
+    Spent messages are forwarded to the dead-letter topic; expired ones, and those whose payload has left the database,
+    are forgotten. `ack_id` takes a message id, the number of leases and the attempt.
     """
     candidates = {
         message_id: _candidate(task_message, times, attempts)
@@ -206,11 +206,15 @@ def _read(
     default_backlog().unlease(lane, given_back, generation=leases.generation)
     payloads = payloads_read([message_id for message_id in fitting if candidates[message_id].task.is_reference])
     leased = []
+    gone: list[int] = []
     for message_id in fitting:
         task, seek, times, attempt = candidates[message_id]
         message = payloads.get(message_id) if task.is_reference else task.message
-        if message is not None:
+        if message is None:
+            gone.append(message_id)
+        else:
             leased.append(Leased(ack_id(message_id, times, attempt, seek=seek), message, sizes[message_id]))
+    _forget(lane, candidates, gone, generation=leases.generation)
     return leased, bool(surplus)
 
 
@@ -236,9 +240,14 @@ def _unpullable(
     others = [message_id for message_id in candidates if message_id not in forwarded]
     owed = _still_owed(lane, push_settings, others)
     expired = [message_id for message_id in others if message_id not in owed]
-    for seek, message_ids in grouped(expired, lambda message_id: candidates[message_id].seek).items():
-        deliveries_forget(Origin(lane, generation, seek), message_ids)
+    _forget(lane, candidates, expired, generation=generation)
     return forwarded.union(expired)
+
+
+def _forget(lane: Lane, candidates: Mapping[int, _Candidate], message_ids: Sequence[int], *, generation: str) -> None:
+    """Delete leased deliveries that are no longer owed."""
+    for seek, ids in grouped(message_ids, lambda message_id: candidates[message_id].seek).items():
+        deliveries_forget(Origin(lane, generation, seek), ids)
 
 
 def _still_owed(lane: Lane, push_settings: PushSettings, message_ids: list[int]) -> set[int]:

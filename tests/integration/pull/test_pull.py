@@ -12,7 +12,7 @@ from django.db import connection
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.connection import client_of
 from deliveries.backlog.default import default_backlog
-from deliveries.models import Delivery
+from deliveries.models import Delivery, Message
 from deliveries.publish.service import message_publish
 from deliveries.rules.ackids import AckId, ack_id_parse, ack_id_text
 from deliveries.rules.payload import NewMessage
@@ -239,6 +239,19 @@ def test_large_messages_are_pulled_from_the_database(puller: Puller) -> None:
     publish(1, data=b"x" * 100_000)
     [received] = puller.pull()
     assert base64.b64decode(received["message"]["data"]) == b"x" * 100_000
+
+
+def test_a_message_whose_payload_is_gone_does_not_keep_its_key(api: Api) -> None:
+    """It was settled while a page with it was on its way, and deleted since."""
+    puller = Puller(api, enableMessageOrdering=True)
+    first, second = publish(1, key="k", data=b"x" * 100_000) + publish(1, start=1, key="k")
+    puller.nack(*puller.pull())
+    Message.objects.filter(pk=first).delete()
+    received = puller.pull()
+    assert ids(received) == [second]
+    puller.ack(*received)
+    assert not Delivery.objects.exists()
+    assert not default_backlog().client.keys(f"ph:{Subscription.objects.get().pk}:*:d")
 
 
 def test_a_wiped_redis_loses_no_message(puller: Puller, redis_url: str) -> None:
