@@ -37,7 +37,7 @@ def attempts(quick: bool) -> Row:
         search.read(lambda events: [(start_ms, start_ms + FIRST_MS)])
         return search
 
-    count = 500_000 if quick else 10_000_000
+    count = 2 * SEGMENT_ROWS if quick else 10_000_000
     dice = random.Random(7)
     began_ms = int(datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp() * 1000)
     with tempfile.TemporaryDirectory() as name:

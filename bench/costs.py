@@ -16,34 +16,34 @@ IDLE_TOPIC = "projects/bench/topics/idle"
 #: Subscriptions that get messages while the others are idle.
 ACTIVE = 10
 SHORT = 10_000
-#: Messages whose cost is measured, after as many that let the worker start and the window open as `WARM` says.
-SAMPLE, WARM = 7_000, 2_000
+#: Messages whose cost is measured, after a share of them that let the worker start and the window open.
+SAMPLE, WARM_SHARE = 7_000, 0.3
 
 
 def backlog(quick: bool) -> Row:
     """Measure Redis' memory behind a dead endpoint, and the cost per message of a long and a short backlog."""
-    long, rounds = (100_000, 1) if quick else (1_000_000, 5)
+    long, short, sample, rounds = (10_000, 2_000, 1_000, 1) if quick else (1_000_000, SHORT, SAMPLE, 5)
     with nginx(free_port()) as endpoint, stand() as deployment:
         dead = f"http://127.0.0.1:{free_port()}/push"
         deployment.subscribe(dead)
         with deployment.worker():
             deployment.publish(long)
             wait_until(lambda: deployment.redis.exists("ph:wake"), seconds=20, what="the first backoff")
-            time.sleep(5)
+            time.sleep(0.5 if quick else 5)
             memory = deployment.redis.info("memory")
         if deployment.left() != long:
             raise BenchError("some messages behind a dead endpoint are gone")
         many, few = [], []
         for _ in range(rounds):
             deployment.push_to(endpoint.url)
-            many.append(_cost(deployment, endpoint, SAMPLE))
+            many.append(_cost(deployment, endpoint, sample))
             deployment.push_to(dead)
-            few.append(_short_cost(endpoint))
+            few.append(_short_cost(endpoint, short, sample))
     ratio = statistics.median(many) / statistics.median(few)
     used, peak = int(memory["used_memory"]) / 1e6, int(memory["used_memory_peak"]) / 1e6
     say(
         f"  backlog: Redis {used:.1f} MB (peak {peak:.1f});"
-        f" µs a message {_list(many)} of {long:,}, {_list(few)} of {SHORT:,}"
+        f" µs a message {_list(many)} of {long:,}, {_list(few)} of {short:,}"
     )
     return {
         "redis_mb_dead_endpoint": round(used, 1),
@@ -54,19 +54,21 @@ def backlog(quick: bool) -> Row:
     }
 
 
-def _short_cost(endpoint: Nginx) -> float:
+def _short_cost(endpoint: Nginx, waiting: int, sample: int) -> float:
     with stand() as deployment:
         deployment.subscribe("")
-        deployment.publish(SHORT)
+        deployment.publish(waiting)
         deployment.push_to(endpoint.url)
-        return _cost(deployment, endpoint, SAMPLE)
+        return _cost(deployment, endpoint, sample)
 
 
 def _cost(deployment: Stand, endpoint: Nginx, sample: int) -> float:
     """Return the µs of CPU per message, of a new worker and of Redis, over `sample` messages after the start-up."""
     from_ = endpoint.received()
     with deployment.worker() as worker:
-        wait_until(lambda: endpoint.received() >= from_ + WARM, seconds=120, what="the warm-up", every=0.005)
+        wait_until(
+            lambda: endpoint.received() >= from_ + WARM_SHARE * sample, seconds=120, what="the warm-up", every=0.005
+        )
         first, before = endpoint.received(), cpu_seconds(worker.pid, deployment.redis_pid)
         wait_until(lambda: endpoint.received() >= first + sample, seconds=120, what="the sample", every=0.005)
         spent = cpu_seconds(worker.pid, deployment.redis_pid) - before
@@ -75,7 +77,7 @@ def _cost(deployment: Stand, endpoint: Nginx, sample: int) -> float:
 
 def subscriptions(quick: bool) -> Row:
     """Compare 10,000 subscriptions with 10: when ten of them get all messages, and when each gets some."""
-    many, total, rounds = (1_000, 20_000, 1) if quick else (10_000, 60_000, 2)
+    many, total, rounds = (50, 2_000, 1) if quick else (10_000, 60_000, 2)
     ten, idle, busy = [], [], []
     with nginx(free_port()) as endpoint:
         for _ in range(rounds):
@@ -109,12 +111,12 @@ def _cost_of(deployment: Stand, endpoint: Nginx, topics: Sequence[str], *, each:
     """Return the µs of CPU per message when each subscription of these topics gets `each` messages, `total` in all."""
     for topic in topics:
         deployment.publish(each, topic=topic)
-    return _cost(deployment, endpoint, total * 3 // 4)
+    return _cost(deployment, endpoint, total * 2 // 3)
 
 
 def idle(quick: bool) -> Row:
     """Measure the share of a core that an idle worker and Redis take."""
-    seconds = 5 if quick else 20
+    seconds = 1 if quick else 20
     with stand() as deployment, deployment.worker() as worker:
         deployment.subscribe("http://127.0.0.1:1024/")
         wait_until(
@@ -122,7 +124,7 @@ def idle(quick: bool) -> Row:
             seconds=60,
             what="the worker",
         )
-        time.sleep(6)
+        time.sleep(0.5 if quick else 6)
         before = cpu_seconds(worker.pid, deployment.redis_pid)
         time.sleep(seconds)
         share = (cpu_seconds(worker.pid, deployment.redis_pid) - before) / seconds * 100

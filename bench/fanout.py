@@ -13,9 +13,9 @@ FILTER = f'attributes.key = "{ATTRIBUTES["key"]}"'
 
 def fanout(quick: bool) -> Row:
     """Publish one message to 1,000 subscriptions, and 1,000 messages to 100 filtered ones. The slower rate counts."""
-    repeats = 1 if quick else 5
-    wide = _deliveries_per_second(1000, messages=1, repeats=repeats * 10)
-    filtered = _deliveries_per_second(100, messages=1000, repeats=repeats, filter=FILTER)
+    many, few, repeats = (100, 10, 1) if quick else (1000, 100, 5)
+    wide = _deliveries_per_second(many, messages=1, repeats=repeats * 10)
+    filtered = _deliveries_per_second(few, messages=1000, repeats=repeats, filter=FILTER)
     say(f"  fan-out: {wide:,.0f} and {filtered:,.0f} deliveries/s")
     return {
         "fanout_per_second": round(min(wide, filtered)),

@@ -14,7 +14,7 @@ RATE, CONNECTIONS = 500, 8
 
 
 def latency(quick: bool) -> Row:
-    seconds = 5 if quick else 20
+    seconds = 1 if quick else 20
     with stand() as deployment, deployment.web():
         notes = deployment.folder / "published"
         with sinks(deployment.folder, port=free_port(), delay_seconds=0) as sink, deployment.worker():

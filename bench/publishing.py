@@ -23,7 +23,7 @@ GRACE_SECONDS = 30
 
 def publish(quick: bool) -> Row:
     """Publish 1,000 messages per request, durably, with one push subscription and no worker."""
-    seconds = 3 if quick else 15
+    seconds = 0.5 if quick else 15
     with stand() as deployment, deployment.web():
         deployment.subscribe("http://127.0.0.1:1024/")
         done = [0] * PUBLISHERS
@@ -45,7 +45,7 @@ def publish(quick: bool) -> Row:
 
 def sustained(quick: bool) -> Row:
     """Publish 100 messages per request at a steady rate, and wait until all are acked."""
-    seconds = 10 if quick else 60
+    seconds = 1 if quick else 60
     total = OFFERED * seconds
     with ExitStack() as stack:
         endpoint = stack.enter_context(nginx(free_port()))

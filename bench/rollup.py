@@ -29,11 +29,11 @@ from deliveries.pipeline.counting.rollup import FILES_A_BATCH
 from pushhub.celery import SEAL_SECONDS
 
 BEGIN = 1_795_219_200
-SUBSCRIPTIONS = 50
+SUBSCRIPTIONS, QUICK_SUBSCRIPTIONS = 50, 5
 SEGMENT_ROWS = 20_000
 #: Segments of 1, 4 and 16 million attempts, and what is counted before they are timed.
-SIZES = (50, 200, 800)
-WARM_SEGMENTS = 150
+SIZES, QUICK_SIZES = (50, 200, 800), (2,)
+WARM_SEGMENTS, QUICK_WARM_SEGMENTS = 150, FILES_A_BATCH
 #: The first batches pay for the start of Java and its compiler: the steady rate leaves them out.
 WARM_SHARE = 0.3
 #: Turns without a new segment; the maintenance worker has one every SEAL_SECONDS.
@@ -66,15 +66,15 @@ def rollup(quick: bool) -> Row:
     """A backlog of segments, counted from the first to the last into SQLite."""
     if missing := needs.missing():
         raise BenchError(missing)
-    segments = 150 if quick else 500
+    segments, subscriptions = (FILES_A_BATCH + 2, QUICK_SUBSCRIPTIONS) if quick else (500, SUBSCRIPTIONS)
     with stand() as stood:
         folder = stood.folder / "segments"
-        _write(folder, segments)
-        spark = _spark(stood, segments, idle_seconds=10 if quick else 30)
+        _write(folder, segments, subscriptions=subscriptions)
+        spark = _spark(stood, segments, idle_seconds=1 if quick else 30, quiet_seconds=0 if quick else QUIET_SECONDS)
         expected = _counted()
     with stand() as stood:
         folder = stood.folder / "segments"
-        _write(folder, segments)
+        _write(folder, segments, subscriptions=subscriptions)
         duck = _duckdb(folder)
         if _counted() != expected:
             raise BenchError("the two engines do not agree")
@@ -99,12 +99,12 @@ def rollup_sizes(quick: bool) -> Row:
     if missing := needs.missing():
         raise BenchError(missing)
     figures: Row = {}
-    for segments in SIZES[:2] if quick else SIZES:
+    sizes, warm = (QUICK_SIZES, QUICK_WARM_SEGMENTS) if quick else (SIZES, WARM_SEGMENTS)
+    for segments in sizes:
         with stand() as stood:
-            _write(stood.folder / "segments", WARM_SEGMENTS + segments)
-            spark = _spark(stood, WARM_SEGMENTS + segments, idle_seconds=0, warm=WARM_SEGMENTS)
-        millions = segments * SEGMENT_ROWS // 1_000_000
-        figures[f"rollup_{millions}_million_per_second"] = round(spark["rate"])
+            _write(stood.folder / "segments", warm + segments)
+            spark = _spark(stood, warm + segments, idle_seconds=0, warm=warm)
+        figures[f"rollup_{segments * SEGMENT_ROWS / 1e6:g}_million_per_second"] = round(spark["rate"])
     rates = list(figures.values())
     figures["rollup_cost_spread_percent"] = round((max(rates) / min(rates) - 1) * 100, 1)
     say(f"  rollup: {', '.join(f'{rate:,}' for rate in rates)} attempts/s at 1, 4 and 16 times the data")
@@ -114,7 +114,7 @@ def rollup_sizes(quick: bool) -> Row:
 def embedded_counter(quick: bool) -> Row:
     """Backlogs of three sizes, counted by the embedded counter; then its turns with nothing to count."""
     figures: Row = {}
-    for segments in SIZES[:2] if quick else SIZES:
+    for segments in QUICK_SIZES if quick else SIZES:
         with stand() as stood:
             folder = stood.folder / "segments"
             _write(folder, segments)
@@ -127,8 +127,7 @@ def embedded_counter(quick: bool) -> Row:
             for _ in range(IDLE_TURNS):
                 counter.turn()
             idle = (time.process_time() - spent) / (IDLE_TURNS * SEAL_SECONDS) * 100
-        millions = segments * SEGMENT_ROWS // 1_000_000
-        figures[f"embedded_counter_{millions}_million_per_second"] = round(rate)
+        figures[f"embedded_counter_{segments * SEGMENT_ROWS / 1e6:g}_million_per_second"] = round(rate)
     say(f"  embedded counter: {rate:,.0f} attempts/s; with nothing to count its turns take {idle:.2f} % of a core")
     return figures | {
         "embedded_counter_per_second": round(rate),
@@ -138,7 +137,7 @@ def embedded_counter(quick: bool) -> Row:
 
 def ledger_lock(quick: bool) -> Row:
     """The sums of many subscriptions, added to SQLite: how long one transaction holds the write lock."""
-    subscriptions = 1_000 if quick else 10_000
+    subscriptions, segments = (100, 2) if quick else (10_000, 16)
     longest = 0.0
     real = ledger._only_writer
 
@@ -152,7 +151,7 @@ def ledger_lock(quick: bool) -> Row:
 
     with stand() as stood:
         folder = stood.folder / "segments"
-        _write(folder, 16, subscriptions=subscriptions)
+        _write(folder, segments, subscriptions=subscriptions)
         counter = EmbeddedCounter(folder)
         ledger._only_writer = timed
         try:
@@ -163,7 +162,7 @@ def ledger_lock(quick: bool) -> Row:
             ledger._only_writer = real
         rows = MetricMinute.objects.count()
     say(
-        f"  ledger: {subscriptions:,} subscriptions, {16 * SEGMENT_ROWS:,} events, {rows:,} rows of minutes in"
+        f"  ledger: {subscriptions:,} subscriptions, {segments * SEGMENT_ROWS:,} events, {rows:,} rows of minutes in"
         f" {seconds:.1f} s; one transaction holds SQLite's write lock for {longest * 1000:.0f} ms at most"
     )
     return {"ledger_lock_ms_max": round(longest * 1000), "ledger_seconds": round(seconds, 1)}
@@ -222,11 +221,13 @@ def _table(dice: Any, times: Any, count: int) -> pa.Table:
 @contextmanager
 def _runner(stood: Stand) -> Iterator[int]:
     command = [sys.executable, "-m", "pushhub.runtime.processes", "rollup"]
-    with process(command, env=stood.env | {"PUSHHUB_SPARK_MASTER": "local[2]"}) as runner:
+    with process(command, env=stood.env | {"PUSHHUB_SPARK_MASTER": "local[2]"}, is_new=True) as runner:
         yield runner.pid
 
 
-def _spark(stood: Stand, segments: int, *, idle_seconds: int, warm: int | None = None) -> dict[str, float]:
+def _spark(
+    stood: Stand, segments: int, *, idle_seconds: int, quiet_seconds: int = 0, warm: int | None = None
+) -> dict[str, float]:
     """Count on Spark, then measure what idling costs. The steady rate leaves out the first `warm` segments."""
     began, peak = time.monotonic(), 0.0
     with _runner(stood) as pid:
@@ -244,7 +245,7 @@ def _spark(stood: Stand, segments: int, *, idle_seconds: int, warm: int | None =
         try:
             wait_until(lambda: Segment.objects.count() >= segments, seconds=300, what="the rollup", every=0.25)
             whole = time.monotonic() - began
-            time.sleep(QUIET_SECONDS if idle_seconds else 0)
+            time.sleep(quiet_seconds)
             before = _spent(pid)
             time.sleep(idle_seconds)
             idle = (_spent(pid) - before) / max(idle_seconds, 1) * 100

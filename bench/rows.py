@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
+
+from bench.processes import BenchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +20,57 @@ class Row:
     keys: tuple[str, ...]
     #: Whether this is the row of the same function on PostgreSQL; its name ends with "_postgresql".
     on_postgresql: bool = False
+    #: Those of the keys whose figure may be 0, or less as it is a difference.
+    may_be_nothing: tuple[str, ...] = ()
+    #: The gates: the least and the most that a figure may be in a run that isn't quick.
+    least: Mapping[str, float] = field(default_factory=dict)
+    most: Mapping[str, float] = field(default_factory=dict)
 
     def measure(self, *, quick: bool) -> dict[str, Any]:
         function: Callable[[bool], dict[str, Any]] = getattr(import_module(f"bench.{self.module}"), self.function)
         return function(quick)
+
+    def check(self, figures: dict[str, Any]) -> None:
+        """Raise BenchError for figures that show that nothing was measured."""
+        for key in self.keys or figures:
+            figure = figures.get(key)
+            if not isinstance(figure, int | float) or (figure <= 0 and key not in self.may_be_nothing):
+                raise BenchError(f"{key} is {figure}, so nothing was measured")
+
+    def missed(self, figures: dict[str, Any]) -> list[str]:
+        """Return a sentence for each gate that the figures miss."""
+        low = [
+            f"{key} is {figures[key]}, and should be at least {bound}"
+            for key, bound in self.least.items()
+            if figures[key] < bound
+        ]
+        high = [
+            f"{key} is {figures[key]}, and should be at most {bound}"
+            for key, bound in self.most.items()
+            if figures[key] > bound
+        ]
+        return low + high
+
+
+#: What a healthy subscription has neighbours of (bench/crowd.py).
+CROWDS = ("dead", "slow", "large", "burning", "poison")
+#: A healthy subscription keeps this share of its rate, and its p99 grows at most this many times.
+LEAST_RATE, MOST_P99 = 0.8, 3.0
+
+
+def _neighbours(suffix: str = "") -> Row:
+    least = {f"neighbours_{name}_rate_ratio{suffix}": LEAST_RATE for name in CROWDS}
+    most = {f"neighbours_{name}_p99_ratio{suffix}": MOST_P99 for name in CROWDS}
+    what = "a healthy subscription beside 1,000 that are dead, slow, large, burn in transforms or are refused"
+    return Row(
+        "crowd",
+        "neighbours",
+        f"{what}, on PostgreSQL" if suffix else what,
+        (*least, *most),
+        on_postgresql=bool(suffix),
+        least=least,
+        most=most,
+    )
 
 
 ROWS = {
@@ -81,6 +130,7 @@ ROWS = {
         "latency",
         "publish to arrival at 500 a second",
         ("latency_ms_p50", "latency_ms_p99", "latency_from_request_ms_p50", "latency_from_request_ms_p99"),
+        may_be_nothing=("latency_ms_p50", "latency_ms_p99"),
     ),
     "outstanding": Row(
         "neighbours",
@@ -95,6 +145,8 @@ ROWS = {
         ("limit_10_share", "limit_100_share", "limit_1000_share", "nacks_5_percent_share"),
     ),
     "fairness": Row("neighbours", "fairness", "healthy endpoints beside hanging ones", ("fairness_rate_ratio",)),
+    "neighbours": _neighbours(),
+    "neighbours_postgresql": _neighbours("_postgresql"),
     "backlog": Row(
         "costs",
         "backlog",
@@ -110,21 +162,33 @@ ROWS = {
         "the attempts of one message among ten million",
         ("attempts_of_a_message_ms", "attempts_of_a_message_ms_at_most", "attempts_of_a_message_found_percent"),
     ),
-    "journal": Row("journal", "journal", "the drain with the journal and without", ("journal_cost_percent",)),
+    "journal": Row(
+        "journal",
+        "journal",
+        "the drain with the journal and without",
+        ("journal_cost_percent",),
+        may_be_nothing=("journal_cost_percent",),
+    ),
     "rollup": Row(
         "rollup",
         "rollup",
         "attempts counted into metrics, on Spark and in DuckDB",
         ("rollup_per_second", "rollup_duckdb_per_second", "rollup_idle_percent_of_a_core"),
+        may_be_nothing=("rollup_idle_percent_of_a_core",),
     ),
     "embedded_counter": Row(
         "rollup",
         "embedded_counter",
         "attempts counted into metrics without Spark",
         ("embedded_counter_per_second", "embedded_counter_idle_percent_of_a_core"),
+        may_be_nothing=("embedded_counter_idle_percent_of_a_core",),
     ),
     "rollup_sizes": Row(
-        "rollup", "rollup_sizes", "the rollup at 1, 4 and 16 times the data", ("rollup_cost_spread_percent",)
+        "rollup",
+        "rollup_sizes",
+        "the rollup at 1, 4 and 16 times the data",
+        ("rollup_cost_spread_percent",),
+        may_be_nothing=("rollup_cost_spread_percent",),
     ),
     "ledger_lock": Row(
         "rollup",
@@ -163,7 +227,13 @@ ROWS = {
         "StreamingPull with ordering keys, over a raw gRPC stream",
         ("ordered_pull_per_second", "ordered_pull_one_key_per_second"),
     ),
-    "idle": Row("costs", "idle", "the worker and Redis with nothing to do", ("idle_percent_of_a_core",)),
+    "idle": Row(
+        "costs",
+        "idle",
+        "the worker and Redis with nothing to do",
+        ("idle_percent_of_a_core",),
+        may_be_nothing=("idle_percent_of_a_core",),
+    ),
 }
 
 

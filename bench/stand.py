@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import http.client
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
-from subprocess import Popen
 from typing import Any
 
 import redis
@@ -18,7 +19,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from bench.message import ATTRIBUTES, HELLO, TOPIC
-from bench.processes import answers, process, wait_until
+from bench.processes import Started, answers, process, wait_until
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.lanes import lanes_configure
 from deliveries.backlog.lanestate import lane_fields
@@ -55,7 +56,7 @@ class Stand:
         self.env = _environment(folder, redis_url=server.url) | addresses
 
     @contextmanager
-    def worker(self, name: str = "bench", **more: str) -> Iterator[Popen[Any]]:
+    def worker(self, name: str = "bench", **more: str) -> Iterator[Started]:
         """Run a push worker as `make up` does, and wait until it is ready."""
         options = ["-Q", "deliveries.local", "-P", "solo", "-n", f"{name}@bench", "--events"]
         with process(
@@ -71,16 +72,16 @@ class Stand:
             yield
 
     @contextmanager
-    def web(self) -> Iterator[Popen[Any]]:
+    def web(self) -> Iterator[Started]:
         """Run the REST server as `make up` does."""
-        with process([sys.executable, "-m", "pushhub.runtime.processes", "web"], env=self.env) as server:
+        with process([sys.executable, "-m", "pushhub.runtime.webserver"], env=self.env) as server:
             wait_until(self._is_healthy, seconds=60, what="the web server")
             yield server
 
     @contextmanager
-    def grpc(self) -> Iterator[Popen[Any]]:
+    def grpc(self) -> Iterator[Started]:
         """Run the gRPC server as `make up` does."""
-        with process([sys.executable, "-m", "pushhub.runtime.processes", "grpc"], env=self.env) as server:
+        with process([sys.executable, "-m", "pushhub.runtime.grpcserver"], env=self.env) as server:
             wait_until(lambda: answers(self.grpc_port), seconds=60, what="the gRPC server")
             yield server
 
@@ -160,11 +161,27 @@ def stand() -> Iterator[Stand]:
         settings.JOURNAL = ""  # this process' settings; the other processes have theirs in the folder
         connection.close()
         if connection.vendor == "sqlite":
-            connection.settings_dict["NAME"] = str(folder / "pushhub.sqlite3")
-        call_command("migrate", verbosity=0)
-        call_command("flush", verbosity=0, interactive=False)
+            connection.settings_dict["NAME"] = str(shutil.copy(_empty_database(), folder / "pushhub.sqlite3"))
+        else:
+            _migrate()
+            call_command("flush", verbosity=0, interactive=False)
         stack.callback(connection.close)
         yield Stand(folder, server)
+
+
+@cache
+def _empty_database() -> Path:
+    """Return a file of SQLite with all tables, to be copied."""
+    path: Path = settings.DATA_DIR / "empty.sqlite3"
+    connection.settings_dict["NAME"] = str(path)
+    _migrate()
+    connection.close()
+    return path
+
+
+@cache
+def _migrate() -> None:
+    call_command("migrate", verbosity=0)
 
 
 def _restore(redis_url: str, database: str) -> None:

@@ -26,6 +26,11 @@ def chromium() -> str | None:
     return next(filter(None, map(shutil.which, names)), None)
 
 
+def bench_programs() -> bool:
+    """Return whether the bench's endpoint and load generators are installed. Debian has nginx outside of most PATHs."""
+    return all(shutil.which(name) or shutil.which(name, path="/usr/sbin") for name in ("nginx", "wrk", "h2load"))
+
+
 def has_rust() -> bool:
     """Return whether cargo works: that of rustup needs a toolchain too."""
     is_there = shutil.which("cargo") is not None
@@ -48,6 +53,7 @@ class Program:
 PROGRAMS = (
     Program("the tests on PostgreSQL", lambda: postgresql_programs() is not None, "apt-get install postgresql"),
     Program("the tests in a browser", lambda: chromium() is not None, "apt-get install chromium"),
+    Program("the test of the bench's rows", bench_programs, "apt-get install nginx-light wrk nghttp2-client"),
     Program("the tests of completion in zsh and fish", _has_shells, "apt-get install zsh fish"),
     Program("the tests of the Node clients", lambda: shutil.which("npm") is not None, "apt-get install npm"),
     Program("the tests of the Go clients", lambda: shutil.which("go") is not None, "install Go 1.26 or newer"),

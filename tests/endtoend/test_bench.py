@@ -1,0 +1,43 @@
+"""Each row of the bench measures something, with small counts. The figures themselves are those of a busy machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.rows import ROWS
+from deliveries.pipeline import needs
+from tests.programs import bench_programs, postgresql_programs
+from tests.settings import TEMPORARY
+
+ROOT = Path(__file__).parent.parent.parent
+SPARK = ("archive", "datasource", "rollup")
+POSTGRESQL = [name for name, row in ROWS.items() if row.on_postgresql]
+PIPELINE = [name for name, row in ROWS.items() if row.module in SPARK]
+ENGINE = [name for name in ROWS if name not in (*POSTGRESQL, *PIPELINE)]
+
+
+@pytest.mark.parametrize("names", [PIPELINE, ENGINE, POSTGRESQL], ids=["pipeline", "engine", "postgresql"])
+def test_each_row_measures_something(names: list[str], tmp_path: Path) -> None:
+    if missing := _missing(names):
+        pytest.skip(missing)
+    out = tmp_path / "results.json"
+    command = [sys.executable, "-m", "bench", "--quick", f"--only={','.join(names)}", f"--out={out}"]
+    # PostgreSQL and nginx give root's rights up, and would not reach the folder of the tests.
+    env = os.environ | {"TMPDIR": TEMPORARY}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(out.read_text())["rows"]) == set(names)
+
+
+def _missing(names: list[str]) -> str:
+    if not bench_programs():
+        return "nginx, wrk or h2load is not installed"
+    if names is PIPELINE:
+        return needs.missing()
+    return "PostgreSQL is not installed" if names is POSTGRESQL and postgresql_programs() is None else ""
