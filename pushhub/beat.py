@@ -6,6 +6,7 @@ own leases (leases.py) drop what comes twice.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from contextlib import suppress
@@ -13,13 +14,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 import redis
-from celery.beat import ScheduleEntry, Scheduler
+from celery.beat import ScheduleEntry, Scheduler, SchedulingError
 from celery.signals import beat_embedded_init
 from redis.exceptions import LockError
 
 from deliveries.backlog.backlog import PREFIX
 from deliveries.backlog.connection import redis_client
 from pushhub import leases
+
+logger = logging.getLogger(__name__)
 
 #: How long after its last sign of life another beat replaces one.
 LEASE_SECONDS = 5.0
@@ -45,10 +48,24 @@ class LeasedScheduler(Scheduler):
             raise SystemExit("the worker of this beat was killed")
         try:
             return float(super().tick(*args, **kwargs)) if self._hold() else LOOK_SECONDS
-        except redis.RedisError:
+        except redis.RedisError as error:
+            logger.warning("no timed task is sent", exc_info=error)
             # Nothing can be sent. An entry that was being sent is no longer in the heap, which is made anew.
             self._heap = None
             return LOOK_SECONDS
+
+    def apply_async(self, entry: ScheduleEntry, *args: Any, **kwargs: Any) -> Any:
+        """Send a task. If that fails, connect anew: kombu's producer doesn't recover from every outage of Redis."""
+        try:
+            return super().apply_async(entry, *args, **kwargs)
+        except SchedulingError as error:
+            self.__dict__.pop("producer", None)
+            connection = self.__dict__.pop("connection", None)
+            if connection is not None:
+                with suppress(Exception):
+                    connection.release()
+            # Celery doesn't name the cause, by which the log knows an outage.
+            raise error from error.__context__
 
     def apply_entry(self, entry: ScheduleEntry, producer: Any = None) -> None:
         super().apply_entry(entry, producer=producer)

@@ -64,7 +64,11 @@ app.conf.update(
     # Wait for an unreachable Redis without limit, so that nobody has to restart the worker.
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
-    broker_transport_options={"health_check_interval": 30},
+    # No reply takes that long: a sleep on a bell or a queue ends after a second or two.
+    broker_transport_options={"health_check_interval": 30, "socket_timeout": 30, "socket_connect_timeout": 10},
+    worker_consumer="pushhub.runtime.consumer:Consumer",
+    # Beat sends a task again anyway, and kombu would hide the error of the first try by that of the second.
+    task_publish_retry=False,
     task_ignore_result=True,
     task_default_queue="maintenance",
     task_serializer="json",

@@ -52,8 +52,8 @@ def held(name: str) -> Iterator[bool]:
     lock = lease(name, seconds=LEASE_SECONDS)
     try:
         is_held = take(lock)
-    except redis.RedisError:
-        logger.warning("%s is left out: Redis is away", name)
+    except redis.RedisError as error:
+        logger.warning("%s is left out", name, exc_info=error)
         is_held = False
     if not is_held:
         yield False
@@ -76,8 +76,8 @@ def _renew(lock: Lock, ended: threading.Event) -> None:
             lock.reacquire()
         except LockError:
             return  # the process was frozen, or Redis has lost the lease
-        except redis.RedisError:
-            logger.debug("the lease %s is not renewed: Redis is away", lock.name)
+        except redis.RedisError as error:
+            logger.warning("the lease %s is not renewed", lock.name, exc_info=error)
 
 
 class TimedTask(Task[Any, Any]):

@@ -334,15 +334,20 @@ LOGGING = {
         "line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
         "json": {"()": "pushhub.common.logs.JsonFormatter"},
     },
-    "filters": {"client_errors": {"()": "pushhub.common.logs.ClientErrors"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT.lower()}},
+    "filters": {
+        "expected_responses": {"()": "pushhub.common.logs.ExpectedResponses"},
+        "outages": {"()": "pushhub.common.logs.Outages"},
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT.lower(), "filters": ["outages"]}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
-        "django.request": {"filters": ["client_errors"]},
+        "django.request": {"filters": ["expected_responses"]},
         # Flower shows tasks, so the log needs no lines about each.
         "celery.beat": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
+        # An outage has a line of its own, and lasts for many new connections.
+        "celery.worker.consumer": {"level": "WARNING"},
         # py4j logs every call between Python and Java.
         "py4j": {"level": "WARNING"},
         # Flower also asks workers that are still starting, and asks again later.

@@ -9,6 +9,7 @@ from django.urls import URLPattern, URLResolver, include, path
 # Here and not while Django is set up: of PushHub's processes, only those with pages need the console's modules.
 admin.autodiscover()
 
+handler500 = "subscriptions.api.errors.server_error"
 urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
     path("i18n/", include("django.conf.urls.i18n")),

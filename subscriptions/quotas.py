@@ -184,7 +184,7 @@ class Buckets:
         try:
             return int(self._script(keys=list(keys), args=list(args)))
         except redis.RedisError as error:
-            logger.warning("quotas are not enforced while Redis is away: %s", type(error).__name__)
+            logger.warning("quotas are not enforced", exc_info=error)
             self._not_before = time.monotonic() + PAUSE_SECONDS
             return 0
 

@@ -6,12 +6,13 @@ from typing import Any
 
 from django.apps import apps
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import Error, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.db.models import Model
 from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete, pre_save
 
+from pushhub.common.outages import outage_of
 from pushhub.common.rows import row_or_none
 from subscriptions import audit
 from subscriptions.iam import access, epoch, tree
@@ -26,6 +27,7 @@ NOT_AUDITED = frozenset({"AccessEpoch", "AuditEntry", "UsedAssertion"})
 
 def connect() -> None:
     connection_created.connect(never_compile_queries, dispatch_uid="database.jit")
+    connection_created.connect(renew_after_outages, dispatch_uid="database.outages")
     for model in DECISIVE:
         post_save.connect(forget_decisions, sender=model, dispatch_uid="iam.saved")
         post_delete.connect(forget_decisions, sender=model, dispatch_uid="iam.deleted")
@@ -49,6 +51,25 @@ def never_compile_queries(*, connection: BaseDatabaseWrapper, **_: Any) -> None:
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SET jit = off")
+
+
+def renew_after_outages(*, connection: BaseDatabaseWrapper, **_: Any) -> None:
+    """Have the connection closed after an outage, when Django looks whether it is still good.
+
+    To Django it is: the server that has become a standby answers, and so does the file that was opened while its disk
+    was read-only. Neither would ever be written to again.
+    """
+    if _closed_after_outages not in connection.execute_wrappers:
+        connection.execute_wrappers.append(_closed_after_outages)
+
+
+def _closed_after_outages(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+    try:
+        return execute(sql, params, many, context)
+    except Error as error:
+        if outage_of(error):
+            context["connection"].close_at = 0.0
+        raise
 
 
 def audited_models() -> list[type[Model]]:

@@ -11,10 +11,10 @@ from tests.serverprocess import ServerProcess
 class GrpcServer(ServerProcess):
     """One server process; `rest` is the address of the web server to which its port forwards REST."""
 
-    def __init__(self, redis_url: str, *, rest: str, **settings: str) -> None:
+    def __init__(self, redis_url: str, *, rest: str, first: str = "", **settings: str) -> None:
         self.address = f"127.0.0.1:{free_port()}"
         addresses = {"PUSHHUB_GRPC": self.address, "PUSHHUB_GRPC_REST": rest.removeprefix("http://")}
-        super().__init__("pushhub.runtime.grpcserver", redis_url=redis_url, settings=addresses | settings)
+        super().__init__("pushhub.runtime.grpcserver", redis_url=redis_url, settings=addresses | settings, first=first)
 
     def __enter__(self) -> Self:
         wait_for(lambda: self.process.poll() is not None or "gRPC at" in self.log, what="gRPC")

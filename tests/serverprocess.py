@@ -14,16 +14,21 @@ from tests.workers import database_url
 
 
 class ServerProcess:
-    """`python -m {module}` on the test's own database and Redis, with `settings` as further environment variables."""
+    """`python -m {module}` on the test's own database and Redis, with `settings` as further environment variables.
 
-    def __init__(self, module: str, *, redis_url: str, settings: Mapping[str, str]) -> None:
+    `first` is code that it runs first.
+    """
+
+    def __init__(self, module: str, *, redis_url: str, settings: Mapping[str, str], first: str = "") -> None:
         self._log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")  # noqa: SIM115 - closed in __exit__
         env = {
             "DJANGO_SETTINGS_MODULE": "pushhub.settings",
             "PUSHHUB_REDIS_URL": redis_url,
             "PUSHHUB_DATABASE_URL": database_url(),
         }
-        self.process = PreloadedProcess(module, environment=os.environ | env | settings, log=self._log.name)
+        self.process = PreloadedProcess(
+            module, environment=os.environ | env | settings, log=self._log.name, first=first
+        )
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.stop()

@@ -12,11 +12,11 @@ from tests.serverprocess import ServerProcess
 class WebServer(ServerProcess):
     """One web server; `settings` are additional environment variables."""
 
-    def __init__(self, redis_url: str, **settings: str) -> None:
+    def __init__(self, redis_url: str, *, first: str = "", **settings: str) -> None:
         self.address = ("127.0.0.1", free_port())
         self.url = "http://{}:{}".format(*self.address)
         address = {"PUSHHUB_HTTP": "{}:{}".format(*self.address)}
-        super().__init__("pushhub.runtime.webserver", redis_url=redis_url, settings=address | settings)
+        super().__init__("pushhub.runtime.webserver", redis_url=redis_url, settings=address | settings, first=first)
 
     def __enter__(self) -> Self:
         wait_for(lambda: self.process.poll() is not None or self._answers(), what="the web server")

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -30,13 +31,14 @@ class Worker:
         beat: bool = False,
         stock: bool = False,
         first: str = "",
+        options: Sequence[str] = (),
         **settings: str,
     ) -> None:
         self._log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")  # noqa: SIM115 - closed in __exit__
         broker = ["-b", "redis+socket://" + redis_url.removeprefix("unix://")] if stock else []
         queue = queue or f"deliveries.{region}"
-        options = ["-Q", queue, "-P", "solo", "-n", f"{name}@test", "--events", "--without-mingle"]
-        options += ["--beat"] if beat else []
+        words = ["-Q", queue, "-P", "solo", "-n", f"{name}@test", "--events", "--without-mingle", *options]
+        words += ["--beat"] if beat else []
         self._env = (
             os.environ
             | {
@@ -47,8 +49,8 @@ class Worker:
             }
             | settings
         )
-        words = ["celery", *broker, "-A", "pushhub", "worker", *options]
-        self.process = PreloadedProcess(*words, first=first, environment=self._env, log=self._log.name)
+        command = ["celery", *broker, "-A", "pushhub", "worker", *words]
+        self.process = PreloadedProcess(*command, first=first, environment=self._env, log=self._log.name)
 
     def __enter__(self) -> Self:
         try:

@@ -36,6 +36,7 @@ from deliveries.push.rejected import rejected
 from deliveries.rules.payload import attributes_text
 from pushhub.common.clock import time_text
 from pushhub.common.errors import PushHubError
+from pushhub.common.outages import outage_or_raise
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of, check_row
 from subscriptions.iam import access
@@ -206,7 +207,8 @@ class DeliveryAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         try:
             rows = rejected()
-        except redis.RedisError:
+        except redis.RedisError as error:
+            outage_or_raise(error)
             rows = []
             messages.warning(request, _("Redis does not answer."))
         for row in rows:

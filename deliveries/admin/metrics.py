@@ -16,6 +16,7 @@ from deliveries.backlog.regions import regions_unserved
 from deliveries.journal.alarm import alarms
 from deliveries.models import Segment
 from pushhub.common.clock import utcnow
+from pushhub.common.outages import outage_or_raise
 
 #: How long a segment in quarantine is an alarm; after that it is in the list only.
 QUARANTINE_SHOWN = timedelta(days=1)
@@ -54,5 +55,6 @@ def _alarms() -> dict[str, Any]:
     counts: dict[str, Any] = {"quarantined": recent.count()}
     try:
         return {**counts, "alarms": alarms(), "unserved": regions_unserved()}
-    except redis.RedisError:
+    except redis.RedisError as error:
+        outage_or_raise(error)
         return counts

@@ -24,6 +24,7 @@ from deliveries.inspection.overview import MEAN_MINUTES, Overview, health, overv
 from deliveries.metrics import charts
 from deliveries.metrics.coverage import Counting
 from deliveries.observability.probes import Component, Status
+from pushhub.common.outages import outage_or_raise
 from pushhub.common.principals import Principal
 from subscriptions.console.base import caller_of
 from subscriptions.console.navigation import chosen_project
@@ -67,7 +68,8 @@ def _standing(request: HttpRequest) -> dict[str, Any]:
     more, unknown = 0, ""
     try:
         failing, more = failing_subscriptions(_subscriptions(request).annotate(may_diagnose=_may_diagnose(caller)))
-    except redis.RedisError:
+    except redis.RedisError as error:
+        outage_or_raise(error)
         unknown = _("It is not known which endpoints fail: Redis does not answer.")
     except LookupError:
         unknown = _("It is not known which endpoints fail: the maintenance worker has not looked for three minutes.")

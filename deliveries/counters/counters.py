@@ -98,7 +98,7 @@ class Counters:
             with self._lock:
                 self._counts.update(counts)
             self._ready.set()
-            logger.debug("counters wait for Redis: %s", type(error).__name__)
+            logger.warning("counters wait for Redis", exc_info=error)
 
 
 def counters() -> Counters | None:

@@ -67,7 +67,7 @@ def tell() -> None:
             else:
                 client.hdel(KEY, _process())
     except redis.RedisError as error:
-        logger.debug("open streams are not counted: %s", type(error).__name__)
+        logger.warning("open streams are not counted", exc_info=error)
 
 
 def open_streams(client: redis.Redis) -> Counter[int]:

@@ -56,7 +56,7 @@ class Moved:
             try:
                 announce()
             except redis.RedisError as error:
-                logger.warning("Redis was not told of moved dead letters: %s", type(error).__name__)
+                logger.warning("Redis was not told of moved dead letters", exc_info=error)
 
 
 def letters_move(source: Subscription, ids: Sequence[int], *, action: str, caller: Principal) -> int:

@@ -27,6 +27,7 @@ from deliveries.rules.envelope import metadata_headers, push_body, unwrapped_bod
 from deliveries.rules.payload import attributes_parse, wire_message
 from deliveries.store import statements
 from pushhub.common.errors import PushHubError
+from pushhub.common.outages import outage_or_raise
 from pushhub.common.principals import Principal
 from pushhub.common.pushurls import BadEndpoint, Origin, push_url_parse
 from pushhub.common.tenantpool import step_aside_or_refuse
@@ -130,6 +131,7 @@ def _inside(subscription: Subscription, push_settings: PushSettings) -> Iterator
             yield ordering_step(Backlog(client), push_settings)
         yield _flow(push_settings)
     except redis.RedisError as error:
+        outage_or_raise(error)
         yield failed(
             StepName.WORKER,
             _("Redis does not answer (%(error)s).") % {"error": type(error).__name__},

@@ -26,6 +26,7 @@ from deliveries.inspection.status import Condition, subscription_status
 from deliveries.models import Delivery, Message
 from deliveries.rules.ids import publish_time_ms
 from deliveries.rules.payload import attributes_parse
+from pushhub.common.outages import outage_or_raise
 from pushhub.common.pagetokens import token_read, token_write
 from pushhub.common.rows import row_or_none
 from subscriptions.models import Subscription
@@ -283,7 +284,8 @@ def _present_place(row: Delivery) -> tuple[Place, float | None]:
     """Return the place of a delivery that waits, and the ms until its retry if it waits for one."""
     try:
         stored, due_at_ms = message_places(default_backlog(), Lane(row.subscription_id, row.region), row.message_id)
-    except redis.RedisError:
+    except redis.RedisError as error:
+        outage_or_raise(error)
         return Place.WAITING, None
     if stored in (codes.Place.OUTSTANDING, codes.Place.LEASED):
         return Place.OUTSTANDING, None

@@ -20,6 +20,7 @@ from deliveries.models import GaugeMinute, GaugeRound, MetricHour, MetricMinute
 from deliveries.observability.probes import Component, Status
 from deliveries.observability.readiness import push_workers
 from pushhub.common.clock import Clock, utcnow
+from pushhub.common.outages import outage_or_raise
 from subscriptions.models import Project
 
 #: Gauges are taken each minute. Older ones show that the maintenance worker has stopped.
@@ -84,7 +85,8 @@ def health() -> Health:
     state = counting() if settings.JOURNAL else None
     try:
         return Health(True, push_workers(), state)
-    except redis.RedisError:
+    except redis.RedisError as error:
+        outage_or_raise(error)
         return Health(False, Component(Status.UNAVAILABLE), state)
 
 

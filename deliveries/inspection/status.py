@@ -20,6 +20,7 @@ from deliveries.models import Delivery
 from deliveries.rules.ids import publish_time_ms
 from deliveries.store import statements
 from pushhub.common.clock import Clock, utcnow
+from pushhub.common.outages import outage_or_raise
 from subscriptions.models import Subscription
 
 #: A larger backlog is shown as "more than 10000": counting a million rows every two seconds would cost too much.
@@ -86,7 +87,8 @@ def subscription_status(subscription: Subscription, *, clock: Clock = utcnow) ->
     try:
         regions = sorted({settings.REGION, *waiting_regions})
         lanes = lane_views(default_backlog(), [Lane(subscription.pk, region) for region in regions])
-    except redis.RedisError:
+    except redis.RedisError as error:
+        outage_or_raise(error)
         return SubscriptionStatus(Condition.REDIS_DOWN, undelivered, age, [])
     outcomes = None if undelivered else subscription_outcomes(subscription, clock=clock)
     if not subscription.push_endpoint:

@@ -46,16 +46,16 @@ def sound(*, reason: str, since: float, lost: int = 0, waiting: int = 0) -> None
     row = {"reason": reason, "since": since, "lost": lost, "waiting": waiting, "at": time.time()}
     try:
         default_backlog().client.hset(KEY, _process(of_bucket=bool(waiting)), orjson.dumps(row).decode())
-    except redis.RedisError:
-        logger.debug("the journal's alarm is only in the log: Redis is away")
+    except redis.RedisError as error:
+        logger.warning("the journal's alarm is only in the log", exc_info=error)
 
 
 def clear(*, of_bucket: bool = False) -> None:
     """End the alarm of this process about its journal, or about the bucket."""
     try:
         default_backlog().client.hdel(KEY, _process(of_bucket=of_bucket))
-    except redis.RedisError:
-        logger.debug("the journal's alarm ends by itself in a minute: Redis is away")
+    except redis.RedisError as error:
+        logger.warning("the journal's alarm ends by itself in a minute", exc_info=error)
 
 
 def alarms() -> list[Alarm]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from pushhub.common.outages import outage_of
+
+logger = logging.getLogger(__name__)
 
 Check = Callable[[], "Component"]
 
@@ -56,6 +61,7 @@ class _Run:
     """One check under way."""
 
     def __init__(self, name: str, check: Check) -> None:
+        self._name = name
         self._check = check
         self._component: Component | None = None
         self._over = threading.Event()
@@ -73,6 +79,7 @@ class _Run:
         try:
             self._component = self._check()
         except Exception as error:
-            self._component = Component(Status.UNAVAILABLE, type(error).__name__)
+            logger.warning("the %s check fails", self._name, exc_info=error)
+            self._component = Component(Status.UNAVAILABLE, outage_of(error) or type(error).__name__)
         finally:
             self._over.set()

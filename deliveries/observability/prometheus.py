@@ -121,7 +121,7 @@ def _counter_values() -> list[CounterValue]:
         with impatient_redis() as client:
             return list(counters_read(client))
     except redis.RedisError as error:
-        logger.warning("the counters cannot be read: %s", type(error).__name__)
+        logger.warning("the counters cannot be read", exc_info=error)
         return []
 
 
@@ -133,7 +133,7 @@ def _remove_deleted(values: list[CounterValue], resources: ResourceNames) -> Non
             with impatient_redis() as client:
                 counters_remove(client, deleted)
         except redis.RedisError as error:
-            logger.debug("counters of deleted resources stay: %s", type(error).__name__)
+            logger.warning("counters of deleted resources stay", exc_info=error)
 
 
 Series = dict[tuple[tuple[str, str], ...], float]

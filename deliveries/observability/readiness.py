@@ -22,31 +22,48 @@ from deliveries.metrics.coverage import counting
 from deliveries.observability.probes import Component, Probes, Status
 from deliveries.pipeline.counting.lag import LAG_SECONDS, lag_seconds
 from deliveries.pipeline.counting.lease import state_line
+from deliveries.publish.storing import refusal, storing_try
 from pushhub.common.background import STUCK_SECONDS
 
 #: When each push worker last gave a sign of life, and how old its oldest job was then (beat.lua).
 WORKERS_KEY, JOBS_KEY = f"{PREFIX}workers", f"{PREFIX}jobs"
+#: What this check writes, and when Redis forgets it.
+WRITTEN_KEY = f"{PREFIX}readiness"
+KEY_SECONDS = 60
 #: The whole answer comes within a second.
 DEADLINE_SECONDS = 0.8
 REDIS_SECONDS = 0.5
+#: A message is stored at most so often.
+STORED_SECONDS = 1.0
 #: The maintenance worker audits every 30 seconds (pushhub/celery.py).
 AUDIT_LATE_SECONDS = 90.0
 
 
+#: When a message could last be stored, and how long that took.
+_stored: tuple[float, float] | None = None
+
+
 def database() -> Component:
+    """Check that a message can be stored. Anybody may ask, so one that was stored a moment ago suffices."""
+    global _stored
     began = time.monotonic()
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-        return Component(Status.OK, figures={"seconds": time.monotonic() - began})
-    finally:
-        connection.close()
+    if _stored is None or began - _stored[0] > STORED_SECONDS:
+        _stored = None
+        try:
+            storing_try()
+        finally:
+            connection.close()
+        _stored = began, time.monotonic() - began
+    if cause := refusal():
+        return Component(Status.UNAVAILABLE, cause)
+    return Component(Status.OK, figures={"seconds": _stored[1]})
 
 
-def redis_answers() -> Component:
+def redis_writes() -> Component:
+    """Check that a key can be written."""
     began = time.monotonic()
     with impatient_redis() as client:
-        client.ping()
+        client.set(WRITTEN_KEY, 1, ex=KEY_SECONDS)
     return Component(Status.OK, figures={"seconds": time.monotonic() - began})
 
 
@@ -119,7 +136,7 @@ def pipeline() -> Component:
 
 CHECKS = {
     "database": database,
-    "redis": redis_answers,
+    "redis": redis_writes,
     "push_workers": push_workers,
     "maintenance": maintenance,
     "journal": journal,

@@ -75,7 +75,7 @@ def offer_all(requests: Sequence[Published]) -> None:
         _point_out_ordered(requests)
         default_backlog().offer(_offers(requests))
     except redis.RedisError as error:
-        logger.warning("offer put off until Redis is back: %s", type(error).__name__)
+        logger.warning("the audit will offer messages", exc_info=error)
     if tracing.is_on():
         tracing.spans_add(span for request in requests for span in _spans(request))
 

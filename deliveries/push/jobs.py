@@ -10,10 +10,9 @@ from typing import NamedTuple, TypeVar
 
 from django.db import close_old_connections, connections
 
-from deliveries.store.outages import OUTAGES
 from pushhub.common import background
 from pushhub.common.background import IDLE_SECONDS, BackgroundThread
-from pushhub.common.errors import describe
+from pushhub.common.outages import outage_or_raise
 
 logger = logging.getLogger(__name__)
 
@@ -124,8 +123,9 @@ def persistently(call: Callable[[], Result], *, stopping: threading.Event, what:
         while True:
             try:
                 return call()
-            except OUTAGES as error:
-                logger.warning("trying %s again in %.2f s: %s", what, pause, describe(error))
+            except Exception as error:
+                outage_or_raise(error)
+                logger.warning("trying %s again in %.2f s", what, pause, exc_info=error)
                 close_old_connections()
             background.outage_note()
             if stopping.wait(pause):

@@ -26,8 +26,8 @@ def reject(text: str, *, reason: str) -> None:
         pipe.lpush(REJECTED_KEY, row)
         pipe.ltrim(REJECTED_KEY, 0, MAX_KEPT - 1)
         pipe.execute()
-    except redis.RedisError:
-        logger.warning("could not keep a rejected message: Redis does not answer")
+    except redis.RedisError as error:
+        logger.warning("a rejected message is not kept", exc_info=error)
 
 
 def rejected(limit: int = 100) -> list[dict[str, object]]:

@@ -366,7 +366,7 @@ class Heart:
             self._worker.reporter.report_recovered()
         except redis.RedisError as error:
             self._was_away = True
-            logger.warning("no heartbeat: %s", type(error).__name__)
+            logger.warning("no heartbeat", exc_info=error)
         self._thread.stopping.wait(HEARTBEAT_SECONDS)
 
 

@@ -315,10 +315,8 @@ def _given_back(subscription: Subscription, ends_ms: dict[str, int], puller: str
         leases_give_back(subscription=subscription, ends_ms=ends_ms)
         if subscription.enable_message_ordering and "/" in puller:
             keys_hand_over(subscription=subscription, puller=puller)
-    except (redis.RedisError, DatabaseError):
-        logger.warning(
-            "a stream that ended has not given back all of its %d leases and its keys; they lapse", len(ends_ms)
-        )
+    except (redis.RedisError, DatabaseError) as error:
+        logger.warning("%d leases and the keys of a stream that ended lapse", len(ends_ms), exc_info=error)
 
 
 def _acknowledged(subscription: Subscription, ack_ids: list[str]) -> set[str]:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 import traceback
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
+from pushhub.common.errors import describe
+from pushhub.common.outages import Cause, outage_of
+
 #: The event of records without a name such as `delivery.attempted`.
 PLAIN_EVENT = "log"
+OUTAGE_EVENT = "outage"
+#: How long an outage has no second line.
+OUTAGE_SECONDS = 60.0
 NOT_IMPLEMENTED = 501
+UNAVAILABLE = 503
 
 
 class JsonFormatter(logging.Formatter):
@@ -35,15 +45,59 @@ class JsonFormatter(logging.Formatter):
         return orjson.dumps(row, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-class ClientErrors(logging.Filter):
-    """Turns Django's warnings and errors about invalid requests into debug records.
+class ExpectedResponses(logging.Filter):
+    """Turns Django's warnings and errors about responses that need no line into debug records.
 
-    The response already tells the client. 501 is the status of a method that PushHub doesn't have.
+    The response tells the client of an invalid request. 501 is the status of a method that PushHub doesn't have, and
+    503 that of an outage, which has a line of its own.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
         status = getattr(record, "status_code", 0)
-        if 400 <= status < 500 or status == NOT_IMPLEMENTED:
+        if 400 <= status < 500 or status in (NOT_IMPLEMENTED, UNAVAILABLE):
             record.levelno, record.levelname = logging.DEBUG, "DEBUG"
             return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
         return True
+
+
+class Outages(logging.Filter):
+    """Reduces the records about an outage to one line a minute for each cause, without a traceback, and with a count.
+
+    A record is about an outage if its exception is one, or an exception among its arguments. So it doesn't matter
+    which part of PushHub logs it, or whether a library does.
+    """
+
+    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        #: When each cause had its last line, and how many records it has had since.
+        self._lines: dict[Cause, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = _outage_in(record) if record.levelno >= logging.WARNING else None
+        cause = outage_of(error)
+        if error is None or cause is None:
+            return True
+        now = self._monotonic()
+        with self._lock:
+            last, count = self._lines.get(cause, (-OUTAGE_SECONDS, 0))
+            if now - last < OUTAGE_SECONDS:
+                self._lines[cause] = last, count + 1
+                return False
+            self._lines[cause] = now, 0
+        first_line = record.getMessage().partition("\n")[0]
+        message = f"{cause}: {first_line} ({describe(error)})"
+        if count:
+            message += f"; {count} more lines like this in the last {now - last:.0f} s"
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        record.msg, record.args = message, None
+        record.exc_info = record.exc_text = record.stack_info = None
+        record.event, record.fields = OUTAGE_EVENT, {"cause": cause, "more": count}
+        return True
+
+
+def _outage_in(record: logging.LogRecord) -> BaseException | None:
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    errors = [record.exc_info[1] if record.exc_info else None, *arguments]
+    return next((error for error in errors if isinstance(error, BaseException) and outage_of(error)), None)

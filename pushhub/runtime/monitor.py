@@ -42,7 +42,6 @@ from tornado.template import Loader, Template
 from tornado.web import RequestHandler
 
 from pushhub.common.clock import Clock, time_text, utcnow
-from pushhub.common.errors import describe
 from pushhub.common.throttle import WINDOW_SECONDS, LocalCounters, bucket_of
 from pushhub.environment import is_loopback
 
@@ -82,7 +81,7 @@ def is_superuser_session(session_key: str) -> bool:
     try:
         user = get_user(request)
     except DatabaseError as error:
-        logger.warning("sessions of the console cannot be read: %s", describe(error))
+        logger.warning("sessions of the console cannot be read", exc_info=error)
         return False
     return user.is_active and user.is_staff and getattr(user, "is_superuser", False)
 

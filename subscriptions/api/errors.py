@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any
 
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
-from django.db import InterfaceError, OperationalError
-from django.http import Http404
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.template.loader import render_to_string
 from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
@@ -21,6 +22,7 @@ from pushhub.common.errors import (
     Unauthenticated,
     Unavailable,
 )
+from pushhub.common.outages import outage_of
 
 BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
 
@@ -35,6 +37,20 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
     if isinstance(known, Unauthenticated):
         response["WWW-Authenticate"] = 'Bearer realm="pushhub"'
     return response
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Return the response for an exception outside of the API's views: of the console, or of the middleware.
+
+    Django calls this, and logs the exception unless the status is 503. Browsers get a page.
+    """
+    error = sys.exc_info()[1]
+    is_outage = outage_of(error) is not None
+    known = known_error(error) if isinstance(error, Exception) and is_outage else _internal()
+    if "text/html" not in request.headers.get("Accept", ""):
+        return JsonResponse(error_body(known), status=known.http_status)
+    # Without the request, the page needs no query for the user.
+    return HttpResponse(render_to_string("500.html", {"is_outage": is_outage}), status=known.http_status)
 
 
 def error_details(error: PushHubError) -> list[dict[str, Any]]:
@@ -69,8 +85,12 @@ def known_error(error: Exception) -> PushHubError:
         return NotFound("Method not found.")
     if isinstance(error, exceptions.APIException) and error.status_code < 500:
         return InvalidArgument(str(error.detail))
-    if isinstance(error, (OperationalError, InterfaceError)):
-        logger.warning("the database cannot be used: %s", error)
+    if outage_of(error):
+        logger.warning("a request is refused", exc_info=error)
         return Unavailable("The service is currently unavailable.")
     logger.error("unexpected error", exc_info=error)
+    return _internal()
+
+
+def _internal() -> Internal:
     return Internal("Internal error encountered.")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.db import DataError, InterfaceError, OperationalError, close_old_connections, connection, connections
+from django.db import DataError, close_old_connections, connection, connections
 
 from deliveries.journal import files, sealing, shipping
 from deliveries.models import ShippedSegment
@@ -33,6 +33,7 @@ from deliveries.pipeline.counting.transforms import event_schema, partials
 from deliveries.pipeline.parquetfiles import first_line
 from pushhub.common.background import BackgroundThread
 from pushhub.common.errors import FailedPrecondition
+from pushhub.common.outages import outage_or_raise
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -266,8 +267,9 @@ def _persistently(new_sums: Sequence[ledger.Partial], *, job: str) -> ledger.Add
     while True:
         try:
             return ledger.partials_add(new_sums, job=job)
-        except (OperationalError, InterfaceError) as error:
-            logger.warning("the metrics wait %.1f s for the database: %s", pause, error)
+        except Exception as error:
+            outage_or_raise(error)
+            logger.warning("the metrics are added again in %.1f s", pause, exc_info=error)
             close_old_connections()
         time.sleep(pause)
         pause = min(2 * pause, LAST_PAUSE_SECONDS)

@@ -146,7 +146,7 @@ class TaskEvents:
             self._dispatch(events)
         except Exception as error:
             # Events only inform people: an error here must not stop deliveries.
-            logger.warning("events were not sent: %s", type(error).__name__)
+            logger.warning("events were not sent", exc_info=error)
             self._disconnect()
         return None
 

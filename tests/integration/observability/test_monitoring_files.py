@@ -13,7 +13,7 @@ import yaml
 
 from deliveries.observability.prometheus import metrics_text
 
-pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
 
 FOLDER = Path(__file__).parents[3] / "docs" / "monitoring"
 METRIC = re.compile(r"\bpushhub_\w+")

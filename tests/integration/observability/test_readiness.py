@@ -8,13 +8,23 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg.errors
 import pytest
+from django.db import OperationalError
 from django.test import Client
 
 from deliveries.backlog.default import default_backlog
 from deliveries.backlog.regions import regions_audit
+from deliveries.models import Message
+from deliveries.observability import readiness
 from deliveries.observability.readiness import CHECKS, DEADLINE_SECONDS
 from deliveries.pipeline.counting.lease import Counter, Lease
+from deliveries.publish.storing import Request, requests_commit
+from deliveries.rules.payload import NewMessage
+from deliveries.store import statements
+from deliveries.store.statements import messages_insert
+from subscriptions.models import Topic
+from tests.drivererrors import as_django_raises
 from tests.ports import wait_for
 from tests.workers import Worker
 
@@ -102,7 +112,45 @@ def test_a_redis_that_hangs_is_named_before_the_deadline(hanging_redis: None) ->
     status, body = readyz()
     seconds = time.monotonic() - began
     assert (status, body["status"]) == (503, "unavailable")
-    assert body["components"]["redis"] == {"status": "unavailable", "reason": "TimeoutError"}
+    assert body["components"]["redis"] == {"status": "unavailable", "reason": "Redis cannot be reached"}
     assert body["components"]["database"]["status"] == "ok"
     # The deadline is one second. The machine may be busy; without a deadline this takes more than 10 seconds.
     assert seconds < 5 * DEADLINE_SECONDS
+
+
+def test_a_message_that_could_not_be_stored_makes_pushhub_unready(redis_url: str, monkeypatch: Any) -> None:
+    """A full disk may still have room for the small message that the check stores."""
+    request = Request(Topic(pk=1), [NewMessage(b"x", {})], "local", [])
+
+    def fail(*_: Any) -> None:
+        raise as_django_raises(psycopg.errors.DiskFull("no space left on device"))
+
+    with monkeypatch.context() as full:
+        full.setattr(statements, "messages_insert_with", fail)
+        with pytest.raises(OperationalError):
+            requests_commit([request])
+    database = readyz()[1]["components"]["database"]
+    assert database == {"status": "unavailable", "reason": "the database has no disk space"}
+
+    requests_commit([request])
+    assert readyz()[1]["components"]["database"]["status"] == "ok"
+
+
+def test_the_check_of_the_database_leaves_no_message_behind(redis_url: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(readiness, "STORED_SECONDS", 0.0)
+    stored = []
+    monkeypatch.setattr(statements, "messages_insert", lambda rows: stored.extend(rows) or messages_insert(rows))
+
+    for _ in range(2):
+        assert readyz()[1]["components"]["database"]["status"] == "ok"
+
+    assert len(stored) == 2
+    assert not Message.objects.exists()
+
+
+def test_anybody_may_ask_but_the_database_is_written_to_once_a_second(redis_url: str, monkeypatch: Any) -> None:
+    readyz()
+    monkeypatch.setattr(readiness, "STORED_SECONDS", 3600.0)
+    monkeypatch.setattr(statements, "messages_insert", None)
+
+    assert readyz()[1]["components"]["database"]["status"] == "ok"

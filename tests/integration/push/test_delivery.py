@@ -25,6 +25,7 @@ from deliveries.publish.service import message_publish
 from deliveries.push.rejected import rejected
 from deliveries.rules.payload import NewMessage
 from deliveries.rules.taskmessage import queue_name
+from pushhub.common.outages import Cause
 from subscriptions.models import Subscription
 from subscriptions.selectors import push_settings_of, topic_get
 from subscriptions.services.subscriptions import subscription_pause, subscription_resume
@@ -298,7 +299,7 @@ def test_an_outage_of_redis_needs_no_intervention(receiver: Receiver, own_redis:
         settled()
         own_redis.stop()
         publish(2, start=2)
-        wait_for(lambda: "no heartbeat" in worker.log, what="the worker noticing")
+        wait_for(lambda: Cause.REDIS_AWAY in worker.log, what="the worker noticing")
         own_redis.start()
         settled()
         publish(1, start=4)

@@ -10,14 +10,11 @@ import gc
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
-from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.utils import CursorWrapper
 
 from deliveries import activity
 from deliveries.backlog.backlog import Lane, work_key
@@ -31,6 +28,7 @@ from deliveries.rules.payload import NewMessage
 from deliveries.rules.taskmessage import own_parse, queue_name
 from subscriptions.models import Subscription
 from subscriptions.selectors import push_settings_of, topic_get
+from tests.faults import outage_errors, watch
 from tests.lanes import lane_state
 from tests.ports import wait_for
 from tests.receiver import Receiver, Request
@@ -59,33 +57,23 @@ class Faults:
         self.thread = "no thread"
         self.places: set[str] = set()
         self.armed = ""
-        for owner, name in (
-            (CursorWrapper, "execute"),
-            (CursorWrapper, "executemany"),
-            (BaseDatabaseWrapper, "_commit"),
-            (redis.Redis, "execute_command"),
-            (redis.client.Pipeline, "execute"),
-        ):
-            monkeypatch.setattr(owner, name, self._watched(name, getattr(owner, name)))
+        #: Raised instead of Injected.
+        self.errors: dict[str, BaseException] = {}
+        watch(monkeypatch, self._note)
 
-    def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            if threading.current_thread().name.startswith(self.thread):
-                self._note(f"{_place()}: {name}")
-            return call(*args, **kwargs)
-
-        return watched
-
-    def _note(self, place: str) -> None:
+    def _note(self, owner: str, name: str) -> None:
+        if not threading.current_thread().name.startswith(self.thread):
+            return
+        place = f"{_place()}: {name}"
         self.places.add(place)
         if place == self.armed:
             self.armed = ""
-            raise Injected(place)
+            raise self.errors.get(owner) or Injected(place)
 
 
 def _place() -> str:
     frames = []
-    frame = sys._getframe(2)
+    frame = sys._getframe(3)
     while frame is not None and len(frames) < DEPTH:
         path = Path(frame.f_code.co_filename)
         if str(path).startswith((f"{ROOT}/deliveries", f"{ROOT}/subscriptions")):
@@ -211,10 +199,11 @@ def test_a_fault_in_any_call_of_a_thread_loses_nothing_and_stops_nothing(
     scenario(stand, receiver)
     places = sorted(place for place in faults.places if not place.startswith(CONNECTING))
     assert len(places) >= least, places
-    for place in places:
-        faults.armed = place
-        scenario(stand, receiver)
-        assert not faults.armed, f"{place} was not reached"
+    for number, place in enumerate(places):
+        for errors in ({}, outage_errors(number)):
+            faults.armed, faults.errors = place, errors
+            scenario(stand, receiver)
+            assert not faults.armed, f"{place} was not reached"
 
 
 def attempts_at(receiver: Receiver, subscription: str) -> int:

@@ -1,4 +1,4 @@
-"""Log records as JSON, and clients' errors that are not ours."""
+"""Log records as JSON, responses that need no record, and outages, which have one line a minute."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 import orjson
 import pytest
+import redis
 from django.conf import settings
 from django.test import RequestFactory
 from django.utils.log import log_response
 
-from pushhub.common.logs import ClientErrors, JsonFormatter
+from pushhub.common.logs import ExpectedResponses, JsonFormatter, Outages
 
 
 def record(message: str = "hello %s", *arguments: Any, **extra: Any) -> logging.LogRecord:
@@ -42,11 +43,11 @@ def test_an_exception_is_part_of_the_line() -> None:
     assert "ValueError: no" in orjson.loads(JsonFormatter().format(failure))["exception"]
 
 
-@pytest.mark.parametrize(("status", "is_logged"), [(404, False), (409, False), (501, False), (500, True), (503, True)])
-def test_a_clients_error_is_not_logged_as_a_warning_or_an_error(
+@pytest.mark.parametrize(("status", "is_logged"), [(404, False), (409, False), (501, False), (500, True), (503, False)])
+def test_an_expected_response_is_not_logged_as_a_warning_or_an_error(
     status: int, is_logged: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert settings.LOGGING["loggers"]["django.request"]["filters"] == ["client_errors"]
+    assert settings.LOGGING["loggers"]["django.request"]["filters"] == ["expected_responses"]
     request = RequestFactory().get("/v1/nothing")
     from django.http import HttpResponse
 
@@ -58,5 +59,61 @@ def test_debug_shows_clients_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     logger = logging.getLogger("pushhub.test")
     monkeypatch.setattr(logger, "level", logging.DEBUG)
     not_found = record("Not Found", status_code=404)
-    assert ClientErrors().filter(not_found)
+    assert ExpectedResponses().filter(not_found)
     assert not_found.levelname == "DEBUG"
+
+
+AWAY = redis.ConnectionError("no route")
+FULL = redis.OutOfMemoryError("no room")
+
+
+def failure(error: BaseException, message: str = "it is tried again", *arguments: Any) -> logging.LogRecord:
+    return record(message, *arguments, exc_info=(type(error), error, None), levelno=logging.ERROR, levelname="ERROR")
+
+
+class Minutes:
+    """A filter with a clock of its own, and the lines that it has let through."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._filter = Outages(monotonic=lambda: self.now)
+
+    def lines(self, *records: logging.LogRecord) -> list[str]:
+        return [JsonFormatter().format(it) for it in records if self._filter.filter(it)]
+
+
+def test_an_outage_has_one_line_a_minute_for_each_cause_with_a_count() -> None:
+    minutes = Minutes()
+
+    assert len(minutes.lines(*(failure(AWAY) for _ in range(100)), *(failure(FULL) for _ in range(100)))) == 2
+    minutes.now += 59
+    assert minutes.lines(failure(AWAY)) == []
+    minutes.now += 1
+    [line] = minutes.lines(failure(AWAY))
+
+    row = orjson.loads(line)
+    assert row["message"] == (
+        "Redis cannot be reached: it is tried again (ConnectionError: no route); "
+        "100 more lines like this in the last 60 s"
+    )
+    assert (row["level"], row["event"], row["cause"]) == ("WARNING", "outage", "Redis cannot be reached")
+    assert row["more"] == 100
+    assert "exception" not in row
+
+
+def test_an_outage_is_also_known_by_an_exception_among_the_arguments_of_a_record() -> None:
+    [line] = Minutes().lines(record("failed: %s\n%s", FULL, "a traceback", levelno=logging.ERROR))
+
+    assert orjson.loads(line)["message"].startswith("Redis has no memory left: failed: no room (")
+
+
+def test_other_errors_keep_each_of_their_lines_and_tracebacks() -> None:
+    lines = Minutes().lines(*(failure(redis.ResponseError("WRONGTYPE Operation against a key")) for _ in range(3)))
+
+    assert len(lines) == 3
+    assert all("WRONGTYPE" in orjson.loads(line)["exception"] for line in lines)
+
+
+def test_debug_records_about_an_outage_are_left_alone() -> None:
+    assert Minutes().lines(record("seen", exc_info=(type(AWAY), AWAY, None), levelno=logging.DEBUG))
+    assert settings.LOGGING["handlers"]["stderr"]["filters"] == ["outages"]
