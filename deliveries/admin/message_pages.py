@@ -67,7 +67,7 @@ class MessagePages:
         view = self._page.admin_site.admin_view
         return [
             path("way/<int:message_id>/", view(self.way), name="deliveries_message_way"),
-            path("settle/<int:message_id>/<int:subscription_id>/", view(self.settle), name="deliveries_message_settle"),
+            path("settle/<int:message_id>/", view(self.settle), name="deliveries_message_settle"),
             path("replay/<int:message_id>/", view(self.publish_again), name="deliveries_message_replay"),
         ]
 
@@ -103,13 +103,13 @@ class MessagePages:
         }
         return TemplateResponse(request, "admin/deliveries/message_way.html", context)
 
-    def settle(self, request: HttpRequest, message_id: int, subscription_id: int) -> HttpResponse:
+    def settle(self, request: HttpRequest, message_id: int) -> HttpResponse:
         """Dead-letter or skip a message of one subscription, after a confirmation where it is lost."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        row = get_object_or_404(
-            Subscription.objects.select_related("project", "dead_letter_topic__project"), pk=subscription_id
-        )
+        subscriptions = Subscription.objects.select_related("project", "dead_letter_topic__project")
+        chosen = request.POST.get("subscription", "")
+        row = get_object_or_404(subscriptions, pk=int(chosen) if chosen.isdecimal() else 0)
         settlement = Settlement.DEAD_LETTER if request.POST.get("do") == "dead_letter" else Settlement.SKIP
         if not self._page.has_view_permission(request) or message_id > LAST_ID:
             raise PermissionDenied
@@ -123,7 +123,7 @@ class MessagePages:
                 "question": _("Skipping a message loses it for %(name)s. Nobody delivers it again.")
                 % {"name": row.name},
                 "label": _("Skip"),
-                "sent": [("do", "skip")],
+                "sent": [("do", "skip"), ("subscription", row.pk)],
                 "back": back,
             }
             return TemplateResponse(request, "admin/deliveries/confirm.html", context)

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from pushhub.common import names
 from subscriptions import lists, selectors
 from subscriptions.api.base import ApiView, caller_of
-from subscriptions.api.openapi import EMPTY, PAGING, body, list_of, message
+from subscriptions.api.openapi import ANY_OBJECT, EMPTY, PAGING, body, list_of, message
 from subscriptions.api.topics import listed
 from subscriptions.paging import Page
 from subscriptions.resources import fields
@@ -21,6 +21,8 @@ from subscriptions.services.subscriptions import (
     subscription_create,
     subscription_delete,
     subscription_detach,
+    subscription_pause,
+    subscription_resume,
     subscription_update,
 )
 
@@ -117,4 +119,26 @@ class SubscriptionDetach(ApiView):
         name = names.subscription_name(project, subscription)
         check_name(fields.DETACH_SUBSCRIPTION.read(request.data), name, field="subscription")
         subscription_detach(name=name)
+        return Response({})
+
+
+class SubscriptionPause(ApiView):
+    """Stop pushing, and keep the push config and the messages."""
+
+    methods = {"POST": "pushhub.v1.Subscriptions.PauseSubscription"}
+
+    @extend_schema(operation_id="subscriptions_pause", tags=TAGS, request=ANY_OBJECT, responses=EMPTY)
+    def post(self, request: Request, project: str, subscription: str) -> Response:
+        subscription_pause(name=names.subscription_name(project, subscription), caller=caller_of(request))
+        return Response({})
+
+
+class SubscriptionResume(ApiView):
+    """Push again, with the push config from before the pause."""
+
+    methods = {"POST": "pushhub.v1.Subscriptions.ResumeSubscription"}
+
+    @extend_schema(operation_id="subscriptions_resume", tags=TAGS, request=ANY_OBJECT, responses=EMPTY)
+    def post(self, request: Request, project: str, subscription: str) -> Response:
+        subscription_resume(name=names.subscription_name(project, subscription), caller=caller_of(request))
         return Response({})

@@ -36,6 +36,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     re_path(PROJECT + r"/subscriptions$", subscriptions.SubscriptionList.as_view()),
     re_path(SUBSCRIPTION + r":modifyPushConfig$", subscriptions.SubscriptionPushConfig.as_view()),
     re_path(SUBSCRIPTION + r":detach$", subscriptions.SubscriptionDetach.as_view()),
+    re_path(SUBSCRIPTION + r":pause$", subscriptions.SubscriptionPause.as_view()),
+    re_path(SUBSCRIPTION + r":resume$", subscriptions.SubscriptionResume.as_view()),
     re_path(SUBSCRIPTION + r"$", subscriptions.SubscriptionDetail.as_view()),
     re_path(PROJECT + r"/schemas$", schemas.SchemaList.as_view()),
     re_path(PROJECT + r"/schemas:validate$", schemas.SchemaValidate.as_view()),

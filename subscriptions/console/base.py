@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, ClassVar
 
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin import RelatedOnlyFieldListFilter
 from django.contrib.admin.views.main import ChangeList
@@ -33,7 +34,7 @@ from subscriptions.iam.visible import rows_callable
 
 #: The suffixes that a list's filters add to a field's name in the query string.
 FILTER_SUFFIXES = ("", "__exact", "__isnull", "__id__exact")
-DATE_PARTS = ("year", "month", "day")
+DATE_PARTS = ("year", "month", "day", "gte", "lt")
 
 
 def caller_of(request: HttpRequest) -> Principal:
@@ -207,6 +208,10 @@ class ConsoleSite(admin.AdminSite):
     endpoint_warning: Callable[[str], str] | None = None
 
     def login(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        if settings.EMULATOR != "OFF" and not self.has_permission(request):
+            login.emulator_enter(request)
+            back = request.GET.get("next", "")
+            return HttpResponseRedirect(back if navigation.is_path_of_console(back) else reverse("admin:index"))
         response = super().login(request, extra_context)
         if login.is_throttled(response):
             response.status_code = HTTPStatus.TOO_MANY_REQUESTS

@@ -171,6 +171,11 @@ _DIAGNOSTICS: dict[str, Requirements] = {
     # It tells of the subscriptions that the caller may pull from.
     "GetMessage": (),
 }
+#: Pub/Sub can't pause a subscription and keep its push config.
+_SUBSCRIPTIONS: dict[str, Requirements] = {
+    "PauseSubscription": _needs("pubsub.subscriptions.update", "subscription"),
+    "ResumeSubscription": _needs("pubsub.subscriptions.update", "subscription"),
+}
 #: Dead letters come from the backlog of the subscription that the request names. A redrive changes what it is owed, as
 #: a seek does.
 _DEAD_LETTERS: dict[str, Requirements] = {
@@ -214,6 +219,7 @@ def _table() -> dict[str, Requirements]:
         "google.monitoring.v3.MetricService": _MONITORING,
         "pushhub.v1.Diagnostics": _DIAGNOSTICS,
         "pushhub.v1.DeadLetters": _DEAD_LETTERS,
+        "pushhub.v1.Subscriptions": _SUBSCRIPTIONS,
         "google.cloud.resourcemanager.v3.Organizations": _ORGANIZATIONS,
         "google.cloud.resourcemanager.v3.Folders": _FOLDERS,
         "google.identity.accesscontextmanager.v1.AccessContextManager": _PERIMETERS,

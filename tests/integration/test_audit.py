@@ -190,6 +190,20 @@ def test_the_console_shows_entries_and_cannot_change_them(api: Api) -> None:
     assert client.get(base + "add/").status_code == 403
 
 
+def test_a_link_to_a_time_of_the_log_shows_the_entries_of_that_time(api: Api) -> None:
+    old, new = AuditEntry.objects.order_by("pk")[0], utcnow() + datetime.timedelta(days=400)
+    api.sign_in("root@example.com", is_superuser=True)
+
+    def listed(**query: str) -> int:
+        answer = api.client.get("/admin/subscriptions/auditentry/", query)
+        assert answer.status_code == 200
+        return int(answer.context["cl"].result_count)
+
+    assert listed(at__gte=f"{old.at:%Y-%m-%d}T00:00Z") >= 1
+    assert listed(at__gte=f"{new:%Y-%m-%d}T00:00Z") == 0
+    assert listed(at__lt=f"{old.at:%Y-%m-%d}T00:00Z") == 0
+
+
 def test_old_entries_are_swept(api: Api) -> None:
     AuditEntry.objects.update(at=utcnow() - datetime.timedelta(days=8))
     Perimeter.objects.create(title="new")

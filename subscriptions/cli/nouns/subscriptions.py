@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import time
 from typing import Any
 
 from subscriptions.cli import labels, transforms
@@ -10,7 +12,8 @@ from subscriptions.cli.client import Client, CliError
 from subscriptions.cli.formats import table
 from subscriptions.cli.nouns.topics import LIMIT
 from subscriptions.cli.policies import policy_verbs
-from subscriptions.cli.resources import delete_each, describe_by
+from subscriptions.cli.program import each
+from subscriptions.cli.resources import delete_each
 from subscriptions.cli.values import NEVER, duration, duration_or_never, full_name, pairs, seconds, words
 from subscriptions.cli.verbs import Options, Result, Verb, flag, switch
 
@@ -178,6 +181,37 @@ def _diagnose_one(client: Client, options: Options) -> Result:
     return Result(text if failures else f"{text}\n\n{answer['summary']}", form="text", failures=failures)
 
 
+def pause(client: Client, options: Options) -> Result:
+    return _each(client, options, method="pause", done="Paused")
+
+
+def resume(client: Client, options: Options) -> Result:
+    return _each(client, options, method="resume", done="Resumed")
+
+
+def _each(client: Client, options: Options, *, method: str, done: str) -> Result:
+    names = [full_name(name, "subscriptions", options["project"]) for name in options["subscriptions"]]
+    return each(names, lambda name: client.call("POST", f"{name}:{method}"), done=f"{done} subscription")
+
+
+def describe(client: Client, options: Options) -> Result:
+    name = subscription_name(options)
+    return Result(_watched(client, name, seconds=options["watch"]) if options["watch"] else client.call("GET", name))
+
+
+def _watched(client: Client, name: str, *, seconds: float) -> Any:
+    """Print what a diagnosis says whenever that changes, until Ctrl-C. Return the subscription."""
+    before = ""
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            summary = client.call("POST", f"{name}:diagnose", {})["summary"]
+            if summary != before:
+                print(f"{time.strftime('%H:%M:%S')} {summary}", flush=True)  # noqa: T201 - its output
+            before = summary
+            time.sleep(seconds)
+    return client.call("GET", name)
+
+
 def list_all(client: Client, options: Options) -> Result:
     subscriptions = client.pages(
         f"projects/{options['project']}/subscriptions", "subscriptions", limit=options["limit"]
@@ -251,7 +285,23 @@ VERBS = {
         "push to another endpoint; without one, change to pull", modify_push_config, (SUBSCRIPTION, NAMED_TOPIC, *PUSH)
     ),
     "delete": Verb("delete subscriptions and their backlogs", delete_each("subscriptions"), (SUBSCRIPTIONS,)),
-    "describe": Verb("show a subscription", describe_by(subscription_name), (SUBSCRIPTION,)),
+    "describe": Verb(
+        "show a subscription",
+        describe,
+        (
+            SUBSCRIPTION,
+            flag(
+                "--watch",
+                "look every so many seconds (2) why its messages wait, until Ctrl-C",
+                nargs="?",
+                const=2.0,
+                type=float,
+                metavar="SECONDS",
+            ),
+        ),
+    ),
+    "pause": Verb("stop pushing; messages wait, and the push configuration is kept", pause, (SUBSCRIPTIONS,)),
+    "resume": Verb("push again", resume, (SUBSCRIPTIONS,)),
     "diagnose": Verb(
         "find out why messages are not delivered",
         diagnose,

@@ -56,3 +56,16 @@ def test_links_with_any_project_lead_somewhere(
     # Then each leads to a page
     assert len(found) >= 5
     assert {link: client.get(link).status_code for link in found} == dict.fromkeys(found, 200)
+
+
+def test_the_emulators_console_asks_for_no_login(api: Api, settings: Any) -> None:
+    """Given the emulator, whose database may have no user at all, then its pages open."""
+    address = "/admin/subscriptions/topic/"
+    assert Client().get(address, follow=True).redirect_chain[-1][0].startswith("/admin/login/")
+    settings.EMULATOR = "MEMORY"
+    client = Client()
+    answer = client.get(address, follow=True)
+    assert (answer.status_code, answer.redirect_chain[-1][0]) == (200, address)
+    assert client.get("/admin/login/?next=//evil.example/", follow=True).redirect_chain[-1][0] == "/admin/"
+    User.objects.all().delete()
+    assert client.get(address, follow=True).status_code == 200, "a reset forgets the user"

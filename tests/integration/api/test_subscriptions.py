@@ -14,6 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from subscriptions import selectors, signals
 from subscriptions.models import Project, Subscription
+from subscriptions.models.iam import AuditEntry
 from subscriptions.transforms.functions import Function
 from tests.restapi import Api
 
@@ -560,3 +561,23 @@ def test_a_receiver_that_fails_does_not_fail_the_request(shop: Api, django_captu
             assert shop.put("subscriptions/sub", {"topic": TOPIC}).status == 200
     finally:
         signals.subscription_created.disconnect(broken)
+
+
+def test_a_subscription_is_paused_and_resumed(api: Api) -> None:
+    api.create("topics/orders")
+    topic = "projects/shop/topics/orders"
+    config = {"pushConfig": {"pushEndpoint": "https://example.com/"}}
+    api.create("subscriptions/push", {"topic": topic, **config})
+    before = api.get("subscriptions/push").body
+    api.create("subscriptions/pull", {"topic": topic})
+    assert api.post("subscriptions/push:pause", {}).body == {}
+    assert Subscription.objects.get(subscription_id="push").paused
+    assert api.get("subscriptions/push").body == before, "the push config is kept"
+    assert AuditEntry.objects.get(method="pushhub.v1.Subscriptions.PauseSubscription").after["paused"] is True
+    assert api.post("subscriptions/push:resume", {}).body == {}
+    assert not Subscription.objects.get(subscription_id="push").paused
+    for refused in ("subscriptions/push:resume", "subscriptions/pull:pause"):
+        assert api.post(refused, {}).error["status"] == "FAILED_PRECONDITION"
+    assert api.post("subscriptions/none:pause", {}).status == 404
+    api.sign_in("ada@example.com")
+    assert api.post("subscriptions/push:pause", {}).status in (403, 404)

@@ -81,8 +81,8 @@ def test_a_poison_message_is_dead_lettered_before_its_last_attempt(redis_url: st
         client.force_login(User.objects.create_superuser("root", "root@example.com"))
         page = client.get(f"/admin/deliveries/message/way/{first}/")
         assert page.context["ways"][0]["settle"]["can_dead_letter"]
-        address = f"/admin/deliveries/message/settle/{first}/{Subscription.objects.get().pk}/"
-        client.post(address, {"do": "dead_letter"})
+        address = f"/admin/deliveries/message/settle/{first}/"
+        client.post(address, {"do": "dead_letter", "subscription": Subscription.objects.get().pk})
         wait_for(lambda: not Delivery.objects.exists(), what="the message behind it")
     letter = DeadLetter.objects.get()
     assert (str(letter.source_id), letter.result) == (first, "500") and letter.attempts >= 3
@@ -97,10 +97,11 @@ def test_without_a_dead_letter_topic_nothing_is_dead_lettered_and_skipping_is_co
     assert (answer.status, answer.error["status"]) == (400, "FAILED_PRECONDITION")
     client = Client()
     client.force_login(User.objects.create_superuser("root", "root@example.com"))
-    address = f"/admin/deliveries/message/settle/{first}/{Subscription.objects.get().pk}/"
-    assert "Nobody delivers it again." in client.post(address, {"do": "skip"}).content.decode()
+    address = f"/admin/deliveries/message/settle/{first}/"
+    skip = {"do": "skip", "subscription": str(Subscription.objects.get().pk)}
+    assert "Nobody delivers it again." in client.post(address, skip).content.decode()
     assert Delivery.objects.count() == 2
-    client.post(address, {"do": "skip", "confirmed": "yes"})
+    client.post(address, skip | {"confirmed": "yes"})
     assert Delivery.objects.count() == 1
     client.force_login(User.objects.create(username="ada", email="ada@example.com", is_staff=True))
-    assert client.post(address, {"do": "skip", "confirmed": "yes"}).status_code in (403, 404)
+    assert client.post(address, skip | {"confirmed": "yes"}).status_code in (403, 404)

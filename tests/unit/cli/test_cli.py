@@ -342,6 +342,41 @@ def test_diagnose_of_a_project_fails_if_one_push_subscription_does() -> None:
         subscriptions.VERBS["diagnose"].run(Project("http://localhost"), options | {"all": False})
 
 
+def test_pause_and_resume_name_each_subscription() -> None:
+    client = Recorder()
+    options = {"subscriptions": ["a", "b"], "project": "p", "format": None}
+    said = subscriptions.VERBS["pause"].run(client, options)  # type: ignore[arg-type]
+    assert [call[:2] for call in client.calls] == [
+        ("POST", "projects/p/subscriptions/a:pause"),
+        ("POST", "projects/p/subscriptions/b:pause"),
+    ]
+    assert said.note.splitlines()[0] == "Paused subscription [projects/p/subscriptions/a]."
+    subscriptions.VERBS["resume"].run(client, options | {"subscriptions": ["a"]})  # type: ignore[arg-type]
+    assert client.calls[-1][1] == "projects/p/subscriptions/a:resume"
+
+
+def test_a_watched_subscription_prints_what_changes_until_ctrl_c(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a diagnosis that changes after two looks, then each is printed once, and at the end the subscription."""
+    summaries = ["Fine.", "Fine.", "flow: It is slow."]
+
+    class Changing(Client):
+        def call(self, method: str, path: str, body: Fields | None = None, **query: Any) -> Fields:
+            if method == "GET":
+                return {"name": path}
+            if not summaries:
+                raise KeyboardInterrupt
+            return {"summary": summaries.pop(0)}
+
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    options = {"subscription": "worker", "project": "p", "watch": 2.0}
+    said = subscriptions.VERBS["describe"].run(Changing("http://localhost"), options)
+    printed = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert printed == ["Fine.", "flow: It is slow."]
+    assert said.value == {"name": "projects/p/subscriptions/worker"}
+
+
 class Listing(Client):
     """Answers with a list of three topics a page."""
 
