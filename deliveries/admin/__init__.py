@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from deliveries.admin import deadletters, endpoints, messages, metrics, overview, publishjobs
+from deliveries.admin import deadletters, endpoints, messages, metrics, overview, publishjobs, subscription_list
 
-__all__ = ["deadletters", "endpoints", "messages", "metrics", "overview", "publishjobs"]
+__all__ = ["deadletters", "endpoints", "messages", "metrics", "overview", "publishjobs", "subscription_list"]

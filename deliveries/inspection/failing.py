@@ -61,26 +61,46 @@ def failing_subscriptions(
     held = GaugeMinute.objects.filter(Q(backoff_ms__gt=0) | Q(unserved__gt=0), at=taken)
     ranked = held.order_by("-oldest_unacked_seconds", "resource").values_list("resource", "undelivered")
     rows = _rows_named(subscriptions, [resource for resource, _ in ranked])
-    shown = [(rows[resource], undelivered) for resource, undelivered in ranked if resource in rows]
-    more = max(len(shown) - MAX_SHOWN, 0)
-    found = _failing_now(shown[:MAX_SHOWN])
-    results = _last_results(found)
-    since = _failing_since([row.name for row, *_ in found], now)
-    return [
+    ranked_rows = [(rows[resource], undelivered) for resource, undelivered in ranked if resource in rows]
+    shown = dict(ranked_rows[:MAX_SHOWN])
+    found = {pk: pair for pk, pair in conditions_of(list(shown)).items() if pair[0] in FAILING}
+    results = last_results({pk: lane for pk, (_, lane) in found.items()})
+    since = _failing_since([row.name for row in shown if row.pk in found], now)
+    failing = [
         Failing(
             row,
-            condition,
-            lane,
+            *found[row.pk],
             undelivered,
             results.get(row.pk, ""),
-            next_attempt_ms(condition, lane),
+            next_attempt_ms(*found[row.pk]),
             since.get(row.name),
         )
-        for row, undelivered, condition, lane in found
-    ], more
+        for row, undelivered in shown.items()
+        if row.pk in found
+    ]
+    return failing, len(ranked_rows) - len(shown)
 
 
-Found = tuple[Subscription, int, Condition, LaneView]
+def conditions_of(rows: Sequence[Subscription]) -> dict[int, tuple[Condition, LaneView]]:
+    """Return why messages of push subscriptions wait, given that some do, by subscription: of their worst lanes.
+
+    It takes one round trip to Redis; may raise redis.RedisError.
+    """
+    regions = sorted({settings.REGION, *settings.REGIONS})
+    views = iter(lane_views(default_backlog(), [Lane(row.pk, region) for row in rows for region in regions]))
+    conditions = {}
+    for row in rows:
+        lanes = [view for _, view in zip(regions, views, strict=False)]
+        conditions[row.pk] = worst_lane([lane for lane in lanes if lane.is_known] or lanes[:1])
+    return conditions
+
+
+def last_results(lanes: Mapping[int, LaneView]) -> dict[int, str]:
+    """Return the result of the last failed push of the deliveries that are retried next, by subscription."""
+    ids = [message_id for lane in lanes.values() for message_id in lane.retry_ids]
+    rows = Delivery.objects.filter(message_id__in=ids, subscription__in=list(lanes))
+    failed = rows.exclude(last_result="").order_by("last_attempt_at")
+    return dict(failed.values_list("subscription_id", "last_result"))
 
 
 def _rows_named(subscriptions: QuerySet[Subscription], resources: Sequence[str]) -> dict[str, Subscription]:
@@ -90,26 +110,6 @@ def _rows_named(subscriptions: QuerySet[Subscription], resources: Sequence[str])
         subscription_id__in={subscription_id for _, subscription_id in pairs},
     )
     return {row.name: row for row in rows.exclude(push_endpoint="").filter(paused=False).select_related("project")}
-
-
-def _failing_now(shown: Sequence[tuple[Subscription, int]]) -> list[Found]:
-    regions = sorted({settings.REGION, *settings.REGIONS})
-    views = iter(lane_views(default_backlog(), [Lane(row.pk, region) for row, _ in shown for region in regions]))
-    found = []
-    for row, undelivered in shown:
-        lanes = [view for _, view in zip(regions, views, strict=False)]
-        condition, lane = worst_lane([lane for lane in lanes if lane.is_known] or lanes[:1])
-        if condition in FAILING:
-            found.append((row, undelivered, condition, lane))
-    return found
-
-
-def _last_results(found: Sequence[Found]) -> dict[int, str]:
-    """Return the result of the last failed push of the deliveries that are retried next, by subscription."""
-    ids = [message_id for *_, lane in found for message_id in lane.retry_ids]
-    rows = Delivery.objects.filter(message_id__in=ids, subscription__in=[row.pk for row, *_ in found])
-    failed = rows.exclude(last_result="").order_by("last_attempt_at")
-    return dict(failed.values_list("subscription_id", "last_result"))
 
 
 def _failing_since(resources: Sequence[str], now: datetime) -> dict[str, datetime]:

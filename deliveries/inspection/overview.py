@@ -92,15 +92,29 @@ def health() -> Health:
 
 def _rates(project_ids: Any, now: datetime) -> dict[str, list[float]]:
     """Return the publishes and pushes per second of each of the last complete minutes."""
-    end = now.replace(second=0, microsecond=0)
-    minutes = [end - timedelta(minutes=ago) for ago in range(RATE_MINUTES, 0, -1)]
+    minutes = _minutes(now)
     rows = MetricMinute.objects.filter(
-        project__in=project_ids, event__in=("publish", "push"), at__gte=minutes[0], at__lt=end
+        project__in=project_ids, event__in=("publish", "push"), at__gte=minutes[0], at__lte=minutes[-1]
     )
     counts: dict[str, dict[datetime, int]] = {"publish": {}, "push": {}}
     for event, at, count in rows.order_by().values_list("event", "at").annotate(Sum("count")):
         counts[event][at] = count
     return {event: [of.get(at, 0) / 60 for at in minutes] if of else [] for event, of in counts.items()}
+
+
+def push_rates(resources: Sequence[str], *, now: datetime) -> dict[str, list[float]]:
+    """Return the pushes per second of each subscription in each of the last complete minutes, the newest last."""
+    minutes = _minutes(now)
+    rows = MetricMinute.objects.filter(resource__in=resources, event="push", at__gte=minutes[0], at__lte=minutes[-1])
+    rates: dict[str, list[float]] = {}
+    for resource, at, count in rows.order_by().values_list("resource", "at").annotate(Sum("count")):
+        rates.setdefault(resource, [0.0] * RATE_MINUTES)[minutes.index(at)] = count / 60
+    return rates
+
+
+def _minutes(now: datetime) -> list[datetime]:
+    end = now.replace(second=0, microsecond=0)
+    return [end - timedelta(minutes=ago) for ago in range(RATE_MINUTES, 0, -1)]
 
 
 def _dead_letters(project_ids: Any, now: datetime) -> int:

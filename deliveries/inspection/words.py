@@ -47,6 +47,22 @@ LEVELS = {
 }
 
 
+#: A condition in a word or two, for lists.
+CONDITIONS = {
+    Condition.DETACHED: gettext_lazy("detached"),
+    Condition.REDIS_DOWN: gettext_lazy("not known"),
+    Condition.PAUSED: gettext_lazy("paused"),
+    Condition.PULL: gettext_lazy("pull"),
+    Condition.IDLE: gettext_lazy("idle"),
+    Condition.NO_WORKER: gettext_lazy("no push worker"),
+    Condition.BACKING_OFF: gettext_lazy("backing off"),
+    Condition.SLOWED: gettext_lazy("slowed"),
+    Condition.RETRYING: gettext_lazy("retrying"),
+    Condition.WINDOW_FULL: gettext_lazy("window full"),
+    Condition.DELIVERING: gettext_lazy("delivering"),
+}
+
+
 def level(status: SubscriptionStatus) -> str:
     """Return "good", "warn" or "bad"."""
     chosen = LEVELS.get(status.condition, "bad")

@@ -120,7 +120,7 @@ class TopicAdmin(TransformsAdmin):
 
 @admin.register(Subscription)
 class SubscriptionAdmin(TransformsAdmin):
-    """Subscriptions, with the state of their deliveries."""
+    """Subscriptions. Their list is the data plane's (deliveries/admin/subscription_list.py)."""
 
     form = subscription_form.SubscriptionForm
     methods = {
@@ -130,9 +130,7 @@ class SubscriptionAdmin(TransformsAdmin):
         "delete": f"{SUBSCRIBER}.DeleteSubscription",
     }
     fixed = ("project", "subscription_id", "topic", "new_topic", "enable_message_ordering", "filter")
-    list_display = ("page_link", "topic", "push_endpoint", "state", "metrics")
     list_display_links = None
-    list_filter = ("detached", "paused", "project")
     search_fields = ("subscription_id", "project__project_id", "push_endpoint")
     list_select_related = ("project", "topic__project")
     actions = ("pause", "resume")
@@ -235,23 +233,6 @@ class SubscriptionAdmin(TransformsAdmin):
 
     def delete_by_service(self, row: Subscription) -> None:
         subscription_delete(name=row.name)
-
-    @admin.display(description=_("name"), ordering="subscription_id")
-    def page_link(self, row: Subscription) -> str:
-        return format_html('<a href="{}">{}</a>', reverse("admin:deliveries_state", args=[row.pk]), row.name)
-
-    @admin.display(description=_("Metrics"))
-    def metrics(self, row: Subscription) -> str:
-        return format_html('<a href="{}">{}</a>', reverse("admin:deliveries_charts", args=[row.pk]), _("charts"))
-
-    @admin.display(description=_("State"))
-    def state(self, row: Subscription) -> str:
-        """Return the state of the configuration. That of the deliveries is on the subscription's page."""
-        if row.detached or row.paused:
-            level, word = "warn", _("detached") if row.detached else _("paused")
-        else:
-            level, word = "", _("push") if row.push_endpoint else _("pull")
-        return format_html('<span class="badge {}">{}</span>', level, word)
 
     @admin.action(description=_("Pause: keep the push configuration and let messages wait"), permissions=["change"])
     def pause(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> None:

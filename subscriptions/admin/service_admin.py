@@ -35,6 +35,10 @@ class ServiceAdmin(ConsoleAdmin):
     fields: ClassVar[tuple[str, ...]] = ()
     list_per_page = 50
 
+    def get_action_choices(self, request: HttpRequest, default_choices: Any = ()) -> list[tuple[str, str]]:
+        """Return the actions on ticked rows, after a line that says so."""
+        return super().get_action_choices(request, [("", _("With the ticked rows"))])
+
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
         if self.fields:
             return list(self.fields)

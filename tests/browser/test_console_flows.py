@@ -80,7 +80,7 @@ def test_a_subscription_is_created_with_everything_it_needs(
     with chromium(live_server.url, theme=theme, locale=language, width=width) as browser:
         sign_in(browser)
         page = browser.open(ADD)
-        assert ("Delivery type" if english else "投递类型") in page.inner_text("#content")
+        assert ("Delivery type" if english else "传送类型") in page.inner_text("#content")
         endpoint, exactly_once = page.locator("#id_push_endpoint"), page.locator("#id_enable_exactly_once_delivery")
         assert (endpoint.is_visible(), exactly_once.is_visible()) == (False, True)
         page.focus("input[name=delivery_type][value=pull]")

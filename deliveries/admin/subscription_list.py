@@ -1,0 +1,153 @@
+"""The list of subscriptions: how each fares, beside what it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+from django.contrib import admin
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce, Concat
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import mark_safe
+from django.utils.translation import gettext_lazy as _
+
+from deliveries.inspection import words
+from deliveries.inspection.failing import conditions_of, last_results
+from deliveries.inspection.overview import last_round, push_rates
+from deliveries.inspection.status import Condition
+from deliveries.metrics import charts
+from deliveries.models import GaugeMinute
+from pushhub.common.clock import utcnow
+from subscriptions.admin.resources import SubscriptionAdmin
+from subscriptions.console.base import ProjectChangeList
+from subscriptions.console.navigation import chosen_project
+from subscriptions.models import Subscription
+
+#: The column of a subscription's full name, as gauges have it.
+NAME = Concat(Value("projects/"), "project__project_id", Value("/subscriptions/"), "subscription_id")
+
+
+class FailingFilter(admin.SimpleListFilter):
+    """Those that the last gauges found failing, or with messages that wait."""
+
+    title = _("health")
+    parameter_name = "health"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("failing", _("failing")), ("waiting", _("messages wait"))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() == "failing":
+            held = Q(gauge_backoff_ms__gt=0) | Q(gauge_unserved__gt=0)
+            return queryset.filter(held, paused=False).exclude(push_endpoint="")
+        return queryset.filter(gauge_undelivered__gt=0) if self.value() == "waiting" else queryset
+
+
+class SubscriptionChangeList(ProjectChangeList):
+    """The rows of a page, with the state of their lanes and their rates."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        rows: list[Any] = list(self.result_list)
+        short = bool(chosen_project(request))
+        rates = push_rates([row.name for row in rows], now=utcnow())
+        pushed = [row for row in rows if row.push_endpoint and row.gauge_undelivered and not row.paused]
+        try:
+            conditions = conditions_of(pushed)
+        except redis.RedisError:
+            conditions = {}
+        results = last_results({pk: lane for pk, (_, lane) in conditions.items()})
+        for row in rows:
+            row.is_short = short
+            row.condition, row.lane = conditions.get(row.pk, (None, None))
+            row.last_result = results.get(row.pk, "")
+            row.rates = rates.get(row.name, [])
+        self.result_list = rows
+
+
+class SubscriptionListAdmin(SubscriptionAdmin):
+    """The pages of subscriptions, with what the data plane knows of them."""
+
+    list_display = ("page_link", "health", "undelivered", "oldest", "rate", "topic_name", "endpoint")
+    list_filter = (FailingFilter, "detached", "paused", "project")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ProjectChangeList]:
+        return SubscriptionChangeList
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Subscription]:
+        """Return the rows with their last gauges; a subscription without a gauge has nothing that waits."""
+        gauges = GaugeMinute.objects.filter(Q(at=last_round(utcnow())), resource=OuterRef("full_name"))
+        rows: QuerySet[Subscription] = super().get_queryset(request).annotate(full_name=NAME)
+        return rows.annotate(
+            gauge_undelivered=Coalesce(Subquery(gauges.values("undelivered")), 0),
+            gauge_oldest_seconds=Coalesce(Subquery(gauges.values("oldest_unacked_seconds")), 0),
+            gauge_backoff_ms=Coalesce(Subquery(gauges.values("backoff_ms")), 0),
+            gauge_unserved=Coalesce(Subquery(gauges.values("unserved")), 0),
+        )
+
+    @admin.display(description=_("name"), ordering="subscription_id")
+    def page_link(self, row: Any) -> str:
+        address = reverse("admin:deliveries_state", args=[row.pk])
+        name = row.subscription_id if row.is_short else f"{row.project.project_id} / {row.subscription_id}"
+        return format_html('<a href="{}" title="{}">{}</a>', address, row.name, name)
+
+    @admin.display(description=_("topic"), ordering="topic__topic_id")
+    def topic_name(self, row: Any) -> str:
+        if row.topic is None:
+            return "_deleted-topic_"
+        return str(row.topic.topic_id if row.topic.project_id == row.project_id else row.topic.name)
+
+    @admin.display(description=_("push endpoint"), ordering="push_endpoint")
+    def endpoint(self, row: Any) -> str:
+        if not row.push_endpoint:
+            return str(_("pull"))
+        return format_html('<span class="clip mono" title="{0}">{0}</span>', row.push_endpoint)
+
+    @admin.display(description=_("Health"), ordering=F("gauge_backoff_ms").desc())
+    def health(self, row: Any) -> str:
+        """Return in a few words how its deliveries fare now, and the result of the last failed push."""
+        condition = _condition(row)
+        result = words.failing_text(condition, row.lane, row.last_result) if row.last_result else ""
+        text = f"{words.CONDITIONS[condition]}: {result}" if result else words.CONDITIONS[condition]
+        return format_html(
+            '<span class="badge {0}" title="{1}"><span class="clip">{1}</span></span>',
+            words.LEVELS.get(condition, "bad"),
+            text,
+        )
+
+    @admin.display(description=_("Waiting"), ordering="gauge_undelivered")
+    def undelivered(self, row: Any) -> str:
+        return format_html('<span class="number">{}</span>', row.gauge_undelivered)
+
+    @admin.display(description=_("Oldest"), ordering="gauge_oldest_seconds")
+    def oldest(self, row: Any) -> str:
+        if not row.gauge_undelivered:
+            return "-"
+        return format_html('<span class="number">{}</span>', words.duration_text(row.gauge_oldest_seconds * 1000))
+
+    @admin.display(description=_("Pushes"))
+    def rate(self, row: Any) -> str:
+        """Return the curve of its pushes as a link to its charts."""
+        curve = mark_safe(charts.sparkline(row.rates)) or _("charts")  # noqa: S308 - ours
+        label = _("Charts of %(name)s") % {"name": row.subscription_id}
+        address = reverse("admin:deliveries_charts", args=[row.pk])
+        return format_html('<a class="curve" href="{}" aria-label="{}">{}</a>', address, label, curve)
+
+
+def _condition(row: Any) -> Condition:
+    if row.detached:
+        return Condition.DETACHED
+    if row.paused:
+        return Condition.PAUSED
+    if not row.push_endpoint:
+        return Condition.PULL
+    if not row.gauge_undelivered:
+        return Condition.IDLE
+    return row.condition or Condition.REDIS_DOWN
+
+
+admin.site.unregister(Subscription)
+admin.site.register(Subscription, SubscriptionListAdmin)

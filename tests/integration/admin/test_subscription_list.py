@@ -1,0 +1,153 @@
+"""The list of subscriptions shows how each fares: its health, what waits, the last failure, the rate of its pushes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from deliveries.admin import subscription_list
+from deliveries.backlog.backlog import PREFIX, REGIONS_KEY, Lane
+from deliveries.backlog.default import default_backlog
+from deliveries.models import Delivery, GaugeMinute, GaugeRound, MetricMinute
+from pushhub.common.clock import utcnow
+from subscriptions.models import Subscription
+from tests.restapi import Api
+
+pytestmark = pytest.mark.django_db
+
+LIST = "/admin/subscriptions/subscription/"
+TOPIC = "projects/shop/topics/orders"
+
+
+@pytest.fixture
+def api(redis_url: str) -> Api:
+    api = Api()
+    api.create("topics/orders")
+    return api
+
+
+@pytest.fixture
+def client(redis_url: str) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("root", "root@example.com"))
+    return client
+
+
+def create(
+    api: Api, name: str, *, endpoint: str = "http://127.0.0.1:40009/", waiting: int = 0, backoff_ms: int = 0
+) -> None:
+    api.create(f"subscriptions/{name}", {"topic": TOPIC, "pushConfig": {"pushEndpoint": endpoint} if endpoint else {}})
+    at = utcnow().replace(second=0, microsecond=0)
+    GaugeRound.objects.get_or_create(at=at)
+    GaugeMinute.objects.create(
+        project="shop",
+        resource=f"projects/shop/subscriptions/{name}",
+        at=at,
+        undelivered=waiting,
+        oldest_unacked_seconds=90 * waiting,
+        outstanding=0,
+        push_window=3,
+        backoff_ms=backoff_ms,
+    )
+
+
+def shown(client: Client, query: str = "") -> dict[str, tuple[str, int]]:
+    """Return the health and the number of waiting messages of each row, in their order."""
+    page = client.get(f"{LIST}{query}").context["cl"]
+    admin = page.model_admin
+    return {
+        row.subscription_id: (admin.health(row).partition('title="')[2].partition('"')[0], row.gauge_undelivered)
+        for row in page.result_list
+    }
+
+
+def test_each_row_says_how_its_deliveries_fare(api: Api, client: Client) -> None:
+    create(api, "busy", waiting=3, backoff_ms=700)
+    create(api, "calm")
+    create(api, "held", waiting=2)
+    create(api, "pulled", endpoint="", waiting=1)
+    Subscription.objects.filter(subscription_id="held").update(paused=True)
+    assert shown(client) == {
+        "busy": ("no push worker", 3),
+        "calm": ("idle", 0),
+        "held": ("paused", 2),
+        "pulled": ("pull", 1),
+    }
+    assert list(shown(client, "?health=failing")) == ["busy"]
+    assert list(shown(client, "?health=waiting")) == ["busy", "held", "pulled"]
+    assert list(shown(client, "?o=-3")) == ["busy", "held", "pulled", "calm"]
+
+
+def test_a_row_that_backs_off_names_its_last_failure(api: Api, client: Client) -> None:
+    create(api, "busy", waiting=1, backoff_ms=700)
+    api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]})
+    delivery = Delivery.objects.get()
+    now_ms = utcnow().timestamp() * 1000
+    redis_client = default_backlog().client
+    lane = Lane(delivery.subscription_id, "local")
+    redis_client.zadd(f"{PREFIX}{lane.key}:z", {str(delivery.message_id): now_ms + 60_000})
+    redis_client.zadd(REGIONS_KEY, {"local": now_ms})
+    Delivery.objects.update(last_result="connect_failed", last_attempt_at=utcnow())
+    assert shown(client)["busy"][0] == "retrying: a refused connection"
+
+
+def test_names_are_short_where_a_project_is_chosen(api: Api, client: Client) -> None:
+    create(api, "busy")
+    assert ">shop / busy</a>" in client.get(LIST).content.decode()
+    client.post("/admin/choose-project/", {"project": "shop"})
+    page = client.get(LIST).content.decode()
+    assert ">busy</a>" in page
+    assert ">orders</td>" in page
+
+
+def test_the_curve_of_a_row_shows_the_last_minutes_and_leads_to_its_charts(api: Api, client: Client) -> None:
+    create(api, "busy")
+    for ago in (1, 3):
+        MetricMinute.objects.create(
+            project="shop",
+            resource="projects/shop/subscriptions/busy",
+            event="push",
+            at=utcnow().replace(second=0, microsecond=0) - timedelta(minutes=ago),
+            response_class="ack",
+            response_code=200,
+            count=60 * ago,
+            bytes=0,
+            latency_us_sum=0,
+            latency_us_max=0,
+        )
+    page = client.get(LIST).content.decode()
+    assert "11,20.0 12,2.0 13,20.0 14,14.0" in page
+    assert f"/charts/{Subscription.objects.get().pk}/" in page
+
+
+def test_without_redis_the_list_says_that_the_health_is_not_known(
+    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(api, "busy", waiting=3)
+    create(api, "calm")
+
+    def unreachable(*_: Any) -> None:
+        raise redis.ConnectionError
+
+    monkeypatch.setattr(subscription_list, "conditions_of", unreachable)
+    assert shown(client) == {"busy": ("not known", 3), "calm": ("idle", 0)}
+
+
+def test_a_page_of_the_list_needs_as_many_queries_with_many_rows_as_with_few(api: Api, client: Client) -> None:
+    create(api, "busy", waiting=1, backoff_ms=500)
+    counts = []
+    for more in (0, 30):
+        for number in range(more):
+            create(api, f"sub-{number}", waiting=1, backoff_ms=500)
+        client.get(LIST)
+        with CaptureQueriesContext(connection) as queries:
+            client.get(LIST)
+        counts.append(len(queries))
+    assert counts[0] == counts[1]
