@@ -178,7 +178,7 @@ def failing_text(condition: Condition, lane: LaneView, last_result: str) -> str:
     """Return in a few words why a lane fails: the last result, or that nobody serves its region."""
     if condition == Condition.NO_WORKER:
         return _("no push worker of region %(region)s") % {"region": lane.region}
-    return result_text(last_result) or "-"
+    return last_result or "-"
 
 
 def _counted(status: SubscriptionStatus) -> dict[str, Any]:

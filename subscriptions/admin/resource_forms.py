@@ -42,7 +42,7 @@ def wide_line() -> forms.TextInput:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Fields of a form below one heading. `css_class` says when they apply."""
+    """Fields of a form below one heading. `css_class` says when they apply, and that they are folded ("collapse")."""
 
     title: Promise
     fields: tuple[str, ...]
@@ -117,6 +117,7 @@ class ServiceForm(forms.ModelForm):  # type: ignore[type-arg]
         super().__init__(*args, **kwargs)
         for name, field in self.fields.items():
             if isinstance(field, forms.ModelChoiceField) and field.queryset is not None:
+                field.empty_label = _("choose") if field.required or name == "topic" else _("none")
                 offered = rows_held(self.caller, self.offered[name], field.queryset)
                 field.queryset = offered | field.queryset.filter(**self._current(name, field))
 

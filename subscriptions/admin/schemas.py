@@ -1,9 +1,10 @@
-"""The console's pages of schemas, which are created and changed through the API."""
+"""The console's pages of schemas. Revisions are added through the API."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
+from django import forms
 from django.contrib import admin
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
@@ -12,21 +13,54 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pushhub.common.clock import time_text
+from subscriptions.admin.resource_forms import ServiceForm
 from subscriptions.admin.service_admin import MAY_GET_POLICY, ServiceAdmin
+from subscriptions.iam.methods import authorize
+from subscriptions.models import Project
 from subscriptions.models.schemas import Schema
-from subscriptions.services.schemas import schema_delete
+from subscriptions.services.schemas import schema_create, schema_delete
 
 SCHEMAS = "google.pubsub.v1.SchemaService"
+
+
+class SchemaForm(ServiceForm):
+    """A new schema with its first revision."""
+
+    project = forms.ModelChoiceField(Project.objects.all(), label=_("Project"))
+    schema_id = forms.CharField(label=_("Schema ID"))
+    type = forms.ChoiceField(label=_("Type"), choices=Schema.Type.choices)
+    definition = forms.CharField(
+        label=_("Definition"), widget=forms.Textarea(attrs={"rows": 12, "cols": 80, "class": "mono"}), strip=False
+    )
+
+    offered = {"project": "pubsub.schemas.create"}
+    places = {"schemaId": "schema_id", "schema.type": "type", "schema": "definition"}
+
+    class Meta:
+        model = Schema
+        fields: ClassVar[list[str]] = []
+
+    def carry_out(self) -> Schema:
+        entered = self.cleaned_data
+        parent = entered["project"].name
+        authorize(self.caller, f"{SCHEMAS}.CreateSchema", {"parent": parent})
+        schema = {"type": entered["type"], "definition": entered["definition"]}
+        return schema_create(parent=parent, schema_id=entered["schema_id"], schema=schema, caller=self.caller).schema
 
 
 @admin.register(Schema)
 class SchemaAdmin(ServiceAdmin):
     """Schemas with their revisions."""
 
-    methods = {"view": f"{SCHEMAS}.GetSchema", "delete": f"{SCHEMAS}.DeleteSchema"}
+    form = SchemaForm
+    methods = {
+        "view": f"{SCHEMAS}.GetSchema",
+        "add": f"{SCHEMAS}.CreateSchema",
+        "delete": f"{SCHEMAS}.DeleteSchema",
+    }
+    fixed = ("project", "schema_id", "type", "definition")
     asked_per_row = MAY_GET_POLICY
     list_display = ("name", "language", "revision_count", "created", "permissions")
-    fields = ("name", "language", "created", "revisions")
     search_fields = ("schema_id", "project__project_id")
     list_select_related = ("project",)
 
@@ -34,8 +68,8 @@ class SchemaAdmin(ServiceAdmin):
         rows: QuerySet[Schema] = super().get_queryset(request).annotate(revision_total=Count("revisions"))
         return rows
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
+    def shown(self) -> tuple[str, ...]:
+        return ("name", "language", "created", "revisions")
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

@@ -17,6 +17,7 @@ from pushhub.common.errors import PushHubError
 from subscriptions.admin import transform_fields
 from subscriptions.admin.policies import permissions_link
 from subscriptions.console.base import ConsoleAdmin, caller_of
+from subscriptions.console.navigation import chosen_project, projects_visible
 from subscriptions.iam.methods import authorize_row
 from subscriptions.iam.visible import rows_callable
 from subscriptions.models import Subscription, Topic
@@ -37,7 +38,7 @@ class ServiceAdmin(ConsoleAdmin):
 
     def get_action_choices(self, request: HttpRequest, default_choices: Any = ()) -> list[tuple[str, str]]:
         """Return the actions on ticked rows, after a line that says so."""
-        return super().get_action_choices(request, [("", _("With the ticked rows"))])
+        return super().get_action_choices(request, [("", str(_("With the ticked rows")))])
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
         if self.fields:
@@ -75,7 +76,7 @@ class ServiceAdmin(ConsoleAdmin):
             for number, section in enumerate(sections)
         ]
         return [
-            (section.title, {"fields": fields, "classes": [section.css_class] if section.css_class else []})
+            (section.title, {"fields": fields, "classes": section.css_class.split()})
             for section, fields in groups
             if fields
         ]
@@ -109,6 +110,11 @@ class ServiceAdmin(ConsoleAdmin):
             self.form.__init__(form, *args, **{**options, "initial": {**initial, **(options.get("initial") or {})}})
 
         return type(self.form.__name__, (self.form,), {**left, "__init__": __init__, "caller": caller})
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """Return what a new row begins with: the chosen project, if the form has one."""
+        chosen = projects_visible(caller_of(request)).filter(project_id=chosen_project(request))
+        return {"project": chosen.first(), **super().get_changeform_initial_data(request)}
 
     def initial_of(self, obj: Any) -> dict[str, Any]:
         return {}

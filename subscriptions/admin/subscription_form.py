@@ -154,18 +154,20 @@ class SubscriptionForm(TransformsForm):
     sections = (
         Section(_("Name and topic"), ("project", "subscription_id", "topic", "new_topic")),
         Section(_("Delivery type"), ("delivery_type",)),
-        Section(_("Push"), ("push_endpoint", "wrapper", "push_attributes"), "only-push"),
+        Section(_("Push"), ("push_endpoint",), "only-push"),
         Section(
             _("Authentication of pushes"),
             ("agent", "service_account", "new_service_account", "audience", "grant_agent", "grant_act_as"),
             "only-push",
         ),
-        Section(_("Delivery guarantee"), ("enable_exactly_once_delivery",), "only-pull"),
+        Section(_("Form and pace of pushes"), ("wrapper", "push_attributes"), "only-push collapse"),
+        Section(_("Delivery guarantee"), ("enable_exactly_once_delivery",), "only-pull collapse"),
         Section(
             _("Deadline, retention and expiration"),
             ("ack_deadline_seconds", "message_retention", "retain_acked_messages", "expiration"),
+            "collapse",
         ),
-        Section(_("Ordering and filter"), ("enable_message_ordering", "filter")),
+        Section(_("Ordering and filter"), ("enable_message_ordering", "filter"), "collapse"),
         Section(
             _("Dead letters"),
             (
@@ -175,10 +177,11 @@ class SubscriptionForm(TransformsForm):
                 "max_delivery_attempts",
                 "grant_dead_letters",
             ),
+            "collapse",
         ),
-        Section(_("Retries"), ("minimum_backoff", "maximum_backoff")),
+        Section(_("Retries"), ("minimum_backoff", "maximum_backoff"), "collapse"),
         TRANSFORMS_SECTION,
-        Section(_("Labels"), ("labels",)),
+        Section(_("Labels"), ("labels",), "collapse"),
     )
     offered = {
         "project": "pubsub.subscriptions.create",

@@ -32,9 +32,9 @@ class TopicForm(TransformsForm):
 
     sections = (
         Section(_("Name"), ("project", "topic_id")),
-        Section(_("Message retention"), ("message_retention",)),
+        Section(_("Message retention"), ("message_retention",), "collapse"),
         TRANSFORMS_SECTION,
-        Section(_("Labels"), ("labels",)),
+        Section(_("Labels"), ("labels",), "collapse"),
     )
     offered = {"project": "pubsub.topics.create"}
     places = {"name": "topic_id", "labels": "labels", "messageRetentionDuration": "message_retention"}

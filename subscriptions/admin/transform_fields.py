@@ -21,7 +21,7 @@ from subscriptions.services.transforms import function_check
 from subscriptions.transforms.functions import Function
 
 FIELD_NAMES = ("transform_1", "transform_2", "transform_3", "transform_4", "transform_5")
-TRANSFORMS_SECTION = Section(gettext_lazy("Message transforms"), FIELD_NAMES)
+TRANSFORMS_SECTION = Section(gettext_lazy("Message transforms"), FIELD_NAMES, "collapse")
 #: The place of a transform in a path that a service names, such as `messageTransforms[1].javascriptUdf.code`.
 PATH = re.compile(r"messageTransforms\[(\d+)\]")
 

@@ -78,7 +78,8 @@ class ConsoleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return super().changelist_view(request, {"title": title, **(extra_context or {})})
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Render Django's page of a row with the row's name as its title."""
+        """Render Django's page of a row with the row's name as its title, and with one button that saves it."""
+        context |= {"show_save_and_add_another": False, "show_save_and_continue": False}
         if context.get("original") is not None:
             context["title"], context["subtitle"] = str(context["original"]), None
         return super().render_change_form(request, context, *args, **kwargs)

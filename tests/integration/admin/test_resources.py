@@ -252,3 +252,37 @@ def test_message_transforms_are_shown(admin: Client, api: Api, kind: str) -> Non
 
     assert '<summary><span class="mono">f</span></summary>' in page
     assert "m.data &lt; &#x27;x&#x27;" in page
+
+
+def test_a_schema_is_created_in_the_console_with_its_first_revision(admin: Client, api: Api) -> None:
+    page = "/admin/subscriptions/schema/add/"
+    project = Project.objects.get(project_id="shop").pk
+    entered = {"project": project, "schema_id": "order", "type": "AVRO", "definition": '{"type": "nonsense"}'}
+    assert "definition" in errors(admin.post(page, entered))
+    entered["definition"] = '{"type": "record", "name": "Order", "fields": []}'
+    assert admin.post(page, entered).status_code == 302
+    assert api.get("schemas/order?view=FULL").body["definition"] == entered["definition"]
+    assert errors(admin.post(page, entered)) == {"__all__": ["There is one of this name already. Choose another."]}
+
+
+def test_a_form_takes_over_the_chosen_project_and_folds_what_is_seldom_needed(admin: Client) -> None:
+    page = "/admin/subscriptions/subscription/add/"
+    admin.post("/admin/choose-project/", {"project": "shop"})
+    answer = admin.get(page)
+    assert answer.context["adminform"].form.initial["project"] == Project.objects.get(project_id="shop")
+    text = answer.content.decode()
+    assert "---------" not in text
+    assert "_addanother" not in text
+    folded = text.count("<details><summary>")
+    assert folded > 5
+    wrong = admin.post(page, form(maximum_backoff="forever")).content.decode()
+    assert wrong.count("<details><summary>") == folded - 1, "the section with an error is open"
+
+
+@pytest.mark.parametrize("address", ["/admin/subscriptions/nowhere/", "/nowhere"])
+def test_what_is_nowhere_is_a_page_that_leads_on(admin: Client, address: str) -> None:
+    answer = admin.get(address)
+    assert answer.status_code == 404
+    text = answer.content.decode()
+    assert f"There is no page at {address}" in text
+    assert 'href="/admin/"' in text
