@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
 from django.apps import apps
@@ -183,7 +183,7 @@ def fillings(world: World, tenant: str, pattern: str, names: list[str]) -> Itera
             if type(row).__name__ in tree.KINDS:
                 yield {"name": tree.name_of(row)}
     else:
-        [name] = names
-        rows = {"subscription_id": Subscription, "topic_id": Topic, "pk": Subscription, "message_id": Message}.get(name)
-        for row in world.of(tenant, rows or {"object_id": model, "id": model}[name]):
-            yield {name: row.pk}
+        kinds = {"subscription_id": Subscription, "topic_id": Topic, "pk": Subscription, "message_id": Message}
+        kinds |= {"object_id": model, "id": model}
+        for rows in product(*(world.of(tenant, kinds[name]) for name in names)):
+            yield {name: row.pk for name, row in zip(names, rows, strict=True)}

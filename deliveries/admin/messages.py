@@ -26,6 +26,7 @@ from deliveries.admin.demo import demo_page
 from deliveries.admin.message_pages import MessagePages
 from deliveries.admin.overview import overview_live
 from deliveries.admin.readonly import ReadOnlyAdmin, publish_time_shown
+from deliveries.admin.search import search_page
 from deliveries.admin.subscription_pages import subscription_urls
 from deliveries.inspection import words
 from deliveries.inspection.contents import rows_with_originals
@@ -180,6 +181,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
             path("demo/", view(demo_page), name="deliveries_demo"),
             path("rejected/", view(self.rejected), name="deliveries_rejected"),
             path("flower/", view(self.flower), name="deliveries_flower"),
+            path("search/", view(search_page), name="deliveries_search"),
             path("overview/", view(overview_live), name="deliveries_overview"),
             *super().get_urls(),
         ]

@@ -21,8 +21,7 @@ from deliveries.inspection.status import Condition
 from deliveries.metrics import charts
 from deliveries.models import GaugeMinute
 from pushhub.common.clock import utcnow
-from subscriptions.admin.resources import SubscriptionAdmin
-from subscriptions.console.base import ProjectChangeList
+from subscriptions.console.base import ConsoleAdmin, ProjectChangeList
 from subscriptions.console.navigation import chosen_project
 from subscriptions.models import Subscription
 
@@ -68,8 +67,8 @@ class SubscriptionChangeList(ProjectChangeList):
         self.result_list = rows
 
 
-class SubscriptionListAdmin(SubscriptionAdmin):
-    """The pages of subscriptions, with what the data plane knows of them."""
+class SubscriptionList(ConsoleAdmin):
+    """What the data plane adds to the control plane's pages of subscriptions."""
 
     list_display = ("page_link", "health", "undelivered", "oldest", "rate", "topic_name", "endpoint")
     list_filter = (FailingFilter, "detached", "paused", "project")
@@ -149,5 +148,4 @@ def _condition(row: Any) -> Condition:
     return row.condition or Condition.REDIS_DOWN
 
 
-admin.site.unregister(Subscription)
-admin.site.register(Subscription, SubscriptionListAdmin)
+admin.site.extend(Subscription, SubscriptionList)  # type: ignore[attr-defined]

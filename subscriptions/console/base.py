@@ -220,13 +220,26 @@ class ConsoleSite(admin.AdminSite):
             login.remember_browser(request, response)
         return response
 
+    def __init__(self, name: str = "admin") -> None:
+        super().__init__(name)
+        self._extensions: dict[type[Model], type[ConsoleAdmin]] = {}
+
     def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
-        page = admin_class or admin.ModelAdmin
-        if not issubclass(page, ConsoleAdmin):
-            page = type(page.__name__, (ConsoleAdmin, page), {"__module__": page.__module__})
-        super().register(model_or_iterable, page, **options)
         for model in (model_or_iterable,) if isinstance(model_or_iterable, type) else model_or_iterable:
+            page = admin_class or admin.ModelAdmin
+            base = self._extensions.get(model, ConsoleAdmin)
+            if not issubclass(page, base):
+                page = type(page.__name__, (base, page), {"__module__": page.__module__})
+            super().register(model, page, **options)
             _translate_names(model)
+
+    def extend(self, model: type[Model], extension: type[ConsoleAdmin]) -> None:
+        """Let another app add to the pages of a model, whichever of the two is loaded first."""
+        self._extensions[model] = extension
+        if self.is_registered(model):
+            page = type(self.get_model_admin(model))
+            self.unregister(model)
+            self.register(model, page)
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         """Return Django's context with the sidebar and the project switcher."""

@@ -14,7 +14,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from django.contrib.auth.models import User
 from django.db import connection
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from deliveries.admin import demoreceiver
@@ -71,6 +71,11 @@ def save(browser: Watched) -> None:
         browser.page.click("input[name=_save]")
 
 
+def unfold(page: Page) -> None:
+    """Open the sections of a form that are folded."""
+    page.evaluate("for (const section of document.querySelectorAll('fieldset > details')) section.open = true")
+
+
 @pytest.mark.parametrize("language, theme, width", WINDOWS)
 def test_a_subscription_is_created_with_everything_it_needs(
     api: Api, live_server: LiveServer, chromium: Chromium, settings: Any, language: str, theme: str, width: int
@@ -80,6 +85,8 @@ def test_a_subscription_is_created_with_everything_it_needs(
     with chromium(live_server.url, theme=theme, locale=language, width=width) as browser:
         sign_in(browser)
         page = browser.open(ADD)
+        check_page(browser, width)
+        unfold(page)
         assert ("Delivery type" if english else "传送类型") in page.inner_text("#content")
         endpoint, exactly_once = page.locator("#id_push_endpoint"), page.locator("#id_enable_exactly_once_delivery")
         assert (endpoint.is_visible(), exactly_once.is_visible()) == (False, True)
@@ -100,6 +107,8 @@ def test_a_subscription_is_created_with_everything_it_needs(
         for text in expected:
             assert text in errors
         check_page(browser, width)
+        assert page.locator("#id_ack_deadline_seconds").is_visible(), "a section with an error is open"
+        unfold(page)
         page.fill("#id_subscription_id", "created")
         page.fill("#id_new_topic", "fresh")
         page.fill("#id_push_endpoint", "https://example.com/push")
@@ -232,6 +241,7 @@ def test_a_function_is_added_to_a_topic(
     with chromium(live_server.url, theme=theme, locale=language, width=width) as browser:
         sign_in(browser)
         page = browser.open(f"/admin/subscriptions/topic/{topic.pk}/change/")
+        unfold(page)
         page.locator(".transform > summary").first.press("Enter")
         expect(page.locator("#id_transform_1_0")).to_be_visible()
         check_page(browser, width)
@@ -245,3 +255,27 @@ def test_a_function_is_added_to_a_topic(
         page.wait_for_selector("ul.messagelist .success")
         page = browser.open(f"/admin/subscriptions/topic/{topic.pk}/change/")
         assert page.input_value("#id_transform_1_1") == "function redact(message) {\n  return message;\n}"
+
+
+@pytest.mark.parametrize("language, theme, width", WINDOWS)
+def test_everything_is_searched_and_the_keys_are_listed_by_keyboard(
+    api: Api, live_server: LiveServer, chromium: Chromium, language: str, theme: str, width: int
+) -> None:
+    api.create("subscriptions/orders-eu", {"topic": "projects/shop/topics/orders"})
+    with chromium(live_server.url, theme=theme, locale=language, width=width) as browser:
+        sign_in(browser)
+        page = browser.page
+        page.keyboard.press("?")
+        expect(page.locator("#keys")).to_be_visible()
+        check_page(browser, width)
+        page.keyboard.press("Escape")
+        expect(page.locator("#keys")).not_to_be_visible()
+        page.keyboard.press("/")
+        page.keyboard.type("orders/?")
+        assert page.locator("#console-search input").input_value() == "orders/?", "keys in a field are text"
+        page.locator("#console-search input").fill("orders")
+        with page.expect_navigation(wait_until="networkidle"):
+            page.keyboard.press("Enter")
+        check_page(browser, width)
+        page.click("text='projects/shop/subscriptions/orders-eu'")
+        expect(page.locator(".tabs")).to_be_visible(timeout=TIMEOUT_MS)

@@ -1,11 +1,26 @@
 "use strict";
-// Menus of the console: one is open at a time, and Escape or a click elsewhere closes it.
+// Menus of the console: one is open at a time, and Escape or a click elsewhere closes it. "/" leads to the search, and
+// "?" lists the keys.
 
+const search = document.querySelector("#console-search input");
+const keys = document.getElementById("keys");
 const menus = () => document.querySelectorAll("details.menu[open]");
 
 document.addEventListener("click", event => {
   for (const menu of menus()) {
     if (!menu.contains(event.target)) menu.open = false;
+  }
+});
+
+document.addEventListener("keydown", event => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, [contenteditable]")) return;
+  if (event.key === "/" && search) {
+    event.preventDefault();
+    setNavigation(true);
+    search.focus();
+    search.select();
+  } else if (event.key === "?" && keys) {
+    keys.showModal();
   }
 });
 

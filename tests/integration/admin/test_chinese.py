@@ -15,7 +15,7 @@ from tests.tenants import TENANTS, World, addresses, world_of_tenants
 pytestmark = [pytest.mark.django_db, pytest.mark.any_database]
 
 #: Elements whose text is code or a name.
-CODE = {"script", "style", "code", "pre", "option", "title", "text"}
+CODE = {"script", "style", "code", "pre", "kbd", "option", "title", "text"}
 #: Attributes that a browser shows or reads out.
 VISIBLE_ATTRIBUTES = {"title", "placeholder", "aria-label", "alt"}
 #: Two English words in a row, or one that begins with a capital letter.

@@ -1,0 +1,79 @@
+"""The search of the console finds subscriptions, topics and messages, of those that its reader may see."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from subscriptions.iam import grants
+from subscriptions.models import Project, Subscription, Topic
+from tests.restapi import Api
+
+pytestmark = pytest.mark.django_db
+
+SEARCH = "/admin/deliveries/delivery/search/"
+
+
+@pytest.fixture
+def client(redis_url: str) -> Client:
+    api = Api()
+    for topic in ("orders", "invoices"):
+        api.create(f"topics/{topic}")
+        api.create(f"subscriptions/{topic}-eu", {"topic": f"projects/shop/topics/{topic}"})
+    client = Client()
+    client.force_login(User.objects.create_superuser("root", "root@example.com"))
+    return client
+
+
+def found(client: Client, text: str) -> list[str]:
+    return [one["name"] for one in client.get(SEARCH, {"q": text}).context["found"]]
+
+
+def test_parts_of_names_find_subscriptions_and_topics(client: Client) -> None:
+    assert found(client, "orders") == ["projects/shop/subscriptions/orders-eu", "projects/shop/topics/orders"]
+    assert found(client, "SHOP eu") == [
+        "projects/shop/subscriptions/invoices-eu",
+        "projects/shop/subscriptions/orders-eu",
+    ]
+    assert found(client, "nothing-like-it") == []
+    assert found(client, "") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("orders-eu", "/admin/deliveries/delivery/state/{subscription}/"),
+        ("projects/shop/subscriptions/orders-eu", "/admin/deliveries/delivery/state/{subscription}/"),
+        ("1234567", "/admin/deliveries/message/way/1234567/"),
+    ],
+)
+def test_a_single_find_is_opened(client: Client, text: str, address: str) -> None:
+    subscription = Subscription.objects.get(subscription_id="orders-eu").pk
+    assert client.get(SEARCH, {"q": text}).headers["Location"] == address.format(subscription=subscription)
+
+
+def test_words_that_look_like_markup_or_large_numbers_are_only_words(client: Client) -> None:
+    page = client.get(SEARCH, {"q": "<b>x</b>"}).content.decode()
+    assert "<b>x</b>" not in page
+    assert found(client, str(2**63)) == []
+    assert found(client, "٣") == []
+
+
+def test_a_reader_finds_only_what_it_may_see(client: Client) -> None:
+    user = User.objects.create(username="ada", email="ada@example.com", is_staff=True)
+    user.user_permissions.set(Permission.objects.all())
+    ada = Client()
+    ada.force_login(user)
+    assert found(ada, "orders") == []
+    grants.role_grant(Topic.objects.get(topic_id="orders"), role="roles/pubsub.viewer", member="user:ada@example.com")
+    pk = Topic.objects.get(topic_id="orders").pk
+    assert ada.get(SEARCH, {"q": "orders"}).headers["Location"] == f"/admin/subscriptions/topic/{pk}/change/"
+    assert Client().get(SEARCH, {"q": "orders"}).status_code == 302
+
+
+def test_a_chosen_project_limits_the_search(client: Client) -> None:
+    other = Project.objects.create(project_id="other")
+    Topic.objects.create(project=other, topic_id="orders")
+    client.post("/admin/choose-project/", {"project": "shop"})
+    assert found(client, "orders") == ["projects/shop/subscriptions/orders-eu", "projects/shop/topics/orders"]
