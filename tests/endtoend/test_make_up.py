@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -233,3 +234,16 @@ def test_anonymous_callers_are_refused_on_an_address_that_other_machines_reach(t
     assert refused.returncode == 1
     assert refused.stderr.startswith("PushHub cannot start: PUSHHUB_ANONYMOUS lets callers in without a token")
     assert len(refused.stderr.splitlines()) == 1
+
+
+def test_an_environment_that_an_interrupted_make_left_without_pip_is_made_again(tmp_path: Path) -> None:
+    """Given the environment of a `make up` that ended before pip was there, then the next one has a whole one."""
+    folder = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    for said in ("making the virtual environment", ""):
+        made = subprocess.run(
+            ["make", f"VENV={folder}", f"PYTHON={sys.executable}", f"{folder}/.made"],
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert made.stdout.startswith(said or "make: "), "a whole one is left as it is"
+    subprocess.run([folder / "bin" / "python", "-m", "pip", "--version"], check=True, capture_output=True)

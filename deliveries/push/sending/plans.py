@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from deliveries.push.sending.httpclient import Endpoint, PushClient
 from deliveries.rules.outcome import Reason
 from pushhub.common.errors import PushHubError
+from pushhub.common.repeats import Repeats
 from subscriptions.identity.agents import accounts_signable
 from subscriptions.identity.tokens import IdToken, id_token_mint
 from subscriptions.selectors import PushSettings, push_settings
@@ -65,6 +66,7 @@ class PlanBook:
         self._names: dict[int, str] = {}
         self._monotonic = monotonic
         self._time = wall_clock
+        self._denials = Repeats(monotonic=monotonic)
 
     def get(self, subscription_id: int, *, now: float) -> PushPlan | None:
         """Return the plan, or None if it must be made first. `now` is on the clock of `time.monotonic`."""
@@ -143,6 +145,8 @@ class PlanBook:
         try:
             token = self._tokens[key] = id_token_mint(email=key[0], audience=key[1])
         except PushHubError as denied:
-            logger.warning("no token for subscription %s: %s", settings.name, denied.message)
+            if count := self._denials.count((settings.id, denied.message)):
+                often = f" ({count} times in the last minute or longer)" if count > 1 else ""
+                logger.warning("no token for subscription %s: %s%s", settings.name, denied.message, often)
             return None
         return token
