@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 
-import redis
-
 from deliveries.backlog.backlog import Lane
 from deliveries.backlog.default import default_backlog
 from deliveries.deadletters.forwarding import dead_letter_topic_usable, dead_letters_forward
+from deliveries.deadletters.moving import Moved
 from deliveries.journal import records
 from deliveries.models import Delivery
 from deliveries.store import statements
@@ -19,8 +17,6 @@ from deliveries.store.writelock import write_transaction
 from pushhub.common.errors import FailedPrecondition
 from subscriptions import audit
 from subscriptions.models import Subscription
-
-logger = logging.getLogger(__name__)
 
 
 class Settlement(StrEnum):
@@ -79,11 +75,5 @@ def _settle(source: Subscription, region: str, seek: int, rows: Mapping[int, Del
             attempts = [rows[message_id].attempts for message_id in ids]
             announce = [partial(records.skipped, subscription=source, region=region, ids=ids, attempts=attempts)]
     lane = Lane(source.pk, region)
-    announce.insert(0, partial(default_backlog().release, lane, ids))
-    for tell in announce:
-        try:
-            tell()
-        except redis.RedisError as error:
-            # Its audit finds out what the database says.
-            logger.warning("Redis was not told of messages that were settled by hand: %s", type(error).__name__)
+    Moved(len(ids), [partial(default_backlog().release, lane, ids), *announce]).announce_all()
     return len(ids)

@@ -258,7 +258,8 @@ def _blocking(row: Delivery) -> Delivery | None:
     """Return the delivery of an earlier message of the same ordering key, if this one waits for it."""
     try:
         blocker = blockers(default_backlog(), Lane(row.subscription_id, row.region), [row.message_id])
-    except redis.RedisError:
+    except redis.RedisError as error:
+        outage_or_raise(error)
         return None
     if row.message_id not in blocker or blocker[row.message_id].message_id == row.message_id:
         return None
