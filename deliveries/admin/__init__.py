@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
-from deliveries.admin import deadletters, endpoints, messages, metrics, overview, publishjobs, subscription_list
+from deliveries.admin import (
+    deadletters,
+    endpoints,
+    messages,
+    metrics,
+    overview,
+    publishjobs,
+    subscription_list,
+    topic_pages,
+)
 
-__all__ = ["deadletters", "endpoints", "messages", "metrics", "overview", "publishjobs", "subscription_list"]
+__all__ = [
+    "deadletters",
+    "endpoints",
+    "messages",
+    "metrics",
+    "overview",
+    "publishjobs",
+    "subscription_list",
+    "topic_pages",
+]

@@ -28,6 +28,7 @@ from deliveries.admin.overview import overview_live
 from deliveries.admin.readonly import ReadOnlyAdmin, publish_time_shown
 from deliveries.admin.search import search_page
 from deliveries.admin.subscription_pages import subscription_urls
+from deliveries.admin.topic_pages import topic_tabs
 from deliveries.inspection import words
 from deliveries.inspection.contents import rows_with_originals
 from deliveries.models import ArchiveFile, Delivery, Message
@@ -192,7 +193,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         topic = get_object_or_404(Topic.objects.select_related("project"), pk=topic_id)
         check_row(request, topic, PUBLISH, {"topic": topic.name})
-        form = PublishForm(request.POST or None)
+        form, tabs = PublishForm(request.POST or None), topic_tabs(topic, "publish", caller=caller_of(request))
         if request.method == "POST" and form.is_valid():
             try:
                 [message_id] = message_publish(topic=topic, messages=form.messages())
@@ -201,7 +202,9 @@ class DeliveryAdmin(ReadOnlyAdmin):
             else:
                 messages.success(request, _("Published message %(id)s.") % {"id": message_id})
                 return HttpResponseRedirect(reverse("admin:deliveries_publish", args=[topic_id]))
-        return self._page(request, "admin/deliveries/publish.html", title=topic.name, form=form, opts=Topic._meta)
+        return self._page(
+            request, "admin/deliveries/publish.html", title=topic.name, form=form, opts=Topic._meta, tabs=tabs
+        )
 
     def rejected(self, request: HttpRequest) -> HttpResponse:
         """Task messages that could not be decoded: of any project, so for superusers."""

@@ -20,7 +20,7 @@ from deliveries.admin.diagnosis_page import DIAGNOSE
 from deliveries.inspection import words
 from deliveries.inspection.counting import counting_level, counting_text
 from deliveries.inspection.failing import Failing, failing_subscriptions
-from deliveries.inspection.overview import MEAN_MINUTES, Overview, health, overview
+from deliveries.inspection.overview import Overview, health, overview
 from deliveries.metrics import charts
 from deliveries.metrics.coverage import Counting
 from deliveries.observability.probes import Component, Status
@@ -123,8 +123,7 @@ def _figures(figures: Overview) -> list[tuple[str, str, str]]:
     """The label, the text and the curve of each figure."""
 
     def rate(label: str, rates: Sequence[float]) -> tuple[str, str, str]:
-        recent = rates[-MEAN_MINUTES:]
-        return label, f"{sum(recent) / len(recent):.1f} / s" if recent else "-", mark_safe(charts.sparkline(rates))  # noqa: S308 - ours
+        return label, words.rate_text(rates), mark_safe(charts.sparkline(rates))  # noqa: S308 - ours
 
     oldest = "-" if figures.oldest_seconds is None else words.duration_text(figures.oldest_seconds * 1000)
     return [

@@ -33,7 +33,7 @@ def search_page(request: HttpRequest) -> HttpResponse:
         address = reverse("admin:deliveries_message_way", args=[int(text)])
         found.append({"kind": _("Message"), "name": text, "url": address})
     found += _found(_("Subscription"), subscriptions, "admin:deliveries_state")
-    found += _found(_("Topic"), topics, "admin:subscriptions_topic_change")
+    found += _found(_("Topic"), topics, "admin:deliveries_topic")
     if len(found) == 1:
         return HttpResponseRedirect(found[0]["url"])
     context = {**admin.site.each_context(request), "title": _("Search"), "text": text, "found": found}

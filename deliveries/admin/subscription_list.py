@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import redis
@@ -16,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from deliveries.inspection import words
 from deliveries.inspection.failing import conditions_of, last_results
-from deliveries.inspection.overview import last_round, push_rates
+from deliveries.inspection.overview import last_round, rates
 from deliveries.inspection.status import Condition
 from deliveries.metrics import charts
 from deliveries.models import GaugeMinute
@@ -45,25 +46,53 @@ class FailingFilter(admin.SimpleListFilter):
         return queryset.filter(gauge_undelivered__gt=0) if self.value() == "waiting" else queryset
 
 
+def with_gauges(rows: QuerySet[Subscription]) -> QuerySet[Any]:
+    """Return the rows with their last gauges; a subscription without a gauge has nothing that waits."""
+    gauges = GaugeMinute.objects.filter(Q(at=last_round(utcnow())), resource=OuterRef("full_name"))
+    return rows.annotate(full_name=NAME).annotate(
+        gauge_undelivered=Coalesce(Subquery(gauges.values("undelivered")), 0),
+        gauge_oldest_seconds=Coalesce(Subquery(gauges.values("oldest_unacked_seconds")), 0),
+        gauge_backoff_ms=Coalesce(Subquery(gauges.values("backoff_ms")), 0),
+        gauge_unserved=Coalesce(Subquery(gauges.values("unserved")), 0),
+    )
+
+
+def conditions_set(rows: Sequence[Any]) -> None:
+    """Give each row with gauges its `condition`, its worst `lane` and its `last_result`."""
+    pushed = [row for row in rows if row.push_endpoint and row.gauge_undelivered and not row.paused]
+    try:
+        conditions = conditions_of(pushed)
+    except redis.RedisError:
+        conditions = {}
+    results = last_results({pk: lane for pk, (_, lane) in conditions.items()})
+    for row in rows:
+        found, row.lane = conditions.get(row.pk, (Condition.REDIS_DOWN, None))
+        row.condition = _condition(row, found)
+        row.last_result = results.get(row.pk, "")
+
+
+def health_badge(row: Any) -> str:
+    """Return in a few words how a row's deliveries fare now, and the result of the last failed push."""
+    word = str(words.CONDITIONS[row.condition])
+    text = f"{word}: {row.last_result}" if row.last_result else word
+    return format_html(
+        '<span class="badge {0}" title="{1}"><span class="clip">{1}</span></span>',
+        words.LEVELS.get(row.condition, "bad"),
+        text,
+    )
+
+
 class SubscriptionChangeList(ProjectChangeList):
     """The rows of a page, with the state of their lanes and their rates."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows: list[Any] = list(self.result_list)
-        short = bool(chosen_project(request))
-        rates = push_rates([row.name for row in rows], now=utcnow())
-        pushed = [row for row in rows if row.push_endpoint and row.gauge_undelivered and not row.paused]
-        try:
-            conditions = conditions_of(pushed)
-        except redis.RedisError:
-            conditions = {}
-        results = last_results({pk: lane for pk, (_, lane) in conditions.items()})
+        conditions_set(rows)
+        pushes = rates("push", [row.name for row in rows], now=utcnow())
         for row in rows:
-            row.is_short = short
-            row.condition, row.lane = conditions.get(row.pk, (None, None))
-            row.last_result = results.get(row.pk, "")
-            row.rates = rates.get(row.name, [])
+            row.is_short = bool(chosen_project(request))
+            row.rates = pushes.get(row.name, [])
         self.result_list = rows
 
 
@@ -77,15 +106,7 @@ class SubscriptionList(ConsoleAdmin):
         return SubscriptionChangeList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Subscription]:
-        """Return the rows with their last gauges; a subscription without a gauge has nothing that waits."""
-        gauges = GaugeMinute.objects.filter(Q(at=last_round(utcnow())), resource=OuterRef("full_name"))
-        rows: QuerySet[Subscription] = super().get_queryset(request).annotate(full_name=NAME)
-        return rows.annotate(
-            gauge_undelivered=Coalesce(Subquery(gauges.values("undelivered")), 0),
-            gauge_oldest_seconds=Coalesce(Subquery(gauges.values("oldest_unacked_seconds")), 0),
-            gauge_backoff_ms=Coalesce(Subquery(gauges.values("backoff_ms")), 0),
-            gauge_unserved=Coalesce(Subquery(gauges.values("unserved")), 0),
-        )
+        return with_gauges(super().get_queryset(request))
 
     @admin.display(description=_("name"), ordering="subscription_id")
     def page_link(self, row: Any) -> str:
@@ -107,15 +128,7 @@ class SubscriptionList(ConsoleAdmin):
 
     @admin.display(description=_("Health"), ordering=F("gauge_backoff_ms").desc())
     def health(self, row: Any) -> str:
-        """Return in a few words how its deliveries fare now, and the result of the last failed push."""
-        condition = _condition(row)
-        result = words.failing_text(condition, row.lane, row.last_result) if row.last_result else ""
-        text = f"{words.CONDITIONS[condition]}: {result}" if result else words.CONDITIONS[condition]
-        return format_html(
-            '<span class="badge {0}" title="{1}"><span class="clip">{1}</span></span>',
-            words.LEVELS.get(condition, "bad"),
-            text,
-        )
+        return health_badge(row)
 
     @admin.display(description=_("Waiting"), ordering="gauge_undelivered")
     def undelivered(self, row: Any) -> str:
@@ -136,16 +149,14 @@ class SubscriptionList(ConsoleAdmin):
         return format_html('<a class="curve" href="{}" aria-label="{}">{}</a>', address, label, curve)
 
 
-def _condition(row: Any) -> Condition:
+def _condition(row: Any, of_lane: Condition) -> Condition:
     if row.detached:
         return Condition.DETACHED
     if row.paused:
         return Condition.PAUSED
     if not row.push_endpoint:
         return Condition.PULL
-    if not row.gauge_undelivered:
-        return Condition.IDLE
-    return row.condition or Condition.REDIS_DOWN
+    return of_lane if row.gauge_undelivered else Condition.IDLE
 
 
 admin.site.extend(Subscription, SubscriptionList)  # type: ignore[attr-defined]

@@ -27,8 +27,6 @@ from subscriptions.models import Project
 FRESH = timedelta(minutes=3)
 #: The minutes of the curves of rates.
 RATE_MINUTES = 15
-#: The rate is the mean of this many of them.
-MEAN_MINUTES = 5
 DEAD_LETTER_PERIOD = timedelta(days=1)
 
 
@@ -64,12 +62,12 @@ def overview(projects: QuerySet[Project], *, clock: Clock = utcnow) -> Overview:
     totals = gauges.aggregate(
         undelivered=Sum("undelivered", default=0), oldest=Max("oldest_unacked_seconds", default=0)
     )
-    rates = _rates(ids, now)
+    summed = _rates(ids, now)
     return Overview(
         undelivered=totals["undelivered"] if taken else None,
         oldest_seconds=totals["oldest"] if taken else None,
-        publish_rates=rates["publish"],
-        push_rates=rates["push"],
+        publish_rates=summed["publish"],
+        push_rates=summed["push"],
         dead_letters=_dead_letters(ids, now),
     )
 
@@ -102,14 +100,14 @@ def _rates(project_ids: Any, now: datetime) -> dict[str, list[float]]:
     return {event: [of.get(at, 0) / 60 for at in minutes] if of else [] for event, of in counts.items()}
 
 
-def push_rates(resources: Sequence[str], *, now: datetime) -> dict[str, list[float]]:
-    """Return the pushes per second of each subscription in each of the last complete minutes, the newest last."""
+def rates(event: str, resources: Sequence[str], *, now: datetime) -> dict[str, list[float]]:
+    """Return the events per second of each resource in each of the last complete minutes, the newest last."""
     minutes = _minutes(now)
-    rows = MetricMinute.objects.filter(resource__in=resources, event="push", at__gte=minutes[0], at__lte=minutes[-1])
-    rates: dict[str, list[float]] = {}
+    rows = MetricMinute.objects.filter(resource__in=resources, event=event, at__gte=minutes[0], at__lte=minutes[-1])
+    found: dict[str, list[float]] = {}
     for resource, at, count in rows.order_by().values_list("resource", "at").annotate(Sum("count")):
-        rates.setdefault(resource, [0.0] * RATE_MINUTES)[minutes.index(at)] = count / 60
-    return rates
+        found.setdefault(resource, [0.0] * RATE_MINUTES)[minutes.index(at)] = count / 60
+    return found
 
 
 def _minutes(now: datetime) -> list[datetime]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -34,6 +35,8 @@ REASONS: dict[str, Any] = {
     Reason.TRANSFORM_FAILED: gettext_lazy("a message transform that failed"),
     Reason.INTERNAL: gettext_lazy("an internal error"),
 }
+#: The minutes that a rate is the mean of.
+MEAN_MINUTES = 5
 #: How the console marks a condition.
 LEVELS = {
     Condition.IDLE: "good",
@@ -114,6 +117,12 @@ def duration_text(milliseconds: float) -> str:
         if seconds >= 2 * size:
             return f"{int(seconds // size)} {unit}"
     return f"{seconds:.1f} s" if seconds < 10 else f"{round(seconds)} s"
+
+
+def rate_text(rates: Sequence[float]) -> str:
+    """Return the mean of the last five of the rates of minutes; "-" if none was counted."""
+    recent = rates[-MEAN_MINUTES:]
+    return f"{sum(recent) / len(recent):.1f} / s" if recent else "-"
 
 
 def status_sentence(status: SubscriptionStatus) -> str:

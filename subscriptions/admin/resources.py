@@ -90,7 +90,7 @@ class ProjectAdmin(ServiceAdmin):
 
 @admin.register(Topic)
 class TopicAdmin(TransformsAdmin):
-    """Topics, with a link to publish."""
+    """Topics. Their list and overview are the data plane's (deliveries/admin/topic_pages.py)."""
 
     form = topic_form.TopicForm
     methods = {
@@ -101,7 +101,6 @@ class TopicAdmin(TransformsAdmin):
     }
     fixed = ("project", "topic_id")
     asked_per_row = {**MAY_GET_POLICY, "may_publish": f"{PUBLISHER}.Publish"}
-    list_display = ("name", "created_at", "publish_link", "permissions")
     search_fields = ("topic_id", "project__project_id")
     list_select_related = ("project",)
 

@@ -1,0 +1,136 @@
+"""The list of topics, and a topic's page: its subscriptions and how they fare, its rate, its schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import mark_safe
+from django.utils.translation import gettext_lazy as _
+
+from deliveries.admin.subscription_list import conditions_set, health_badge, with_gauges
+from deliveries.inspection import words
+from deliveries.inspection.overview import rates
+from deliveries.metrics import charts
+from pushhub.common.clock import utcnow
+from pushhub.common.principals import Principal
+from subscriptions.console.base import ConsoleAdmin, ProjectChangeList, caller_of, check_row
+from subscriptions.console.navigation import chosen_project
+from subscriptions.iam.methods import may_call
+from subscriptions.iam.visible import rows_callable
+from subscriptions.models import Subscription, Topic
+
+GET = "google.pubsub.v1.Publisher.GetTopic"
+GET_POLICY = "google.iam.v1.IAMPolicy.GetIamPolicy"
+GET_SUBSCRIPTION = "google.pubsub.v1.Subscriber.GetSubscription"
+PUBLISH = "google.pubsub.v1.Publisher.Publish"
+#: Subscriptions that a topic's page shows.
+SHOWN = 100
+
+
+class TopicChangeList(ProjectChangeList):
+    """The rows of a page, with their rates."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        found: list[Any] = list(self.result_list)
+        published = rates("publish", [row.name for row in found], now=utcnow())
+        for row in found:
+            row.is_short = bool(chosen_project(request))
+            row.rates = published.get(row.name, [])
+        self.result_list = found
+
+
+class TopicPages(ConsoleAdmin):
+    """What the data plane adds to the control plane's pages of topics."""
+
+    list_display = ("page_link", "subscription_count", "rate", "created_at", "publish_link", "permissions")
+    list_display_links = None
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ProjectChangeList]:
+        return TopicChangeList
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Topic]:
+        rows: QuerySet[Topic] = super().get_queryset(request).annotate(subscription_total=Count("subscriptions"))
+        return rows
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        return [path("<int:topic_id>/overview/", view(self.overview), name="deliveries_topic"), *super().get_urls()]
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> HttpResponse:
+        if context.get("original") is not None:
+            context["tabs"] = topic_tabs(context["original"], "configuration", caller=caller_of(request))
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def overview(self, request: HttpRequest, topic_id: int) -> HttpResponse:
+        """Who gets the topic's messages and how that goes, how many are published, and in which form."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        row = get_object_or_404(Topic.objects.select_related("project"), pk=topic_id)
+        check_row(request, row, GET, {"topic": row.name})
+        caller = caller_of(request)
+        visible = rows_callable(caller, GET_SUBSCRIPTION, Subscription.objects.filter(topic=row))
+        shown = list(with_gauges(visible).select_related("project").order_by("subscription_id")[:SHOWN])
+        conditions_set(shown)
+        published = rates("publish", [row.name], now=utcnow()).get(row.name, [])
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": row.name,
+            "tabs": topic_tabs(row, "overview", caller=caller),
+            "row": row,
+            "subscriptions": [
+                {
+                    "url": reverse("admin:deliveries_state", args=[one.pk]),
+                    "name": one.subscription_id if one.project_id == row.project_id else one.name,
+                    "row": one,
+                    "health": health_badge(one),
+                }
+                for one in shown
+            ],
+            "more": visible.count() - len(shown),
+            "rate": words.rate_text(published),
+            "curve": mark_safe(charts.sparkline(published)),  # noqa: S308 - ours
+            "publish": reverse("admin:deliveries_publish", args=[row.pk]) if may_call(caller, PUBLISH, row) else "",
+        }
+        return TemplateResponse(request, "admin/deliveries/topic.html", context)
+
+    @admin.display(description=_("name"), ordering="topic_id")
+    def page_link(self, row: Any) -> str:
+        address = reverse("admin:deliveries_topic", args=[row.pk])
+        name = row.topic_id if row.is_short else f"{row.project.project_id} / {row.topic_id}"
+        return format_html('<a href="{}" title="{}">{}</a>', address, row.name, name)
+
+    @admin.display(description=_("Subscriptions"), ordering="subscription_total")
+    def subscription_count(self, row: Any) -> str:
+        return format_html('<span class="number">{}</span>', row.subscription_total)
+
+    @admin.display(description=_("Published"))
+    def rate(self, row: Any) -> str:
+        """Return its publishes a second, and their curve."""
+        curve = mark_safe(charts.sparkline(row.rates))  # noqa: S308 - ours
+        return format_html('<span class="curve">{}{}</span>', words.rate_text(row.rates), curve)
+
+
+def topic_tabs(topic: Topic, current: str, *, caller: Principal) -> list[dict[str, Any]]:
+    """Return the label, the address and whether it is the current page, for each tab that `caller` may open."""
+    tabs = [
+        ("overview", _("Overview"), reverse("admin:deliveries_topic", args=[topic.pk])),
+        ("configuration", _("Configuration"), reverse("admin:subscriptions_topic_change", args=[topic.pk])),
+    ]
+    if may_call(caller, PUBLISH, topic):
+        tabs.append(("publish", _("Publish"), reverse("admin:deliveries_publish", args=[topic.pk])))
+    if may_call(caller, GET_POLICY, topic):
+        tabs.append(("permissions", _("Permissions"), reverse("admin:subscriptions_policy_of", args=[topic.name])))
+    return [{"label": label, "url": url, "current": name == current} for name, label, url in tabs]
+
+
+admin.site.extend(Topic, TopicPages)  # type: ignore[attr-defined]
