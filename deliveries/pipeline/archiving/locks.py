@@ -41,6 +41,12 @@ def only_archiver(root: str | Path | Store, *, take_over: bool = False) -> Itera
         yield
 
 
+def is_archiving(root: str | Path | Store) -> bool:
+    """Return whether an archiver works on an archive now."""
+    with _locked(Store(root), LOCK, shared=False) as is_free:
+        return not is_free
+
+
 @contextmanager
 def reading(root: str | Path | Store) -> Iterator[None]:
     """Within the block, no file that the manifest names is deleted, even if compaction replaces it."""

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from deliveries.pipeline.archiving.schedule import COMPACT_SECONDS, Schedule
+from deliveries.backlog.connection import redis_client
+from deliveries.pipeline.archiving.locks import is_archiving, only_archiver
+from deliveries.pipeline.archiving.schedule import COMPACT_SECONDS, COMPACTED_KEY, Schedule
 from tests.ports import wait_for
 from tests.workers import ROOT
 
@@ -27,10 +29,10 @@ while not (folder / "go").exists():
 
 
 class Machine:
-    """A schedule and everything it depends on: the clock, what Spark lacks, and whether there are new messages."""
+    """A schedule and everything it depends on: what Spark lacks, whether there are new messages, and the archive."""
 
     def __init__(self, folder: Path) -> None:
-        self.now = 50.0
+        self.archive = folder / "archive"
         self.lacking = ""
         self.has_news = True
         self._folder = folder
@@ -38,7 +40,7 @@ class Machine:
             command=(sys.executable, "-c", RUN, str(folder)),
             missing=lambda: self.lacking,
             has_news=lambda: self.has_news,
-            monotonic=lambda: self.now,
+            is_busy=lambda: is_archiving(self.archive),
         )
 
     def runs(self) -> list[str]:
@@ -54,7 +56,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(tmp_path: Path, redis_url: str) -> Iterator[Machine]:
     machine = Machine(tmp_path)
     yield machine
     machine.schedule.stop()
@@ -66,19 +68,27 @@ def test_runs_do_not_overlap_and_one_an_hour_compacts(machine: Machine) -> None:
     machine.let_run_end()
     assert machine.schedule.start()
     machine.let_run_end()
-    machine.now += COMPACT_SECONDS
+    assert 0 < redis_client().ttl(COMPACTED_KEY) <= COMPACT_SECONDS
+    redis_client().delete(COMPACTED_KEY)
     assert machine.schedule.start()
     machine.let_run_end()
     assert machine.runs() == ["--compact", "", "--compact"]
+
+
+@pytest.mark.django_db
+def test_a_worker_starts_no_run_while_that_of_another_worker_works_on_the_archive(machine: Machine) -> None:
+    with only_archiver(machine.archive):
+        assert not machine.schedule.start()
+    assert machine.schedule.start()
+    machine.let_run_end()
 
 
 def test_without_new_messages_java_is_started_once_an_hour(machine: Machine) -> None:
     machine.has_news = False
     assert machine.schedule.start()
     machine.let_run_end()
-    machine.now += COMPACT_SECONDS - 1
     assert not machine.schedule.start()
-    machine.now += 1
+    redis_client().delete(COMPACTED_KEY)
     assert machine.schedule.start()
 
 
