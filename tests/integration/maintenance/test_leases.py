@@ -110,7 +110,7 @@ def test_two_workers_share_the_shards_and_one_goes_on_for_a_killed_one(transacti
     def send() -> None:
         with app.connection_for_write(broker_url(redis_url)) as connection:
             for shard in range(SHARDS):
-                app.tasks["deliveries.backlog_audit"].apply_async((shard,), connection=connection)
+                app.send_task("deliveries.backlog_audit", (shard,), connection=connection)
 
     first = "from pushhub import leases; leases.LEASE_SECONDS = 1.0" + SLOW
     workers = [Worker(redis_url, name=f"maintenance-{name}", queue="maintenance", first=first) for name in "ab"]
