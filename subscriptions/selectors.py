@@ -285,6 +285,8 @@ class PushSettings:
     paused: bool
     #: The functions of the message transforms that are on, in their order.
     transforms: Sequence[Function]
+    #: The name of the topic, or "_deleted-topic_".
+    topic: str = names.DELETED_TOPIC
 
     @property
     def is_push(self) -> bool:
@@ -319,6 +321,8 @@ PUSH_COLUMNS = (
     "topic__message_retention_seconds",
     "paused",
     "message_transforms",
+    "topic__topic_id",
+    "topic__project__project_id",
 )
 
 
@@ -361,6 +365,11 @@ def _push_settings(row: Sequence[Any]) -> PushSettings:
         filter=columns["filter"],
         paused=columns["paused"],
         transforms=functions_on(columns["message_transforms"]),
+        topic=(
+            names.topic_name(columns["topic__project__project_id"], columns["topic__topic_id"])
+            if columns["topic_id"] is not None
+            else names.DELETED_TOPIC
+        ),
     )
 
 

@@ -22,6 +22,7 @@ from pushhub.runtime import embedded
 from subscriptions.transforms.sandboxes import sandboxes_close
 from tests import emptying, leftovers, liveservers, preloaded
 from tests.background import busy_file_remove
+from tests.flowers import flower_running
 from tests.grpcservers import GrpcServer
 from tests.ports import wait_for
 from tests.privatekeys import PrivateKeys
@@ -187,6 +188,13 @@ def redis_url(redis_server: str, settings: Any, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PUSHHUB_REDIS_URL", redis_server)
     yield redis_server
     leftovers.redis_client(redis_server).flushall()
+
+
+@pytest.fixture
+def flower(redis_url: str) -> Iterator[str]:
+    """The address of Flower, which asks for flowers.LOGIN."""
+    with flower_running(redis_url) as address:
+        yield address
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import copy
 import hashlib
 import hmac
 import logging
@@ -35,12 +36,14 @@ from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
 from flower import command
 from flower.app import Flower
-from flower.views import BaseHandler
+from flower.utils.tasks import search_tasks
+from flower.views import BaseHandler, tasks
 from flower.views.error import NotFoundErrorHandler
 from tornado.httputil import HTTPServerRequest
 from tornado.template import Loader, Template
 from tornado.web import RequestHandler
 
+from deliveries.rules.taskmessage import TASK_NAME
 from pushhub.common.clock import Clock, time_text, utcnow
 from pushhub.common.throttle import WINDOW_SECONDS, LocalCounters, bucket_of
 from pushhub.environment import is_loopback
@@ -226,6 +229,13 @@ class ConsoleTemplates(Loader):
 
 #: For each template the patterns to replace, and their replacements.
 REPLACEMENTS = {
+    "tasks.html": (
+        (
+            r"Task history",
+            "Deliveries. Search for a subscription, topic, message id, attempt or outcome; "
+            "name:deliveries.tasks finds the housekeeping.",
+        ),
+    ),
     "navbar.html": (
         (
             r"<li class=\"nav-item\">\s*<a class=\"nav-link\{% if active_tab == 'broker'.*?</li>",
@@ -241,6 +251,17 @@ REPLACEMENTS = {
             "</div>{% end %}",
         ),
     ),
+}
+
+
+#: The headings of the list of tasks, by Flower's names for what row_format fills in.
+COLUMNS = {
+    "args": "Subscription",
+    "uuid": "Message",
+    "retries": "Attempt",
+    "result": "Outcome",
+    "eta": "Next attempt",
+    "kwargs": "Topic",
 }
 
 
@@ -266,6 +287,34 @@ def task_format(task: Any, *, clock: Clock = utcnow) -> Any:
         left = f"in {seconds:.1f} s" if seconds > 0 else "due"
         task.eta = f"{time_text(due, milliseconds=True)} ({left})"
     return task
+
+
+def row_format(row: tuple[str, Any], *, clock: Clock = utcnow) -> tuple[str, Any]:
+    """Fill the columns of a task in the list: what is pushed where, or the name of another task."""
+    task_id, task = row[0], copy.copy(row[1])
+    arguments = arguments_of(task)
+    task.args = _short(arguments.get("subscription", "")) or task.name
+    task.kwargs = _short(arguments.get("topic", ""))
+    task.retries = arguments.get("attempt", "")
+    # The column beside it has the next attempt.
+    task.result = str(task.result or "").partition(", next attempt")[0]
+    if task.eta:
+        due = datetime.fromisoformat(task.eta)
+        left = (due - clock()).total_seconds()
+        task.eta = f"{due:%H:%M:%S} UTC ({f'in {left:.1f} s' if left > 0 else 'due'})"
+    return task_id, task
+
+
+def _short(name: str) -> str:
+    """Return `shop/orders` for `projects/shop/topics/orders`."""
+    _, _, project_and_id = name.partition("projects/")
+    return re.sub("/(subscriptions|topics)/", "/", project_and_id) or name
+
+
+def search_deliveries(events: Any, *, search: str = "", **options: Any) -> Any:
+    """Search the pushes or, where the search has `name:`, all tasks: the housekeeping would crowd the pushes out."""
+    kind = {} if "name:" in search.casefold() else {"type": TASK_NAME}
+    return search_tasks(events, search=search, **kind, **options)
 
 
 class GuardedFlower(Flower):  # type: ignore[misc]
@@ -322,6 +371,9 @@ def guard_flower() -> None:
         handler.set_header("Referrer-Policy", "same-origin")
 
     BaseHandler.set_default_headers = set_default_headers
+    tasks.TASK_COLUMNS.update(COLUMNS)
+    tasks.search_tasks = search_deliveries
+    tasks.TasksDataTable.format_task = lambda handler, row: row_format(row)
     # The guard has checked the login already. Flower's own check would refuse sessions of the console.
     BaseHandler.get_current_user = lambda handler: True
 

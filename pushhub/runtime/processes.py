@@ -34,7 +34,8 @@ UNRESTRICTED = "functions of message transforms run without a filter of system c
 
 #: Flower keeps the tasks it shows in memory, about 2 KB each.
 FLOWER_TASKS = 10_000
-FLOWER_COLUMNS = "kwargs,state,result,exception,eta,retries,received,runtime,worker,name,uuid"
+#: What each column holds for a push: `monitor.COLUMNS`.
+FLOWER_COLUMNS = "args,kwargs,uuid,retries,result,eta,state,received,runtime,worker"
 
 #: How long one check of a process may take.
 CHECK_SECONDS = 2.0

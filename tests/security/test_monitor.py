@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import base64
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -19,11 +15,10 @@ from django.test import Client
 
 from pushhub.common.throttle import WINDOW_SECONDS, LocalCounters
 from pushhub.runtime import monitor
-from tests.ports import free_port, wait_for
+from tests.flowers import LOGIN
 
 pytestmark = pytest.mark.any_database
 
-LOGIN = "admin:correct horse"
 #: An address of every kind of handler of Flower: pages, its API, and what it would show without a login.
 PATHS = [
     "/",
@@ -152,28 +147,6 @@ def test_a_retry_is_shown_with_its_time_and_the_time_left() -> None:
     due = datetime(2026, 11, 22, 8, 31, 12, 250_000, tzinfo=UTC)
     assert shown(due - timedelta(seconds=1.5)) == "2026-11-22 08:31:12.250 UTC (in 1.5 s)"
     assert shown(due) == "2026-11-22 08:31:12.250 UTC (due)"
-
-
-@pytest.fixture
-def flower(redis_url: str) -> Iterator[str]:
-    """Start Flower as in production, with a login."""
-    port = free_port()
-    environment = {
-        **os.environ,
-        "PUSHHUB_FLOWER": f"127.0.0.1:{port}",
-        "PUSHHUB_FLOWER_LOGIN": LOGIN,
-        "PUSHHUB_REDIS_URL": redis_url,
-        "DJANGO_SETTINGS_MODULE": "pushhub.settings",
-    }
-    command = [sys.executable, "-m", "pushhub.runtime.processes", "flower"]
-    process = subprocess.Popen(command, env=environment)
-    try:
-        check = [*command, "--check"]
-        wait_for(lambda: subprocess.run(check, env=environment, check=False).returncode == 0, what="Flower")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
 
 
 def get(address: str, **headers: str) -> requests.Response:

@@ -104,8 +104,10 @@ class TaskEvents:
         self._waiting.append(("task-started", {"uuid": flight.task_id, "timestamp": started}))
 
     def _received(self, flight: Flight, started: float) -> dict[str, Any]:
+        plan = flight.plan
         arguments = {
             "subscription": self._name_of(flight.task.subscription_id),
+            "topic": plan.settings.topic if plan is not None and plan.settings is not None else "",
             "message_id": str(flight.message_id),
             "attempt": flight.task.attempt,
         }
@@ -187,11 +189,16 @@ def _retried(flight: Flight) -> dict[str, Any]:
     """
     fields: dict[str, Any] = {
         "uuid": flight.task_id,
+        # Flower searches in results and not in exceptions.
+        "result": f"nack {flight.result_text}",
         "exception": f"Nack({flight.result_text})",
         "traceback": f"attempt {flight.task.attempt} was nacked: {flight.result_text}",
     }
+    if flight.verdict is Verdict.DEAD_LETTER:
+        fields["result"] = f"dead-lettered after {flight.result_text}"
     if flight.verdict is Verdict.NACK:
         ended = flight.ended or time.time()
         next_attempt = datetime.fromtimestamp(ended + flight.retry_in_ms / 1000, UTC)
+        fields["result"] += f", next attempt after {flight.retry_in_ms} ms"
         fields["eta"] = next_attempt.isoformat(timespec="milliseconds")
     return fields

@@ -491,6 +491,7 @@ def test_the_data_plane_reads_its_settings_in_one_query(
         filter='attributes.kind = "order"',
         paused=False,
         transforms=[Function("f", "function f(m) { return m; }")],
+        topic="projects/shop/topics/orders",
     )
     assert (full.shows_attempts, plain.shows_attempts) == (True, False)
     assert (plain.audience, plain.is_push) == ("https://example.com/x?y", True)

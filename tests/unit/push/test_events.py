@@ -58,11 +58,13 @@ def test_an_event_has_the_subscription_message_attempt_and_next_try_of_its_push(
     [received] = events_of(events, "task-received")
     assert literal_eval(received["kwargs"]) == {
         "subscription": "projects/shop/subscriptions/7",
+        "topic": "",
         "message_id": "12345",
         "attempt": 1,
     }
     assert received["eta"] is None
     [retried] = events_of(events, "task-retried")
+    assert retried["result"] == "nack 503, next attempt after 1500 ms"
     assert retried["eta"] == "2026-11-22T08:31:13.500+00:00"
 
 

@@ -1,0 +1,35 @@
+"""Flower as in production, for the tests that ask it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.ports import free_port, wait_for
+
+LOGIN = "admin:correct horse"
+
+
+@contextmanager
+def flower_running(redis_url: str) -> Iterator[str]:
+    """Run Flower with a login; yield its address."""
+    port = free_port()
+    environment = {
+        **os.environ,
+        "PUSHHUB_FLOWER": f"127.0.0.1:{port}",
+        "PUSHHUB_FLOWER_LOGIN": LOGIN,
+        "PUSHHUB_REDIS_URL": redis_url,
+        "DJANGO_SETTINGS_MODULE": "pushhub.settings",
+    }
+    command = [sys.executable, "-m", "pushhub.runtime.processes", "flower"]
+    process = subprocess.Popen(command, env=environment)
+    try:
+        check = [*command, "--check"]
+        wait_for(lambda: subprocess.run(check, env=environment, check=False).returncode == 0, what="Flower")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(timeout=30)

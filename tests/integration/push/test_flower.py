@@ -1,0 +1,81 @@
+"""Flower's list shows and finds each delivery by what it pushes where, and how that went."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import requests
+
+from subscriptions.models import Subscription
+from tests.flowers import LOGIN
+from tests.ports import wait_for
+from tests.receiver import Receiver
+from tests.restapi import Api
+from tests.workers import Worker
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.any_database]
+
+TOPIC = "projects/shop/topics/orders"
+NAME = "projects/shop/subscriptions/billing"
+
+
+def search(address: str, text: str) -> list[dict[str, Any]]:
+    """Return the rows that Flower's page gets for a search."""
+    query = {"draw": "1", "start": "0", "length": "50", "search[value]": text}
+    query |= {"order[0][column]": "0", "order[0][dir]": "desc", "columns[0][data]": "received"}
+    user, _, password = LOGIN.partition(":")
+    answer = requests.get(f"{address}/tasks/datatable", query, auth=(user, password), timeout=30).json()
+    assert "searchError" not in answer, answer
+    rows: list[dict[str, Any]] = answer["data"]
+    return rows
+
+
+def test_a_delivery_is_found_by_subscription_topic_message_attempt_outcome_and_countdown(
+    redis_url: str, receiver: Receiver, flower: str
+) -> None:
+    api = Api()
+    api.create("topics/orders")
+    config = {
+        "pushConfig": {"pushEndpoint": receiver.url},
+        "retryPolicy": {"minimumBackoff": "1s", "maximumBackoff": "1s"},
+    }
+    api.create("subscriptions/billing", {"topic": TOPIC, **config})
+    receiver.default = 503
+    [message_id] = api.post("topics/orders:publish", {"messages": [{"data": "aGVsbG8="}]}).body["messageIds"]
+    with Worker(redis_url):
+
+        def found_by_attempt() -> bool:
+            numbers = [row["retries"] for row in search(flower, message_id)]
+            return any(number > 1 and search(flower, f"kwargs:attempt={number}") for number in numbers)
+
+        wait_for(found_by_attempt, what="a repeated attempt in Flower")
+        for text in (NAME, TOPIC, message_id, ["nack", "503"][0], "result:503"):
+            assert [row["uuid"].split(".")[0] for row in search(flower, text)] == [message_id], text
+        wait_for(lambda: search(flower, '"next attempt after"'), what="the countdown")
+        [row] = search(flower, message_id)
+        assert (row["args"], row["kwargs"]) == ("shop/billing", "shop/orders")
+        assert row["retries"] >= 2
+        assert row["result"] == "nack 503"
+        receiver.default = 204
+        wait_for(lambda: search(flower, f'{message_id} "ack 204"'), what="the ack")
+        api.delete("subscriptions/billing")
+        assert not Subscription.objects.exists()
+        assert [row["args"] for row in search(flower, NAME)] == ["shop/billing"], "its last name is kept"
+
+
+def test_the_housekeeping_is_shown_only_where_it_is_asked_for(redis_url: str, flower: str) -> None:
+    """Given an event of another task, then the list has it only if a name is searched for."""
+    from pushhub.celery import app, broker_url
+
+    with app.connection_for_write(broker_url(redis_url)) as connection:
+        dispatcher = app.events.Dispatcher(connection, hostname="maintenance@test")
+
+        def seen() -> list[dict[str, Any]]:
+            dispatcher.send("task-received", uuid="tidy", name="deliveries.tasks.tidy", args="()", kwargs="{}")
+            return search(flower, "name:deliveries.tasks")
+
+        wait_for(seen, what="the event in Flower")
+        dispatcher.close()
+    assert [row["args"] for row in search(flower, "name:deliveries.tasks")] == ["deliveries.tasks.tidy"]
+    assert search(flower, "") == search(flower, "state:RECEIVED") == []
