@@ -49,6 +49,7 @@ class Picture:
 PICTURES = (
     Picture("overview"),
     Picture("overview", language="zh-CN"),
+    Picture("subscriptions"),
     Picture("subscription", theme="dark"),
     Picture("subscription", width=PHONE),
     Picture("charts"),
@@ -120,7 +121,7 @@ def _overview(page: Page, url: str) -> None:
 def _subscription(page: Page, url: str) -> None:
     """Open the page of the endpoint that fails worst, else of the first subscription."""
     _overview(page, url)
-    failing = page.locator(".status.bad a")
+    failing = page.locator("[data-live-part] th[scope=row] a")
     if failing.count():
         failing.first.click()
     else:
@@ -147,7 +148,9 @@ def _dead_letters(page: Page, url: str) -> None:
 def _transforms(page: Page, url: str) -> None:
     """Open the form of a topic, at its message transforms."""
     page.goto(f"{url}/admin/subscriptions/topic/", wait_until="networkidle")
-    page.locator("#result_list tbody th a").first.click()
+    page.locator(".field-page_link a").first.click()
+    page.click(".tabs a[href$='/change/']")
+    page.evaluate("for (const section of document.querySelectorAll('fieldset > details')) section.open = true")
     function = page.locator(".transform").first
     function.wait_for()
     if function.get_attribute("open") is None:
