@@ -150,6 +150,7 @@ def _transforms(page: Page, url: str) -> None:
     page.goto(f"{url}/admin/subscriptions/topic/", wait_until="networkidle")
     page.locator(".field-page_link a").first.click()
     page.click(".tabs a[href$='/change/']")
+    page.wait_for_load_state("networkidle")
     page.evaluate("for (const section of document.querySelectorAll('fieldset > details')) section.open = true")
     function = page.locator(".transform").first
     function.wait_for()
