@@ -256,10 +256,6 @@ class Health:
     holds_lease: bool
 
 
-def bell_key(region: str) -> str:
-    return f"{PREFIX}bell:{region}"
-
-
 def work_key(worker: str) -> str:
     return f"{PREFIX}work:{worker}"
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tests.chaos.storm import Storm
 
 Act = Callable[["Storm", str], AbstractContextManager[str]]
-#: A worker that died or froze is found out after 15 s, and its messages are pushed again.
-WORKER_SECONDS = 25.0
 #: Whatever waits for Redis or the database tries again every 5 s at most; the audit comes every 30 s.
 SERVER_SECONDS = 45.0
 HIT_SECONDS = 30.0

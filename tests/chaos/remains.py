@@ -17,10 +17,6 @@ from tests.ports import wait_for
 if TYPE_CHECKING:
     from tests.chaos.storm import Storm
 
-#: Keys in Redis that belong to no subscription and no message.
-LASTING_KEYS = (
-    *(b"ph:alive", b"ph:epoch", b"ph:changed", b"ph:counters", b"ph:regions", b"ph:beats", b"ph:sweep", b"ph:wake"),
-)
 #: How long the counters may take to reach Redis.
 COUNTERS_SECONDS = 30.0
 KEYS_SECONDS = 60.0
