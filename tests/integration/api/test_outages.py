@@ -63,6 +63,7 @@ Request = tuple[str, str, Any]
 NEEDS: dict[str, list[Request]] = {
     "topics/new{n}": [("PUT", "topics/new{n}", {})],
     "subscriptions/new{n}": [("PUT", "subscriptions/new{n}", PUSH)],
+    ":resume": [("POST", "subscriptions/new{n}:pause", {})],
     "snapshots/new{n}": [("PUT", "snapshots/new{n}", {"subscription": f"projects/shop/{PULLED}"})],
     "schemas/new{n}": [("POST", "schemas?schemaId=new{n}", AVRO)],
     "/v1/projects/new-{n}-project": [("POST", "/v1/projects", {"projectId": "new-{n}-project"})],
@@ -102,6 +103,8 @@ REQUESTS: list[Request] = [
     ("PUT", "subscriptions/made{n}", PUSH),
     ("PATCH", "subscriptions/pushed", {"subscription": {"labels": {"n": "{n}"}}, "updateMask": "labels"}),
     ("POST", "subscriptions/pushed:modifyPushConfig", {"pushConfig": PUSH["pushConfig"]}),
+    ("POST", "subscriptions/new{n}:pause", {}),
+    ("POST", "subscriptions/new{n}:resume", {}),
     ("POST", "subscriptions/new{n}:detach", {}),
     ("DELETE", "subscriptions/new{n}", None),
     ("GET", "snapshots", None),
